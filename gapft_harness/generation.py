@@ -10,7 +10,7 @@ import contextlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,12 @@ from gapft_harness.verification import verify_unique
 
 #: Problems verified and written at a time.
 _BATCH = 1000
+
+#: Columns of a sealed response that are the record's own fields as they are.
+_PLAIN = (
+    "problem_id", "index", "text", "token_ids", "finish_reason", "seed", "tokens_from",
+    "context_ids",
+)  # fmt: skip
 
 ReportProgress = Callable[[int, int], None]
 
@@ -170,8 +176,9 @@ def write_responses(
                 for entry, of_entry in zip(entries, verdicts, strict=True):
                     watch.see([r.text for r in entry.responses if r.index != GREEDY])
                     for response, verdict in zip(entry.responses, of_entry, strict=True):
-                        for name in RESPONSES.names[:7]:
+                        for name in _PLAIN:
                             columns[name].append(getattr(response, name))
+                        columns["attempts"].append([asdict(a) for a in response.attempts])
                         columns["status"].append(verdict.status)
                         columns["reason"].append(verdict.reason)
                         statuses[verdict.status] += 1

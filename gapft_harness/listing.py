@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gapft_harness.driver import bundled_recipes
 from gapft_harness.plugin_manager import load_plugins
-from gapft_harness.recipe import load_recipe
+from gapft_harness.recipe_file import load_recipe
 
 
 def tasks() -> str:

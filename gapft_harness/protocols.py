@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from gapft_harness.records import Adapter, Arm, Decoding, Evidence, Example, Gold, Pool, Response
+from gapft_harness.records import (
+    Adapter,
+    Arm,
+    Attempt,
+    Decoding,
+    Evidence,
+    Example,
+    Gold,
+    Pool,
+    Response,
+)
 from gapft_harness.records import Verdict as Verdict
 from gapft_harness.streams import Stream
 
@@ -17,8 +27,14 @@ from gapft_harness.streams import Stream
 class Verifier(Protocol):
     """Judges responses. Must not raise for any text; must not depend on the order of pairs.
 
-    A verifier may also have ``check_gold(gold) -> str``: empty, or what is wrong with a gold
-    answer. It is asked before anything is generated.
+    A verifier may have three more methods:
+
+    * ``check_gold(gold) -> str``: empty, or what is wrong with a gold answer. It is asked before
+      anything is generated.
+    * ``feedback(responses, golds) -> list[str | None]``: for tasks of episodes. None ends an
+      episode (all public tests pass); a text is what the model sees before its next attempt. It
+      must rest on what a user of the model may see, never on a hidden test.
+    * ``describe() -> dict``: JSON values for the manifest, such as a sandbox's tier.
     """
 
     def verify(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
@@ -106,11 +122,26 @@ class Generated:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One prompt and the decode indices wanted for it (``(GREEDY,)`` or sample numbers)."""
+    """One prompt and the decode indices wanted for it (``(GREEDY,)`` or sample numbers).
+
+    Attributes:
+        problem_id: the problem.
+        prompt: what the task renders, before any chat template.
+        indices: the decode indices wanted.
+        attempts: in an episode, what has gone before: after the prompt, each attempt is the
+            model's turn and its feedback the user's. A sampler must take them in; one that has no
+            chat template generates on ``text``.
+    """
 
     problem_id: str
     prompt: str
     indices: tuple[int, ...]
+    attempts: tuple[Attempt, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The whole conversation as plain text, for models without a chat template."""
+        return self.prompt + "".join(f"{a.text}\n\n{a.feedback}\n\n" for a in self.attempts)
 
 
 class Sampler(Protocol):

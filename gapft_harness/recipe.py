@@ -2,27 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
-
-from gapft_harness.errors import UserError, did_you_mean
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML as people write it: ``1e-4`` is a number, as in YAML 1.2."""
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"),
-    list("-+0123456789"),
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 
 class _Section(BaseModel):
@@ -87,11 +69,37 @@ class Search(_Section):
     )
 
 
+class EpisodeChoice(_Section):
+    """Overrides how a task's episodes go: attempts with feedback in between. Empty: as it says."""
+
+    attempts: int | None = Field(
+        None, ge=1, description="most attempts of one decode; default: the task's, 1 for most"
+    )
+    executions: int | None = Field(
+        None,
+        ge=1,
+        description="times that a greedy episode's programs are run, an odd number; its label is "
+        "the majority's; default: the task's, 1 for most",
+    )
+
+    @field_validator("executions")
+    @classmethod
+    def _odd(cls, executions: int | None) -> int | None:
+        if executions is not None and executions % 2 == 0:
+            raise ValueError("must be odd, so that there is a majority")
+        return executions
+
+
 class EvidenceChoice(_Section):
     """Which verified sample of a recovered problem is kept; frozen before training."""
 
     keep: str | None = Field(
         None, description="response rule: shortest, first, or a plugin's; default: the task's"
+    )
+    context: Literal["conversation", "problem"] = Field(
+        "conversation",
+        description="what an episode's final attempt is trained on: the whole conversation that it "
+        "answered, or the problem's prompt alone",
     )
 
 
@@ -108,6 +116,20 @@ class BudgetChoice(_Section):
         if isinstance(n, int) and n < 1:
             raise ValueError("must be at least 1, or `recovered`")
         return n
+
+    replay: int = Field(
+        0,
+        ge=0,
+        description="further slots that hold the same draw of solved problems in every matched "
+        "condition of a seed",
+    )
+    token_tolerance: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        description="most that supervised tokens may differ between matched conditions of a seed, "
+        "as a share of the larger; default: reported only",
+    )
 
 
 class Training(_Section):
@@ -126,6 +148,12 @@ class Training(_Section):
     clip_norm: float = Field(1.0, gt=0, description="gradient norm is clipped to this")
     micro_batch: int = Field(2, ge=1, description="sequences per forward pass")
     accumulation: int = Field(8, ge=1, description="forward passes per optimizer step")
+    update_groups: int | None = Field(
+        None,
+        ge=1,
+        description="exactly this many optimizer steps, the exposures dealt evenly among them; "
+        "`accumulation` then has no say",
+    )
     repetitions: int = Field(8, ge=1, description="R, exposures of each example")
     max_length: int = Field(2048, ge=2, description="longest sequence in tokens")
     too_long: Literal["refuse", "truncate"] = Field(
@@ -144,6 +172,13 @@ class Training(_Section):
     gradient_checkpointing: bool = Field(False, description="trade speed for memory")
 
 
+class Allocation(_Section):
+    """Compares coverage with repetition on the problems that two conditions train on."""
+
+    diffuse: str = Field(description="condition that sees the halves A and B once each")
+    concentrated: str = Field(description="condition that sees half A twice")
+
+
 class ExecutorChoice(_Section):
     """Where jobs run. Not part of a run's identity: it may change between two commands."""
 
@@ -159,7 +194,9 @@ class Statistics(_Section):
     seed: int = Field(0, ge=0, description="seed of the replicates")
 
 
-_NOT_IDENTITY = ("conditions", "seeds", "budget", "executor", "description", "notes")
+_NOT_IDENTITY = (
+    "conditions", "seeds", "budget", "allocation", "executor", "description", "notes",
+)  # fmt: skip
 
 
 class Recipe(_Section):
@@ -171,6 +208,7 @@ class Recipe(_Section):
     model: Model
     verifier: VerifierChoice = Field(default_factory=VerifierChoice)
     search: Search = Field(default_factory=Search)
+    episode: EpisodeChoice = Field(default_factory=EpisodeChoice)
     evidence: EvidenceChoice = Field(default_factory=EvidenceChoice)
     conditions: tuple[str, ...] = Field(
         ("gapft", "uniform", "replay", "all_verified"),
@@ -182,6 +220,9 @@ class Recipe(_Section):
     )
     budget: BudgetChoice = Field(default_factory=BudgetChoice)
     training: Training = Field(default_factory=Training)
+    allocation: Allocation | None = Field(
+        None, description="compares two conditions by their exposures; see docs/statistics.md"
+    )
     executor: ExecutorChoice = Field(default_factory=ExecutorChoice)
     statistics: Statistics = Field(default_factory=Statistics)
     notes: tuple[str, ...] = Field((), description="remarks shown in the report")
@@ -193,6 +234,19 @@ class Recipe(_Section):
             raise ValueError(f"names one thing twice: {list(values)}")
         return values
 
+    @field_validator("allocation")
+    @classmethod
+    def _of_conditions(cls, wanted: Allocation | None, info: ValidationInfo) -> Allocation | None:
+        conditions = info.data.get("conditions", ())
+        if wanted is None or not conditions:
+            return wanted
+        for name in (wanted.diffuse, wanted.concentrated):
+            if name not in conditions:
+                raise ValueError(f"{name!r} is none of the conditions {list(conditions)}")
+        if wanted.diffuse == wanted.concentrated:
+            raise ValueError(f"compares {wanted.diffuse!r} with itself")
+        return wanted
+
     def identity(self) -> dict[str, Any]:
         """What a run directory is bound to.
 
@@ -201,130 +255,3 @@ class Recipe(_Section):
         run.
         """
         return self.model_dump(mode="json", exclude=set(_NOT_IDENTITY))
-
-
-def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Reads and checks a recipe file.
-
-    Args:
-        path: the YAML file.
-        overrides: ``key.path=value`` strings; values are YAML.
-
-    Raises:
-        UserError: the file is missing or malformed, or a key or value is wrong. The message names
-            the file, the key, what was found and what was expected.
-    """
-    content = read_recipe(path)
-    for override in overrides:
-        set_key(content, *parse_override(override))
-    return check_recipe(content, source=f"recipe {path}")
-
-
-def read_recipe(path: Path) -> dict[str, Any]:
-    """Reads a recipe's raw content.
-
-    Raises:
-        UserError: the file cannot be read, or is no YAML mapping.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"recipe {path}: cannot be read ({error})") from error
-    try:
-        content = yaml.load(text, _Loader)
-    except yaml.YAMLError as error:
-        raise UserError(f"recipe {path}: is not valid YAML: {_one_line(error)}") from error
-    if not isinstance(content, dict):
-        raise UserError(
-            f"recipe {path}: expected a mapping of keys, found {type(content).__name__}"
-        )
-    return content
-
-
-def parse_override(text: str) -> tuple[str, Any]:
-    """Splits ``key.path=value``; the value is YAML.
-
-    Raises:
-        UserError: it has no such form.
-    """
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise UserError(f"--set {text}: expected key=value, e.g. search.k=16")
-    try:
-        return key, yaml.load(value, _Loader)
-    except yaml.YAMLError as error:
-        raise UserError(f"--set {text}: value is not YAML: {_one_line(error)}") from error
-
-
-def set_key(content: dict[str, Any], key: str, value: Any) -> None:
-    """Writes one value at a dotted key into a recipe's raw content.
-
-    Raises:
-        UserError: a part of the key is a value, not a section.
-    """
-    node = content
-    *parents, last = key.split(".")
-    for parent in parents:
-        child = node.setdefault(parent, {})
-        if not isinstance(child, dict):
-            raise UserError(f"key {key!r}: {parent!r} is a value, not a section")
-        node = child
-    node[last] = value
-
-
-def check_recipe(content: dict[str, Any], source: str) -> Recipe:
-    """Validates a recipe's content; ``source`` begins every error message.
-
-    Types are strict (``k: true`` and ``k: "8"`` are no numbers); lists stand for tuples, as in
-    JSON.
-    """
-    try:
-        return Recipe.model_validate_json(json.dumps(content, default=str), strict=True)
-    except ValidationError as error:
-        raise UserError(
-            "\n".join(f"{source}: {_explain(problem)}" for problem in error.errors())
-        ) from error
-
-
-def recipe_keys() -> dict[str, str]:
-    """Every key of a recipe with its description, in order: the source of docs/recipes.md."""
-    keys: dict[str, str] = {}
-
-    def visit(model: type[BaseModel], prefix: str) -> None:
-        for name, info in model.model_fields.items():
-            inner = info.annotation
-            if isinstance(inner, type) and issubclass(inner, BaseModel):
-                visit(inner, f"{prefix}{name}.")
-            else:
-                keys[f"{prefix}{name}"] = info.description or ""
-
-    visit(Recipe, "")
-    return keys
-
-
-def _explain(problem: Any) -> str:
-    """One line for one of pydantic's complaints: the key, what was found, what was expected."""
-    location = [str(part) for part in problem["loc"]]
-    key = ".".join(location)
-    if problem["type"] == "extra_forbidden":
-        known = _siblings(location[:-1])
-        return f"unknown key {key!r}; {did_you_mean(location[-1], known)}"
-    if problem["type"] == "missing":
-        return f"missing key {key!r}"
-    message = problem["msg"].removeprefix("Value error, ")
-    return f"key {key!r}: {message[0].lower()}{message[1:]}; found {problem['input']!r}"
-
-
-def _siblings(location: Sequence[str]) -> list[str]:
-    """The keys a section of the recipe has."""
-    model: type[BaseModel] = Recipe
-    for part in location:
-        info = model.model_fields.get(part)
-        if info is None or not isinstance(info.annotation, type):
-            return []
-        model = info.annotation
-    return list(model.model_fields)
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())

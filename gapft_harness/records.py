@@ -70,8 +70,25 @@ class Decoding:
 
 
 @dataclass(frozen=True, slots=True)
+class Attempt:
+    """An attempt of an episode that did not end it, and what the model was told of it.
+
+    Attributes:
+        text: what the model wrote.
+        token_ids: the generated ids that make up ``text``.
+        finish_reason: as of a response.
+        feedback: the outcome of the public tests, as the model saw it before its next attempt.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: str
+    feedback: str
+
+
+@dataclass(frozen=True, slots=True)
 class Response:
-    """One response of a model to one problem.
+    """One response of a model to one problem: of an episode, its final attempt.
 
     Attributes:
         problem_id: the problem it answers.
@@ -82,6 +99,9 @@ class Response:
         finish_reason: ``stop`` (end of sequence or a stop string), ``length`` or ``unknown``.
         seed: the seed that the sampler was given for this response's chunk or request.
         tokens_from: ``generator`` (exact ids), ``retokenized`` or ``none``.
+        attempts: the earlier attempts of an episode, in order; empty elsewhere.
+        context_ids: the prompt ids this response was generated on where they are not the
+            problem's own prompt, that is, after earlier attempts; else empty.
     """
 
     problem_id: str
@@ -91,6 +111,8 @@ class Response:
     finish_reason: str
     seed: int
     tokens_from: str = "generator"
+    attempts: tuple[Attempt, ...] = ()
+    context_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,8 @@ import yaml
 
 from gapft_harness.errors import GapftError, UserError
 from gapft_harness.files import replace_file, sha256, write_json
-from gapft_harness.recipe import Recipe, check_recipe
+from gapft_harness.recipe import Recipe
+from gapft_harness.recipe_file import check_recipe
 from gapft_harness.version import __version__
 
 Split = Literal["pool", "audit"]

@@ -19,6 +19,7 @@ PROBLEMS = pa.schema(
 )
 
 #: {pool,audit}/responses.parquet: ordered by problem id, then index (-1 is the greedy decode).
+#: ``attempts`` and ``context_ids`` are empty but for episodes of more than one attempt.
 RESPONSES = pa.schema(
     [
         ("problem_id", pa.string()),
@@ -28,6 +29,20 @@ RESPONSES = pa.schema(
         ("finish_reason", pa.string()),
         ("seed", pa.int64()),
         ("tokens_from", pa.string()),
+        (
+            "attempts",
+            pa.list_(
+                pa.struct(
+                    [
+                        ("text", pa.string()),
+                        ("token_ids", _ids),
+                        ("finish_reason", pa.string()),
+                        ("feedback", pa.string()),
+                    ]
+                )
+            ),
+        ),
+        ("context_ids", _ids),
         ("status", pa.string()),
         ("reason", pa.string()),
     ]

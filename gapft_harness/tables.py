@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.records import Evidence, Example, Problem, Response, Verdict
+from gapft_harness.records import Attempt, Evidence, Example, Problem, Response, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,8 @@ def read_judged(path: Path) -> Iterator[tuple[str, list[Judged]]]:
                         row["finish_reason"],
                         row["seed"],
                         row["tokens_from"],
+                        tuple(_attempt(attempt) for attempt in row["attempts"]),
+                        tuple(row["context_ids"]),
                     ),
                     Verdict(row["status"], row["reason"]),
                 )
@@ -97,6 +99,10 @@ def read_examples(path: Path) -> list[Example]:
         )
         for row in _rows(path)
     ]
+
+
+def _attempt(row: dict[str, Any]) -> Attempt:
+    return Attempt(row["text"], tuple(row["token_ids"]), row["finish_reason"], row["feedback"])
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:

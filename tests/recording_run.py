@@ -11,7 +11,7 @@ from typing import Any
 
 from gapft_harness.pipeline import Context, run_stages
 from gapft_harness.protocols import Job, Progress
-from gapft_harness.recipe import check_recipe
+from gapft_harness.recipe_file import check_recipe
 from gapft_harness.run_directory import RunDirectory
 
 _TASK = """

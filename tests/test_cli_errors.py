@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gapft_harness.recipe import check_recipe
+from gapft_harness.recipe_file import check_recipe
 from gapft_harness.run_directory import RunDirectory
 from tests.command import gapft
 

@@ -9,7 +9,8 @@ import pytest
 
 from gapft_harness.driver import bundled_recipes
 from gapft_harness.errors import UserError
-from gapft_harness.recipe import Recipe, check_recipe, load_recipe
+from gapft_harness.recipe import Recipe
+from gapft_harness.recipe_file import check_recipe, load_recipe
 
 MINIMAL: dict[str, Any] = {
     "name": "r",
@@ -98,7 +99,9 @@ def test_overrides_reach_nested_keys_and_are_checked(tmp_path: Path) -> None:
 def test_identity_leaves_out_only_what_may_change_between_two_commands() -> None:
     recipe = check_recipe(MINIMAL, "x")
     left_out = set(Recipe.model_fields) - set(recipe.identity())
-    assert left_out == {"conditions", "seeds", "budget", "executor", "description", "notes"}
+    assert left_out == {
+        "conditions", "seeds", "budget", "allocation", "executor", "description", "notes",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", sorted(bundled_recipes()))

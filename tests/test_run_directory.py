@@ -12,7 +12,8 @@ import pytest
 
 from gapft_harness.errors import GapftError, UserError
 from gapft_harness.files import replace_file, sha256
-from gapft_harness.recipe import Recipe, check_recipe
+from gapft_harness.recipe import Recipe
+from gapft_harness.recipe_file import check_recipe
 from gapft_harness.run_directory import RunDirectory, hold
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.errors import GapftError, PluginError
-from gapft_harness.recipe import check_recipe
+from gapft_harness.recipe_file import check_recipe
 from gapft_harness.records import GREEDY
 from gapft_harness.run_directory import RunDirectory
 from gapft_harness.schemas import RESPONSES
@@ -93,6 +93,8 @@ def searched(folder: Path, keep: str, outcomes: dict[str, Any]) -> RunDirectory:
             "finish_reason": "stop",
             "seed": 0,
             "tokens_from": "generator",
+            "attempts": [],
+            "context_ids": [],
             "status": "pass" if passed else "fail",
             "reason": "",
         }

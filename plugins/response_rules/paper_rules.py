@@ -11,14 +11,17 @@ from gapft_harness.records import Response
 
 
 def shortest(passing: Sequence[Response]) -> Response:
-    """The shortest verified sample in tokens, the lower index on a tie (logic and code)."""
+    """The shortest verified sample in tokens, on a tie the lower index, then seed (logic, code).
+
+    Of an episode, the tokens of its final attempt count.
+    """
     for response in passing:
         if response.tokens_from == "none":
             raise UserError(
                 f"response rule 'shortest' counts tokens, but the backend gives no token ids "
                 f"(problem {response.problem_id}); use evidence.keep: first"
             )
-    return min(passing, key=lambda response: (len(response.token_ids), response.index))
+    return min(passing, key=lambda r: (len(r.token_ids), r.index, r.seed))
 
 
 def first(passing: Sequence[Response]) -> Response:

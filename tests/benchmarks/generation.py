@@ -14,7 +14,8 @@ from gapft_harness.lm_eval_bridge.tasks import load_task
 from gapft_harness.models import resolve_model
 from gapft_harness.plugin_manager import load_plugins
 from gapft_harness.protocols import SamplerSettings
-from gapft_harness.recipe import Recipe, check_recipe
+from gapft_harness.recipe import Recipe
+from gapft_harness.recipe_file import check_recipe
 from gapft_harness.records import Decoding
 from gapft_harness.run_directory import RunDirectory
 from gapft_harness.search import search
