@@ -49,10 +49,10 @@ def failure_feedback(
 
 def _start(text: str, shown: int) -> str:
     text = text.strip("\n")
-    return text if len(text) <= shown else f"{text[:shown]} … ({len(text) - shown} characters cut)"
+    return text if len(text) <= shown else f"{text[:shown]} … (cut)"
 
 
 def _end(text: str, shown: int) -> str:
     """The end of a traceback says most."""
     text = text.strip("\n")
-    return text if len(text) <= shown else f"({len(text) - shown} characters cut) … {text[-shown:]}"
+    return text if len(text) <= shown else f"(cut) … {text[-shown:]}"
