@@ -18,7 +18,7 @@ from gapft_harness.journal import Journal
 from gapft_harness.plugins.verifiers.program_tests import ProgramTests
 from gapft_harness.protocols import Generated, Generation, Request
 from gapft_harness.records import GREEDY, Decoding, Problem, Response, Verdict
-from gapft_harness.sandbox import probe
+from gapft_harness.sandbox import Sandbox, probe
 from gapft_harness.sealing import write_responses
 from gapft_harness.tables import read_judged
 
@@ -114,11 +114,13 @@ def test_an_episode_ends_at_its_first_good_attempt_or_its_last(script: Script, l
     of = of_problems(3)
     with tempfile.TemporaryDirectory() as folder:
         journal = Journal(Path(folder) / "j")
-        run(of, Scripted(script), episodes_of(Words(), limit, "words"), journal)
+        verifier = Words()
+        run(of, Scripted(script), episodes_of(verifier, limit, "words"), journal)
         found = responses(journal, of)
         prompts = {e.problem_id: e.prompt_ids for e in journal.read([p.id for p in of])}
         journal.close()
     assert set(found) == set(script)
+    assert len(verifier.told) == len(set(verifier.told)), "an attempt was judged twice"
     for key, response in found.items():
         wanted = script[key][:limit]
         good = [n for n, text in enumerate(wanted) if text.startswith("good")]
@@ -329,6 +331,27 @@ def test_hidden_tests_never_decide_whether_an_episode_goes_on(
         assert [len(j.response.attempts) for j in judged] == [0, 1, 2, 0]
     assert seen[0] == seen[1] == seen[2]
     assert verdicts == [[False, False, True, True], [False] * 4, [True] * 4]
+
+
+def test_hidden_tests_are_not_even_run(
+    programs: ProgramTests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+    real = Sandbox.stream
+
+    def watched(self: Sandbox, items: Any, **options: Any) -> Any:
+        def passing() -> Any:
+            for program, tests in items:
+                ran.extend(test.input for test in tests)
+                yield program, tests
+
+        return real(self, passing(), **options)
+
+    monkeypatch.setattr(Sandbox, "stream", watched)
+    assert programs.feedback([GOOD], [DOUBLE]) == [None]
+    assert ran == ["1\n", "3\n"]
+    programs.verify([GOOD], [DOUBLE])
+    assert ran[2:] == ["1\n", "3\n", f"{SECRET_IN}\n"]
 
 
 @pytest.mark.parametrize(
