@@ -266,6 +266,9 @@ def _budgets(inputs: ReportInputs, findings: Findings) -> list[Block]:
             f" Their tokens L are reported, not enforced: from {whole(min(matched))} to "
             f"{whole(max(matched))}, a spread of {percent(spread)}."
         )
+    tolerance = inputs.recipe.get("budget", {}).get("token_tolerance")
+    if tolerance is not None:
+        note += f" Their supervised tokens differ by at most {percent(tolerance)} within a seed."
     columns = [
         "condition",
         "seed",
