@@ -9,25 +9,20 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+from gapft_harness.episodes import episodes_of
 from gapft_harness.errors import PluginError
 from gapft_harness.files import write_json
-from gapft_harness.generation import (
-    ReportProgress,
-    closing_verifier,
-    decoding_from,
-    generate,
-    greedy_phase,
-    read_facts,
-    write_responses,
-)
+from gapft_harness.generation import ReportProgress, decoding_from, generate, greedy_phase
 from gapft_harness.journal import Journal
 from gapft_harness.models import model_args, sampler_settings
 from gapft_harness.plugin_manager import load_plugins
 from gapft_harness.protocols import TrainingJob
-from gapft_harness.records import Adapter, Arm
+from gapft_harness.records import Adapter, Arm, Problem
 from gapft_harness.run_directory import RunDirectory
+from gapft_harness.sealing import closing_verifier, read_facts, write_responses
 from gapft_harness.tables import read_examples, read_problems
 
 
@@ -81,20 +76,47 @@ def audit_arm(
     """Decodes the audit problems greedily with one arm's adapter, and verifies the answers.
 
     Returns:
-        Facts for the manifest: ``verdicts`` and ``finish_reasons`` by count.
+        Facts for the manifest, those of ``sealing.write_responses``.
     """
     run = RunDirectory.open(run_path)
     arm = Arm(condition, seed)
     path = run.path / "decisions" / f"{arm.name}.parquet"
     if path.exists():
         return read_facts(path)
+    problems = [problem for problem, _ in read_problems(run.sealed("audit/problems.parquet"))]
+    return decode_arm(run, arm, problems, path, f"audit/{arm.name}", plugin_files, progress)
+
+
+def decode_arm(
+    run: RunDirectory,
+    arm: Arm,
+    problems: Sequence[Problem],
+    path: Path,
+    purpose: str,
+    plugin_files: Sequence[str],
+    progress: ReportProgress,
+) -> dict[str, Any]:
+    """One deployment decode of each problem with an arm's adapter, verified and sealed.
+
+    Args:
+        run: the run.
+        arm: whose sealed adapter to use.
+        problems: what to decode.
+        path: the table to write; its journal stands beside it until then.
+        purpose: names the random streams.
+        plugin_files: files given by ``--plugin``.
+        progress: called with attempts done and wanted.
+
+    Returns:
+        The facts of ``sealing.write_responses``.
+    """
     plugins = load_plugins(plugin_files)
     task = run.manifest()["task"]
-    problems = [problem for problem, _ in read_problems(run.sealed("audit/problems.parquet"))]
     adapter = Adapter(arm, str(run.sealed(f"adapters/{arm.name}")))
     verifier = plugins.verifier(task["verifier"], task["verifier_params"])
     journal = Journal(path.with_suffix(".jsonl"))
     with contextlib.closing(journal), closing_verifier(verifier):
+        episodes = episodes_of(verifier, task["episode"]["attempts"], task["verifier"])
         sampler = plugins.sampler(sampler_settings(run.recipe), adapter)
         with contextlib.closing(sampler), plugins.blaming("sampler", run.recipe.model.backend):
             generate(
@@ -102,12 +124,21 @@ def audit_arm(
                 [greedy_phase(decoding_from(task))],
                 sampler,
                 journal,
-                purpose=f"audit/{arm.name}",
+                purpose=purpose,
                 source=sampler.describe(),
                 seed=run.recipe.search.seed,
                 chunk=run.recipe.search.chunk,
                 progress=progress,
+                episodes=episodes,
             )
-        facts = write_responses(path, journal, problems, verifier, extra={})
+        facts = write_responses(
+            path,
+            journal,
+            problems,
+            verifier,
+            extra={},
+            episodes=episodes,
+            executions=task["episode"]["executions"],
+        )
     journal.path.unlink()
     return facts

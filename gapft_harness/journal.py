@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.errors import GapftError, UserError
-from gapft_harness.protocols import Generated
-from gapft_harness.records import Response
+from gapft_harness.protocols import Generated, Request
+from gapft_harness.records import Attempt, Response
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,33 +53,35 @@ class Journal:
             raise GapftError(f"{path}: cannot be written: {error.strerror}") from error
 
     def append(
-        self, chunk: str, seed: int, ids: Sequence[str], indices: Sequence[Sequence[int]],
-        generated: Sequence[Generated],
-    ) -> None:  # fmt: skip
-        """Writes one chunk and its commit line, and flushes them to the disk."""
+        self, chunk: str, seed: int, requests: Sequence[Request], generated: Sequence[Generated]
+    ) -> None:
+        """Writes one chunk and its commit line, and flushes them to the disk.
+
+        A chunk may be empty: that is how a round of episodes that nobody needed is committed.
+        """
         start = self._file.seek(0, os.SEEK_END)
         lines: list[bytes] = []
-        for problem_id, wanted, answer in zip(ids, indices, generated, strict=True):
-            if len(answer.generations) != len(wanted):
+        for request, answer in zip(requests, generated, strict=True):
+            if len(answer.generations) != len(request.indices):
                 raise GapftError(
                     f"the sampler gave {len(answer.generations)} responses to problem "
-                    f"{problem_id}, expected {len(wanted)}"
+                    f"{request.problem_id}, expected {len(request.indices)}"
                 )
-            lines.append(
-                _dump(
-                    {
-                        "problem_id": problem_id,
-                        "seed": seed,
-                        "prompt_ids": answer.prompt_ids,
-                        "responses": [
-                            [index, g.text, g.token_ids, g.finish_reason, g.tokens_from]
-                            for index, g in zip(wanted, answer.generations, strict=True)
-                        ],
-                    }
-                )
-            )
+            record: dict[str, Any] = {
+                "problem_id": request.problem_id,
+                "seed": seed,
+                "prompt_ids": answer.prompt_ids,
+                "responses": [
+                    [index, g.text, g.token_ids, g.finish_reason, g.tokens_from]
+                    for index, g in zip(request.indices, answer.generations, strict=True)
+                ],
+            }
+            if request.attempts:
+                record["attempt"] = len(request.attempts) + 1
+                record["feedback"] = request.attempts[-1].feedback
+            lines.append(_dump(record))
         offsets = list(accumulate((len(line) for line in lines), initial=start))
-        lines.append(_dump({"chunk": chunk, "problems": len(ids)}))
+        lines.append(_dump({"chunk": chunk, "problems": len(requests)}))
         try:
             self._file.write(b"".join(lines))
             self._file.flush()
@@ -90,22 +92,21 @@ class Journal:
                 "and the same command goes on from there"
             ) from error
         self.committed.add(chunk)
-        for problem_id, offset in zip(ids, offsets, strict=False):
-            self._offsets.setdefault(problem_id, []).append(offset)
+        for request, offset in zip(requests, offsets, strict=False):
+            self._offsets.setdefault(request.problem_id, []).append(offset)
 
     def read(self, problem_ids: Sequence[str]) -> Iterator[Entry]:
-        """Yields one entry a problem, its responses merged over chunks and ordered by index."""
+        """Yields one entry a problem, its responses merged over chunks and ordered by index.
+
+        The attempts of an episode are joined: its response is the last, the others stand in it.
+        """
         with self.path.open("rb") as file:
             for problem_id in problem_ids:
-                responses: list[Response] = []
-                prompt_ids: tuple[int, ...] = ()
+                records = []
                 for offset in self._offsets.get(problem_id, ()):
                     file.seek(offset)
-                    record = json.loads(file.readline())
-                    prompt_ids = tuple(record["prompt_ids"])
-                    responses += _responses(record)
-                responses.sort(key=lambda response: response.index)
-                yield Entry(problem_id, prompt_ids, tuple(responses))
+                    records.append(json.loads(file.readline()))
+                yield _entry(problem_id, records)
 
     def close(self) -> None:
         """Closes the file."""
@@ -153,10 +154,30 @@ def _parse(line: bytes) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
-def _responses(record: dict[str, Any]) -> list[Response]:
-    return [
-        Response(
-            record["problem_id"], index, text, tuple(token_ids), finish, record["seed"], source
-        )
-        for index, text, token_ids, finish, source in record["responses"]
-    ]
+def _entry(problem_id: str, records: Sequence[dict[str, Any]]) -> Entry:
+    """Joins a problem's lines, whatever their order."""
+    prompt_ids: tuple[int, ...] = ()
+    found: dict[int, Response] = {}
+    for record in sorted(records, key=lambda record: record.get("attempt", 1)):
+        ids = tuple(record["prompt_ids"])
+        first = "attempt" not in record
+        if first:
+            prompt_ids = ids
+        for index, text, token_ids, finish, source in record["responses"]:
+            earlier: tuple[Attempt, ...] = ()
+            if not first:
+                last = found[index]
+                attempt = Attempt(last.text, last.token_ids, last.finish_reason, record["feedback"])
+                earlier = (*last.attempts, attempt)
+            found[index] = Response(
+                problem_id,
+                index,
+                text,
+                tuple(token_ids),
+                finish,
+                record["seed"],
+                source,
+                earlier,
+                () if first else ids,
+            )
+    return Entry(problem_id, prompt_ids, tuple(found[index] for index in sorted(found)))

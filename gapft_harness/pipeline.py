@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gapft_harness.errors import UserError
+from gapft_harness.halves import exposed_file, read_halves
 from gapft_harness.plugin_manager import Plugins, load_plugins
 from gapft_harness.protocols import Executor, Job, Progress
 from gapft_harness.recipe import Recipe
@@ -51,6 +53,14 @@ class Context:
         """The recipe's arms that have something to train on."""
         budgets = self.run.manifest()["budgets"]
         return [arm for arm in arms(self.run.recipe) if arm.name in budgets]
+
+    def compared_arms(self) -> list[Arm]:
+        """The arms of the recipe's allocation comparison; none without one."""
+        allocation = self.run.recipe.allocation
+        if allocation is None:
+            return []
+        compared = (allocation.diffuse, allocation.concentrated)
+        return [arm for arm in self.arms() if arm.condition in compared]
 
 
 def check_names(recipe: Recipe, plugins: Plugins) -> None:
@@ -118,6 +128,9 @@ def select_stage(context: Context) -> None:
     run.update_manifest(change)
     for arm in context.arms():
         run.seal(f"selections/{arm.name}.parquet")
+    if run.recipe.allocation is not None and context.arms():
+        for seed in run.recipe.seeds:
+            read_halves(run, run.recipe.allocation, seed)  # refused before anything is trained
 
 
 def require_selected(run: RunDirectory) -> None:
@@ -145,17 +158,29 @@ def train_stage(context: Context) -> None:
 
 
 def audit_stage(context: Context) -> None:
-    """The greedy decode of every arm on the audit split."""
+    """The greedy decode of every arm on the audit, and of compared arms on what they train on."""
     run = context.run
     require_selected(run)
-    wanted = context.arms()
-    results = context.executor.run(
-        [_arm_job(context, "audit", "gapft_harness.audit:audit_arm", arm) for arm in wanted],
-        context.progress,
-    )
-    for arm, facts in zip(wanted, results, strict=True):
-        run.seal(f"decisions/{arm.name}.parquet")
-        run.update_manifest(_recorder("verdict_counts", arm.name, facts["verdicts"]))
+    jobs = [
+        (
+            f"decisions/{arm.name}.parquet",
+            _arm_job(context, "audit", "gapft_harness.audit:audit_arm", arm),
+        )
+        for arm in context.arms()
+    ] + [
+        (
+            exposed_file(arm),
+            _arm_job(context, "decode trained problems,", "gapft_harness.exposed:exposed_arm", arm),
+        )
+        for arm in context.compared_arms()
+    ]
+    results = context.executor.run([job for _, job in jobs], context.progress)
+    for (file, _), facts in zip(jobs, results, strict=True):
+        run.seal(file)
+        name = file.removeprefix("decisions/").removesuffix(".parquet")
+        run.update_manifest(partial(_record_judging, name=name, facts=facts))
+        for warning in facts["warnings"]:
+            context.say(f"warning: {name}: {warning}")
 
 
 def report_stage(context: Context) -> None:
@@ -169,6 +194,9 @@ def report_stage(context: Context) -> None:
             run.sealed(f"{split}/{file}.parquet")
     for arm in context.arms():
         run.sealed(f"decisions/{arm.name}.parquet")
+    for arm in context.compared_arms():
+        run.sealed(f"selections/{arm.name}.parquet")
+        run.sealed(exposed_file(arm))
     inputs = read_inputs(run.path, run.manifest())
     write_report(inputs, run.path / "report", context.plugins.report_sections())
 
@@ -228,11 +256,23 @@ def _record_search(split: str, facts: dict[str, Any]) -> Callable[[dict[str, Any
         task["dropped"] = earlier + [line for line in task["dropped"] if line not in earlier]
         manifest["task"] = task
         manifest["source"] = facts["source"]
-        manifest["verdict_counts"][split] = facts["verdicts"]
-        warnings = [f"{split}: {warning}" for warning in facts["warnings"]]
-        manifest["warnings"] += [w for w in warnings if w not in manifest["warnings"]]
+        _record_judging(manifest, split, facts)
 
     return change
+
+
+def _record_judging(manifest: dict[str, Any], name: str, facts: dict[str, Any]) -> None:
+    """What was found when the responses of a split or an arm were judged, and by what."""
+    for section, key in (
+        ("verdict_counts", "verdicts"),
+        ("finish_reasons", "finish_reasons"),
+        ("judged_by", "judged_by"),
+        ("executions", "executions"),
+    ):
+        if key in facts:
+            manifest[section][name] = facts[key]
+    warnings = [f"{name}: {warning}" for warning in facts["warnings"]]
+    manifest["warnings"] += [w for w in warnings if w not in manifest["warnings"]]
 
 
 def _recorder(section: str, key: str, value: Any) -> Callable[[dict[str, Any]], None]:

@@ -12,17 +12,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from gapft_harness.episodes import episodes_of
 from gapft_harness.errors import UserError
 from gapft_harness.files import replace_file
 from gapft_harness.generation import (
     Phase,
     ReportProgress,
-    closing_verifier,
     decoding_from,
     generate,
     greedy_phase,
-    read_facts,
-    write_responses,
 )
 from gapft_harness.journal import Journal
 from gapft_harness.models import sampler_settings
@@ -31,6 +29,7 @@ from gapft_harness.protocols import Verifier
 from gapft_harness.recipe import Recipe
 from gapft_harness.records import Decoding, Problem
 from gapft_harness.run_directory import RunDirectory, Split
+from gapft_harness.sealing import closing_verifier, read_facts, write_responses
 from gapft_harness.streams import derive
 
 
@@ -51,7 +50,7 @@ def search(
         progress: called with responses done and wanted.
 
     Returns:
-        Facts for the manifest: ``task``, ``source``, ``verdicts``, ``finish_reasons``, ``alike``.
+        Facts for the manifest: ``task``, ``source``, and those of ``sealing.write_responses``.
 
     Raises:
         UserError: unknown task, malformed data, no such model, ...
@@ -83,6 +82,7 @@ def search(
     ]
     journal = Journal(run.path / split / "responses.jsonl")
     with contextlib.closing(journal), closing_verifier(verifier):
+        episodes = episodes_of(verifier, task["episode"]["attempts"], task["verifier"])
         sampler = plugins.sampler(sampler_settings(run.recipe), None)
         with contextlib.closing(sampler), plugins.blaming("sampler", run.recipe.model.backend):
             source = sampler.describe()
@@ -96,10 +96,17 @@ def search(
                 seed=settings.seed,
                 chunk=settings.chunk,
                 progress=progress,
+                episodes=episodes,
             )
         _write_problems(run.path / split / "problems.parquet", problems, journal)
         facts = write_responses(
-            responses, journal, problems, verifier, extra={"task": task, "source": source}
+            responses,
+            journal,
+            problems,
+            verifier,
+            extra={"task": task, "source": source},
+            episodes=episodes,
+            executions=task["episode"]["executions"],
         )
     journal.path.unlink()
     return facts
@@ -153,6 +160,10 @@ def load_problems(
         "decoding": {
             "max_gen_toks": recipe.search.max_gen_toks or decoding.max_gen_toks,
             "until": list(decoding.until),
+        },
+        "episode": {
+            "attempts": recipe.episode.attempts or task.episode.attempts,
+            "executions": recipe.episode.executions or task.episode.executions,
         },
     }
     return problems, facts, verifier

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from gapft_harness.budgets import enforce_matched, enforce_tokens, set_replay_aside
 from gapft_harness.errors import GapftError, PluginError, PoolTooSmallError, UserError
 from gapft_harness.files import replace_file
 from gapft_harness.plugin_manager import Registered, load_plugins
@@ -42,28 +43,35 @@ def select(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any
         recovered nothing and the budget is ``recovered``: there is nothing to train on.
 
     Raises:
-        UserError: a pool too small for the budget; the message says by how many.
+        UserError: a pool too small for the budget (the message says by how many), or supervised
+            tokens that differ by more than the recipe allows.
         PluginError: a selector that broke its contract, or that now chooses other examples than
             those that are sealed.
     """
     for file in ("problems", "responses", "states"):
         run.sealed(f"pool/{file}.parquet")
-    pool = make_pool(read_evidence(run.path / "pool"))
+    pool = make_pool(read_evidence(run.path / "pool", run.recipe.evidence.context))
     wanted = run.recipe.budget.n
     n = len(pool.recovered) if wanted == "recovered" else wanted
     if n == 0:
         return {"budgets": {}, "n": 0}
     plugins = load_plugins(plugin_files)
+    replay = run.recipe.budget.replay
     chosen = {
-        arm: choose(*plugins.selector(arm.condition), pool, n, arm) for arm in arms(run.recipe)
+        arm: fill(*plugins.selector(arm.condition), pool, n, replay, arm)
+        for arm in arms(run.recipe)
     }
-    budgets = {arm: _budget(run.recipe, arm, examples) for arm, examples in chosen.items()}
+    budgets = {
+        arm: budget([to_example(e) for e in examples], run.recipe.training)
+        for arm, examples in chosen.items()
+    }
     matched = {
-        arm.name: b
+        arm: b
         for arm, b in budgets.items()
-        if plugins.get("selector", arm.condition).options.get("budget", "matched") == "matched"
+        if not _has_own_budget(plugins.get("selector", arm.condition))
     }
     enforce_matched(matched)
+    enforce_tokens(matched, run.recipe.budget.token_tolerance)
     paths = {arm: run.path / "selections" / f"{arm.name}.parquet" for arm in chosen}
     for arm, examples in chosen.items():
         if paths[arm].exists() and read_examples(paths[arm]) != [to_example(e) for e in examples]:
@@ -78,7 +86,7 @@ def select(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any
     return {
         "n": n,
         "budgets": {
-            arm.name: {**asdict(b), "matched": arm.name in matched} for arm, b in budgets.items()
+            arm.name: {**asdict(b), "matched": arm in matched} for arm, b in budgets.items()
         },
     }
 
@@ -87,6 +95,24 @@ def make_pool(evidence: Sequence[Evidence]) -> Pool:
     """Groups evidence by state."""
     by_state = {state: tuple(e for e in evidence if e.state == state) for state in ("G", "S", "U")}
     return Pool(solved=by_state["G"], recovered=by_state["S"], missed=by_state["U"])
+
+
+def fill(
+    selector: Selector, entry: Registered, pool: Pool, n: int, replay: int, arm: Arm
+) -> list[Evidence]:
+    """All of one arm's slots: its selector's choice, then the replay that its seed's arms share.
+
+    A matched selector chooses from a pool that the replay was taken out of. A reference with its
+    own budget sees the whole pool and gets none.
+
+    Raises:
+        UserError: the pool is too small for n or for the replay.
+        PluginError: see ``choose``.
+    """
+    if _has_own_budget(entry):
+        return choose(selector, entry, pool, n, arm)
+    shared, rest = set_replay_aside(pool, replay, arm.seed)
+    return [*choose(selector, entry, rest, n, arm), *shared]
 
 
 def choose(selector: Selector, entry: Registered, pool: Pool, n: int, arm: Arm) -> list[Evidence]:
@@ -98,7 +124,7 @@ def choose(selector: Selector, entry: Registered, pool: Pool, n: int, arm: Arm) 
             evidence of this pool, or undeclared repeats or unverified responses.
     """
     who = f"selector {entry.name!r} (plugin {entry.plugin}, hook register_selectors)"
-    own = entry.options.get("budget", "matched") == "own"
+    own = _has_own_budget(entry)
     slots = len(pool.verified) if own else n
     rng = Stream(arm.seed, f"select/{entry.name}")
     try:
@@ -106,7 +132,7 @@ def choose(selector: Selector, entry: Registered, pool: Pool, n: int, arm: Arm) 
     except PoolTooSmallError as error:
         raise UserError(
             f"condition {entry.name!r} cannot fill the budget of {slots} examples: {error} "
-            f"(pool: {_sizes(pool)}). Enlarge the pool or set budget.n"
+            f"(to choose from: {_sizes(pool)}). Enlarge the pool or set budget.n"
         ) from error
     except GapftError:
         raise
@@ -138,23 +164,6 @@ def choose(selector: Selector, entry: Registered, pool: Pool, n: int, arm: Arm) 
     return returned
 
 
-def enforce_matched(budgets: Mapping[str, Budget]) -> None:
-    """Checks that budget-matched arms have exactly the same n, N and J (Equation 7).
-
-    Raises:
-        GapftError: they do not; the message names two arms.
-    """
-    first: tuple[str, Budget] | None = None
-    for name, found in budgets.items():
-        first = first or (name, found)
-        for key in ("n", "exposures", "steps"):
-            if getattr(found, key) != getattr(first[1], key):
-                raise GapftError(
-                    f"arms {first[0]} and {name} differ in {key}: "
-                    f"{getattr(first[1], key)} and {getattr(found, key)}"
-                )
-
-
 def to_example(evidence: Evidence) -> Example:
     """The exact ids to train on."""
     response = evidence.response
@@ -170,8 +179,8 @@ def to_example(evidence: Evidence) -> Example:
     )
 
 
-def _budget(recipe: Recipe, arm: Arm, chosen: Sequence[Evidence]) -> Budget:
-    return budget([to_example(e) for e in chosen], recipe.training)
+def _has_own_budget(entry: Registered) -> bool:
+    return bool(entry.options.get("budget", "matched") == "own")
 
 
 def _sizes(pool: Pool) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from gapft_harness.records import Attempt, Evidence, Example, Problem, Response, Verdict
 
@@ -59,8 +59,16 @@ def read_judged(path: Path) -> Iterator[tuple[str, list[Judged]]]:
         )
 
 
-def read_evidence(folder: Path) -> list[Evidence]:
-    """Joins a split's problems, responses and states into evidence, ordered by problem id."""
+def read_evidence(
+    folder: Path, context: Literal["conversation", "problem"] = "conversation"
+) -> list[Evidence]:
+    """Joins a split's problems, responses and states into evidence, ordered by problem id.
+
+    Args:
+        folder: the split's.
+        context: what the final attempt of an episode follows: the conversation that it answered,
+            or the problem's prompt alone.
+    """
     evidence = []
     rows = zip(
         read_problems(folder / "problems.parquet"),
@@ -70,6 +78,8 @@ def read_evidence(folder: Path) -> list[Evidence]:
     )
     for (problem, prompt_ids), (_, judged), state in rows:
         kept = [j.response for j in judged if j.response.index == state["kept_index"]]
+        if context == "conversation" and kept and kept[0].context_ids:
+            prompt_ids = kept[0].context_ids
         evidence.append(
             Evidence(
                 problem.id,

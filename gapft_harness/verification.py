@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from gapft_harness.errors import GapftError, PluginError, UserError
 from gapft_harness.protocols import Verifier
 from gapft_harness.records import Gold, Verdict
 
-Judge = Callable[[Sequence[str], Sequence[Gold]], list[Verdict]]
+T = TypeVar("T")
 
 
 def verify_unique(
@@ -95,8 +96,12 @@ def check_golds(verifier: Verifier, golds: Iterable[tuple[Gold, str]]) -> None:
             raise UserError(f"{place}: {fault}")
 
 
-def once_each(judge: Judge, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
-    """Calls ``judge`` with the distinct pairs, and deals its verdicts out to all.
+def once_each(
+    judge: Callable[[Sequence[str], Sequence[Gold]], list[T]],
+    responses: Sequence[str],
+    golds: Sequence[Gold],
+) -> list[T]:
+    """Calls ``judge`` with the distinct pairs, and deals what it says of them out to all.
 
     Two golds are the same if their JSON is, whatever the order of keys.
 

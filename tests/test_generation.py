@@ -11,18 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gapft_harness.alike import AlikeWatch
 from gapft_harness.errors import UserError
-from gapft_harness.generation import (
-    AlikeWatch,
-    Phase,
-    generate,
-    greedy_phase,
-    unjudged_warning,
-    write_responses,
-)
+from gapft_harness.generation import Phase, generate, greedy_phase
 from gapft_harness.journal import Journal
 from gapft_harness.protocols import Generated, Generation, Request
 from gapft_harness.records import Decoding, Problem, Verdict
+from gapft_harness.sealing import unjudged_warning, write_responses
 from gapft_harness.streams import derive
 
 GREEDY = Decoding(do_sample=False, max_gen_toks=4)

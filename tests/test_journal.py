@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gapft_harness.errors import GapftError, UserError
 from gapft_harness.journal import Journal
-from gapft_harness.protocols import Generated, Generation
+from gapft_harness.protocols import Generated, Generation, Request
 from gapft_harness.records import GREEDY
 
 
@@ -19,9 +19,13 @@ def answers(texts: list[str]) -> Generated:
     return Generated((1, 2, 3), tuple(Generation(t, (4, 5), "stop") for t in texts))
 
 
+def asked(problems: str, *indices: int) -> list[Request]:
+    return [Request(name, "?", indices) for name in problems]
+
+
 def fill(journal: Journal) -> None:
-    journal.append("greedy/0", 7, ["a", "b"], [[GREEDY]] * 2, [answers(["x"]), answers(["ü\n"])])
-    journal.append("samples/0", 8, ["a", "b"], [[0, 1]] * 2, [answers(["p", "q"])] * 2)
+    journal.append("greedy/0", 7, asked("ab", GREEDY), [answers(["x"]), answers(["ü\n"])])
+    journal.append("samples/0", 8, asked("ab", 0, 1), [answers(["p", "q"])] * 2)
 
 
 def contents(path: Path) -> dict[str, list[tuple[int, str, int]]]:
@@ -65,10 +69,10 @@ def test_a_cut_anywhere_keeps_exactly_the_committed_chunks(cut: int) -> None:
         assert journal.committed == set(survivors)
         for name in ["greedy/0", "samples/0"]:
             if name not in journal.committed:
-                index = [[GREEDY]] if name.startswith("greedy") else [[0, 1]]
+                index = [GREEDY] if name.startswith("greedy") else [0, 1]
                 texts = [["x"], ["ü\n"]] if name.startswith("greedy") else [["p", "q"]] * 2
                 seed = 7 if name.startswith("greedy") else 8
-                journal.append(name, seed, ["a", "b"], index * 2, [answers(t) for t in texts])
+                journal.append(name, seed, asked("ab", *index), [answers(t) for t in texts])
         journal.close()
         assert path.read_bytes() == whole
 
@@ -88,5 +92,5 @@ def test_a_damaged_line_before_whole_ones_is_an_error_that_names_it(tmp_path: Pa
 def test_a_sampler_that_gives_too_few_responses_is_caught(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j.jsonl")
     with pytest.raises(GapftError, match="gave 1 responses to problem a, expected 2"):
-        journal.append("c", 0, ["a"], [[0, 1]], [answers(["only"])])
+        journal.append("c", 0, asked("a", 0, 1), [answers(["only"])])
     journal.close()

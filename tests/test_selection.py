@@ -5,18 +5,22 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.errors import GapftError, PluginError, UserError
+from gapft_harness.errors import PluginError, UserError
 from gapft_harness.plugin_manager import Registered, load_plugins
-from gapft_harness.records import Arm, Budget, Evidence, Pool, Response
-from gapft_harness.selection import choose, enforce_matched, make_pool
+from gapft_harness.records import Arm, Evidence, Pool, Response
+from gapft_harness.run_directory import RunDirectory
+from gapft_harness.selection import choose, make_pool
 from gapft_harness.streams import Stream
+from gapft_harness.tables import read_examples
 from tests.pools import evidence, pool
+from tests.recording_run import Letters, letters
 
 CONDITIONS = ["gapft", "uniform", "replay", "all_verified"]
 
@@ -152,10 +156,105 @@ def test_a_plugin_sees_a_generator_that_repeats() -> None:
     assert choose(shuffled, mine(shuffled), source, 9, Arm("mine", 21)) != first
 
 
-def test_unmatched_budgets_are_refused_by_name() -> None:
-    budget = Budget(4, 8, 32, 900, 100, 2)
-    enforce_matched({"a-seed13": budget, "b-seed13": replace(budget, tokens=950)})
-    for key in ("n", "exposures", "steps"):
-        other = replace(budget, **{key: 99})
-        with pytest.raises(GapftError, match=f"arms a-seed13 and b-seed13 differ in {key}"):
-            enforce_matched({"a-seed13": budget, "b-seed13": other})
+#: Problems whose right answer is a or e are solved in one decode, and a selector that repeats
+#: every token of a response.
+_MORE = """
+from dataclasses import replace
+from pathlib import Path
+
+from gapft_harness import hookimpl
+from gapft_harness.records import Verdict
+
+
+class Lenient:
+    def verify(self, responses, golds):
+        return [
+            Verdict("pass" if gold in text or (text == "?" and gold in "ae") else "fail")
+            for text, gold in zip(responses, golds, strict=True)
+        ]
+
+
+def wordy(pool, n, rng):
+    return [
+        replace(e, response=replace(e.response, token_ids=e.response.token_ids * 2))
+        for e in pool.draw(pool.recovered, n, rng)
+    ]
+
+
+@hookimpl
+def register_verifiers(register):
+    register("lenient", Lenient)
+
+
+@hookimpl
+def register_selectors(register):
+    register("wordy", wordy, gold=True)
+"""
+
+
+class LettersAndMore(Letters):
+    @property
+    def plugins(self) -> list[str]:
+        return [*super().plugins, str(self.folder / "more.py")]
+
+    def select(self, **keys: Any) -> RunDirectory:
+        """Ten of 24 pool problems are solved, 14 recovered."""
+        more = {"search": {"k": 4}, "verifier": {"name": "lenient"}, **keys}
+        return self.run("r", ["states", "select"], ("pool", "audit"), **more)
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> LettersAndMore:
+    (tmp_path / "more.py").write_text(_MORE)
+    return LettersAndMore(letters(tmp_path).folder)
+
+
+def test_replay_fills_further_slots_of_every_matched_arm(task: LettersAndMore) -> None:
+    conditions = ["gapft", "uniform", "diffuse", "concentrated", "all_verified"]
+    run = task.select(conditions=conditions, seeds=[13, 21], budget={"n": 6, "replay": 3})
+    budgets = run.manifest()["budgets"]
+    for seed in (13, 21):
+        parts = set()
+        for condition in conditions[:-1]:
+            name = f"{condition}-seed{seed}"
+            chosen = read_examples(run.path / "selections" / f"{name}.parquet")
+            assert [e.state for e in chosen[6:]] == ["G"] * 3
+            assert (len(chosen), budgets[name]["n"], budgets[name]["exposures"]) == (9, 9, 72)
+            parts.add(tuple(e.problem_id for e in chosen[6:]))
+        assert len(parts) == 1
+        assert budgets[f"all_verified-seed{seed}"]["n"] == 24
+    assert run.manifest()["n"] == 6
+
+
+def test_more_replay_than_solved_problems_stops_before_anything_is_sealed(
+    task: LettersAndMore,
+) -> None:
+    with pytest.raises(UserError, match="asks for 11 solved problems, but only 10 of the pool"):
+        task.select(conditions=["gapft"], budget={"n": 6, "replay": 11})
+    assert not (task.folder / "r" / "selections").exists()
+
+
+def test_tokens_beyond_the_tolerance_stop_before_anything_is_sealed(task: LettersAndMore) -> None:
+    """ "so it is o!!!" is 13 tokens, and one for the end: 6 · 8 · 14 and 6 · 8 · 27."""
+    keys: dict[str, Any] = {"conditions": ["gapft", "wordy"]}
+    with pytest.raises(
+        UserError, match=r"gapft-seed13 and wordy-seed13 .*: 672 and 1296, 48.15% .* is 48.00%"
+    ):
+        task.select(**keys, budget={"n": 6, "token_tolerance": 0.48})
+    assert not (task.folder / "r" / "selections").exists()
+    task.select(**keys, budget={"n": 6, "token_tolerance": 0.49})
+    assert (task.folder / "r" / "selections" / "wordy-seed13.parquet").exists()
+
+
+def test_a_reference_may_differ_in_tokens(task: LettersAndMore) -> None:
+    task.select(conditions=["gapft", "all_verified"], budget={"n": 6, "token_tolerance": 0})
+
+
+def test_fewer_exposures_than_update_groups_stop_before_anything_is_sealed(
+    task: LettersAndMore,
+) -> None:
+    training = {"repetitions": 1, "update_groups": 8}
+    with pytest.raises(UserError, match="update_groups is 8, but there are only 7 exposures"):
+        task.select(conditions=["gapft"], budget={"n": 6, "replay": 1}, training=training)
+    run = task.select(conditions=["gapft"], budget={"n": 6, "replay": 4}, training=training)
+    assert run.manifest()["budgets"]["gapft-seed13"]["steps"] == 8

@@ -61,8 +61,13 @@ class Replicates:
         return self._interval(self.conditions[:, a] - self.conditions[:, b])
 
     def _interval(self, counts: NDArray[np.int64]) -> Interval:
-        low, high = np.quantile(counts / self.decisions, [0.025, 0.975])
-        return Interval(float(low), float(high))
+        return percentile_interval(counts / self.decisions)
+
+
+def percentile_interval(values: NDArray[np.float64]) -> Interval:
+    """The 95% percentile interval of a statistic's replicates, shape (B,)."""
+    low, high = np.quantile(values, [0.025, 0.975])
+    return Interval(float(low), float(high))
 
 
 def replicate(
@@ -99,23 +104,33 @@ def replicate(
     ordered = passed[:, by_seed][:, :, by_id].reshape(conditions * n_seeds, items)
     outcomes = np.vstack([ordered, source_passed[by_id][None]]).T.astype(np.float64)
 
-    seed_draws = stream.child("seeds").generator().integers(n_seeds, size=(replicates, n_seeds))
-    seed_weights = _weights(seed_draws, n_seeds).reshape(replicates, 1, n_seeds)
+    of_seeds = seed_weights(n_seeds, replicates, stream)[:, None]
+    generator = stream.child("items").generator()
     # Whole numbers below 2^53: the products are exact in any order of summation.
     sums = np.concatenate(
-        [weights @ outcomes for weights in _item_weights(items, replicates, stream)]
+        [weights @ outcomes for weights in item_weights(items, replicates, generator)]
     )
     by_arm = sums[:, :-1].reshape(replicates, conditions, n_seeds)
     return Replicates(
-        conditions=(by_arm * seed_weights).sum(axis=2).astype(np.int64),
+        conditions=(by_arm * of_seeds).sum(axis=2).astype(np.int64),
         source=(sums[:, -1] * n_seeds).astype(np.int64),
         decisions=n_seeds * items,
     )
 
 
-def _item_weights(items: int, replicates: int, stream: Stream) -> Iterator[NDArray[np.float64]]:
-    """Yields (chunk, P) arrays: how often each replicate drew each item."""
-    generator = stream.child("items").generator()
+def seed_weights(seeds: int, replicates: int, stream: Stream) -> NDArray[np.float64]:
+    """Shape (B, S): how often each replicate drew each seed, of S draws."""
+    generator = stream.child("seeds").generator()
+    return _weights(generator.integers(seeds, size=(replicates, seeds)), seeds)
+
+
+def item_weights(
+    items: int, replicates: int, generator: np.random.Generator
+) -> Iterator[NDArray[np.float64]]:
+    """Yields (chunk, P) arrays: how often each replicate drew each item, of P draws.
+
+    The rows depend on the generator alone, not on how they fall into chunks.
+    """
     chunk = max(1, _CHUNK_VALUES // items)
     for start in range(0, replicates, chunk):
         size = min(chunk, replicates - start)

@@ -99,7 +99,7 @@ class HfSampler:
                 f"max_gen_toks is {decoding.max_gen_toks}, but the model's context is "
                 f"{self._lm.max_length} tokens, prompt included; lower search.max_gen_toks"
             )
-        prompts = [self._render(request.prompt) for request in requests]
+        prompts = [self._render(request) for request in requests]
         kwargs = generation_kwargs(decoding)
         kwargs["eos_token_id"] = self._lm.end_ids(decoding.until)
         torch.manual_seed(seed)
@@ -125,11 +125,11 @@ class HfSampler:
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
-    def _render(self, prompt: str) -> str:
+    def _render(self, request: Request) -> str:
         if not self._settings.chat_template:
-            return prompt
+            return request.text
         rendered: str = self._lm.apply_chat_template(
-            chat_turns(prompt, self._settings.system_instruction), add_generation_prompt=True
+            chat_turns(request, self._settings.system_instruction), add_generation_prompt=True
         )
         return rendered
 

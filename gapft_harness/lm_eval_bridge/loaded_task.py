@@ -11,6 +11,7 @@ from gapft_harness.errors import GapftError, UserError
 from gapft_harness.identities import canonical, content_hash, is_repeat, problem_ids
 from gapft_harness.lm_eval_bridge.benchmarks.splits import Published, Splits
 from gapft_harness.lm_eval_bridge.documents import Document, Documents
+from gapft_harness.lm_eval_bridge.settings import Episode
 from gapft_harness.lm_eval_bridge.task import GapTask
 from gapft_harness.lm_eval_bridge.templates import compiled_templates
 from gapft_harness.protocols import Verifier
@@ -31,6 +32,7 @@ class LoadedTask:
         verifier: name of the verifier; ``task_metric`` for lm-eval's own tasks.
         verifier_params: its parameters.
         keep: the response rule of the task.
+        episode: how one decode of it goes.
         dropped: sentences with counts on the splits read so far: what was dropped, and what
             repeats another problem and was kept. Each says which.
     """
@@ -59,11 +61,13 @@ class LoadedTask:
             self.verifier = task.settings.verifier
             self.verifier_params: dict[str, Any] = dict(task.settings.params)
             self.keep = task.settings.keep
+            self.episode = task.settings.episode
         else:
             self.verifier, self.verifier_params = "task_metric", {"task": self.name}
             if include_path is not None:
                 self.verifier_params["include_path"] = str(include_path)
             self.keep = "shortest"
+            self.episode = Episode()
 
     @property
     def fingerprint(self) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.errors import UserError
-from gapft_harness.protocols import SamplerSettings
+from gapft_harness.protocols import Request, SamplerSettings
 
 
 class Retokenizer:
@@ -33,12 +33,12 @@ class Retokenizer:
         if settings.chat_template:
             check_chat_template(self._tokenizer, settings)
 
-    def render(self, prompt: str) -> str:
-        """The text that a model is given for a prompt: as it is, or as a chat turn."""
+    def render(self, request: Request) -> str:
+        """The text that a model is given for a request: as it is, or as turns of a chat."""
         if not self._settings.chat_template:
-            return prompt
+            return request.text
         rendered: str = self._tokenizer.apply_chat_template(
-            chat_turns(prompt, self._settings.system_instruction),
+            chat_turns(request, self._settings.system_instruction),
             tokenize=False,
             add_generation_prompt=True,
             **(self._settings.model_args.get("chat_template_args") or {}),
@@ -95,10 +95,18 @@ def load_tokenizer(key: str, name: str, args: Mapping[str, Any]) -> Any:
         ) from error
 
 
-def chat_turns(prompt: str, system_instruction: str | None) -> list[dict[str, str]]:
-    """The chat of one prompt: an optional system turn, then the user's."""
+def chat_turns(request: Request, system_instruction: str | None) -> list[dict[str, str]]:
+    """The chat of one request: an optional system turn, the user's, and those of its attempts."""
     system = [{"role": "system", "content": system_instruction}] if system_instruction else []
-    return [*system, {"role": "user", "content": prompt}]
+    attempts = [
+        turn
+        for attempt in request.attempts
+        for turn in (
+            {"role": "assistant", "content": attempt.text},
+            {"role": "user", "content": attempt.feedback},
+        )
+    ]
+    return [*system, {"role": "user", "content": request.prompt}, *attempts]
 
 
 def check_chat_settings(settings: SamplerSettings) -> None:
@@ -131,7 +139,7 @@ def check_chat_template(tokenizer: Any, settings: SamplerSettings) -> None:
         )
     try:
         tokenizer.apply_chat_template(
-            chat_turns("?", settings.system_instruction),
+            chat_turns(Request("", "?", ()), settings.system_instruction),
             tokenize=False,
             add_generation_prompt=True,
             **(settings.model_args.get("chat_template_args") or {}),

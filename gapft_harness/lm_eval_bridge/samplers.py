@@ -100,8 +100,10 @@ class LmEvalSampler:
     ) -> list[Generated]:
         """Answers every request, in order; see ``protocols.Sampler``."""
         _seed_this_process(seed)
-        texts = [request.prompt for request in requests]
-        prompts = [self._retokenizer.render(text) for text in texts] if self._retokenizer else texts
+        prompts = [
+            self._retokenizer.render(request) if self._retokenizer else request.text
+            for request in requests
+        ]
         clones = instances(requests, prompts, generation_kwargs(decoding))
         answers = self._lm.generate_until(clones, disable_tqdm=True)
         counts = [len(request.indices) for request in requests]

@@ -17,6 +17,19 @@ _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 @dataclass(frozen=True, slots=True)
+class Episode:
+    """How one decode of a task goes.
+
+    Attributes:
+        attempts: most attempts, with the verifier's feedback in between. 1: one response.
+        executions: how often a greedy episode's programs are run; its label is the majority's.
+    """
+
+    attempts: int = 1
+    executions: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class GapSettings:
     """The harness's part of a task.
 
@@ -30,6 +43,7 @@ class GapSettings:
             None: ``doc_to_target``.
         gold_only: fields that only the gold is made from, such as hidden tests: they stay out of
             a problem's record in run directories and reports.
+        episode: how one decode goes under ``gapft run``. The stock ``lm_eval`` scores one attempt.
         summary: one line for ``gapft tasks``.
     """
 
@@ -40,6 +54,7 @@ class GapSettings:
     content: tuple[str, ...] = ()
     gold: GoldSpec | None = None
     gold_only: tuple[str, ...] = ()
+    episode: Episode = Episode()
     summary: str = ""
 
     def gold_of(self, document: Mapping[str, Any], target: Gold) -> Gold:
@@ -110,6 +125,7 @@ def parse_settings(task: str, metadata: Any) -> GapSettings:
         "content": (list, tuple),
         "gold": (str, Mapping, type(None)),
         "gold_only": (list, tuple),
+        "episode": (Mapping,),
         "summary": (str,),
     }
     for key, value in found.items():
@@ -119,4 +135,17 @@ def parse_settings(task: str, metadata: Any) -> GapSettings:
     values = dict(found)
     for key in ("content", "gold_only"):
         values[key] = tuple(values.get(key, ()))
+    values["episode"] = _episode(values.get("episode", {}), f"{where}.episode")
     return GapSettings(**values)
+
+
+def _episode(found: Mapping[str, Any], where: str) -> Episode:
+    known = [f.name for f in fields(Episode)]
+    for key, value in found.items():
+        if key not in known:
+            raise UserError(f"{where}: unknown key {key!r}; {did_you_mean(str(key), known)}")
+        odd = key == "executions"
+        if type(value) is not int or value < 1 or (odd and value % 2 == 0):
+            expected = "an odd whole number from 1" if odd else "a whole number from 1"
+            raise UserError(f"{where}.{key}: found {value!r:.60}, expected {expected}")
+    return Episode(**found)

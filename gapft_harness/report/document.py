@@ -8,7 +8,7 @@ from fractions import Fraction
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.analysis.pass_at_k import reported_k
 from gapft_harness.records import State
-from gapft_harness.report import provenance, wording
+from gapft_harness.report import coverage_section, provenance, wording
 from gapft_harness.report.blocks import Block, Cases, Figure, Section, Table, Text
 from gapft_harness.report.cases import RULE, examples
 from gapft_harness.report.findings import Findings
@@ -29,6 +29,11 @@ def build(inputs: ReportInputs, findings: Findings) -> list[Section]:
         sections += [
             Section("Conditions", _conditions(inputs, findings)),
             Section("Contrasts", _contrasts(inputs, findings)),
+        ]
+        if findings.coverage is not None:
+            compared = coverage_section.blocks(inputs, findings, findings.coverage)
+            sections.append(Section("Coverage against repetition", compared))
+        sections += [
             Section("Where the change comes from", _decomposition(inputs, findings)),
         ]
     sections += [

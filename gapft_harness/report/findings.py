@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
@@ -22,6 +22,7 @@ from gapft_harness.analysis.k_equivalent import k_equivalent
 from gapft_harness.analysis.paired_tests import PairedTest, paired_test
 from gapft_harness.analysis.pass_at_k import mean_pass_at_k
 from gapft_harness.records import Budget, State
+from gapft_harness.report.coverage import Coverage, compute_coverage
 from gapft_harness.report.inputs import STATUSES, ReportInputs
 from gapft_harness.streams import Stream
 
@@ -99,7 +100,9 @@ class Findings:
     """All results of a run.
 
     Attributes:
-        lead: the condition the report is about: ``gapft``, or the recipe's first; empty if none.
+        lead: the condition the report is about: ``gapft``, else the diffuse one of an allocation
+            comparison, else the recipe's first; empty if none.
+        coverage: the allocation comparison; None without one.
     """
 
     source: SourceFindings
@@ -107,6 +110,7 @@ class Findings:
     conditions: Mapping[str, ConditionFindings]
     contrasts: tuple[Contrast, ...]
     lead: str
+    coverage: Coverage | None = None
 
     def contrast(self, a: str, b: str) -> Contrast:
         """The contrast of a minus b.
@@ -124,7 +128,8 @@ def compute(inputs: ReportInputs) -> Findings:
     """Computes everything. ``inputs`` must be ``in_order()``."""
     audit = inputs.audit
     names = inputs.conditions
-    lead = "gapft" if "gapft" in names else (names[0] if names else "")
+    ordered = _ordered(inputs)
+    lead = ordered[0] if ordered else ""
     source = SourceFindings(
         n=len(audit.ids),
         pass_at_1=Fraction(int(audit.greedy_passed.sum()), len(audit.ids)),
@@ -154,8 +159,17 @@ def compute(inputs: ReportInputs) -> Findings:
         name: _condition(inputs, name, replicates.pass_at_1(index))
         for index, name in enumerate(names)
     }
-    contrasts = _contrasts(inputs, conditions, passed, replicates, lead)
-    return Findings(source, inputs.pool_states, conditions, contrasts, lead)
+    contrasts = _contrasts(inputs, conditions, passed, replicates, ordered)
+    exposures = inputs.allocation
+    coverage = None if exposures is None else compute_coverage(inputs, exposures)
+    return Findings(source, inputs.pool_states, conditions, contrasts, lead, coverage)
+
+
+def _ordered(inputs: ReportInputs) -> list[str]:
+    """The conditions with those the report is about first: a contrast is earlier minus later."""
+    compared = inputs.allocation
+    first = ["gapft", *((compared.diffuse, compared.concentrated) if compared else ())]
+    return list(dict.fromkeys(n for n in (*first, *inputs.conditions) if n in inputs.conditions))
 
 
 def _condition(inputs: ReportInputs, name: str, interval: Interval) -> ConditionFindings:
@@ -184,11 +198,10 @@ def _contrasts(
     conditions: Mapping[str, ConditionFindings],
     passed: NDArray[np.bool_],
     replicates: Replicates,
-    lead: str,
+    ordered: Sequence[str],
 ) -> tuple[Contrast, ...]:
     """The lead condition against every other, the others in pairs, then each against the source."""
     names = list(conditions)
-    ordered = [lead, *(name for name in names if name != lead)]
     sums = {name: passed[names.index(name)].sum(axis=0) for name in names}
     stream = Stream(inputs.recipe["statistics"]["seed"], "report/paired_test")
 

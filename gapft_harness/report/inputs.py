@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapft_harness.records import GREEDY, Arm, Budget, State
+from gapft_harness.report.columns import PASS, STATUSES, codes, columns
+from gapft_harness.report.exposures import Exposures, read_exposures
 from gapft_harness.run_directory import require
 
-#: Verdict statuses in the order of their codes: ``STATUSES[code]``.
-STATUSES = ("pass", "fail", "timeout", "error")
-PASS = STATUSES.index("pass")
+__all__ = ["PASS", "STATUSES", "Audit", "ReportInputs", "TrainedArm", "read_inputs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +97,7 @@ class ReportInputs:
         warnings: sentences gathered by earlier stages.
         seconds: wall time of earlier stages.
         versions: of the packages that made the run.
+        allocation: what the two conditions of ``recipe.allocation`` trained on; None without it.
     """
 
     recipe: Mapping[str, Any]
@@ -113,6 +114,7 @@ class ReportInputs:
     warnings: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
+    allocation: Exposures | None = None
 
     def of(self, condition: str) -> tuple[TrainedArm, ...]:
         """A condition's arms, by ascending seed."""
@@ -144,7 +146,18 @@ class ReportInputs:
             f"the report needs every condition under every seed: expected "
             f"{[arm.name for arm in wanted]}, found {[arm.name for arm in by_arm]}",
         )
-        return replace(self, seeds=seeds, audit=audit, arms=tuple(by_arm[arm] for arm in wanted))
+        allocation = None if self.allocation is None else self.allocation.in_order()
+        require(
+            allocation is None or tuple(of.seed for of in allocation.seeds) == seeds,
+            "the report needs the compared problems of every seed",
+        )
+        return replace(
+            self,
+            seeds=seeds,
+            audit=audit,
+            arms=tuple(by_arm[arm] for arm in wanted),
+            allocation=allocation,
+        )
 
 
 def read_inputs(run_path: Path, manifest: Mapping[str, Any]) -> ReportInputs:
@@ -161,6 +174,7 @@ def read_inputs(run_path: Path, manifest: Mapping[str, Any]) -> ReportInputs:
     audit = _read_audit(run_path / "audit", recipe["search"]["k"])
     conditions, seeds = tuple(recipe["conditions"]), tuple(recipe["seeds"])
     arms = [Arm(condition, seed) for condition in conditions for seed in seeds] if budgets else []
+    compared = recipe.get("allocation")  # a run made before the key was there has none
     return ReportInputs(
         recipe=recipe,
         task=manifest["task"],
@@ -179,14 +193,15 @@ def read_inputs(run_path: Path, manifest: Mapping[str, Any]) -> ReportInputs:
             name: entry["seconds"] for name, entry in manifest["stages"].items() if name != "report"
         },
         versions=manifest["versions"],
+        allocation=read_exposures(run_path, compared, seeds) if arms and compared else None,
     )
 
 
 def _read_audit(folder: Path, k: int) -> Audit:
-    problems = _columns(folder / "problems.parquet", ("problem_id", "prompt", "gold"))
-    states = _columns(folder / "states.parquet", ("problem_id", "state"))
-    responses = _columns(folder / "responses.parquet", ("problem_id", "index", "status"))
-    greedy = _columns(
+    problems = columns(folder / "problems.parquet", ("problem_id", "prompt", "gold"))
+    states = columns(folder / "states.parquet", ("problem_id", "state"))
+    responses = columns(folder / "responses.parquet", ("problem_id", "index", "status"))
+    greedy = columns(
         folder / "responses.parquet", ("problem_id", "text"), filters=[("index", "=", GREEDY)]
     )
     ids = problems["problem_id"]
@@ -196,15 +211,15 @@ def _read_audit(folder: Path, k: int) -> Audit:
         and responses["index"] == [GREEDY, *range(k)] * len(ids),
         f"{folder}: problems, responses and states are not of the same problems in the same order",
     )
-    codes = _codes(responses["status"]).reshape(len(ids), k + 1)
+    statuses = codes(responses["status"]).reshape(len(ids), k + 1)
     audit = Audit(
         ids=np.array(ids, dtype=np.str_),
         prompts=tuple(problems["prompt"]),
         golds=tuple(problems["gold"]),
         states=np.array(states["state"], dtype=np.str_),
-        greedy=codes[:, 0],
+        greedy=statuses[:, 0],
         greedy_texts=tuple(greedy["text"]),
-        samples=codes[:, 1:],
+        samples=statuses[:, 1:],
     )
     expected = np.where(audit.greedy_passed, "G", np.where((audit.passing_samples > 0), "S", "U"))
     require(
@@ -218,12 +233,12 @@ def _read_arm(
     run_path: Path, arm: Arm, budgets: Mapping[str, Mapping[str, Any]], ids: NDArray[np.str_]
 ) -> TrainedArm:
     path = run_path / "decisions" / f"{arm.name}.parquet"
-    found = _columns(path, ("problem_id", "text", "status"))
+    found = columns(path, ("problem_id", "text", "status"))
     require(found["problem_id"] == ids.tolist(), f"{path}: holds other problems than the audit")
     entry = budgets[arm.name]
     return TrainedArm(
         arm=arm,
-        statuses=_codes(found["status"]),
+        statuses=codes(found["status"]),
         texts=tuple(found["text"]),
         budget=Budget(
             n=entry["n"],
@@ -238,22 +253,8 @@ def _read_arm(
 
 
 def _count_states(path: Path) -> dict[State, int]:
-    states = _columns(path, ("state",))["state"]
+    states = columns(path, ("state",))["state"]
     return {"G": states.count("G"), "S": states.count("S"), "U": states.count("U")}
-
-
-def _columns(
-    path: Path, names: Sequence[str], filters: list[tuple[str, str, Any]] | None = None
-) -> dict[str, list[Any]]:
-    import pyarrow.parquet as pq
-
-    table = pq.read_table(path, columns=list(names), filters=filters)
-    return {name: table[name].to_pylist() for name in names}
-
-
-def _codes(statuses: Sequence[str]) -> NDArray[np.uint8]:
-    code = {name: number for number, name in enumerate(STATUSES)}
-    return np.fromiter((code[s] for s in statuses), dtype=np.uint8, count=len(statuses))
 
 
 def _take(values: Sequence[str], order: NDArray[np.intp]) -> tuple[str, ...]:

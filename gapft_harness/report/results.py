@@ -10,6 +10,7 @@ from gapft_harness.analysis.decomposition import Decomposition, Terms
 from gapft_harness.analysis.k_equivalent import k_label
 from gapft_harness.analysis.pass_at_k import reported_k
 from gapft_harness.records import Budget
+from gapft_harness.report.coverage import Coverage, quantities
 from gapft_harness.report.findings import ConditionFindings, Contrast, Findings, SeedFindings
 from gapft_harness.report.inputs import ReportInputs
 
@@ -45,6 +46,8 @@ def results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
         },
         "contrasts": [_contrast(contrast, findings) for contrast in findings.contrasts],
     }
+    if findings.coverage is not None:
+        content["allocation"] = _allocation(findings.coverage)
     if not findings.conditions:
         content["message"] = NOTHING_TO_TRAIN_ON
     return content
@@ -96,6 +99,31 @@ def _contrast(contrast: Contrast, findings: Findings) -> dict[str, Any]:
         "terms": _terms(contrast.terms),
         "matched_budget": all(side is not None and side.matched for side in sides),
         "test": {"name": contrast.test.name, "p": contrast.test.p_value},
+    }
+
+
+def _allocation(coverage: Coverage) -> dict[str, Any]:
+    mean = quantities(coverage.mean)
+    return {
+        "diffuse": coverage.diffuse,
+        "concentrated": coverage.concentrated,
+        "R": coverage.repetitions,
+        **{
+            name: {"mean": float(mean[name]), "ci95": [interval.low, interval.high]}
+            for name, interval in coverage.intervals.items()
+        },
+        "seeds": {
+            str(seed): {
+                "problems_a_half": of.problems,
+                "replay": of.replay,
+                **{name: float(value) for name, value in quantities(of.found).items()},
+                "L_supervised": {
+                    "diffuse": of.diffuse.supervised_tokens,
+                    "concentrated": of.concentrated.supervised_tokens,
+                },
+            }
+            for seed, of in coverage.seeds.items()
+        },
     }
 
 

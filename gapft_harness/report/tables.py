@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from gapft_harness.analysis.k_equivalent import k_label
 from gapft_harness.report.cases import changes, plain_gold
+from gapft_harness.report.coverage import quantities
 from gapft_harness.report.findings import Findings
 from gapft_harness.report.inputs import STATUSES, ReportInputs
 from gapft_harness.report.provenance import flat
@@ -27,6 +28,8 @@ def all_tables(inputs: ReportInputs, findings: Findings) -> Iterator[tuple[str, 
         "problems.csv": _problems,
         "items.csv": _items,
     }
+    if inputs.allocation is not None:
+        tables |= {"allocation.csv": _allocation, "exposed.csv": _exposed}
     for name, rows in tables.items():
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(rows(inputs, findings))
@@ -152,6 +155,39 @@ def _items(inputs: ReportInputs, findings: Findings) -> Rows:
             audit.greedy_texts[position],
             found.trained.texts[position],
         )
+
+
+def _allocation(inputs: ReportInputs, findings: Findings) -> Rows:
+    """Coverage against repetition: each quantity's mean with its interval, then every seed."""
+    yield "quantity", "seed", "value", "ci95_low", "ci95_high"
+    coverage = findings.coverage
+    assert coverage is not None
+    for name, value in quantities(coverage.mean).items():
+        interval = coverage.intervals[name]
+        yield name, "mean", float(value), interval.low, interval.high
+        for seed, of in coverage.seeds.items():
+            yield name, seed, float(quantities(of.found)[name]), "", ""
+
+
+def _exposed(inputs: ReportInputs, findings: Findings) -> Rows:
+    """Every compared problem: its half, and how often each condition selected it."""
+    yield (
+        "seed", "problem_id", "half", "selected_diffuse", "selected_concentrated",
+        "verdict_diffuse", "verdict_concentrated",
+    )  # fmt: skip
+    assert inputs.allocation is not None
+    for of in inputs.allocation.seeds:
+        for row in zip(of.ids, of.halves, of.diffuse, of.concentrated, strict=True):
+            problem_id, half, diffuse, concentrated = row
+            yield (
+                of.seed,
+                problem_id,
+                half,
+                1,
+                2 if half == "A" else 0,
+                STATUSES[int(diffuse)],
+                STATUSES[int(concentrated)],
+            )
 
 
 def _cell(rate: object) -> object:

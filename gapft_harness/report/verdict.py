@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gapft_harness.report import wording
 from gapft_harness.report.blocks import Block, Stat, Stats, Text
+from gapft_harness.report.coverage_section import result
 from gapft_harness.report.findings import SOURCE, ConditionFindings, Contrast, Findings
 from gapft_harness.report.results import NOTHING_TO_TRAIN_ON
 
@@ -17,6 +18,9 @@ def opening(findings: Findings, k: int) -> list[Block]:
     sentences = [_against_source(findings, lead)]
     sentences += [_against(findings.contrast(lead.name, rival.name)) for rival in rivals]
     sentences.append(_worth(lead, k))
+    if findings.coverage is not None:
+        compares = lead.name == findings.coverage.diffuse
+        sentences.insert(0 if compares else len(sentences), result(findings.coverage))
     return [Text(" ".join(sentences), "lead"), Stats(_stats(findings, lead, rivals, k))]
 
 
@@ -24,7 +28,7 @@ def _against_source(findings: Findings, lead: ConditionFindings) -> str:
     gain = findings.contrast(lead.name, SOURCE)
     seeds = len(lead.seeds)
     return (
-        f"{_name(lead.name)} answers {wording.percent(lead.mean.pass_at_1)} of "
+        f"{_subject(lead.name)} answers {wording.percent(lead.mean.pass_at_1)} of "
         f"{wording.whole(findings.source.n)} audit problems correctly in one greedy decode"
         f"{f' (mean of {seeds} seeds)' if seeds > 1 else ''}; the source model answers "
         f"{wording.percent(findings.source.pass_at_1)}: {wording.points(gain.delta)} points "
@@ -33,15 +37,10 @@ def _against_source(findings: Findings, lead: ConditionFindings) -> str:
 
 
 def _against(contrast: Contrast) -> str:
-    reading = (
-        "the interval excludes zero"
-        if contrast.interval.excludes_zero
-        else "the interval includes zero, so the difference is not resolved"
-    )
     return (
         f"Against {_name(contrast.b)} at the same training budget: "
         f"{wording.points(contrast.delta)} points {wording.points_interval(contrast.interval)}; "
-        f"{reading}."
+        f"{wording.resolution(contrast.interval)}."
     )
 
 
@@ -76,7 +75,15 @@ def _stats(
                 f"points {wording.points_interval(contrast.interval)}",
             )
         )
-    stats.append(Stat("worth in samples", wording.k_eq(lead.k_eq, k), f"K_eq, of {k} drawn"))
+    coverage = findings.coverage
+    if coverage is not None and coverage.diffuse == lead.name:
+        interval = wording.points_interval(coverage.intervals["contrast"])
+        detail = f"points on trained problems {interval}"
+        stats.append(
+            Stat("coverage over repetition", wording.points(coverage.mean.contrast), detail)
+        )
+    else:
+        stats.append(Stat("worth in samples", wording.k_eq(lead.k_eq, k), f"K_eq, of {k} drawn"))
     return stats
 
 
@@ -89,6 +96,11 @@ def _source_alone(findings: Findings, k: int) -> str:
         "audit of trained models were left out. A larger search.k, a higher temperature or an "
         "easier pool may expose failures that can be recovered."
     )
+
+
+def _subject(name: str) -> str:
+    """A condition as the subject of a sentence; GapFT alone is a name by itself."""
+    return _name(name) if name == "gapft" else f"The condition {_name(name)}"
 
 
 def _name(name: str) -> str:

@@ -44,9 +44,21 @@ def percent_interval(interval: Interval) -> str:
     return f"[{100 * interval.low:.1f}, {100 * interval.high:.1f}]"
 
 
+def resolution(interval: Interval) -> str:
+    """Whether a difference is told from zero, as the end of a sentence."""
+    if interval.excludes_zero:
+        return "the interval excludes zero"
+    return "the interval includes zero, so the difference is not resolved"
+
+
 def whole(number: int) -> str:
     """A count with thousands separated: ``25,520``."""
     return f"{number:,}"
+
+
+def signed_whole(number: int) -> str:
+    """A difference of counts: ``+1,204``, ``0``."""
+    return f"{number:+,}".replace("-", _MINUS) if number else "0"
 
 
 def k_eq(value: int, samples: int) -> str:

@@ -13,8 +13,8 @@ tags: [gapft-harness, lora]
 
 # {condition}, seed {seed}
 
-A LoRA adapter of `{base_model}`, trained by GapFT Harness on {n} verified responses that the
-selector `{condition}` chose, {repetitions} exposures each.
+A LoRA adapter of `{base_model}`, trained by GapFT Harness on {n} verified responses selected
+for the condition `{condition}`, {repetitions} exposures each.
 
 | | |
 |---|---|
@@ -23,7 +23,7 @@ selector `{condition}` chose, {repetitions} exposures each.
 | optimizer steps J | {steps} |
 | rank, alpha, dropout | {rank}, {alpha}, {dropout} |
 | learning rate (AdamW, constant), weight decay | {learning_rate}, {weight_decay} |
-| batch | {micro_batch} x {accumulation} |
+| sequences a step | {batch} |
 | loss | {normalization} over response tokens |
 | base dtype | {dtype} |
 
@@ -38,8 +38,19 @@ settings, the budget and the hashes that arms of one comparison can be checked b
 
 def model_card(facts: Mapping[str, Any]) -> str:
     """The README.md of an adapter folder, from the trainer's facts."""
-    return _CARD.format(**{**facts["settings"], **facts["budget"], **_top(facts)})
+    return _CARD.format(
+        **{**facts["settings"], **facts["budget"], **_top(facts)}, batch=_batch(facts)
+    )
 
 
 def _top(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {key: facts[key] for key in ("base_model", "condition", "seed")}
+
+
+def _batch(facts: Mapping[str, Any]) -> str:
+    settings, budget = facts["settings"], facts["budget"]
+    micro = settings["micro_batch"]
+    if settings["update_groups"] is None:
+        return f"{micro} x {settings['accumulation']}"
+    least, more = divmod(budget["exposures"], budget["steps"])
+    return f"{least}{f' or {least + 1}' if more else ''}, {micro} a forward pass"

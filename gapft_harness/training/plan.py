@@ -11,6 +11,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from gapft_harness.errors import UserError
 from gapft_harness.recipe import Training
@@ -64,17 +65,42 @@ def plan(slots: Iterable[str], settings: Training, seed: int) -> list[list[str]]
     """The (step → slots) table of one arm.
 
     The R repetitions are one list of R·n exposures, shuffled once, and batches cross
-    repetitions: J = ceil(R·n / (micro_batch · accumulation)) (Table 5). An exposure's place
-    depends on (seed, slot, copy) alone, so the order of ``slots`` changes nothing.
+    repetitions: J = ceil(R·n / (micro_batch · accumulation)) (Table 5). With ``update_groups`` G,
+    J = G steps whose sizes differ by at most one, the larger spread evenly over the run (code,
+    Table 7). An exposure's place depends on (seed, slot, copy) alone, so the order of ``slots``
+    changes nothing.
+
+    Raises:
+        UserError: see ``count_steps``.
     """
     rng = Stream(seed, "train/order")
     exposures = [(slot, copy) for slot in slots for copy in range(settings.repetitions)]
     exposures.sort(key=lambda exposure: rng.key(f"{exposure[0]}/{exposure[1]}"))
-    size = settings.micro_batch * settings.accumulation
-    return [
-        [slot for slot, _ in exposures[start : start + size]]
-        for start in range(0, len(exposures), size)
-    ]
+    total = len(exposures)
+    if settings.update_groups is None:
+        cuts = [*range(0, total, settings.micro_batch * settings.accumulation), total]
+    else:
+        groups = count_steps(total, settings)
+        cuts = [group * total // groups for group in range(groups + 1)]
+    return [[slot for slot, _ in exposures[start:end]] for start, end in pairwise(cuts)]
+
+
+def count_steps(exposures: int, settings: Training) -> int:
+    """J, the optimizer steps that a number of exposures takes.
+
+    Raises:
+        UserError: there are fewer exposures than ``update_groups``; a step would be empty.
+    """
+    groups = settings.update_groups
+    if groups is None:
+        return -(-exposures // (settings.micro_batch * settings.accumulation))
+    if exposures < groups:
+        raise UserError(
+            f"training.update_groups is {groups}, but there are only {exposures} exposures "
+            f"(training.repetitions is {settings.repetitions}), so some step would be empty; "
+            "raise budget.n, budget.replay or training.repetitions, or lower training.update_groups"
+        )
+    return groups
 
 
 def table_hash(table: Sequence[Sequence[str]]) -> str:
@@ -86,19 +112,18 @@ def budget(examples: Sequence[Example], settings: Training) -> Budget:
     """The training budget of one arm (Equation 7), counted without its plan.
 
     Raises:
-        UserError: see ``sequences``.
+        UserError: see ``sequences`` and ``count_steps``.
     """
     fitted = sequences(examples, settings)
     repetitions = settings.repetitions
     exposures = repetitions * len(fitted)
-    size = settings.micro_batch * settings.accumulation
     return Budget(
         n=len(fitted),
         repetitions=repetitions,
         exposures=exposures,
         tokens=repetitions * sum(sequence.tokens for sequence in fitted),
         supervised_tokens=repetitions * sum(sequence.supervised for sequence in fitted),
-        steps=-(-exposures // size),
+        steps=count_steps(exposures, settings),
     )
 
 

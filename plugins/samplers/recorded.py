@@ -5,6 +5,7 @@ A record a line; see docs/samplers.md::
     {"id": "logiqa-17", "index": "greedy", "text": "B"}
     {"id": "logiqa-17", "index": 0, "text": "The answer is C"}
     {"id": "logiqa-17", "index": "greedy", "text": "C", "condition": "gapft", "seed": 13}
+    {"id": "lcb-1873_A", "index": 0, "attempt": 2, "text": "```python..."}
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from gapft_harness.protocols import (
 )
 from gapft_harness.records import GREEDY, Adapter, Arm, Decoding
 
-_KEYS = frozenset({"id", "prompt", "index", "text", "condition", "seed", "finish_reason"})
+_KEYS = frozenset(
+    {"id", "prompt", "index", "attempt", "text", "condition", "seed", "finish_reason"}
+)
 _FINISH_REASONS = ("stop", "length", "unknown")
 
 
@@ -40,6 +43,7 @@ class Record:
         by: ``id`` or ``prompt``, what ``problem`` holds.
         problem: a problem's id, or its exact prompt before any chat template.
         index: ``GREEDY`` or the sample number.
+        attempt: the attempt of an episode, from 1.
         text: the response.
         finish_reason: ``stop``, ``length`` or ``unknown``.
     """
@@ -48,6 +52,7 @@ class Record:
     by: str
     problem: str
     index: int
+    attempt: int
     text: str
     finish_reason: str
 
@@ -91,7 +96,7 @@ class RecordedSampler:
             [self._find(request, index) for index in request.indices] for request in requests
         ]
         prompts = self._retokenizer.prompt_ids(
-            [self._retokenizer.render(request.prompt) for request in requests]
+            [self._retokenizer.render(request) for request in requests]
         )
         ids = iter(self._retokenizer.response_ids([r.text for row in records for r in row]))
         return [
@@ -124,25 +129,28 @@ class RecordedSampler:
         self._kept = {}
 
     def _find(self, request: Request, index: int) -> Record:
-        by_id = self._kept.get(("id", request.problem_id, index))
-        by_prompt = self._kept.get(("prompt", request.prompt, index))
+        attempt = len(request.attempts) + 1
+        by_id = self._kept.get(("id", request.problem_id, index, attempt))
+        by_prompt = self._kept.get(("prompt", request.prompt, index, attempt))
         if by_id and by_prompt:
             raise UserError(
-                f"{self._path}: two records answer {self._what(request.problem_id, index)}: one "
-                "by its id and one by its prompt; expected one"
+                f"{self._path}: two records answer {self._what(request, index)}: one by its id "
+                "and one by its prompt; expected one"
             )
         found = by_id or by_prompt
         if found is None:
+            remedy = "add it, or lower search.k" if attempt == 1 else "add it"
             raise UserError(
-                f"{self._path}: no record of {self._what(request.problem_id, index)}, neither by "
-                "its id nor by its exact prompt; add it, or lower search.k"
+                f"{self._path}: no record of {self._what(request, index)}, neither by its id nor "
+                f"by its exact prompt; {remedy}"
             )
         return found
 
-    def _what(self, problem: str, index: int) -> str:
+    def _what(self, request: Request, index: int) -> str:
         whose = f"the trained model {self._arm.name}" if self._arm else "the source model"
         which = "greedy response" if index == GREEDY else f"sample {index}"
-        return f"problem {problem!r}: {which} of {whose}"
+        attempt = f", attempt {len(request.attempts) + 1}" if request.attempts else ""
+        return f"problem {request.problem_id!r}: {which}{attempt} of {whose}"
 
 
 def read_records(path: Path) -> Iterator[tuple[int, Record]]:
@@ -160,12 +168,12 @@ def read_records(path: Path) -> Iterator[tuple[int, Record]]:
         raise UserError(f"{path}: cannot be read as UTF-8 text: {error}") from error
 
 
-def _of_arm(path: Path, arm: Arm | None) -> dict[tuple[str, str, int], Record]:
-    """One model's records by (kind of key, problem, index). Every line is checked for repeats."""
-    seen: dict[tuple[Arm | None, str, str, int], int] = {}
-    kept: dict[tuple[str, str, int], Record] = {}
+def _of_arm(path: Path, arm: Arm | None) -> dict[tuple[str, str, int, int], Record]:
+    """One model's records by (kind of key, problem, index, attempt). Looks for repeats."""
+    seen: dict[tuple[Arm | None, str, str, int, int], int] = {}
+    kept: dict[tuple[str, str, int, int], Record] = {}
     for number, record in read_records(path):
-        key = (record.by, record.problem, record.index)
+        key = (record.by, record.problem, record.index, record.attempt)
         first = seen.setdefault((record.arm, *key), number)
         if first != number:
             raise UserError(
@@ -207,6 +215,8 @@ def _parse(line: str, where: str) -> Record:
     index: Any = record.get("index")
     greedy = index == "greedy"
     _expect(greedy or _is_count(index), where, record, "index", "'greedy' or a number from 0")
+    attempt = record.get("attempt", 1)
+    _expect(_is_count(attempt) and attempt > 0, where, record, "attempt", "a number from 1")
     finish = record.get("finish_reason", "unknown")
     _expect(finish in _FINISH_REASONS, where, record, "finish_reason", " or ".join(_FINISH_REASONS))
     arm = None
@@ -214,7 +224,8 @@ def _parse(line: str, where: str) -> Record:
         _expect(isinstance(record["condition"], str), where, record, "condition", "a string")
         _expect(_is_count(record["seed"]), where, record, "seed", "a number from 0")
         arm = Arm(record["condition"], record["seed"])
-    return Record(arm, by, record[by], GREEDY if greedy else index, record["text"], finish)
+    number = GREEDY if greedy else index
+    return Record(arm, by, record[by], number, attempt, record["text"], finish)
 
 
 def _is_count(value: Any) -> bool:

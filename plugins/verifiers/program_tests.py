@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from operator import attrgetter
 from types import TracebackType
 from typing import Any, Self
 
@@ -11,12 +12,18 @@ from gapft_harness import hookimpl
 from gapft_harness.errors import UserError, did_you_mean
 from gapft_harness.identities import content_hash
 from gapft_harness.lm_eval_bridge.benchmarks.livecodebench_tests import MAX_DECODED_BYTES
-from gapft_harness.programs import last_program, last_program_lcb, read_suite
+from gapft_harness.program_feedback import NO_PROGRAM, failure_feedback
+from gapft_harness.programs import Suite, last_program, last_program_lcb, read_suite
 from gapft_harness.protocols import RegisterVerifier
 from gapft_harness.records import Gold, Verdict
 from gapft_harness.sandbox import Limits, Program, Result, Sandbox, Test
 
 _SHOWN = 120
+
+#: Which of a suite's tests are run: for a verdict, and for feedback.
+_Choice = Callable[[Suite], Sequence[Test]]
+_ALL: _Choice = attrgetter("tests")
+_PUBLIC: _Choice = attrgetter("public_tests")
 
 
 class ProgramTests:
@@ -70,27 +77,35 @@ class ProgramTests:
             UserError: a gold is malformed, its tests cannot be decoded, or it has none.
             InfrastructureError: the sandbox failed; no verdict is made up for that.
         """
-        verdicts: dict[int, Verdict] = {}
-        problems: dict[str, _Problem] = {}
-        keys: dict[int, str] = {}  # by identity: one gold object serves all responses to a problem
-        for i, (response, gold) in enumerate(zip(responses, golds, strict=True)):
-            if id(gold) not in keys:
-                keys[id(gold)] = content_hash(gold)
-            problem = problems.setdefault(keys[id(gold)], _Problem(gold))
-            source = (last_program_lcb if self._lcb else last_program)(response)
-            if source is None:
-                verdicts[i] = Verdict("fail", "no fenced program")
-            elif not source.strip():
-                verdicts[i] = Verdict("fail", "the last program is empty or never closed")
-            else:
-                problem.asking.setdefault(source, []).append(i)
-        waiting: list[tuple[list[int], int, int]] = []
-        compat = "lcb" if self._lcb else None
-        items = self._items(problems, waiting)
-        for number, result in self._sandbox.stream(items, compat=compat):  # type: ignore[arg-type]
-            asking, tests, public = waiting[number]
-            verdicts.update(dict.fromkeys(asking, _verdict(result, tests, public)))
-        return [verdicts[i] for i in range(len(responses))]
+        return [outcome.verdict for outcome in self._run(responses, golds, _ALL)]
+
+    def feedback(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[str | None]:
+        """Runs the public tests alone: None if all pass, else what the model is told.
+
+        Hidden tests are not run, so nothing of them can show, and they never decide whether an
+        episode goes on. A problem without public tests gives no feedback on a program.
+
+        Raises:
+            UserError: as ``verify``.
+            InfrastructureError: as ``verify``.
+        """
+        return [outcome.feedback for outcome in self._run(responses, golds, _PUBLIC)]
+
+    def check_gold(self, gold: Gold) -> str:
+        """What is wrong with a gold: a malformed or oversized suite, or no test at all."""
+        try:
+            read_suite(gold, self._most)
+        except UserError as error:
+            return str(error)
+        return ""
+
+    def describe(self) -> dict[str, Any]:
+        """The sandbox's tier, limits and rules, for the manifest."""
+        return {
+            "sandbox_tier": self._sandbox.tier,
+            "compat": "lcb" if self._lcb else "true",
+            "limits": asdict(self._sandbox.limits),
+        }
 
     def close(self) -> None:
         """Ends the sandbox's workers."""
@@ -107,16 +122,56 @@ class ProgramTests:
     ) -> None:
         self.close()
 
+    def _run(
+        self,
+        responses: Sequence[str],
+        golds: Sequence[Gold],
+        chosen: _Choice,
+    ) -> list[_Outcome]:
+        """Runs each response's program on the chosen tests of its problem."""
+        outcomes: dict[int, _Outcome] = {}
+        problems: dict[str, _Problem] = {}
+        keys: dict[int, str] = {}  # by identity: one gold object serves all responses to a problem
+        for i, (response, gold) in enumerate(zip(responses, golds, strict=True)):
+            if id(gold) not in keys:
+                keys[id(gold)] = content_hash(gold)
+            problem = problems.setdefault(keys[id(gold)], _Problem(gold))
+            source = (last_program_lcb if self._lcb else last_program)(response)
+            if source is None:
+                outcomes[i] = _Outcome(Verdict("fail", "no fenced program"), NO_PROGRAM)
+            elif not source.strip():
+                reason = "the last program is empty or never closed"
+                outcomes[i] = _Outcome(Verdict("fail", reason), NO_PROGRAM)
+            else:
+                problem.asking.setdefault(source, []).append(i)
+        waiting: list[_Waiting] = []
+        compat = "lcb" if self._lcb else None
+        items = self._items(problems, chosen, waiting, outcomes)
+        for number, result in self._sandbox.stream(items, compat=compat):  # type: ignore[arg-type]
+            found = waiting[number].outcome(result)
+            outcomes.update(dict.fromkeys(waiting[number].asking, found))
+        return [outcomes[i] for i in range(len(responses))]
+
     def _items(
-        self, problems: Mapping[str, _Problem], waiting: list[tuple[list[int], int, int]]
+        self,
+        problems: Mapping[str, _Problem],
+        chosen: _Choice,
+        waiting: list[_Waiting],
+        outcomes: dict[int, _Outcome],
     ) -> Iterator[tuple[Program, Sequence[Test]]]:
-        """The programs to run; notes for each who asked, and how many tests there are."""
+        """The programs to run; notes for each who asked. Without a chosen test nothing is run."""
         for problem in problems.values():
             # Also where no response has a program: a problem without tests must not go unseen.
             suite = read_suite(problem.gold, self._most)
+            tests = chosen(suite)
             for source, asking in problem.asking.items():
-                waiting.append((asking, len(suite.tests), suite.public))
-                yield suite.program(source), suite.tests
+                if tests:
+                    waiting.append(
+                        _Waiting(asking, suite.kind, len(suite.tests), suite.public_tests)
+                    )
+                    yield suite.program(source), tests
+                else:
+                    outcomes.update(dict.fromkeys(asking, _Outcome(Verdict("pass"), None)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +180,42 @@ class _Problem:
 
     gold: Gold
     asking: dict[str, list[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What became of one response: its verdict, and what the model may be told of it."""
+
+    verdict: Verdict
+    feedback: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A program in the sandbox: the responses that hold it, and its problem's tests."""
+
+    asking: list[int]
+    kind: str
+    tests: int
+    public: tuple[Test, ...]
+
+    def outcome(self, result: Result) -> _Outcome:
+        """The outcome of its run. A time-out is the program's own fault, and so a ``fail``."""
+        if result.verdict == "accepted":
+            return _Outcome(Verdict("pass"), None)
+        number, public = len(result.tests), len(self.public)
+        words = result.verdict.replace("_", " ")
+        why = " ".join(result.tests[-1].reason.split())[:_SHOWN]
+        if number > public:
+            # What a hidden test holds stays out of reasons, which a report may show.
+            where = f"hidden test {number - public} of {self.tests - public}"
+            told = None
+        else:
+            where = f"public test {number} of {public}: {why}"
+            failed = self.public[number - 1]
+            told = failure_feedback(self.kind, number, public, failed, result.tests[-1])
+        reason = f"{words}: {why}" if result.verdict == "compile_error" else f"{words} on {where}"
+        return _Outcome(Verdict("fail", reason), told)
 
 
 def _limits(changes: Mapping[str, float]) -> Limits:
@@ -139,21 +230,6 @@ def _limits(changes: Mapping[str, float]) -> Limits:
         return Limits(**values)
     except (ValueError, TypeError) as error:
         raise UserError(f"program_tests: limits: {error}") from error
-
-
-def _verdict(result: Result, tests: int, public: int) -> Verdict:
-    """A verdict on a program. A time-out is the program's own fault, and so a ``fail``."""
-    if result.verdict == "accepted":
-        return Verdict("pass")
-    number = len(result.tests)
-    words = result.verdict.replace("_", " ")
-    why = " ".join(result.tests[-1].reason.split())[:_SHOWN]
-    if result.verdict == "compile_error":
-        return Verdict("fail", f"{words}: {why}")
-    if number > public:
-        # What a hidden test holds stays out of reasons, which a report may show.
-        return Verdict("fail", f"{words} on hidden test {number - public} of {tests - public}")
-    return Verdict("fail", f"{words} on public test {number} of {public}: {why}")
 
 
 @hookimpl

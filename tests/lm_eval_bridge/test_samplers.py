@@ -12,7 +12,7 @@ import pytest
 
 from gapft_harness.errors import UserError
 from gapft_harness.protocols import Generation, Request, SamplerSettings
-from gapft_harness.records import GREEDY, Adapter, Arm, Decoding
+from gapft_harness.records import GREEDY, Adapter, Arm, Attempt, Decoding
 from tests.tiny_models import CHAT_TEMPLATE, byte_llama
 
 torch = pytest.importorskip("torch")
@@ -25,6 +25,7 @@ from transformers import (  # noqa: E402
 )
 
 from gapft_harness.lm_eval_bridge.hf_sampler import HfSampler  # noqa: E402
+from gapft_harness.lm_eval_bridge.retokenizer import Retokenizer  # noqa: E402
 from gapft_harness.lm_eval_bridge.samplers import (  # noqa: E402
     LmEvalSampler,
     dummy_sampler,
@@ -214,6 +215,32 @@ def test_chat_template_and_system_turn(model):
     [answer] = HfSampler(chat, None).generate(greedy_requests(["Why?"]), GREEDY_DECODE, 0)
     assert tokenizer.decode(answer.prompt_ids) == "<s><system>Be brief.\n<user>Why?\n<assistant>"
     assert answer.prompt_ids.count(1) == 1  # a start token in the text is not added again
+
+
+def test_earlier_attempts_are_turns_of_the_chat_or_follow_the_prompt(model):
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    said = (Attempt("One.", (4,), "stop", "No."), Attempt("Two.", (5,), "stop", "No!"))
+    requests = [
+        Request("a", "Why?", (0,), said),
+        Request("a", "Why?", (1,), said[:1]),
+        Request("a", "Why?", (2,), said[:1]),
+    ]
+    chat = replace(settings(model), chat_template=True)
+    for sampler in (HfSampler(chat, None), LmEvalSampler(*of_lm_eval(chat))):
+        answers = sampler.generate(requests, SAMPLED, 0)
+        one = "<s><user>Why?\n<assistant>One.\n<user>No.\n<assistant>"
+        assert [tokenizer.decode(answer.prompt_ids) for answer in answers] == [
+            one + "Two.\n<user>No!\n<assistant>",
+            one,
+            one,
+        ]
+    plain = HfSampler(settings(model), None)
+    [answer, *_] = plain.generate(requests, SAMPLED, 0)
+    assert tokenizer.decode(answer.prompt_ids) == "Why?One.\n\nNo.\n\nTwo.\n\nNo!\n\n"
+
+
+def of_lm_eval(chat: SamplerSettings):
+    return replace(chat, backend="dummy", model_args=chat.model_args), None, Retokenizer(chat)
 
 
 def test_start_tokens_are_those_of_lm_eval_here_and_retokenized(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 from gapft_harness.errors import UserError
 from gapft_harness.plugins.samplers.recorded import recorded
 from gapft_harness.protocols import Request, SamplerSettings
-from gapft_harness.records import GREEDY, Adapter, Arm, Decoding
+from gapft_harness.records import GREEDY, Adapter, Arm, Attempt, Decoding
 from tests.tiny_models import CHAT_TEMPLATE, byte_llama
 
 DECODE = Decoding(do_sample=False, max_gen_toks=4)
@@ -94,6 +94,16 @@ def test_a_missing_response_names_problem_index_model_and_file(write, model):
         arm.generate([Request("b", "Second?", (GREEDY,))], DECODE, 0)
 
 
+def test_attempts_of_an_episode_are_told_apart(write, model):
+    later = {**RECORDS[0], "attempt": 2, "text": "again"}
+    sampler = recorded(settings(write(*RECORDS, later), model), None)
+    first = Attempt("A", (), "stop", "No.")
+    asked = [Request("a", "?", (GREEDY,)), Request("a", "?", (GREEDY,), (first,))]
+    assert texts(sampler, *asked) == [["A"], ["again"]]
+    with pytest.raises(UserError, match="'a': greedy response, attempt 3 of the source model"):
+        sampler.generate([Request("a", "?", (GREEDY,), (first, first))], DECODE, 0)
+
+
 def test_an_id_and_a_prompt_for_one_response(write, model):
     both = {"prompt": "First?", "index": 0, "text": "other"}
     sampler = recorded(settings(write(*RECORDS, both), model), None)
@@ -127,6 +137,7 @@ def test_a_repeated_record_names_both_lines(write, model, number):
             "key 'seed': found \"13\"; expected a number",
         ),
         ({"id": "x", "index": 0, "text": "A", "finish_reason": "eos"}, "key 'finish_reason'"),
+        ({"id": "x", "index": 0, "text": "A", "attempt": 0}, "'attempt': found 0; expected a num"),
     ],
 )
 def test_malformed_lines_name_file_and_line(write, model, line, message):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from gapft_harness.records import Arm, Budget
+from gapft_harness.report.exposures import ExposedSeed, Exposures
 from gapft_harness.report.inputs import PASS, STATUSES, Audit, ReportInputs, TrainedArm
 
 FAIL, TIMEOUT, ERROR = (STATUSES.index(s) for s in ("fail", "timeout", "error"))
@@ -15,7 +16,15 @@ FLOWS = {
     "uniform": (0.56, 0.24, 0.02),
     "replay": (0.49, 0.20, 0.01),
     "all_verified": (0.68, 0.30, 0.02),
+    "diffuse": (0.62, 0.25, 0.03),
+    "concentrated": (0.57, 0.21, 0.04),
 }
+
+#: The conditions of a run without an allocation comparison.
+CONDITIONS = ("gapft", "uniform", "replay", "all_verified")
+
+#: a_A(1), a_A(2), a_B(0), a_B(1) that an allocation comparison is planted with.
+SUCCESS = (0.80, 0.86, 0.24, 0.78)
 
 
 def recipe(**changes):
@@ -25,7 +34,7 @@ def recipe(**changes):
         "data": {"task": "gapft_synthetic", "pool_limit": None},
         "model": {"backend": "recorded", "args": {"pretrained": "synthetic"}},
         "search": {"k": 8, "temperature": 0.7, "seed": 0},
-        "conditions": list(FLOWS),
+        "conditions": list(CONDITIONS),
         "seeds": [13, 21, 73],
         "training": {"rank": 8, "learning_rate": 5e-5},
         "statistics": {"replicates": 400, "seed": 0},
@@ -81,13 +90,47 @@ def trained(of, condition, seed, flows=None, n=134):
         texts=tuple(
             f"steps of {condition}; \\boxed{{{'right' if right else 'wrong'}}}" for right in passed
         ),
-        budget=Budget(n, 8, 8 * n, 56 * 8 * n + seed, 20 * 8 * n, -(-8 * n // 16)),
+        budget=Budget(n, 8, 8 * n, 56 * 8 * n + seed, 20 * 8 * n + len(condition), -(-8 * n // 16)),
         matched=condition != "all_verified",
     )
 
 
+def exposures(seeds, half=59, union=150, success=SUCCESS, replay=16):
+    """Every seed's halves, drawn from one pool, each rate exactly as planted but for a rounding."""
+
+    def outcomes(rng, rate):
+        passed = np.arange(half) < round(half * min(1, max(0, rate + 0.03 * rng.standard_normal())))
+        return rng.permutation(np.where(passed, PASS, FAIL)).astype(np.uint8)
+
+    found = []
+    for seed in seeds:
+        rng = np.random.default_rng([seed, 7])
+        chosen = rng.permutation(union)[: 2 * half]
+        a_1, a_2, b_0, b_1 = (outcomes(rng, rate) for rate in success)
+        found.append(
+            ExposedSeed(
+                seed=seed,
+                ids=np.array([f"pool-{i:04}" for i in chosen]),
+                halves=np.repeat(["A", "B"], half),
+                diffuse=np.concatenate([a_1, b_1]),
+                concentrated=np.concatenate([a_2, b_0]),
+                replay=replay,
+            )
+        )
+    return Exposures("diffuse", "concentrated", tuple(found)).in_order()
+
+
+def allocation_inputs(seeds=(13, 21, 42), sizes=(446, 280, 274), **changes):
+    """A run whose two conditions are compared by their exposures."""
+    names = ("diffuse", "concentrated")
+    made = inputs(names, seeds, sizes)
+    allocation = {"allocation": dict(zip(names, names, strict=True))}
+    of = replace(made, recipe={**made.recipe, **allocation}, allocation=exposures(seeds))
+    return replace(of, **changes)
+
+
 def inputs(
-    conditions=tuple(FLOWS),
+    conditions=CONDITIONS,
     seeds=(13, 21, 73),
     sizes=(446, 280, 274),
     k=8,
@@ -150,8 +193,18 @@ def shuffled(inputs, rng):
             greedy_texts=take(audit.greedy_texts),
             samples=audit.samples[order],
         ),
+        allocation=inputs.allocation and _shuffled_exposures(inputs.allocation, rng),
         arms=tuple(
             replace(arm, statuses=arm.statuses[order], texts=take(arm.texts))
             for arm in (inputs.arms[i] for i in rng.permutation(len(inputs.arms)))
         ),
     )
+
+
+def _shuffled_exposures(of, rng):
+    def moved(seed):
+        order = rng.permutation(len(seed.ids))
+        names = ("ids", "halves", "diffuse", "concentrated")
+        return replace(seed, **{name: getattr(seed, name)[order] for name in names})
+
+    return replace(of, seeds=tuple(moved(of.seeds[i]) for i in rng.permutation(len(of.seeds))))

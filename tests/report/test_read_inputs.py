@@ -1,16 +1,17 @@
 """Reading a run's sealed tables: what is written there, and contradictions as errors."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gapft_harness.errors import GapftError
+from gapft_harness.errors import GapftError, UserError
 from gapft_harness.report import read_inputs
 from gapft_harness.report.inputs import STATUSES
-from gapft_harness.schemas import DECISIONS, PROBLEMS, RESPONSES, STATES
+from gapft_harness.schemas import DECISIONS, PROBLEMS, RESPONSES, SELECTION, STATES
 from tests.report import planted
 
 
@@ -25,6 +26,34 @@ def response(problem_id, index, text, status):
 def write(path, rows, schema):
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
+
+
+def selected(problem_id, state, **changes):
+    """A line of a selection."""
+    row = {
+        "problem_id": problem_id, "state": state, "response_index": 2, "first_success": 0,
+        "prompt_ids": [1, 2], "response_ids": [3], "ended": True,
+    }  # fmt: skip
+    return {**row, **changes}
+
+
+def write_exposures(folder, exposures):
+    """Selections and decisions of the two compared conditions, as the stages seal them."""
+    for of in exposures.seeds:
+        in_a, in_b = (of.ids[of.halves == half].tolist() for half in "AB")
+        replay = [selected(f"solved{i}", "G", response_index=-1) for i in range(of.replay)]
+        for name, chosen, statuses in (
+            (exposures.diffuse, [*in_a, *in_b], of.diffuse),
+            (exposures.concentrated, in_a * 2, of.concentrated),
+        ):
+            rows = [*(selected(i, "S") for i in chosen), *replay]
+            write(folder / f"selections/{name}-seed{of.seed}.parquet", rows, SELECTION)
+            decisions = [
+                response(i, -1, "", STATUSES[code])
+                for i, code in zip(of.ids.tolist(), statuses, strict=True)
+            ]
+            path = folder / f"decisions/{name}-seed{of.seed}.exposed.parquet"
+            write(path, decisions, DECISIONS)
 
 
 def write_run(folder, inputs):
@@ -55,6 +84,8 @@ def write_run(folder, inputs):
             for i, t, code in zip(ids, trained.texts, trained.statuses, strict=True)
         ]
         write(folder / f"decisions/{trained.arm.name}.parquet", rows, DECISIONS)
+    if inputs.allocation is not None:
+        write_exposures(folder, inputs.in_order().allocation)
     return {
         "recipe": dict(inputs.recipe),
         "task": dict(inputs.task),
@@ -128,4 +159,45 @@ def test_another_number_of_samples_is_an_error(inputs, tmp_path):
     manifest = write_run(tmp_path, inputs)
     manifest["recipe"] = {**manifest["recipe"], "search": {"k": 4, "seed": 0}}
     with pytest.raises(GapftError, match="not of the same problems in the same order"):
+        read_inputs(tmp_path, manifest)
+
+
+@pytest.fixture
+def compared():
+    return planted.allocation_inputs(sizes=(12, 9, 8))
+
+
+def test_halves_are_read_off_the_selections_and_decisions(compared, tmp_path):
+    manifest = write_run(tmp_path, compared)
+    found = read_inputs(tmp_path, json.loads(json.dumps(manifest))).allocation
+    expected = compared.in_order().allocation
+    assert (found.diffuse, found.concentrated) == ("diffuse", "concentrated")
+    for ours, theirs in zip(found.seeds, expected.seeds, strict=True):
+        assert (ours.seed, ours.replay) == (theirs.seed, theirs.replay)
+        for name in ("ids", "halves", "diffuse", "concentrated"):
+            assert (getattr(ours, name) == getattr(theirs, name)).all()
+
+
+def test_without_the_key_no_selection_is_looked_for(compared, tmp_path):
+    manifest = write_run(tmp_path, replace(compared, allocation=None))
+    manifest["recipe"]["allocation"] = None
+    assert read_inputs(tmp_path, manifest).allocation is None
+    del manifest["recipe"]["allocation"]  # a run of an earlier version
+    assert read_inputs(tmp_path, manifest).allocation is None
+
+
+def test_decisions_on_other_problems_than_the_halves_are_an_error(compared, tmp_path):
+    manifest = write_run(tmp_path, compared)
+    path = tmp_path / "decisions/concentrated-seed21.exposed.parquet"
+    write(path, [response("elsewhere", -1, "", "pass")], DECISIONS)
+    with pytest.raises(GapftError, match=r"concentrated-seed21\.exposed.*other problems than the"):
+        read_inputs(tmp_path, manifest)
+
+
+def test_selections_that_are_no_halves_are_an_error(compared, tmp_path):
+    manifest = write_run(tmp_path, compared)
+    in_a = compared.allocation.seeds[0].ids[compared.allocation.seeds[0].halves == "A"].tolist()
+    rows = [selected(i, "S") for i in in_a]
+    write(tmp_path / "selections/concentrated-seed13.parquet", rows, SELECTION)
+    with pytest.raises(UserError, match=r"diffuse-seed13 and concentrated-seed13.* 1 and 1 times"):
         read_inputs(tmp_path, manifest)

@@ -165,7 +165,7 @@ def test_order_of_problems_seeds_and_arms_changes_no_byte(number):
 
 def test_order_of_conditions_changes_no_figure():
     forward = content(planted.inputs(sizes=(30, 25, 20)))
-    backward = content(planted.inputs(sizes=(30, 25, 20), conditions=tuple(planted.FLOWS)[::-1]))
+    backward = content(planted.inputs(sizes=(30, 25, 20), conditions=planted.CONDITIONS[::-1]))
     assert backward["conditions"] == forward["conditions"]
     ours = {(c["a"], c["b"]): c for c in backward["contrasts"]}
     for contrast in forward["contrasts"]:

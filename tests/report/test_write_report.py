@@ -227,7 +227,7 @@ def test_the_training_table_holds_the_reports_arms_and_no_others(tmp_path):
     """The run trained four conditions; the recipe now names two."""
     of = planted.inputs(conditions=("gapft", "replay"), sizes=(40, 35, 25))
     everything = {
-        f"{name}-seed{seed}": {"loss": 0.5} for name in planted.FLOWS for seed in (13, 21, 73)
+        f"{name}-seed{seed}": {"loss": 0.5} for name in planted.CONDITIONS for seed in (13, 21, 73)
     }
     write_report(replace(of, training=everything), tmp_path / "report")
     table = (tmp_path / "report/tables/training.csv").read_text("utf-8")

@@ -24,7 +24,27 @@ SHAPES = st.builds(
     st.integers(1, 5),
     st.integers(1, 9),
 )
+GROUPED = st.builds(
+    lambda micro, accumulation, repetitions, groups: settings(
+        micro_batch=micro,
+        accumulation=accumulation,
+        repetitions=repetitions,
+        update_groups=groups,
+    ),
+    st.integers(1, 3),
+    st.integers(1, 9),
+    st.integers(1, 4),
+    st.integers(1, 70),
+)
 PUBLISHED = [(3190, 1595), (913, 457), (275, 138), (63, 32), (887, 444), (252, 126)]
+
+
+def fitting(chosen: Training, slots: int) -> Training:
+    """The settings, with no more update groups than exposures."""
+    if chosen.update_groups is None:
+        return chosen
+    most = min(chosen.update_groups, slots * chosen.repetitions)
+    return chosen.model_copy(update={"update_groups": most})
 
 
 @given(SLOTS, SHAPES, st.integers(0, 99))
@@ -40,11 +60,64 @@ def test_steps_are_full_but_the_last_and_every_slot_is_seen_r_times(
     assert seen == dict.fromkeys(slots, chosen.repetitions)
 
 
-@given(st.data(), SLOTS, SHAPES, st.integers(0, 99))
+@given(SLOTS, GROUPED, st.integers(0, 99))
+def test_update_groups_share_all_exposures_evenly(
+    slots: list[str], chosen: Training, seed: int
+) -> None:
+    groups, exposures = chosen.update_groups or 0, chosen.repetitions * len(slots)
+    if exposures < groups:
+        for refused in (
+            lambda: plan(slots, chosen, seed),
+            lambda: budget([example(f"p{i}") for i in range(len(slots))], chosen),
+        ):
+            with pytest.raises(UserError, match=rf"update_groups is {groups}, .* {exposures} exp"):
+                refused()
+        return
+    table = plan(slots, chosen, seed)
+    assert len(table) == groups
+    sizes = [len(step) for step in table]
+    assert max(sizes) - min(sizes) <= 1
+    assert Counter(slot for step in table for slot in step) == dict.fromkeys(
+        slots, chosen.repetitions
+    )
+    flat = chosen.model_copy(update={"update_groups": None})
+    assert [s for step in table for s in step] == [
+        s for step in plan(slots, flat, seed) for s in step
+    ]
+
+
+@given(SLOTS, st.integers(1, 9), st.integers(1, 9), st.integers(1, 9))
+def test_micro_batches_have_no_say_in_update_groups(
+    slots: list[str], groups: int, micro: int, accumulation: int
+) -> None:
+    chosen = settings(update_groups=groups, repetitions=9)
+    other = chosen.model_copy(update={"micro_batch": micro, "accumulation": accumulation})
+    assert plan(slots, other, 13) == plan(slots, chosen, 13)
+
+
+def test_64_update_groups_of_100_examples() -> None:
+    """Table 7: exactly 64 updates; 36 of two examples, 28 of one, neither kind all at one end."""
+    chosen = settings(micro_batch=1, update_groups=64)
+    sizes = [len(step) for step in plan([str(i) for i in range(100)], chosen, 13)]
+    assert Counter(sizes) == {2: 36, 1: 28}
+    assert sum(sizes[:32]) == sum(sizes[32:]) == 50
+    assert budget([example(str(i)) for i in range(100)], chosen).steps == 64
+
+
+def test_too_few_exposures_for_update_groups_says_what_to_do() -> None:
+    with pytest.raises(
+        UserError,
+        match=r"update_groups is 64, .*only 40 exposures .*raise budget.n.*or lower training.upd",
+    ):
+        budget([example(str(i)) for i in range(20)], settings(update_groups=64, repetitions=2))
+
+
+@given(st.data(), SLOTS, SHAPES | GROUPED, st.integers(0, 99))
 def test_order_of_input_changes_nothing(
     data: st.DataObject, slots: list[str], chosen: Training, seed: int
 ) -> None:
     shuffled = data.draw(st.permutations(slots))
+    chosen = fitting(chosen, len(slots))
     assert plan(shuffled, chosen, seed) == plan(slots, chosen, seed)
 
 
@@ -102,14 +175,14 @@ def test_table_hash_is_the_sha256_of_its_json() -> None:
     st.lists(
         st.tuples(st.integers(1, 9), st.integers(1, 9), st.booleans()), min_size=1, max_size=20
     ),
-    SHAPES,
+    SHAPES | GROUPED,
     st.booleans(),
     st.integers(6, 20),
 )
 def test_the_budget_is_what_the_plan_sums_to(
     lengths: list[tuple[int, int, bool]], chosen: Training, supervise: bool, most: int
 ) -> None:
-    chosen = chosen.model_copy(
+    chosen = fitting(chosen, len(lengths)).model_copy(
         update={"supervise_eos": supervise, "max_length": max(10, most), "too_long": "truncate"}
     )
     chosen_examples = [

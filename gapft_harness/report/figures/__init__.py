@@ -1,0 +1,62 @@
+"""The figures, as matplotlib draws them: SVG and PNG, the same bytes for the same findings.
+
+Drawn small, so that their text stays readable when a phone shows them 350 pixels wide.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gapft_harness.report.figures.allocation import allocation
+from gapft_harness.report.figures.contrasts import contrasts
+from gapft_harness.report.figures.flows import flows
+from gapft_harness.report.figures.search_curve import search_curve
+from gapft_harness.report.figures.style import STYLE
+from gapft_harness.report.findings import Findings
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Drawing", "draw_all"]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """One figure.
+
+    Attributes:
+        name: the stem of its files.
+        svg: text of the SVG.
+        png: bytes of the PNG.
+    """
+
+    name: str
+    svg: str
+    png: bytes
+
+
+def draw_all(findings: Findings) -> tuple[Drawing, ...]:
+    """Draws the figures that the findings allow: without conditions, the source's curve alone."""
+    draws: list[tuple[str, Callable[[Findings], Figure]]] = [("search_curve", search_curve)]
+    if findings.conditions:
+        draws = [("contrasts", contrasts), *draws, ("flows", flows)]
+    coverage = findings.coverage
+    if coverage is not None:
+        draws.append(("allocation", lambda findings: allocation(findings, coverage)))
+    return tuple(_render(name, draw, findings) for name, draw in draws)
+
+
+def _render(name: str, draw: Callable[[Findings], Figure], findings: Findings) -> Drawing:
+    from matplotlib import rc_context
+
+    with rc_context(STYLE):
+        figure = draw(findings)
+        svg, png = io.StringIO(), io.BytesIO()
+        nothing: Any = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(svg, format="svg", metadata=nothing)
+        no_software: Any = {"Software": None}
+        figure.savefig(png, format="png", dpi=180, metadata=no_software)
+    return Drawing(name, svg.getvalue(), png.getvalue())

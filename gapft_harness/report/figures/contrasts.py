@@ -1,0 +1,59 @@
+"""Intervals of Pass@1 differences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gapft_harness.report import palette, wording
+from gapft_harness.report.figures.style import WIDTH, interval_row, rows_alone, spread
+from gapft_harness.report.findings import SOURCE, Contrast, Findings
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def contrasts(findings: Findings) -> Figure:
+    """Intervals of contrasts; a filled marker's interval excludes zero."""
+    from matplotlib.figure import Figure
+
+    between = [c for c in findings.contrasts if c.b != SOURCE]
+    against = [c for c in findings.contrasts if c.b == SOURCE]
+    groups = [
+        (title, rows)
+        for title, rows in (
+            ("Between conditions", between),
+            ("Against the source model", against),
+        )
+        if rows
+    ]
+    heights = [len(rows) + 1.4 for _, rows in groups]
+    figure = Figure(figsize=(WIDTH, 0.27 * sum(heights) + 0.5), layout="constrained")
+    grid = figure.subplots(len(groups), 1, squeeze=False, height_ratios=heights)
+    spread(figure)
+    for axes, (title, rows) in zip(grid[:, 0], groups, strict=True):
+        _forest(axes, rows)
+        axes.set_title(title, x=0, pad=6)
+    grid[-1, 0].set_xlabel("difference of Pass@1, percentage points, 95% interval")
+    return figure
+
+
+def _forest(axes: Axes, rows: Sequence[Contrast]) -> None:
+    axes.axvline(0, color=palette.MUTED, linewidth=0.9)
+    for y, row in enumerate(rows):
+        interval_row(axes, y, row.delta, row.interval)
+        axes.annotate(
+            f"{wording.points(row.delta)} {wording.points_interval(row.interval)}",
+            (1.02, y),
+            xycoords=("axes fraction", "data"),
+            va="center",
+            fontsize=8.5,
+        )
+    labels = [
+        f"{wording.condition_name(row.a)} \N{MINUS SIGN} {wording.condition_name(row.b)}"
+        for row in rows
+    ]
+    axes.set_yticks(range(len(rows)), labels)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    rows_alone(axes)

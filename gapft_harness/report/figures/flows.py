@@ -1,0 +1,97 @@
+"""Outcome flows by source state."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gapft_harness.report import palette, wording
+from gapft_harness.report.figures.style import WIDTH, legend_below, rows_alone, spread
+from gapft_harness.report.findings import Findings
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def flows(findings: Findings) -> Figure:
+    """Where problems of each source state end up, in shares of the audit and as rates."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, 5.0), layout="constrained")
+    above, below = figure.subplots(2, 1, height_ratios=[1, 1.15])
+    spread(figure)
+    _outcomes(above, findings)
+    _rates(below, findings)
+    return figure
+
+
+def _outcomes(axes: Axes, findings: Findings) -> None:
+    """Stacked bars of the lead condition: every state's problems, right and wrong afterwards."""
+    from matplotlib.patches import Patch
+
+    mean = findings.conditions[findings.lead].mean
+    bars = [
+        ("G", mean.n_g - mean.regressed_g, palette.RIGHT_PALE, mean.regressed_g, palette.WRONG),
+        ("S", mean.corrected_s, palette.RIGHT, mean.n_s - mean.corrected_s, palette.WRONG_PALE),
+        ("U", mean.corrected_u, palette.RIGHT, mean.n_u - mean.corrected_u, palette.WRONG_PALE),
+    ]
+    for y, (_, right, right_colour, wrong, wrong_colour) in enumerate(bars):
+        shares = [100 * count / mean.n for count in (right, wrong)]
+        axes.barh(y, shares[0], color=right_colour, height=0.62)
+        axes.barh(y, shares[1], left=shares[0], color=wrong_colour, height=0.62)
+        axes.annotate(
+            f"{shares[0]:.1f} right, {shares[1]:.1f} wrong",
+            (sum(shares), y),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8.5,
+        )
+    axes.set_yticks(range(3), [f"{s}  {wording.STATE_NAMES[s]}" for s, *_ in bars])
+    axes.invert_yaxis()
+    widest = max(mean.n_g, mean.n_s, mean.n_u) * 100 / mean.n
+    axes.set_xlim(0, widest * 2.05)  # room for the words
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    axes.set_xlabel("share of the audit, %")
+    axes.set_title(f"Every audit problem after {wording.condition_name(findings.lead)}", x=0)
+    names = {
+        "stays right": palette.RIGHT_PALE,
+        "corrected": palette.RIGHT,
+        "regressed": palette.WRONG,
+        "stays wrong": palette.WRONG_PALE,
+    }
+    legend_below(axes, [Patch(color=colour, label=name) for name, colour in names.items()])
+
+
+def _rates(axes: Axes, findings: Findings) -> None:
+    """Rates within each state, one marker a condition."""
+    count = len(findings.conditions)
+    for position, (name, condition) in enumerate(findings.conditions.items()):
+        colour, marker = palette.series(position)
+        mean = condition.mean
+        offset = (position - (count - 1) / 2) * min(0.16, 0.7 / count)
+        rates = [(mean.kappa_s, 0), (mean.kappa_u, 1), (mean.rho_g, 2)]
+        known = [(100 * float(rate), y + offset) for rate, y in rates if rate is not None]
+        axes.plot(
+            [x for x, _ in known],
+            [y for _, y in known],
+            marker,
+            color=colour,
+            markersize=5.5,
+            label=wording.condition_name(name),
+        )
+    axes.set_yticks(
+        range(3),
+        [
+            r"$\kappa_S$  of recovered, corrected",
+            r"$\kappa_U$  of missed, corrected",
+            r"$\rho_G$  of solved, lost",
+        ],
+    )
+    axes.set_ylim(2.55, -0.55)
+    axes.set_xlim(left=0)
+    rows_alone(axes)
+    axes.set_xlabel("rate within the state, %")
+    axes.set_title("The same as rates, every condition", x=0)
+    legend_below(axes, axes.get_legend_handles_labels()[0])

@@ -1,0 +1,182 @@
+"""Verifying what was generated, and sealing it as a table with its verdicts."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.alike import AlikeWatch
+from gapft_harness.episodes import Episodes
+from gapft_harness.executions import Executions
+from gapft_harness.files import replace_file
+from gapft_harness.journal import Entry, Journal
+from gapft_harness.protocols import Verifier
+from gapft_harness.records import GREEDY, Problem, Verdict
+from gapft_harness.verification import verify_unique
+
+#: Problems verified and written at a time.
+_BATCH = 1000
+
+#: Columns of a sealed response that are the record's own fields as they are.
+_PLAIN = (
+    "problem_id", "index", "text", "token_ids", "finish_reason", "seed", "tokens_from",
+    "context_ids",
+)  # fmt: skip
+
+
+@contextlib.contextmanager
+def closing_verifier(verifier: Verifier) -> Iterator[Verifier]:
+    """Closes a verifier that has something to close (worker processes)."""
+    try:
+        yield verifier
+    finally:
+        close = getattr(verifier, "close", None)
+        if close is not None:
+            close()
+
+
+def description_of(verifier: Verifier) -> dict[str, Any]:
+    """What a verifier says of itself, for the manifest; most say nothing."""
+    describe = getattr(verifier, "describe", None)
+    return dict(describe()) if describe is not None else {}
+
+
+def judged(
+    journal: Journal,
+    problems: Sequence[Problem],
+    verifier: Verifier,
+    relabel: Callable[[list[Entry], list[Problem], list[list[Verdict]]], None],
+) -> Iterator[tuple[list[Entry], list[list[Verdict]]]]:
+    """Yields batches of entries, ordered by problem id, each with its responses' verdicts.
+
+    ``relabel`` may change a batch's verdicts before it is yielded.
+    """
+    ordered = sorted(problems, key=lambda problem: problem.id)
+    for start in range(0, len(ordered), _BATCH):
+        members = ordered[start : start + _BATCH]
+        entries = list(journal.read([problem.id for problem in members]))
+        texts = [response.text for entry in entries for response in entry.responses]
+        golds = [
+            problem.gold
+            for problem, entry in zip(members, entries, strict=True)
+            for _ in entry.responses
+        ]
+        flat = iter(verify_unique(verifier, texts, golds))
+        verdicts = [[next(flat) for _ in entry.responses] for entry in entries]
+        relabel(entries, members, verdicts)
+        yield entries, verdicts
+
+
+def write_responses(
+    path: Path,
+    journal: Journal,
+    problems: Sequence[Problem],
+    verifier: Verifier,
+    *,
+    extra: dict[str, Any],
+    episodes: Episodes | None = None,
+    executions: int = 1,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> dict[str, Any]:
+    """Verifies the journal and writes responses.parquet (``schemas.RESPONSES``), streamed.
+
+    Args:
+        extra: further facts.
+        episodes: how decodes of several attempts went.
+        executions: how often greedy responses are verified; the majority labels them.
+        progress: called with problems done and in all.
+
+    Returns:
+        Facts for the manifest, also kept in the file's own metadata: ``verdicts`` (count by
+        status), ``finish_reasons``, ``warnings`` (sentences), ``judged_by``, ``executions`` where
+        there was more than one, and ``extra``.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from gapft_harness.schemas import RESPONSES
+
+    statuses: Counter[str] = Counter()
+    finishes: Counter[str] = Counter()
+    watch = AlikeWatch()
+    repeats = Executions(executions)
+    facts: dict[str, Any] = {}
+
+    def relabel(
+        entries: list[Entry], members: list[Problem], verdicts: list[list[Verdict]]
+    ) -> None:
+        if executions == 1:
+            return
+        places = [
+            (row, place)
+            for row, entry in enumerate(entries)
+            for place, response in enumerate(entry.responses)
+            if response.index == GREEDY
+        ]
+        labels = repeats.label(
+            [entries[row].responses[place] for row, place in places],
+            [members[row].gold for row, _ in places],
+            [verdicts[row][place] for row, place in places],
+            verifier,
+            episodes,
+        )
+        for (row, place), label in zip(places, labels, strict=True):
+            verdicts[row][place] = label
+
+    def write(beside: Path) -> None:
+        done = 0
+        with pq.ParquetWriter(beside, RESPONSES, compression="zstd") as writer:
+            for entries, verdicts in judged(journal, problems, verifier, relabel):
+                columns: dict[str, list[Any]] = {name: [] for name in RESPONSES.names}
+                for entry, of_entry in zip(entries, verdicts, strict=True):
+                    watch.see([r.text for r in entry.responses if r.index != GREEDY])
+                    for response, verdict in zip(entry.responses, of_entry, strict=True):
+                        for name in _PLAIN:
+                            columns[name].append(getattr(response, name))
+                        columns["attempts"].append([asdict(a) for a in response.attempts])
+                        columns["status"].append(verdict.status)
+                        columns["reason"].append(verdict.reason)
+                        statuses[verdict.status] += 1
+                        finishes[response.finish_reason] += 1
+                writer.write_table(pa.table(columns, schema=RESPONSES))
+                done += len(entries)
+                progress(done, len(problems))
+            warnings = (watch.warning(), unjudged_warning(statuses), repeats.warning())
+            facts.update(
+                extra,
+                verdicts=dict(sorted(statuses.items())),
+                finish_reasons=dict(sorted(finishes.items())),
+                judged_by=description_of(verifier),
+                warnings=[warning for warning in warnings if warning],
+            )
+            if executions > 1:
+                facts["executions"] = repeats.facts()
+            writer.add_key_value_metadata({"gapft": json.dumps(facts)})
+
+    replace_file(path, write)
+    return facts
+
+
+def unjudged_warning(statuses: Mapping[str, int]) -> str:
+    """A sentence if a tenth or more of the verdicts are errors or time-outs, else nothing."""
+    unjudged = statuses.get("error", 0) + statuses.get("timeout", 0)
+    total = sum(statuses.values())
+    if unjudged * 10 < total or not unjudged:
+        return ""
+    return (
+        f"{unjudged} of {total} responses could not be judged ({statuses.get('error', 0)} errors, "
+        f"{statuses.get('timeout', 0)} time-outs) and count as not passed; see the column reason"
+    )
+
+
+def read_facts(path: Path) -> dict[str, Any]:
+    """The facts a sealed table carries in its metadata."""
+    import pyarrow.parquet as pq
+
+    facts: dict[str, Any] = json.loads(pq.read_metadata(path).metadata[b"gapft"])
+    return facts

@@ -1,0 +1,105 @@
+"""Coverage against repetition: two allocations of one budget (code, Equation 10 of the paper).
+
+Both conditions of a seed draw the same recovered failures and split them into a half A that both
+train on and a half B. ``diffuse`` sees A and B once each; ``concentrated`` sees A twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gapft_harness import hookimpl
+from gapft_harness.errors import UserError
+from gapft_harness.protocols import RegisterSelector
+from gapft_harness.records import Evidence, Pool
+from gapft_harness.streams import Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """Two disjoint halves of one draw, each ordered by problem id.
+
+    Attributes:
+        shared: A, what both conditions train on.
+        new: B, what ``diffuse`` alone trains on.
+    """
+
+    shared: tuple[Evidence, ...]
+    new: tuple[Evidence, ...]
+
+
+def halves(pool: Pool, n: int, seed: int) -> Halves:
+    """Draws ``n`` recovered failures and splits them into halves of nearly equal tokens.
+
+    Sorted by response tokens, neighbours form pairs, and each pair gives one member to either
+    half. The pair with the largest gap is decided first; every other pair gives its longer member
+    to the half that is behind, and a coin decides where neither is.
+
+    The halves then differ by at most the largest gap within a pair. Proof: the first pair leaves
+    its own gap d ≤ g, the largest. If the difference is D ≤ g and the next pair has the gap
+    d ≤ g, the new difference is |D - d|, which lies in [0, max(D, d)]. The order of decisions is
+    not needed for the bound; it lets small gaps even out what large ones left.
+
+    Args:
+        pool: the pool; only its recovered failures matter, in any order.
+        n: problems in both halves together, even.
+        seed: the arm's seed; both conditions of a seed get the same halves.
+
+    Raises:
+        UserError: ``n`` is odd.
+        PoolTooSmallError: fewer than ``n`` problems are recovered.
+    """
+    if n % 2:
+        raise UserError(
+            f"the conditions diffuse and concentrated split their problems into two halves, and "
+            f"the budget is n = {n}, an odd number; set budget.n to an even one, such as "
+            f"{max(2, n - 1)}"
+        )
+    rng = Stream(seed, "select/allocation")
+    drawn = pool.draw(pool.recovered, n, rng)
+    ordered = sorted(drawn, key=_tokens)  # equal lengths stay in drawn order, that is, at random
+    pairs = sorted(zip(ordered[::2], ordered[1::2], strict=True), key=_gap, reverse=True)
+    coin = rng.child("coin")
+    shared, new, behind = [], [], 0  # by how many tokens A is behind B
+    for shorter, longer in pairs:
+        gap = _gap((shorter, longer))
+        heads = coin.key(shorter.problem_id) % 2 == 0
+        to_shared = heads if behind == 0 else behind > 0
+        shared.append(longer if to_shared else shorter)
+        new.append(shorter if to_shared else longer)
+        behind += -gap if to_shared else gap
+    return Halves(_by_id(shared), _by_id(new))
+
+
+def diffuse(pool: Pool, n: int, rng: Stream) -> Sequence[Evidence]:
+    """Coverage: halves A and B of n recovered failures, once each."""
+    split = halves(pool, n, rng.seed)
+    return split.shared + split.new
+
+
+def concentrated(pool: Pool, n: int, rng: Stream) -> Sequence[Evidence]:
+    """Repetition: the half A that ``diffuse`` has too, each problem twice."""
+    return halves(pool, n, rng.seed).shared * 2
+
+
+def _tokens(evidence: Evidence) -> int:
+    """Supervised tokens under the default settings: an end token follows unless it was cut."""
+    response = evidence.response
+    assert response is not None
+    return len(response.token_ids) + (response.finish_reason != "length")
+
+
+def _gap(pair: tuple[Evidence, Evidence]) -> int:
+    return _tokens(pair[1]) - _tokens(pair[0])
+
+
+def _by_id(half: Sequence[Evidence]) -> tuple[Evidence, ...]:
+    return tuple(sorted(half, key=lambda evidence: evidence.problem_id))
+
+
+@hookimpl
+def register_selectors(register: RegisterSelector) -> None:
+    """Registers both."""
+    register("diffuse", diffuse)
+    register("concentrated", concentrated, repeats=True)

@@ -1,0 +1,247 @@
+"""Coverage against repetition: hand-worked cases, exact laws, and what replicates depend on."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from gapft_harness.analysis import bootstrap
+from gapft_harness.analysis.allocation import (
+    Successes,
+    mean_successes,
+    replicate_successes,
+    successes,
+)
+from gapft_harness.analysis.bootstrap import percentile_interval
+from gapft_harness.errors import GapftError
+from gapft_harness.streams import Stream
+
+NAMES = ("a_1", "a_2", "b_0", "b_1")
+
+
+def flags(text):
+    return np.array([c == "1" for c in text])
+
+
+def letters(text):
+    return np.array(list(text))
+
+
+def draw(halves, diffuse, concentrated, ids=None, seeds=None, replicates=300, number=0):
+    n_seeds, items = halves.shape
+    return replicate_successes(
+        halves,
+        diffuse,
+        concentrated,
+        item_ids=np.array([f"q{i:03}" for i in range(items)]) if ids is None else ids,
+        seeds=np.arange(n_seeds) if seeds is None else seeds,
+        replicates=replicates,
+        stream=Stream(number, "test"),
+    )
+
+
+def planted(number, n_seeds=3, half=6, items=20):
+    """Every seed's halves drawn from the same items, with decisions by chance."""
+    rng = np.random.default_rng(number)
+    halves = np.full((n_seeds, items), "", dtype="U1")
+    for row in halves:
+        chosen = rng.permutation(items)[: 2 * half]
+        row[chosen[:half]], row[chosen[half:]] = "A", "B"
+    return halves, rng.random(halves.shape) < 0.7, rng.random(halves.shape) < 0.5
+
+
+def test_worked_by_hand():
+    """A: 3 of 4 once, 2 of 4 twice. B: 1 of 4 unseen, 4 of 4 once. Two others do not count."""
+    found = successes(letters("AAAABBBB.."), flags("1110111111"), flags("1010010000"))
+    assert (found.a_1, found.a_2) == (Fraction(3, 4), Fraction(2, 4))
+    assert (found.b_0, found.b_1) == (Fraction(1, 4), Fraction(4, 4))
+    assert found.coverage_gain == Fraction(3, 4)
+    assert found.repetition_loss == Fraction(-1, 4)
+    assert found.contrast == Fraction(1, 2) * Fraction(3, 4) - Fraction(1, 2) * Fraction(-1, 4)
+    assert found.contrast == Fraction(1, 2)
+
+
+def test_the_mean_counts_every_seed_the_same():
+    """Halves of 1 and of 3: the mean of 1 and 1/3, not 2 of 4."""
+    one = successes(letters("AB"), flags("10"), flags("00"))
+    other = successes(letters("AAABBB"), flags("100000"), flags("000111"))
+    mean = mean_successes([one, other])
+    assert mean.a_1 == Fraction(2, 3)
+    assert mean.b_0 == Fraction(1, 2)
+    assert mean.contrast == (one.contrast + other.contrast) / 2
+
+
+decisions = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=40)
+
+
+@given(decisions, st.data())
+def test_with_equal_halves_the_contrast_is_the_mean_difference_over_both(of_a, data):
+    size = len(of_a)
+    of_b = data.draw(
+        st.lists(st.tuples(st.booleans(), st.booleans()), min_size=size, max_size=size)
+    )
+    pairs = [*of_a, *of_b]
+    diffuse, concentrated = (np.array([pair[i] for pair in pairs]) for i in (0, 1))
+    found = successes(letters("A" * size + "B" * size), diffuse, concentrated)
+    difference = diffuse.astype(int) - concentrated.astype(int)
+    assert found.contrast == Fraction(int(difference.sum()), 2 * size)
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_exchanging_the_conditions_changes_the_sign(number):
+    halves, diffuse, concentrated = (array[0] for array in planted(number))
+    forward = successes(halves, diffuse, concentrated)
+    backward = successes(halves, concentrated, diffuse)
+    assert backward.contrast == -forward.contrast
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=25, deadline=None)
+def test_order_of_problems_and_seeds_changes_no_replicate(number):
+    arrays = planted(number)
+    rng = np.random.default_rng(number)
+    n_seeds, items = arrays[0].shape
+    ids, seeds = np.array([f"q{i}" for i in range(items)]), np.array([42, 13, 21])
+    first = draw(*arrays, ids, seeds, replicates=60)
+    rows, order = rng.permutation(n_seeds), rng.permutation(items)
+    moved = [array[rows][:, order] for array in arrays]
+    other = draw(*moved, ids[order], seeds[rows], replicates=60)
+    for name in NAMES:
+        assert (getattr(other, name) == getattr(first, name)).all()
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=25, deadline=None)
+def test_decisions_outside_the_halves_change_no_replicate(number):
+    halves, diffuse, concentrated = planted(number)
+    outside = halves == ""
+    first = draw(halves, diffuse, concentrated, replicates=60)
+    other = draw(halves, diffuse ^ outside, concentrated ^ outside, replicates=60)
+    for name in NAMES:
+        assert (getattr(other, name) == getattr(first, name)).all()
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=25, deadline=None)
+def test_a_model_against_itself_is_exactly_zero(number):
+    """Identical models: gain = 0 and loss = 0 in every replicate, to the last bit."""
+    halves, diffuse, _ = planted(number)
+    found = draw(halves, diffuse, diffuse, replicates=60)
+    for values in (found.coverage_gain, found.repetition_loss, found.contrast):
+        assert (values == 0).all()
+
+
+def one_replicate_by_hand(arrays, item_weights, seed_weights):
+    """The four rates of one replicate, with fractions and loops; None if a half has no weight."""
+    halves, diffuse, concentrated = arrays
+    sources = {"a_1": ("A", diffuse), "a_2": ("A", concentrated)}
+    sources |= {"b_0": ("B", concentrated), "b_1": ("B", diffuse)}
+    means = {}
+    for name, (half, passed) in sources.items():
+        rates = []
+        for s in range(len(halves)):
+            weights = [
+                int(w) if h == half else 0 for w, h in zip(item_weights, halves[s], strict=True)
+            ]
+            if not sum(weights):
+                return None
+            correct = sum(w for w, v in zip(weights, passed[s], strict=True) if v)
+            rates.append(Fraction(correct, sum(weights)))
+        total = sum(r * int(w) for r, w in zip(rates, seed_weights, strict=True))
+        means[name] = total / len(halves)
+    return Successes(**means)
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=15, deadline=None)
+def test_replicates_are_weighted_means_of_the_first_draws_that_see_every_half(number):
+    """Halves of 2: some draws see none of a half, and the next one is taken in their place."""
+    arrays = planted(number, half=2, items=12)
+    n_seeds, items = arrays[0].shape
+    wanted = 20
+    found = draw(*arrays, replicates=wanted, number=number)
+    stream = Stream(number, "test")
+    of_seeds = bootstrap.seed_weights(n_seeds, wanted, stream)
+    generator = stream.child("items").generator()
+    expected, refused = [], 0
+    while len(expected) < wanted:
+        (weights,) = bootstrap.item_weights(items, 1, generator)
+        by_hand = one_replicate_by_hand(arrays, weights[0], of_seeds[len(expected)])
+        if by_hand is None:
+            refused += 1
+        else:
+            expected.append(by_hand)
+    assume(refused)
+    for name in NAMES:
+        by_hand = [float(getattr(one, name)) for one in expected]
+        assert getattr(found, name) == pytest.approx(by_hand, abs=1e-12)
+
+
+def test_small_chunks_draw_the_same(monkeypatch):
+    arrays = planted(3, half=2, items=12)  # small halves: draws are refused in every chunk
+    whole = draw(*arrays)
+    monkeypatch.setattr(bootstrap, "_CHUNK_VALUES", 12 * 7)
+    chunked = draw(*arrays)
+    for name in NAMES:
+        assert (getattr(chunked, name) == getattr(whole, name)).all()
+
+
+def test_the_spread_is_that_of_a_difference_of_means():
+    """One seed, independent decisions: sd of the contrast by the two halves' own variances."""
+    rng = np.random.default_rng(5)
+    half = 400
+    halves = np.array([["A"] * half + ["B"] * half])
+    diffuse, concentrated = rng.random((2, 1, 2 * half)) < np.array([[[0.7]], [[0.5]]])
+    found = draw(halves, diffuse, concentrated, replicates=4000)
+    by_half = (diffuse.astype(float) - concentrated)[0].reshape(2, half)
+    expected = np.sqrt((by_half.var(axis=1) / half).sum()) / 2
+    assert found.contrast.std() == pytest.approx(expected, rel=0.05)
+    exact = float(successes(halves[0], diffuse[0], concentrated[0]).contrast)
+    assert found.contrast.mean() == pytest.approx(exact, abs=4 * expected / np.sqrt(4000))
+    interval = percentile_interval(found.contrast)
+    assert interval.high - interval.low == pytest.approx(2 * 1.96 * expected, rel=0.06)
+
+
+def test_a_problem_of_two_seeds_has_one_weight():
+    """Both seeds hold the same problems: their replicates move together, so averaging halves no
+    variance; were items drawn apart for each seed, the variance would be half of this."""
+    rng = np.random.default_rng(6)
+    halves = np.array([["A"] * 100 + ["B"] * 100] * 2)
+    diffuse = np.repeat(rng.random((1, 200)) < 0.5, 2, axis=0)
+    concentrated = np.zeros_like(diffuse)
+    both = draw(halves, diffuse, concentrated, replicates=4000)
+    one = draw(halves[:1], diffuse[:1], concentrated[:1], replicates=4000)
+    assert both.contrast.std() == pytest.approx(one.contrast.std(), rel=0.05)
+
+
+def test_halves_too_small_to_resample_are_an_error():
+    """12 seeds with halves of one problem each: a draw that sees all 24 is hopeless."""
+    halves = np.full((12, 24), "", dtype="U1")
+    for seed, row in enumerate(halves):
+        row[2 * seed], row[2 * seed + 1] = "A", "B"
+    decided = np.ones(halves.shape, dtype=bool)
+    with pytest.raises(GapftError, match="too small to resample"):
+        draw(halves, decided, decided, replicates=3)
+
+
+@pytest.mark.parametrize("half", ["A", "B"])
+def test_a_half_without_problems_is_an_error(half):
+    halves = np.array([[half] * 4])
+    with pytest.raises(ValueError, match="has no problem"):
+        successes(halves[0], np.ones(4, dtype=bool), np.ones(4, dtype=bool))
+    with pytest.raises(ValueError, match="has no problem"):
+        draw(halves, np.ones((1, 4), dtype=bool), np.ones((1, 4), dtype=bool))
+
+
+def test_shapes_ids_and_seeds_are_checked():
+    halves, diffuse, concentrated = planted(1)
+    with pytest.raises(ValueError, match="one half and two decisions"):
+        successes(halves[0], diffuse[0, 1:], concentrated[0])
+    with pytest.raises(ValueError, match="do not fit"):
+        draw(halves, diffuse[:, 1:], concentrated)
+    with pytest.raises(ValueError, match="distinct"):
+        draw(halves, diffuse, concentrated, seeds=np.array([1, 1, 2]))
+    with pytest.raises(ValueError, match="distinct"):
+        draw(halves, diffuse, concentrated, ids=np.array(["q"] * halves.shape[1]))

@@ -1,0 +1,135 @@
+"""Laws of matched budgets: the replay that arms share, and what they may differ in."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gapft_harness.budgets import enforce_matched, enforce_tokens, set_replay_aside
+from gapft_harness.errors import GapftError, UserError
+from gapft_harness.plugin_manager import load_plugins
+from gapft_harness.records import Arm, Budget, Evidence, Pool
+from gapft_harness.selection import fill, make_pool
+from tests.pools import pool
+
+BUDGET = Budget(4, 8, 32, 900, 100, 2)
+MATCHED = ["gapft", "uniform", "replay", "diffuse", "concentrated"]
+
+
+def arm(of: Pool, condition: str, n: int, replay: int, seed: int = 13) -> list[Evidence]:
+    return fill(*load_plugins().selector(condition), of, n, replay, Arm(condition, seed))
+
+
+@given(st.integers(0, 12), st.integers(1, 6), st.sampled_from([13, 21, 42]))
+def test_replay_is_the_same_in_all_matched_conditions_of_a_seed_and_apart_from_the_rest(
+    replay: int, half: int, seed: int
+) -> None:
+    source, n = pool(24, 12), 2 * half
+    shared, rest = set_replay_aside(source, replay, seed)
+    assert len({e.problem_id for e in shared}) == replay
+    assert {e.state for e in shared} <= {"G"}
+    assert sorted([*shared, *rest.solved], key=lambda e: e.problem_id) == list(source.solved)
+    assert (rest.recovered, rest.missed) == (source.recovered, source.missed)
+    for condition in MATCHED:
+        chosen = arm(source, condition, n, replay, seed)
+        assert len(chosen) == n + replay
+        assert chosen[n:] == shared
+        assert not {e.problem_id for e in chosen[:n]} & {e.problem_id for e in shared}
+
+
+@given(st.integers(0, 12), st.integers(0, 12), st.permutations(range(24)))
+def test_less_replay_is_a_prefix_and_order_of_the_pool_changes_nothing(
+    less: int, more: int, order: list[int]
+) -> None:
+    source = pool(24, 3)
+    less, more = sorted((less, more))
+    shuffled = make_pool([*(source.solved[i] for i in order), *source.recovered])
+    few, _ = set_replay_aside(source, less, 13)
+    assert set_replay_aside(shuffled, more, 13)[0][:less] == few
+
+
+def test_the_replay_condition_goes_on_where_the_shared_replay_ends() -> None:
+    """n and g together are the draw that n + g slots of solved replay would be."""
+    source = pool(24, 12)
+    assert set(map(id, arm(source, "replay", 6, 5))) == set(map(id, arm(source, "replay", 11, 0)))
+
+
+def test_seeds_replay_differently() -> None:
+    source = pool(40, 3)
+    draws = {tuple(e.problem_id for e in set_replay_aside(source, 8, s)[0]) for s in (13, 21, 42)}
+    assert len(draws) == 3
+
+
+def test_a_reference_with_its_own_budget_sees_the_whole_pool_and_gets_no_replay() -> None:
+    source = pool(10, 6)
+    chosen = arm(source, "all_verified", 4, 5)
+    assert sorted(e.problem_id for e in chosen) == [e.problem_id for e in source.verified]
+
+
+def test_too_few_solved_problems_for_replay_says_by_how_many() -> None:
+    with pytest.raises(
+        UserError, match=r"budget.replay asks for 9 solved .* only 5 .*: 4 too few. Lower"
+    ):
+        arm(pool(5, 6), "gapft", 4, 9)
+
+
+def test_a_selector_may_not_take_what_was_set_aside() -> None:
+    """The pool that is left is told where it is too small."""
+    with pytest.raises(UserError, match=r"3 too few \(to choose from: 1 G, 6 S, 2 U\)"):
+        arm(pool(5, 6), "replay", 4, 4)
+
+
+def test_unmatched_budgets_are_refused_by_name() -> None:
+    a, b = Arm("a", 13), Arm("b", 13)
+    enforce_matched({a: BUDGET, b: replace(BUDGET, tokens=950)})
+    for key in ("n", "exposures", "steps"):
+        other = replace(BUDGET, **{key: 99})
+        with pytest.raises(GapftError, match=f"arms a-seed13 and b-seed13 differ in {key}"):
+            enforce_matched({a: BUDGET, b: other})
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 2), st.integers(1, 300)), min_size=1, max_size=8),
+    st.floats(0, 0.99),
+)
+def test_tokens_may_differ_by_the_tolerance_within_a_seed(
+    found: list[tuple[int, int]], tolerance: float
+) -> None:
+    budgets = {
+        Arm(f"c{i}", seed): replace(BUDGET, supervised_tokens=tokens)
+        for i, (seed, tokens) in enumerate(found)
+    }
+    fine = all(
+        abs(x - y) / max(x, y) <= tolerance for s, x in found for other, y in found if s == other
+    )
+    if fine:
+        enforce_tokens(budgets, tolerance)
+    else:
+        with pytest.raises(UserError, match="differ too much in supervised tokens"):
+            enforce_tokens(budgets, tolerance)
+    enforce_tokens(budgets, None)
+
+
+def test_the_two_arms_their_tokens_the_share_and_the_limit_are_named() -> None:
+    tokens = {Arm("a", 13): 1000, Arm("b", 13): 960, Arm("c", 13): 990, Arm("b", 21): 1}
+    budgets = {a: replace(BUDGET, supervised_tokens=count) for a, count in tokens.items()}
+    with pytest.raises(
+        UserError,
+        match=r"arms b-seed13 and a-seed13 .*: 960 and 1000, 4.00% of the larger, .* is 2.00%",
+    ):
+        enforce_tokens(budgets, 0.02)
+    enforce_tokens(budgets, 0.04)
+
+
+def test_the_papers_math_budgets_are_within_its_tolerance() -> None:
+    """Table 6: 270,912 and 269,980 supervised tokens, below 2%; they differ by 0.34%."""
+    budgets = {
+        Arm("diffuse", 13): replace(BUDGET, supervised_tokens=270_912),
+        Arm("replay", 13): replace(BUDGET, supervised_tokens=269_980),
+    }
+    enforce_tokens(budgets, 0.02)
+    with pytest.raises(UserError, match=r"0\.34%"):
+        enforce_tokens(budgets, 0.003)

@@ -1,0 +1,420 @@
+"""Episodes stop exactly when all public tests pass, show no hidden test, and can be resumed."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gapft_harness.episodes import Episodes, episodes_of
+from gapft_harness.errors import PluginError, UserError
+from gapft_harness.generation import Phase, generate, greedy_phase
+from gapft_harness.journal import Journal
+from gapft_harness.plugins.verifiers.program_tests import ProgramTests
+from gapft_harness.protocols import Generated, Generation, Request
+from gapft_harness.records import GREEDY, Decoding, Problem, Response, Verdict
+from gapft_harness.sandbox import Sandbox, probe
+from gapft_harness.sealing import write_responses
+from gapft_harness.tables import read_judged
+
+ONE = Decoding(do_sample=False, max_gen_toks=4)
+MANY = Decoding(do_sample=True, max_gen_toks=4, temperature=0.7)
+PHASES = [greedy_phase(ONE), Phase("samples", MANY, (0, 1, 2))]
+
+#: What each episode's attempts are, by problem and index; "good" ends it.
+Script = dict[tuple[str, int], list[str]]
+
+
+class Scripted:
+    """Writes what a script says, attempt by attempt, and keeps every request it saw."""
+
+    def __init__(self, script: Script, fail_after: int | None = None, deaf: bool = False) -> None:
+        self.script = script
+        self.seen: list[Request] = []
+        self.calls = 0
+        self._left = fail_after
+        self._deaf = deaf
+
+    def generate(
+        self, requests: Sequence[Request], decoding: Decoding, seed: int
+    ) -> list[Generated]:
+        if self.calls == self._left:
+            raise KeyboardInterrupt
+        self.calls += 1
+        self.seen += requests
+        return [
+            Generated(
+                tuple((r.prompt if self._deaf else r.text).encode()),
+                tuple(self._write(r, index, seed) for index in r.indices),
+            )
+            for r in requests
+        ]
+
+    def _write(self, request: Request, index: int, seed: int) -> Generation:
+        text = self.script[request.problem_id, index][len(request.attempts)]
+        return Generation(text, (*text.encode(), seed % 7), "stop")
+
+    def describe(self) -> dict[str, Any]:
+        return {}
+
+    def close(self) -> None:
+        pass
+
+
+class Words:
+    """A verifier whose public tests pass "good", and whose hidden tests pass the gold."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def verify(self, responses: Sequence[str], golds: Sequence[Any]) -> list[Verdict]:
+        pairs = zip(responses, golds, strict=True)
+        return [Verdict("pass" if text == gold else "fail") for text, gold in pairs]
+
+    def feedback(self, responses: Sequence[str], golds: Sequence[Any]) -> list[str | None]:
+        self.told += responses
+        return [None if text.startswith("good") else f"no to {text}" for text in responses]
+
+
+def run(
+    of: Sequence[Problem], sampler: Scripted, episodes: Episodes, journal: Journal, chunk: int = 2
+) -> None:
+    generate(
+        of, PHASES, sampler, journal, purpose="test", source={}, seed=0, chunk=chunk,
+        progress=lambda done, total: None, episodes=episodes,
+    )  # fmt: skip
+
+
+def of_problems(count: int) -> list[Problem]:
+    return [Problem(f"p{i}", f"ask {i} ", "good") for i in range(count)]
+
+
+def responses(journal: Journal, of: Sequence[Problem]) -> dict[tuple[str, int], Response]:
+    entries = journal.read([problem.id for problem in of])
+    return {(e.problem_id, r.index): r for e in entries for r in e.responses}
+
+
+attempts_of_one = st.lists(st.sampled_from(["good", "bad", "ugly"]), min_size=3, max_size=3)
+scripts = st.lists(attempts_of_one, min_size=12, max_size=12).map(
+    lambda rows: {
+        (f"p{i // 4}", i % 4 - 1): [f"{word} {i}.{n}" for n, word in enumerate(row)]
+        for i, row in enumerate(rows)
+    }
+)
+
+
+@given(script=scripts, limit=st.integers(1, 3))
+@settings(max_examples=60)
+def test_an_episode_ends_at_its_first_good_attempt_or_its_last(script: Script, limit: int) -> None:
+    of = of_problems(3)
+    with tempfile.TemporaryDirectory() as folder:
+        journal = Journal(Path(folder) / "j")
+        verifier = Words()
+        run(of, Scripted(script), episodes_of(verifier, limit, "words"), journal)
+        found = responses(journal, of)
+        prompts = {e.problem_id: e.prompt_ids for e in journal.read([p.id for p in of])}
+        journal.close()
+    assert set(found) == set(script)
+    assert len(verifier.told) == len(set(verifier.told)), "an attempt was judged twice"
+    for key, response in found.items():
+        wanted = script[key][:limit]
+        good = [n for n, text in enumerate(wanted) if text.startswith("good")]
+        wanted = wanted[: good[0] + 1] if good else wanted
+        assert [*(a.text for a in response.attempts), response.text] == wanted
+        assert [a.feedback for a in response.attempts] == [f"no to {t}" for t in wanted[:-1]]
+        conversation = f"ask {key[0][1:]} " + "".join(f"{t}\n\nno to {t}\n\n" for t in wanted[:-1])
+        assert prompts[key[0]] == tuple(f"ask {key[0][1:]} ".encode())
+        assert response.context_ids == (tuple(conversation.encode()) if wanted[1:] else ())
+
+
+def test_every_round_is_resumed_where_it_stopped_and_no_feedback_is_asked_twice(
+    tmp_path: Path,
+) -> None:
+    of = of_problems(3)
+    bad = {(p.id, i): [f"bad {p.id}{i}{n}" for n in range(3)] for p in of for i in range(-1, 3)}
+    bad["p0", GREEDY][1] = bad["p2", 1][0] = "good"
+    whole = Journal(tmp_path / "whole")
+    sampler = Scripted(bad)
+    run(of, sampler, episodes_of(Words(), 3, "words"), whole)
+    whole.close()
+    # Two chunks in two phases, three rounds each.
+    assert sampler.calls == 12
+    for stop in range(12):
+        journal = Journal(tmp_path / f"cut{stop}")
+        with pytest.raises(KeyboardInterrupt):
+            run(of, Scripted(bad, fail_after=stop), episodes_of(Words(), 3, "words"), journal)
+        journal.close()
+        journal = Journal(tmp_path / f"cut{stop}")
+        verifier, again = Words(), Scripted(bad)
+        run(of, again, episodes_of(verifier, 3, "words"), journal)
+        journal.close()
+        assert again.calls == 12 - stop
+        assert (tmp_path / f"cut{stop}").read_bytes() == (tmp_path / "whole").read_bytes()
+    verifier, again = Words(), Scripted(bad)
+    journal = Journal(tmp_path / "whole")
+    run(of, again, episodes_of(verifier, 3, "words"), journal)
+    journal.close()
+    assert (again.calls, verifier.told) == (0, [])
+
+
+def test_a_round_that_nobody_needs_is_committed_without_a_call(tmp_path: Path) -> None:
+    of = of_problems(2)
+    script = {(p.id, index): ["good"] for p in of for index in range(-1, 3)}
+    sampler = Scripted(script)
+    journal = Journal(tmp_path / "j")
+    run(of, sampler, episodes_of(Words(), 3, "words"), journal)
+    journal.close()
+    assert sampler.calls == 2
+    assert len(Journal(tmp_path / "j").committed) == 6
+
+
+def test_each_attempt_has_a_seed_of_its_own(tmp_path: Path) -> None:
+    of = of_problems(1)
+    script = {("p0", index): ["bad", "bad", "bad"] for index in range(-1, 3)}
+    journal = Journal(tmp_path / "j")
+    run(of, Scripted(script), episodes_of(Words(), 3, "words"), journal)
+    journal.close()
+    lines = (tmp_path / "j").read_text().splitlines()
+    seeds = {line.split('"seed":')[1].split(",")[0] for line in lines if '"seed"' in line}
+    assert len(seeds) == 6
+
+
+def test_a_sampler_that_does_not_listen_is_named(tmp_path: Path) -> None:
+    of = of_problems(1)
+    script = {("p0", index): ["bad", "bad"] for index in range(-1, 3)}
+    journal = Journal(tmp_path / "j")
+    with pytest.raises(PluginError, match=r"attempt 2 at problem p0 on the problem's prompt alone"):
+        run(of, Scripted(script, deaf=True), episodes_of(Words(), 2, "words"), journal)
+    journal.close()
+
+
+class Mute:
+    """A verifier without feedback."""
+
+    def verify(self, responses: Sequence[str], golds: Sequence[Any]) -> list[Verdict]:
+        return [Verdict("fail") for _ in responses]
+
+
+class Raising(Mute):
+    def feedback(self, responses: Sequence[str], golds: Sequence[Any]) -> list[str | None]:
+        raise RuntimeError("lost")
+
+
+class Empty(Mute):
+    def feedback(self, responses: Sequence[str], golds: Sequence[Any]) -> list[str | None]:
+        return ["" for _ in responses]
+
+
+class Short(Mute):
+    def feedback(self, responses: Sequence[str], golds: Sequence[Any]) -> list[str | None]:
+        return [None]
+
+
+def test_episodes_need_a_verifier_that_gives_feedback() -> None:
+    with pytest.raises(UserError, match="episodes of 3 attempts need a verifier that gives feed"):
+        episodes_of(Mute(), 3, "mute")
+    assert episodes_of(Mute(), 1, "mute").attempts == 1
+
+
+@pytest.mark.parametrize(
+    ("verifier", "message"),
+    [
+        (Raising(), "feedback of verifier 'v' raised RuntimeError: lost"),
+        (Empty(), "must give a text or None for each of 2 responses"),
+        (Short(), "must give a text or None for each of 2 responses; found 1"),
+    ],
+)
+def test_wrong_feedback_is_the_verifiers_fault(verifier: Any, message: str) -> None:
+    with pytest.raises(PluginError, match=message):
+        episodes_of(verifier, 2, "v").feedback(["a", "b"], [1, 2])
+
+
+# The real verifier
+
+
+@pytest.fixture(scope="module")
+def programs() -> Iterator[ProgramTests]:
+    tried = probe()
+    if {found.tier for found in tried} == {found.tier for found in tried if not found.holds}:
+        pytest.skip("no sandbox tier holds on this machine: NOT TESTED")
+    with ProgramTests(workers=1, limits={"cpu_s": 1, "memory_bytes": 256 << 20}) as made:
+        yield made
+
+
+SECRET_IN, SECRET_OUT = "770077", "1540154"
+DOUBLE = {
+    "kind": "stdin",
+    "function": None,
+    "tests": [
+        {"input": "1\n", "output": "2\n"},
+        {"input": "3\n", "output": "6\n"},
+        {"input": f"{SECRET_IN}\n", "output": f"{SECRET_OUT}\n"},
+    ],
+    "public": 2,
+}
+
+
+def fenced(program: str) -> str:
+    return f"```python\n{program}\n```"
+
+
+WRONG = [
+    "print(5)",
+    "import sys\nprint(sys.stdin.read() * 3)",
+    "n = int(input())\nprint(2 if n == 1 else 7)",
+    "raise ValueError(input())",
+    "def f(:",
+    "while True: pass",
+    "import gc, sys\nprint([repr(x)[:999] for x in gc.get_objects()])",
+    "import os\nprint(os.listdir('/'), dict(os.environ), open('/proc/self/maps').read())",
+    "import sys\nf = sys._getframe()\nwhile f:\n    print(f.f_locals, f.f_globals); f = f.f_back",
+]
+GOOD = fenced("print(2 * int(input()))")
+#: Passes both public tests and fails the hidden one.
+LAZY = fenced("print({1: 2, 3: 6}[int(input())])")
+
+
+def test_no_hidden_test_is_ever_shown(programs: ProgramTests, tmp_path: Path) -> None:
+    """Programs that look for the tests in every way tell the model nothing of the hidden one."""
+    of = [Problem(f"p{i}", "Double it. ", DOUBLE) for i in range(len(WRONG))]
+    script = {
+        (f"p{i}", index): [fenced(program), "no program", fenced(program)]
+        for i, program in enumerate(WRONG)
+        for index in range(-1, 3)
+    }
+    sampler, journal = Scripted(script), Journal(tmp_path / "j")
+    episodes = episodes_of(programs, 3, "program_tests")
+    run(of, sampler, episodes, journal)
+    write_responses(tmp_path / "r", journal, of, programs, extra={}, episodes=episodes)
+    journal.close()
+    later = [request for request in sampler.seen if request.attempts]
+    assert len(later) == len(WRONG) * 4 * 2
+    for request in later:
+        told = request.attempts[-1].feedback
+        assert SECRET_IN not in request.text
+        assert SECRET_OUT not in request.text
+        assert len(told) < 2000
+        assert told.endswith("in one fenced Python block.")
+    reasons = [j.verdict.reason for _, judged in read_judged(tmp_path / "r") for j in judged]
+    assert not [reason for reason in reasons if SECRET_IN in reason or SECRET_OUT in reason]
+
+
+def test_hidden_tests_never_decide_whether_an_episode_goes_on(
+    programs: ProgramTests, tmp_path: Path
+) -> None:
+    """Whatever the hidden tests are, the conversations are the same; the verdicts are not."""
+    script = {
+        ("p0", GREEDY): [LAZY],
+        ("p0", 0): [fenced(WRONG[2]), LAZY],
+        ("p0", 1): [fenced(WRONG[0]), fenced(WRONG[2]), GOOD],
+        ("p0", 2): [GOOD],
+    }
+    seen, verdicts = [], []
+    for number, hidden in enumerate((f"{SECRET_OUT}\n", "0\n", None)):
+        tests = DOUBLE["tests"][:2] + (
+            [{"input": f"{SECRET_IN}\n", "output": hidden}] if hidden else []
+        )
+        of = [Problem("p0", "Double it. ", {**DOUBLE, "tests": tests})]
+        sampler, journal = Scripted(script), Journal(tmp_path / f"j{number}")
+        episodes = episodes_of(programs, 3, "program_tests")
+        run(of, sampler, episodes, journal)
+        write_responses(tmp_path / "r", journal, of, programs, extra={}, episodes=episodes)
+        journal.close()
+        seen.append(sampler.seen)
+        judged = next(read_judged(tmp_path / "r"))[1]
+        verdicts.append([j.verdict.passed for j in judged])
+        assert [len(j.response.attempts) for j in judged] == [0, 1, 2, 0]
+    assert seen[0] == seen[1] == seen[2]
+    assert verdicts == [[False, False, True, True], [False] * 4, [True] * 4]
+
+
+def test_hidden_tests_are_not_even_run(
+    programs: ProgramTests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+    real = Sandbox.stream
+
+    def watched(self: Sandbox, items: Any, **options: Any) -> Any:
+        def passing() -> Any:
+            for program, tests in items:
+                ran.extend(test.input for test in tests)
+                yield program, tests
+
+        return real(self, passing(), **options)
+
+    monkeypatch.setattr(Sandbox, "stream", watched)
+    assert programs.feedback([GOOD], [DOUBLE]) == [None]
+    assert ran == ["1\n", "3\n"]
+    programs.verify([GOOD], [DOUBLE])
+    assert ran[2:] == ["1\n", "3\n", f"{SECRET_IN}\n"]
+
+
+@pytest.mark.parametrize(
+    ("response", "parts"),
+    [
+        (GOOD, None),
+        (LAZY, None),
+        (
+            fenced("n = int(input())\nprint(2 if n == 1 else 7)"),
+            [
+                "failed public test 2 of 2: wrong answer.\nInput:\n3\nExpected output:\n6\n"
+                "Your output:\n7\nWrite the whole"
+            ],
+        ),
+        (fenced("print('x' * 5000)"), ["xxx … (cut)\nWrite the whole"]),
+        (fenced("print(1 / 0)"), ["test 1 of 2: runtime error.", "Error:\n", "ZeroDivisionError"]),
+        (fenced("def f(:"), ["compile error", "SyntaxError"]),
+        (fenced("while True: pass"), ["time limit.", "Stopped:\n"]),
+        ("I cannot.", ["holds no complete fenced Python program.\nWrite the whole"]),
+        ("```python\nprint(", ["holds no complete fenced Python program.\nWrite the whole"]),
+    ],
+)
+def test_what_the_model_is_told(
+    programs: ProgramTests, response: str, parts: list[str] | None
+) -> None:
+    (told,) = programs.feedback([response], [DOUBLE])
+    if parts is None:
+        assert told is None
+    else:
+        assert told is not None
+        assert [part for part in parts if part not in told] == []
+        assert len(told) < 2000
+
+
+def test_a_function_is_told_its_arguments_and_its_value(programs: ProgramTests) -> None:
+    gold = {
+        "kind": "function",
+        "function": "scale",
+        "tests": [{"input": "[1, 2]\n3", "output": "[3, 6]"}, {"input": "[9]\n9", "output": "[0]"}],
+        "public": 1,
+    }
+    (told,) = programs.feedback([fenced("def scale(a, n):\n    return a * n")], [gold])
+    assert told is not None
+    assert "Arguments:\n[1, 2]\n3\nExpected value:\n[3, 6]\nYour value:\n[1, 2, 1, 2, 1, 2]" in told
+
+
+def test_without_public_tests_a_program_ends_the_episode_and_no_program_does_not(
+    programs: ProgramTests,
+) -> None:
+    gold = {**DOUBLE, "public": 0}
+    told = programs.feedback([fenced("raise SystemExit(3)"), "nothing"], [gold, gold])
+    assert told[0] is None
+    assert told[1] is not None
+
+
+def test_a_bad_gold_is_refused_by_its_check(programs: ProgramTests) -> None:
+    assert programs.check_gold(DOUBLE) == ""
+    assert "there are no tests" in programs.check_gold({**DOUBLE, "tests": [], "public": 0})
+    assert "unknown field 'hiden'" in programs.check_gold({**DOUBLE, "hiden": "x"})
+
+
+def test_the_sandbox_describes_itself(programs: ProgramTests) -> None:
+    described = programs.describe()
+    assert described["sandbox_tier"] in ("namespaces", "landlock")
+    assert described["limits"]["cpu_s"] == 1
+    assert described["compat"] == "true"

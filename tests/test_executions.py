@@ -1,0 +1,133 @@
+"""Greedy episodes are run several times: the majority labels, disagreement is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gapft_harness.episodes import Episodes, episodes_of
+from gapft_harness.executions import Executions, majority
+from gapft_harness.journal import Journal
+from gapft_harness.protocols import Generated, Generation, Request
+from gapft_harness.records import GREEDY, Attempt, Problem, Response, Verdict
+from gapft_harness.sealing import read_facts, write_responses
+from gapft_harness.tables import read_judged
+
+STATUSES = ("pass", "fail", "timeout", "error")
+
+
+@given(st.lists(st.sampled_from(STATUSES), min_size=1, max_size=9).filter(lambda s: len(s) % 2))
+def test_the_majority_of_v_decides_in_any_order(statuses: list[Any]) -> None:
+    label = majority([Verdict(status) for status in statuses])
+    assert label.passed == (2 * statuses.count("pass") > len(statuses))
+    assert label.status in statuses
+    assert bool(label.reason) == (len(set(statuses)) > 1)
+    if len(statuses) == 3:
+        labels = {majority([Verdict(s) for s in p]).passed for p in permutations(statuses)}
+        assert labels == {label.passed}
+
+
+def test_the_commonest_failure_labels_a_failure() -> None:
+    executions = [Verdict("fail", "wrong"), Verdict("timeout", "slow"), Verdict("timeout", "slow")]
+    assert majority(executions) == Verdict("timeout", "slow; 0 of 3 executions passed")
+    executions[0] = Verdict("pass")
+    assert majority(executions) == Verdict("timeout", "slow; 1 of 3 executions passed")
+
+
+class Flaky:
+    """Gives each text a verdict, and feedback, of its own for each time it is asked."""
+
+    def __init__(self, verdicts: dict[str, str], told: dict[str, list[str | None]]) -> None:
+        self._verdicts = {text: list(marks) for text, marks in verdicts.items()}
+        self._told = {text: list(answers) for text, answers in told.items()}
+
+    def verify(self, responses: Sequence[str], golds: Sequence[Any]) -> list[Verdict]:
+        marks = [self._verdicts[text].pop(0) for text in responses]
+        return [Verdict("pass") if mark == "+" else Verdict("fail", "wrong") for mark in marks]
+
+    def feedback(self, responses: Sequence[str], golds: Sequence[Any]) -> list[str | None]:
+        return [self._told[text].pop(0) for text in responses]
+
+
+def episode(problem: str, *texts: str) -> Response:
+    earlier = tuple(Attempt(text, (1,), "stop", f"no {text}") for text in texts[:-1])
+    return Response(problem, GREEDY, texts[-1], (1,), "stop", 0, attempts=earlier)
+
+
+def test_an_episode_is_replayed_attempt_by_attempt() -> None:
+    verifier = Flaky(
+        {"a2": "+++", "b1": "+-+", "c1": "---"},
+        {
+            # Replayed twice: the first time as it was, the second with other words.
+            "a1": ["no a1", "other"],
+            "a2": [None, None],
+            "b1": [None, None],
+            # It had passed the public tests, and fails them once.
+            "c1": [None, "no c1"],
+        },
+    )
+    runs = Executions(3)
+    labels = runs.label(
+        [episode("a", "a1", "a2"), episode("b", "b1"), episode("c", "c1")],
+        ["g"] * 3,
+        [v for text in ("a2", "b1", "c1") for v in verifier.verify([text], ["g"])],
+        verifier,
+        episodes_of(verifier, 3, "flaky"),
+    )
+    assert [label.passed for label in labels] == [True, True, False]
+    assert labels[1].reason == "2 of 3 executions passed"
+    assert runs.facts() == {
+        "times": 3,
+        "episodes": 3,
+        "verdicts_differ": ["b"],
+        "feedback_differs": ["a", "c"],
+    }
+    assert "3 of 3 greedy episodes did not repeat in 3 executions (1 got" in runs.warning()
+
+
+def test_nothing_is_said_where_all_repeats() -> None:
+    verifier = Flaky({"a1": "+++"}, {})
+    runs = Executions(3)
+    single = Episodes(1, lambda texts, golds: [])
+    runs.label([episode("a", "a1")], ["g"], verifier.verify(["a1"], ["g"]), verifier, single)
+    assert runs.warning() == ""
+    assert runs.facts()["verdicts_differ"] == []
+
+
+@pytest.mark.parametrize("executions", [1, 3])
+def test_greedy_responses_are_relabelled_and_samples_are_not(
+    tmp_path: Path, executions: int
+) -> None:
+    of = [Problem(name, "?", "g") for name in ("p", "q")]
+    journal = Journal(tmp_path / "j")
+    for index, texts in ((GREEDY, ("pg", "qg")), (0, ("ps", "qs"))):
+        requests = [Request(p.id, p.prompt, (index,)) for p in of]
+        answers = [Generated((1,), (Generation(text, (2,), "stop"),)) for text in texts]
+        journal.append(str(index), 5, requests, answers)
+    verifier = Flaky({"pg": "-++", "qg": "+++", "ps": "-", "qs": "+"}, {})
+    write_responses(tmp_path / "r", journal, of, verifier, extra={}, executions=executions)
+    journal.close()
+    found = {
+        (name, j.response.index): j.verdict.passed
+        for name, judged in read_judged(tmp_path / "r")
+        for j in judged
+    }
+    assert found == {
+        ("p", GREEDY): executions == 3,
+        ("p", 0): False,
+        ("q", GREEDY): True,
+        ("q", 0): True,
+    }
+    facts = read_facts(tmp_path / "r")
+    if executions == 1:
+        assert "executions" not in facts
+    else:
+        assert facts["executions"]["verdicts_differ"] == ["p"]
+        assert facts["warnings"][0].startswith("1 of 2 greedy episodes did not repeat")
+    assert facts["verdicts"]["pass"] == (3 if executions == 3 else 2)

@@ -1,0 +1,197 @@
+"""The compared arms' decisions on what they trained on, through the stages and into the report."""
+
+import json
+from dataclasses import dataclass
+
+import pyarrow.parquet as pq
+import pytest
+
+from gapft_harness.errors import UserError
+from gapft_harness.exposed import exposed_arm
+from gapft_harness.pipeline import Context, run_stages
+from tests.recording_run import Here, Letters, letters
+
+STAGES = ("states", "select", "train", "audit", "report")
+SEEDS = (13, 21)
+
+#: A sampler whose source solves every third problem at once and the others in its samples; a
+#: trained model solves a problem or not by a hash of its arm and the problem's id.
+PLUGIN = """
+import hashlib
+import json
+
+from gapft_harness import hookimpl
+from gapft_harness.protocols import Generated, Generation
+
+
+def solves(arm, problem_id):
+    return hashlib.sha256(f"{arm} {problem_id}".encode()).digest()[0] % 3 > 0
+
+
+class ByArm:
+    def __init__(self, settings, adapter):
+        self._log, self._adapter = settings.model_args["log"], adapter
+
+    def generate(self, requests, decoding, seed):
+        arm = self._adapter.arm.name if self._adapter else "source"
+        with open(self._log, "a") as file:
+            file.writelines(json.dumps([arm, r.problem_id]) + "\\n" for r in requests)
+        return [
+            Generated(
+                tuple(r.prompt.encode()), tuple(self._answer(arm, r, i) for i in r.indices)
+            )
+            for r in requests
+        ]
+
+    def _answer(self, arm, request, index):
+        if arm == "source":
+            right = index != -1 or int(request.prompt.split()[1][:-1]) % 3 == 0
+        else:
+            right = solves(arm, request.problem_id)
+        text = "it is " + request.prompt[-1] if right else "?"
+        return Generation(text, tuple(text.encode()), "stop")
+
+    def describe(self):
+        return {"model": "by arm"}
+
+    def close(self):
+        pass
+
+
+def train(job):
+    job.output.mkdir(parents=True)
+    (job.output / "adapter_config.json").write_text("{}")
+    return {"seconds": 0.0}
+
+
+@hookimpl
+def register_samplers(register):
+    register("by_arm", ByArm)
+
+
+@hookimpl
+def register_trainers(register):
+    register("none", train)
+"""
+
+
+@dataclass(frozen=True)
+class ComparedLetters(Letters):
+    """The letters task with models of conditions that are compared."""
+
+    @property
+    def plugins(self):
+        return [*super().plugins, str(self.folder / "by_arm.py")]
+
+    def compare(self, name, stages=STAGES, **keys):
+        settings = {
+            "conditions": ["diffuse", "concentrated"],
+            "seeds": list(SEEDS),
+            "budget": {"n": 8, "replay": 2},
+            "allocation": {"diffuse": "diffuse", "concentrated": "concentrated"},
+            "model": {"backend": "by_arm"},
+            "training": {"trainer": "none", "repetitions": 1},
+            "search": {"k": 3, "chunk": 5},
+            "statistics": {"replicates": 200},
+        }
+        return self.run(name, stages, ("pool", "audit"), **{**settings, **keys})
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("letters")
+    made = ComparedLetters(letters(folder, pool=30, audit=21).folder)
+    (folder / "by_arm.py").write_text(PLUGIN)
+    return made
+
+
+@pytest.fixture(scope="module")
+def run(task):
+    return task.compare("compared")
+
+
+@pytest.fixture(scope="module")
+def solves(task):
+    names = {}
+    exec(PLUGIN, names)
+    return names["solves"]
+
+
+def selected(run, arm):
+    rows = pq.read_table(run.path / f"selections/{arm}.parquet").to_pylist()
+    return [row["problem_id"] for row in rows if row["state"] == "S"]
+
+
+def test_both_arms_decide_exactly_the_problems_that_either_trained_on(run, solves):
+    for seed in SEEDS:
+        wanted = sorted(set(selected(run, f"diffuse-seed{seed}")))
+        assert len(wanted) == 8
+        for condition in ("diffuse", "concentrated"):
+            arm = f"{condition}-seed{seed}"
+            table = pq.read_table(run.sealed(f"decisions/{arm}.exposed.parquet")).to_pylist()
+            assert [row["problem_id"] for row in table] == wanted
+            assert [row["index"] for row in table] == [-1] * 8
+            found = {row["problem_id"]: row["status"] == "pass" for row in table}
+            assert found == {problem: solves(arm, problem) for problem in wanted}
+            counts = run.manifest()["verdict_counts"][f"{arm}.exposed"]
+            assert counts.get("pass", 0) == sum(found.values())
+
+
+def test_the_report_holds_the_contrast_of_what_was_decided(run, solves):
+    results = json.loads((run.path / "report/results.json").read_text("utf-8"))["allocation"]
+    contrasts = []
+    for seed in SEEDS:
+        once, twice = (
+            selected(run, f"{condition}-seed{seed}") for condition in ("diffuse", "concentrated")
+        )
+        in_a = set(twice)
+        in_b = set(once) - in_a
+        assert len(in_a) == len(in_b) == 4
+
+        def rate(condition, half, seed=seed):
+            return sum(solves(f"{condition}-seed{seed}", problem) for problem in half) / 4
+
+        of_seed = results["seeds"][str(seed)]
+        assert of_seed["problems_a_half"] == 4
+        assert of_seed["replay"] == 2
+        assert of_seed["a_A_1"] == rate("diffuse", in_a)
+        assert of_seed["a_A_2"] == rate("concentrated", in_a)
+        assert of_seed["a_B_0"] == rate("concentrated", in_b)
+        assert of_seed["a_B_1"] == rate("diffuse", in_b)
+        gain, loss = (
+            of_seed["a_B_1"] - of_seed["a_B_0"],
+            of_seed["a_A_2"] - of_seed["a_A_1"],
+        )
+        assert of_seed["contrast"] == gain / 2 - loss / 2
+        contrasts.append(of_seed["contrast"])
+    assert results["contrast"]["mean"] == sum(contrasts) / len(contrasts)
+    assert "## Coverage against repetition" in (run.path / "report/report.md").read_text("utf-8")
+
+
+def test_a_second_audit_decodes_nothing_and_changes_nothing(task, run):
+    before = {path: path.read_bytes() for path in run.path.glob("decisions/*")}
+    calls = task.log("compared")
+    context = Context(run, Here(), task.plugins, [str(task.folder / "tasks")])
+    run_stages(context, ["audit"], lambda stage: None)
+    assert task.log("compared") == calls
+    assert {path: path.read_bytes() for path in run.path.glob("decisions/*")} == before
+
+
+def test_without_the_key_only_the_audit_is_decided(task):
+    run = task.compare("plain", allocation=None)
+    assert [p.name for p in run.path.glob("decisions/*.exposed.parquet")] == []
+    assert not (run.path / "report/tables/allocation.csv").exists()
+    with pytest.raises(UserError, match=r"'diffuse' is no part of an allocation comparison"):
+        exposed_arm(str(run.path), "diffuse", 13, task.plugins)
+
+
+def test_conditions_that_are_no_halves_are_refused_before_training(task):
+    with pytest.raises(
+        UserError, match=r"arms gapft-seed13 and concentrated-seed13.*key allocation"
+    ):
+        task.compare(
+            "refused",
+            conditions=["gapft", "concentrated"],
+            allocation={"diffuse": "gapft", "concentrated": "concentrated"},
+        )
+    assert not (task.folder / "refused" / "adapters").exists()

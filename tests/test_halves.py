@@ -1,0 +1,79 @@
+"""Halves A and B: read off any order of selections, and everything else refused by name."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gapft_harness.errors import UserError
+from gapft_harness.halves import find_halves
+from gapft_harness.records import Arm, Example
+
+DIFFUSE, CONCENTRATED = Arm("diffuse", 13), Arm("concentrated", 13)
+NAMES = "arms diffuse-seed13 and concentrated-seed13"
+
+
+def example(name, state="S", response=(7,)):
+    return Example(name, state, (1, 2), response, 0, 0)
+
+
+A = [example(f"a{i}") for i in range(3)]
+B = [example(f"b{i}") for i in range(3)]
+REPLAY = [example(f"g{i}", "G") for i in range(2)]
+
+
+def find(diffuse, concentrated):
+    return find_halves(DIFFUSE, diffuse, CONCENTRATED, concentrated)
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_any_order_gives_the_same_halves(number):
+    rng = np.random.default_rng(number)
+    diffuse, concentrated = A + B + REPLAY, A + A + REPLAY
+    found = find(
+        [diffuse[i] for i in rng.permutation(len(diffuse))],
+        [concentrated[i] for i in rng.permutation(len(concentrated))],
+    )
+    assert (found.a, found.b, found.replay) == (("a0", "a1", "a2"), ("b0", "b1", "b2"), 2)
+    assert found.problems == ("a0", "a1", "a2", "b0", "b1", "b2")
+
+
+def test_replay_may_repeat_and_may_be_empty():
+    assert find(A + B, A + A).replay == 0
+    assert find(A + B + REPLAY * 3, A + A + REPLAY * 3).replay == 6
+
+
+@pytest.mark.parametrize(
+    ("diffuse", "concentrated", "found"),
+    [
+        (A + B, A, r"problem a0 1 and 1 times"),
+        (A + B, A + A + A, r"problem a0 1 and 3 times"),
+        (A + B + B[:1], A + A, r"problem b0 2 and 0 times"),
+        (A[1:] + B, A + A, r"problem a0 0 and 2 times"),
+        (A + B, A + A + B[:1], r"problem b0 1 and 1 times"),
+        (A + B[:2], A + A, r"half A has 3 problems and half B 2"),
+        (A, A + A, r"half A has 3 problems and half B 0"),
+        (REPLAY, REPLAY, r"half A has 0 problems and half B 0"),
+        (A + B + REPLAY, A + A + REPLAY[:1], r"differ in 1 \(first: g1\)"),
+        (
+            A + B + REPLAY,
+            A + A + [example("g0", "G", (8,)), REPLAY[1]],
+            r"differ in 1 \(first: g0\)",
+        ),
+    ],
+)
+def test_what_is_no_such_comparison_is_refused_with_what_was_found(diffuse, concentrated, found):
+    with pytest.raises(UserError, match=f"{NAMES}.*{found}.*the key allocation needs"):
+        find(diffuse, concentrated)
+
+
+def test_another_response_to_a_shared_problem_is_another_example():
+    """Exposures are of examples: a second response to the same problem is no second exposure."""
+    twice = [*A, *(example(e.problem_id, response=(9,)) for e in A)]
+    with pytest.raises(UserError, match=r"an example of problem a0 1 and 1 times"):
+        find(A + B, twice)
+
+
+def test_missed_problems_are_refused_by_the_arm_that_trains_on_them():
+    with pytest.raises(UserError, match=r"arm concentrated-seed13: 1 examples .*first: u0"):
+        find(A + B, A + A + [example("u0", "U")])

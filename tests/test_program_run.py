@@ -1,0 +1,248 @@
+"""Episodes of real programs through the stages: search, states, select; and the refusal."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from gapft_harness.pipeline import Context, run_stages
+from gapft_harness.recipe_file import check_recipe
+from gapft_harness.run_directory import RunDirectory
+from gapft_harness.sandbox import probe
+from gapft_harness.selection import to_example
+from gapft_harness.tables import read_evidence, read_judged
+from tests.recording_run import Here
+from tests.tiny_models import byte_llama
+
+pytestmark = pytest.mark.xdist_group("program_run")
+
+_TASK = """
+task: times
+class: !function gapft_harness.lm_eval_bridge.task.GapTask
+dataset_path: json
+dataset_kwargs: {data_files: {train: pool.jsonl, test: pool.jsonl}}
+training_split: train
+test_split: test
+doc_to_text: "Read a number and print {{factor}} times it.\\n"
+doc_to_target: "{{id}}"
+generation_kwargs: {do_sample: false, max_gen_toks: 64}
+metadata:
+  version: 1
+  gapft:
+    verifier: program_tests
+    params: {workers: 1, preload: [], limits: {cpu_s: 2, memory_bytes: 268435456}}
+    keep: shortest
+    id: "{{id}}"
+    episode: {attempts: 3, executions: 3}
+    gold: {kind: kind, function: function, tests: tests, public: public}
+    gold_only: [tests]
+"""
+
+
+def fenced(program: str) -> str:
+    return f"```python\n{program}\n```"
+
+
+def right(factor: int, more: str = "") -> str:
+    return fenced(f"print({factor} * int(input())){more}")
+
+
+WRONG = fenced("print(0)")
+
+
+def lazy(factor: int) -> str:
+    """Passes the public test alone."""
+    return fenced(f"input()\nprint({factor})")
+
+
+def responses() -> list[dict[str, Any]]:
+    """Per problem the attempts of the greedy episode and of two samples."""
+    episodes = {
+        "2": [[right(2)], [WRONG, WRONG, WRONG], [WRONG, WRONG, WRONG]],
+        "3": [[WRONG, right(3)], [WRONG, WRONG, WRONG], [lazy(3)]],
+        "4": [[lazy(4)], [WRONG, WRONG, right(4)], [WRONG, right(4, "  # four")]],
+        "5": [[WRONG, WRONG, lazy(5)], [lazy(5)], [WRONG, lazy(5)]],
+    }
+    return [
+        {"id": number, "index": "greedy" if row == 0 else row - 1, "attempt": n, "text": text}
+        for number, rows in episodes.items()
+        for row, attempts in enumerate(rows)
+        for n, text in enumerate(attempts, start=1)
+    ]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tried = probe()
+    if {found.tier for found in tried} == {found.tier for found in tried if not found.holds}:
+        pytest.skip("no sandbox tier holds on this machine: NOT TESTED")
+    made = tmp_path_factory.mktemp("times")
+    (made / "times.yaml").write_text(_TASK)
+    problems = [
+        {
+            "id": str(f),
+            "factor": f,
+            "kind": "stdin",
+            "function": None,
+            "tests": [{"input": "1", "output": str(f)}, {"input": "70", "output": str(70 * f)}],
+            "public": 1,
+        }
+        for f in (2, 3, 4, 5)
+    ]
+    (made / "pool.jsonl").write_text("".join(json.dumps(p) + "\n" for p in problems))
+    byte_llama(made / "model")
+    recorded = responses()
+    ids = {p.id.partition("-")[0]: p.id for p in load_ids(made)}
+    for record in recorded:
+        record["id"] = ids[record["id"]]
+    (made / "responses.jsonl").write_text("".join(json.dumps(r) + "\n" for r in recorded))
+    return made
+
+
+def load_ids(folder: Path) -> Sequence[Any]:
+    from gapft_harness.lm_eval_bridge.tasks import load_task
+
+    return load_task("times", [folder]).pool()
+
+
+def recipe_of(folder: Path, **keys: Any) -> dict[str, Any]:
+    return {
+        "name": "times",
+        "data": {"task": "times"},
+        "model": {
+            "backend": "recorded",
+            "args": {
+                "pretrained": str(folder / "model"),
+                "responses": str(folder / "responses.jsonl"),
+            },
+        },
+        "search": {"k": 2, "chunk": 3},
+        "conditions": ["gapft"],
+        "seeds": [13],
+        **keys,
+    }
+
+
+def search(folder: Path, path: Path, stages: Sequence[str] = (), **keys: Any) -> RunDirectory:
+    run = RunDirectory.create_or_open(path, check_recipe(recipe_of(folder, **keys), "test"))
+    context = Context(run, Here(), (), [str(folder)])
+    run_stages(context, ["search", *stages], lambda stage: None)
+    return run
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    return search(folder, tmp_path_factory.mktemp("run") / "r", ["states", "select"])
+
+
+def outcome(run: RunDirectory) -> dict[str, list[tuple[int, bool]]]:
+    """By problem: attempts used and V of the greedy episode and of each sample."""
+    return {
+        name.partition("-")[0]: [(len(j.response.attempts) + 1, j.verdict.passed) for j in judged]
+        for name, judged in read_judged(run.path / "pool/responses.parquet")
+    }
+
+
+def test_episodes_end_when_the_public_test_passes_and_are_judged_by_all_tests(
+    run: RunDirectory,
+) -> None:
+    assert outcome(run) == {
+        "2": [(1, True), (3, False), (3, False)],
+        "3": [(2, True), (3, False), (1, False)],
+        "4": [(1, False), (3, True), (2, True)],
+        "5": [(3, False), (1, False), (2, False)],
+    }
+    states = pq.read_table(run.path / "pool/states.parquet").to_pylist()
+    found = {s["problem_id"].partition("-")[0]: (s["state"], s["kept_index"]) for s in states}
+    # Sample 0 of problem 4 is the shorter of its two successful final turns.
+    assert found == {"2": ("G", -1), "3": ("G", -1), "4": ("S", 0), "5": ("U", None)}
+
+
+def test_a_single_attempt_each_gives_other_states(folder: Path, tmp_path: Path) -> None:
+    single = search(folder, tmp_path / "r", episode={"attempts": 1})
+    assert {attempts for row in outcome(single).values() for attempts, _ in row} == {1}
+    assert [v for _, v in outcome(single)["3"]] == [False, False, False]
+    assert single.manifest()["task"]["episode"] == {"attempts": 1, "executions": 3}
+
+
+def test_the_manifest_names_the_tier_and_the_executions(run: RunDirectory) -> None:
+    manifest = run.manifest()
+    for split in ("pool", "audit"):
+        assert manifest["judged_by"][split]["sandbox_tier"] in ("namespaces", "landlock")
+        assert manifest["judged_by"][split]["limits"]["cpu_s"] == 2
+        assert manifest["executions"][split] == {
+            "times": 3,
+            "episodes": 4,
+            "verdicts_differ": [],
+            "feedback_differs": [],
+        }
+    assert manifest["task"]["episode"] == {"attempts": 3, "executions": 3}
+
+
+def test_training_follows_the_conversation_or_the_problem_alone(
+    folder: Path, run: RunDirectory, tmp_path: Path
+) -> None:
+    (kept,) = pq.read_table(run.path / "selections/gapft-seed13.parquet").to_pylist()
+    prompt = "Read a number and print 4 times it.\n"
+    feedback = (
+        "Your program failed public test 1 of 1: wrong answer.\nInput:\n1\nExpected output:\n4\n"
+        "Your output:\n0\nWrite the whole corrected program in one fenced Python block."
+    )
+    turn = f"{WRONG}\n\n{feedback}\n\n"
+    assert _text(kept["prompt_ids"]) == prompt + turn + turn
+    assert _text(kept["response_ids"]) == right(4)
+    alone = search(folder, tmp_path / "r", ["states", "select"], evidence={"context": "problem"})
+    (kept,) = pq.read_table(alone.path / "selections/gapft-seed13.parquet").to_pylist()
+    assert (_text(kept["prompt_ids"]), _text(kept["response_ids"])) == (prompt, right(4))
+
+
+def test_a_solved_problem_brings_its_conversation_too(run: RunDirectory) -> None:
+    evidence = {e.problem_id.partition("-")[0]: e for e in read_evidence(run.path / "pool")}
+    assert _text(to_example(evidence["2"]).prompt_ids) == "Read a number and print 2 times it.\n"
+    assert "failed public test 1 of 1" in _text(to_example(evidence["3"]).prompt_ids)
+
+
+def _text(ids: Sequence[int]) -> str:
+    """Ids of ``byte_llama``'s tokenizer as text (ASCII)."""
+    from tokenizers import pre_tokenizers
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    found = "".join(alphabet[i - 3] for i in ids)
+    return found.replace("Ġ", " ").replace("Ċ", "\n")
+
+
+_COMMAND = """
+import sys
+sys.path.insert(0, {root!r})
+from tests.sandbox.test_sandbox import LANDLOCK, UNSHARE, take_away
+take_away(UNSHARE | LANDLOCK)
+from gapft_harness.cli import main
+sys.argv = ["gapft", *{arguments!r}]
+main()
+"""
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="numbers are those of x86_64")
+def test_without_a_sandbox_the_command_refuses_before_it_generates(
+    folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "r.yaml").write_text(yaml.safe_dump(recipe_of(folder)))
+    arguments = ["run", "r.yaml", "--include-path", str(folder)]
+    code = _COMMAND.format(root=str(Path(__file__).parents[1]), arguments=arguments)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 2, done.stderr
+    for part in ("cannot be run safely on this machine", "nothing was generated", "namespaces"):
+        assert part in " ".join(done.stderr.split()), done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "runs/times").exists()
