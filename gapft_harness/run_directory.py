@@ -237,6 +237,7 @@ def _new_manifest(recipe: Recipe) -> dict[str, Any]:
         "training": {},
         "verdict_counts": {},
         "finish_reasons": {},
+        "drawn": {},
         "judged_by": {},
         "executions": {},
         "warnings": [],
