@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.errors import GapftError, UserError
+from gapft_harness.files import unwritable
 from gapft_harness.protocols import Generated, Request
 from gapft_harness.records import Attempt, Response, Verdict
 
@@ -53,7 +54,7 @@ class Journal:
             # Unbuffered: what a full disk refused must not be written again when it is closed.
             self._file = path.open("ab", buffering=0)
         except OSError as error:
-            raise GapftError(f"{path}: cannot be written: {error.strerror}") from error
+            raise unwritable(path, error) from error
 
     def append(
         self,
@@ -109,10 +110,7 @@ class Journal:
         except OSError as error:
             with contextlib.suppress(OSError):
                 self._file.truncate(start)
-            raise GapftError(
-                f"{self.path}: cannot be written: {error.strerror}; what was journalled is kept, "
-                "and the same command goes on from there"
-            ) from error
+            raise unwritable(self.path, error) from error
         self.committed.add(chunk)
         written = [*(request.problem_id for request in requests), *(judged or {})]
         for problem_id, offset in zip(written, offsets, strict=False):
