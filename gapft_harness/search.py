@@ -89,7 +89,7 @@ def search(
                 episodes=episodes,
                 verifier=verifier,
             )
-        _write_problems(run.path / split / "problems.parquet", problems, journal)
+        write_problems(run.path / split / "problems.parquet", problems, journal)
         facts = write_responses(
             responses,
             journal,
@@ -160,7 +160,7 @@ def load_problems(
     return problems, facts, verifier
 
 
-def _write_problems(path: Path, problems: Sequence[Problem], journal: Journal) -> None:
+def write_problems(path: Path, problems: Sequence[Problem], journal: Journal) -> None:
     """Writes problems.parquet (``schemas.PROBLEMS``) with the prompt ids that were generated on."""
     import pyarrow as pa
     import pyarrow.parquet as pq
