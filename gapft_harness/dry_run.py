@@ -86,9 +86,11 @@ def _model_missing(recipe: Recipe) -> list[str]:
 def _stages(recipe: Recipe, run_dir: Path) -> list[str]:
     k = recipe.search.k
     slots, exposures, steps = _budget(recipe)
+    stop = recipe.search.stop == "first_pass"
+    early = "; of the pool, none after one that passes" if stop else ""
     trained = arms(recipe)
     return [
-        f"search  {recipe.data.task}: pool and audit, 1 greedy + {k} samples a problem",
+        f"search  {recipe.data.task}: pool and audit, 1 greedy + {k} samples a problem{early}",
         f"        -> {run_dir}/{{pool,audit}}/responses.parquet",
         f"states  G, S, U -> {run_dir}/{{pool,audit}}/states.parquet",
         f"select  {', '.join(recipe.conditions)}; {slots}; {exposures}; {steps}",
