@@ -25,11 +25,17 @@ from gapft_harness.lm_eval_bridge.retokenizer import (
 )
 from gapft_harness.lm_eval_bridge.samplers import (
     check_context,
+    empty_prompt,
     generation_kwargs,
     instances,
-    prompt_message,
 )
-from gapft_harness.protocols import Generated, Generation, Request, SamplerSettings
+from gapft_harness.protocols import (
+    Generated,
+    Generation,
+    Request,
+    SamplerSettings,
+    beyond_context,
+)
 from gapft_harness.records import Adapter, Decoding
 
 logger = logging.getLogger(__name__)
@@ -90,22 +96,42 @@ class HfSampler:
     ) -> list[Generated]:
         """Answers every request, in order; see ``protocols.Sampler``.
 
+        A prompt that does not fit beside ``max_gen_toks`` new tokens gets ``beyond_context``.
+
         Raises:
-            UserError: a prompt is empty, or does not fit beside ``max_gen_toks`` new tokens.
+            UserError: a prompt is empty, or no prompt can fit beside so many new tokens.
         """
-        if not requests:
-            return []
         check_context(decoding, self._lm.max_length)
+        room = self._lm.max_length - decoding.max_gen_toks
         prompts = [self._render(request) for request in requests]
+        fits = [self._lm.prompt_length(prompt) <= room for prompt in prompts]
+        rows = self._rows(
+            [request for request, fit in zip(requests, fits, strict=True) if fit],
+            [prompt for prompt, fit in zip(prompts, fits, strict=True) if fit],
+            decoding,
+            seed,
+        )
+        return [
+            _answer([next(rows) for _ in request.indices]) if fit else beyond_context(request)
+            for request, fit in zip(requests, fits, strict=True)
+        ]
+
+    def _rows(
+        self, requests: Sequence[Request], prompts: Sequence[str], decoding: Decoding, seed: int
+    ) -> Iterator[Row]:
+        """The rows of requests that fit, one an index, in order."""
+        if not requests:
+            return iter(())
         kwargs = generation_kwargs(decoding)
         kwargs["eos_token_id"] = self._lm.end_ids(decoding.until)
         torch.manual_seed(seed)
         try:
-            rows = iter(self._lm.collect(instances(requests, prompts, kwargs)))
+            return iter(self._lm.collect(instances(requests, prompts, kwargs)))
         except PromptLengthError as error:
+            if error.length:
+                raise  # what does not fit was set aside before
             problem = requests[prompts.index(error.prompt)].problem_id
-            raise UserError(prompt_message(problem, error.length, error.room, decoding)) from error
-        return [_answer([next(rows) for _ in request.indices]) for request in requests]
+            raise UserError(empty_prompt(problem)) from error
 
     def describe(self) -> dict[str, Any]:
         """Model, weights, device and versions; hashes the weight files, so not for free."""

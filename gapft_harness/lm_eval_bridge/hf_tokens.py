@@ -83,10 +83,12 @@ class TokenHFLM(HFLM):  # type: ignore[misc]  # lm_eval is untyped
         Raises:
             PromptLengthError: a prompt would have been truncated, or is empty.
         """
-        self._known_ids.clear()
         self._batch.clear()
         self._rows.clear()
-        texts = self.generate_until(requests, disable_tqdm=True)
+        try:
+            texts = self.generate_until(requests, disable_tqdm=True)
+        finally:
+            self._known_ids.clear()
         rows = [self._rows[request.args[0]].popleft() for request in requests]
         self._rows.clear()
         if [row.text for row in rows] != texts:
@@ -95,6 +97,10 @@ class TokenHFLM(HFLM):  # type: ignore[misc]  # lm_eval is untyped
                 "this version of lm_eval is not supported"
             )
         return rows
+
+    def prompt_length(self, prompt: str) -> int:
+        """Tokens of a rendered prompt. Its ids are kept until the next ``collect``."""
+        return len(self.tok_encode(prompt))
 
     def tok_encode(self, string: str, *args: Any, **kwargs: Any) -> list[int]:
         """Encodes as ``HFLM`` does; a prompt repeated K times is encoded once."""

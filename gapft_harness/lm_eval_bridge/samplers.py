@@ -49,15 +49,9 @@ def check_context(decoding: Decoding, context: int) -> None:
         )
 
 
-def prompt_message(problem: str, length: int, room: int, decoding: Decoding) -> str:
-    """What to say of a prompt of ``length`` tokens where there is room for ``room``."""
-    if length == 0:
-        return f"problem {problem}: its prompt has no tokens; expected at least one"
-    return (
-        f"problem {problem}: its prompt has {length} tokens, but the model has room for {room} "
-        f"beside {decoding.max_gen_toks} new ones; lower search.max_gen_toks, or take the problem "
-        "out of the data"
-    )
+def empty_prompt(problem: str) -> str:
+    """What to say of a prompt without a token: there is nothing to generate on."""
+    return f"problem {problem}: its prompt has no tokens; expected at least one"
 
 
 def instances(

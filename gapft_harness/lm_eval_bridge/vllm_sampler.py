@@ -28,10 +28,16 @@ from gapft_harness.lm_eval_bridge.endings import (
 )
 from gapft_harness.lm_eval_bridge.model_identity import describe_engine
 from gapft_harness.lm_eval_bridge.retokenizer import Retokenizer, first_line
-from gapft_harness.lm_eval_bridge.samplers import check_context, prompt_message
+from gapft_harness.lm_eval_bridge.samplers import check_context, empty_prompt
 from gapft_harness.lm_eval_bridge.vllm_arguments import check_arguments
 from gapft_harness.lm_eval_bridge.vllm_process import release_engine
-from gapft_harness.protocols import Generated, Generation, Request, SamplerSettings
+from gapft_harness.protocols import (
+    Generated,
+    Generation,
+    Request,
+    SamplerSettings,
+    beyond_context,
+)
 from gapft_harness.records import Adapter, Decoding
 from gapft_harness.streams import derive
 
@@ -89,9 +95,11 @@ class VllmSampler:
     ) -> list[Generated]:
         """Answers every request, in order; see ``protocols.Sampler``.
 
+        A prompt that does not fit beside ``max_gen_toks`` new tokens gets ``beyond_context``.
+
         Raises:
-            UserError: a prompt is empty, or does not fit beside ``max_gen_toks`` new tokens, or
-                vLLM refuses the decoding.
+            UserError: a prompt is empty, no prompt can fit beside so many new tokens, or vLLM
+                refuses the decoding.
         """
         if not requests:
             return []
@@ -106,6 +114,7 @@ class VllmSampler:
                 SamplingParams(**settings, seed=derive(seed, request.problem_id, index) >> 1),
             )
             for request, ids in zip(requests, prompts, strict=True)
+            if ids is not None
             for index in request.indices
         ]
         self._lm.model.reset_prefix_cache()
@@ -122,6 +131,8 @@ class VllmSampler:
                 tuple(ids),
                 tuple(self._generation(next(outputs), stops, ends) for _ in request.indices),
             )
+            if ids is not None
+            else beyond_context(request)
             for request, ids in zip(requests, prompts, strict=True)
         ]
 
@@ -141,8 +152,8 @@ class VllmSampler:
             release_engine(self._lm)
             self._lm = None
 
-    def _prompts(self, requests: Sequence[Request], decoding: Decoding) -> list[list[int]]:
-        """The ids of each request's prompt; equal prompts are encoded once."""
+    def _prompts(self, requests: Sequence[Request], decoding: Decoding) -> list[list[int] | None]:
+        """The ids of each request's prompt, None where it does not fit. Equal ones are one."""
         context = int(self._lm.max_length)
         check_context(decoding, context)
         room = context - decoding.max_gen_toks
@@ -150,10 +161,9 @@ class VllmSampler:
         unique = list(dict.fromkeys(texts))
         ids_of = dict(zip(unique, self._lm.tok_encode(unique), strict=True))
         for request, text in zip(requests, texts, strict=True):
-            length = len(ids_of[text])
-            if not 0 < length <= room:
-                raise UserError(prompt_message(request.problem_id, length, room, decoding))
-        return [ids_of[text] for text in texts]
+            if not ids_of[text]:
+                raise UserError(empty_prompt(request.problem_id))
+        return [ids_of[text] if len(ids_of[text]) <= room else None for text in texts]
 
     def _generation(self, output: Any, stops: list[str], ends: list[int]) -> Generation:
         """One finished request as a response: the end token and any stop string are left out."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-BENCHMARKS = ("start_up", "generation", "dummy_search", "sandbox_speed", "sandbox_scale")
+BENCHMARKS = ("start_up", "generation", "dummy_search", "scale", "sandbox_speed", "sandbox_scale")
 #: These need vLLM, and run by name alone (``make bench-vllm``).
 ENGINE_BENCHMARKS = ("vllm_search",)
 

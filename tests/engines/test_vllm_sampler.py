@@ -15,7 +15,7 @@ from gapft_harness.lm_eval_bridge.hf_sampler import HfSampler
 from gapft_harness.lm_eval_bridge.tasks import load_task
 from gapft_harness.lm_eval_bridge.vllm_sampler import VllmSampler
 from gapft_harness.models import resolve_model
-from gapft_harness.protocols import Generated, Request, SamplerSettings
+from gapft_harness.protocols import Generated, Request, SamplerSettings, beyond_context
 from gapft_harness.records import GREEDY, Decoding, Problem
 
 pytestmark = pytest.mark.xdist_group("vllm")
@@ -159,15 +159,17 @@ def test_ids_decode_to_the_text(sampler: VllmSampler, problems: list[Problem]) -
 # What is refused, and said
 
 
-def test_prompts_that_do_not_fit_or_are_empty_name_the_problem(sampler: VllmSampler) -> None:
-    fits, too_long = "a" * 224, "a" * 225
-    assert sampler.generate([Request("a", fits, (GREEDY,))], GREEDY_DECODE, 0)
-    with pytest.raises(UserError, match=r"problem b: its prompt has 225 tokens.* room for 224 "):
-        sampler.generate([Request("a", fits, (0,)), Request("b", too_long, (0,))], GREEDY_DECODE, 0)
+def test_a_prompt_that_does_not_fit_fails_alone_and_an_empty_one_is_named(
+    sampler: VllmSampler,
+) -> None:
+    fits, too_long = Request("a", "a" * 224, (0,)), Request("b", "a" * 225, (0, 1))
+    [alone] = sampler.generate([fits], GREEDY_DECODE, 0)
+    answers = sampler.generate([too_long, fits], GREEDY_DECODE, 0)
+    assert answers == [beyond_context(too_long), alone]
     with pytest.raises(UserError, match="problem c: its prompt has no tokens"):
         sampler.generate([Request("c", "", (0,))], GREEDY_DECODE, 0)
     with pytest.raises(UserError, match=r"max_gen_toks is 256.* context is 256 tokens"):
-        sampler.generate([Request("a", fits, (0,))], replace(GREEDY_DECODE, max_gen_toks=256), 0)
+        sampler.generate([fits], replace(GREEDY_DECODE, max_gen_toks=256), 0)
     assert sampler.generate([], GREEDY_DECODE, 0) == []
 
 
