@@ -1,0 +1,317 @@
+"""Requests to a server: many at once, each tried again until it succeeds or a bound is reached.
+
+lm-eval's own client gives up after a few tries, ignores ``Retry-After``, and loses every finished
+request of a call with the first one that fails. Only its payloads and headers are used here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import aiohttp
+from tenacity import (
+    AsyncRetrying,
+    RetryCallState,
+    retry_if_exception,
+    stop_after_attempt,
+    wait_exponential_jitter,
+)
+
+Reply = TypeVar("Reply")
+
+#: Statuses that say nothing of the request itself: it may well succeed later.
+_PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
+#: Statuses of a server that is there and has no time.
+_BUSY = (429, 503)
+#: A server that wants us to wait longer than this, in seconds, is treated as one that is down.
+LONGEST_RETRY_AFTER = 900.0
+
+
+class ServerError(Exception):
+    """A request that failed.
+
+    Attributes:
+        status: the HTTP status, or None where no whole reply came back.
+        what: the failure in a few words, for counting: ``status 503``, ``timeout``, …
+        detail: what the server said, shortened; may be empty.
+    """
+
+    def __init__(self, what: str, detail: str = "", status: int | None = None) -> None:
+        super().__init__(what, detail, status)
+        self.what = what
+        self.detail = detail
+        self.status = status
+
+
+class PassingError(ServerError):
+    """A failure worth another try; ``retry_after`` is the wait in seconds that was asked for."""
+
+    retry_after: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How a failed request is tried again.
+
+    Attributes:
+        tries: how often in all.
+        first: seconds before the second try; doubled each time, with up to as much at random.
+        longest: seconds, the most that doubling leads to.
+    """
+
+    tries: int
+    first: float = 1.0
+    longest: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes(Generic[Reply]):
+    """What became of some requests, in their order.
+
+    Attributes:
+        replies: None where a request failed or was not sent.
+        errors: the last error of each request that failed, by its place.
+        unsent: how many were never sent, since another had failed for good.
+    """
+
+    replies: list[Reply | None]
+    errors: dict[int, ServerError]
+    unsent: int
+
+    @property
+    def counts(self) -> str:
+        """The failures by kind: ``status 503 (2), timeout (1)``."""
+        kinds = Counter(error.what for error in self.errors.values())
+        return ", ".join(f"{what} ({count})" for what, count in kinds.most_common())
+
+
+class ServerClient:
+    """Talks JSON to one server. Each call opens connections of its own."""
+
+    def __init__(
+        self,
+        headers: Mapping[str, str],
+        timeout: float,
+        concurrent: int,
+        patience: Patience,
+        ssl: Any = True,
+    ) -> None:
+        """Notes how to talk; nothing is sent.
+
+        Args:
+            headers: sent with every request; the key in ``Authorization`` is cut from every message.
+            timeout: seconds for one try.
+            concurrent: requests under way at once.
+            patience: how failed requests are tried again.
+            ssl: True, False (certificates are not checked) or an ``ssl.SSLContext``.
+        """
+        self._headers = dict(headers)
+        self._timeout = timeout
+        self._concurrent = concurrent
+        self._patience = patience
+        self._ssl = ssl
+        self._closed_until = 0.0
+
+    def post_all(
+        self, url: str, payloads: Sequence[Any], read: Callable[[bytes], Reply]
+    ) -> Outcomes[Reply]:
+        """Posts every payload; a request that fails is tried again, the others go on meanwhile.
+
+        Once one has failed for good, those not yet sent are left; those under way finish.
+
+        Args:
+            url: where to post.
+            payloads: JSON values.
+            read: makes a reply of the bytes that came back; raises ``ServerError``.
+        """
+        return asyncio.run(self._post_all(url, payloads, read))
+
+    def once(
+        self, method: str, url: str, read: Callable[[bytes], Reply], payload: Any = None
+    ) -> Reply:
+        """One request, tried again only where the server is busy.
+
+        Raises:
+            ServerError: it failed.
+        """
+        return asyncio.run(self._alone(method, url, read, payload))
+
+    async def _post_all(
+        self, url: str, payloads: Sequence[Any], read: Callable[[bytes], Reply]
+    ) -> Outcomes[Reply]:
+        outcomes: Outcomes[Reply] = Outcomes([None] * len(payloads), {}, 0)
+        unsent = 0
+        places = asyncio.Semaphore(self._concurrent)
+        self._closed_until = 0.0
+
+        async def one(place: int, session: aiohttp.ClientSession) -> None:
+            nonlocal unsent
+            # A request keeps its place while it waits for its next try: a server in trouble
+            # gets fewer requests at once.
+            async with places:
+                if outcomes.errors:
+                    unsent += 1
+                    return
+                try:
+                    outcomes.replies[place] = await self._patiently(
+                        session, "POST", url, payloads[place], read
+                    )
+                except ServerError as error:
+                    outcomes.errors[place] = error
+
+        async with self._session() as session:
+            await asyncio.gather(*(one(place, session) for place in range(len(payloads))))
+        return Outcomes(outcomes.replies, outcomes.errors, unsent)
+
+    async def _alone(
+        self, method: str, url: str, read: Callable[[bytes], Reply], payload: Any
+    ) -> Reply:
+        async with self._session() as session:
+            return await self._patiently(session, method, url, payload, read, *_BUSY)
+
+    def _session(self) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=self._concurrent, ssl=self._ssl),
+            timeout=aiohttp.ClientTimeout(total=self._timeout),
+            headers=self._headers,
+        )
+
+    async def _patiently(
+        self,
+        session: aiohttp.ClientSession,
+        method: str,
+        url: str,
+        payload: Any,
+        read: Callable[[bytes], Reply],
+        *only: int,
+    ) -> Reply:
+        """One request with its retries; ``only``, if given, are the statuses worth one."""
+
+        def again(error: BaseException) -> bool:
+            return isinstance(error, PassingError) and (not only or error.status in only)
+
+        backoff = wait_exponential_jitter(
+            self._patience.first, self._patience.longest, jitter=self._patience.first
+        )
+
+        def wait(state: RetryCallState) -> float:
+            error = state.outcome.exception() if state.outcome else None
+            asked = error.retry_after if isinstance(error, PassingError) else 0.0
+            return max(backoff(state), asked)
+
+        retrying = AsyncRetrying(
+            retry=retry_if_exception(again),
+            stop=stop_after_attempt(self._patience.tries),
+            wait=wait,
+            reraise=True,
+        )
+        return await retrying(self._try, session, method, url, payload, read)
+
+    async def _try(
+        self,
+        session: aiohttp.ClientSession,
+        method: str,
+        url: str,
+        payload: Any,
+        read: Callable[[bytes], Reply],
+    ) -> Reply:
+        """One try.
+
+        Raises:
+            ServerError: it failed; ``PassingError`` where another try may succeed.
+        """
+        pause = self._closed_until - time.monotonic()
+        if pause > 0:
+            await asyncio.sleep(pause)
+        try:
+            async with session.request(method, url, json=payload) as response:
+                body = await response.read()
+                if response.status >= 400:
+                    raise self._refused(response.status, response.headers, body)
+        except TimeoutError as error:
+            raise PassingError("timeout", f"no whole reply within {self._timeout:g} s") from error
+        except aiohttp.ClientPayloadError as error:
+            raise PassingError("truncated reply", self._clean(str(error))) from error
+        except aiohttp.ClientConnectorError as error:
+            raise PassingError("no connection", self._clean(str(error))) from error
+        except aiohttp.ClientError as error:
+            raise PassingError("dropped connection", self._clean(str(error))) from error
+        try:
+            return read(body)
+        except ServerError as error:
+            error.detail = self._clean(error.detail)
+            raise
+
+    def _refused(self, status: int, headers: Mapping[str, str], body: bytes) -> ServerError:
+        detail = self._clean(_message(body))
+        if status not in _PASSING:
+            return ServerError(f"status {status}", detail, status)
+        asked = retry_after(headers.get("Retry-After", ""))
+        if asked > LONGEST_RETRY_AFTER:
+            return ServerError(
+                f"status {status}", f"it asks to wait for {asked:.0f} s; {detail}", status
+            )
+        error = PassingError(f"status {status}", detail, status)
+        error.retry_after = asked
+        # All requests share the limit that this one ran into.
+        self._closed_until = max(self._closed_until, time.monotonic() + asked)
+        return error
+
+    def _clean(self, text: str) -> str:
+        """One short line, without any key that we sent."""
+        secret = self._headers.get("Authorization", "").removeprefix("Bearer ").strip()
+        if secret:
+            text = text.replace(secret, "***")
+        return " ".join(text.split())[:300]
+
+
+def from_json(body: bytes) -> Any:
+    """The JSON value of a reply.
+
+    Raises:
+        PassingError: it is none, or its end is missing.
+    """
+    try:
+        return json.loads(body)
+    except ValueError as error:
+        raise PassingError("no JSON", f"found {body[:80].decode('utf-8', 'replace')!r}") from error
+
+
+def retry_after(value: str) -> float:
+    """Seconds that a ``Retry-After`` header asks for: a number or a date; 0 where it says neither.
+
+    >>> retry_after("2")
+    2.0
+    >>> retry_after("soon")
+    0.0
+    """
+    try:
+        return max(0.0, float(value))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
+    except (TypeError, ValueError):
+        return 0.0
+
+
+def _message(body: bytes) -> str:
+    """What a server's error reply says, in OpenAI's form, in FastAPI's, or as it is."""
+    text = body.decode("utf-8", "replace")
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return text
+    if isinstance(found, dict):
+        inner = found.get("error", found.get("detail", found.get("message", found)))
+        if isinstance(inner, dict):
+            inner = inner.get("message", inner)
+        return str(inner)
+    return text
