@@ -21,7 +21,8 @@ from tenacity import (
     RetryCallState,
     retry_if_exception,
     stop_after_attempt,
-    wait_exponential_jitter,
+    wait_exponential,
+    wait_random,
 )
 
 Reply = TypeVar("Reply")
@@ -106,7 +107,7 @@ class ServerClient:
         """Notes how to talk; nothing is sent.
 
         Args:
-            headers: sent with every request; the key in ``Authorization`` is cut from every message.
+            headers: sent with every request; the key in ``Authorization`` is cut from messages.
             timeout: seconds for one try.
             concurrent: requests under way at once.
             patience: how failed requests are tried again.
@@ -197,9 +198,8 @@ class ServerClient:
         def again(error: BaseException) -> bool:
             return isinstance(error, PassingError) and (not only or error.status in only)
 
-        backoff = wait_exponential_jitter(
-            self._patience.first, self._patience.longest, jitter=self._patience.first
-        )
+        first, longest = self._patience.first, self._patience.longest
+        backoff = wait_exponential(multiplier=first, max=longest) + wait_random(0, first)
 
         def wait(state: RetryCallState) -> float:
             error = state.outcome.exception() if state.outcome else None
