@@ -36,6 +36,30 @@ def generation_kwargs(decoding: Decoding) -> dict[str, Any]:
     return kwargs
 
 
+def check_context(decoding: Decoding, context: int) -> None:
+    """Refuses a decoding that leaves no room for any prompt.
+
+    Raises:
+        UserError: ``max_gen_toks`` is the model's context of ``context`` tokens, or more.
+    """
+    if decoding.max_gen_toks >= context:
+        raise UserError(
+            f"max_gen_toks is {decoding.max_gen_toks}, but the model's context is {context} "
+            "tokens, prompt included; lower search.max_gen_toks"
+        )
+
+
+def prompt_message(problem: str, length: int, room: int, decoding: Decoding) -> str:
+    """What to say of a prompt of ``length`` tokens where there is room for ``room``."""
+    if length == 0:
+        return f"problem {problem}: its prompt has no tokens; expected at least one"
+    return (
+        f"problem {problem}: its prompt has {length} tokens, but the model has room for {room} "
+        f"beside {decoding.max_gen_toks} new ones; lower search.max_gen_toks, or take the problem "
+        "out of the data"
+    )
+
+
 def instances(
     requests: Sequence[Request], prompts: Sequence[str], kwargs: dict[str, Any]
 ) -> list[Any]:
