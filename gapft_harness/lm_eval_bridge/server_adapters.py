@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 from gapft_harness.credentials import without_credentials
 from gapft_harness.errors import UserError
 from gapft_harness.lm_eval_bridge.server_arguments import ServerArguments
 from gapft_harness.lm_eval_bridge.server_checks import ServerFacts
-from gapft_harness.lm_eval_bridge.server_client import ServerClient, ServerError
+from gapft_harness.lm_eval_bridge.server_client import ServerClient
+from gapft_harness.lm_eval_bridge.server_errors import ServerError
 from gapft_harness.records import Adapter
 
 #: Begins the names of adapters that we load.
@@ -33,12 +32,21 @@ def serve_adapter(
     facts: ServerFacts,
     adapter: Adapter,
     weights: str,
+    rank: int,
 ) -> str:
     """Makes the server answer with an adapter.
 
     An adapter that the server was started with is known by its folder (``root`` in vLLM's list of
     models). Any other is loaded by vLLM's ``/v1/load_lora_adapter``; server and run must see the
     same folder.
+
+    Args:
+        client: talks to the server.
+        arguments: the checked model arguments.
+        facts: what the server told of itself.
+        adapter: the adapter; that it fits the model has been checked.
+        weights: SHA-256 of its weights.
+        rank: its highest rank.
 
     Returns:
         The name to ask for.
@@ -62,7 +70,7 @@ def serve_adapter(
             {"lora_name": ours, "lora_path": str(folder)},
         )
     except ServerError as error:
-        raise UserError(_refusal(arguments, adapter, folder, error)) from error
+        raise UserError(_refusal(arguments, adapter, rank, error)) from error
     return ours
 
 
@@ -75,9 +83,9 @@ def unload_adapter(client: ServerClient, arguments: ServerArguments, name: str) 
     client.once("POST", arguments.url("unload_lora_adapter"), bytes, {"lora_name": name})
 
 
-def _refusal(arguments: ServerArguments, adapter: Adapter, folder: Path, error: ServerError) -> str:
+def _refusal(arguments: ServerArguments, adapter: Adapter, rank: int, error: ServerError) -> str:
     where = f"server {without_credentials(arguments.base_url)}"
-    rank = _rank(folder)
+    folder = Path(adapter.path).resolve()
     if error.status in (404, 405):
         return (
             f"{where}: cannot answer with the trained adapter {adapter.arm.name}: it has no model "
@@ -90,10 +98,3 @@ def _refusal(arguments: ServerArguments, adapter: Adapter, folder: Path, error: 
         f"{error.what} ({error.detail}); the server must see that folder, serve the model it was "
         f"trained on, and allow rank {rank} (--max-lora-rank)"
     )
-
-
-def _rank(folder: Path) -> Any:
-    config = folder / "adapter_config.json"
-    if not config.is_file():
-        raise UserError(f"{folder}: no adapter_config.json found; expected a PEFT folder")
-    return json.loads(config.read_text("utf-8")).get("r")

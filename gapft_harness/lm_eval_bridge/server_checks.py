@@ -9,7 +9,8 @@ from typing import Any
 from gapft_harness.credentials import KEY_VARIABLE, without_credentials
 from gapft_harness.errors import UserError, did_you_mean
 from gapft_harness.lm_eval_bridge.server_arguments import PATHS, ServerArguments
-from gapft_harness.lm_eval_bridge.server_client import ServerClient, ServerError, from_json
+from gapft_harness.lm_eval_bridge.server_client import ServerClient
+from gapft_harness.lm_eval_bridge.server_errors import ServerError, from_json
 from gapft_harness.lm_eval_bridge.server_replies import ServerReply, read_reply
 
 #: Fields beyond OpenAI's. They put every sampling setting into the request: vLLM takes those that

@@ -7,8 +7,6 @@ request of a call with the first one that fails. Only its payloads and headers a
 from __future__ import annotations
 
 import asyncio
-import email.utils
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -25,36 +23,17 @@ from tenacity import (
     wait_random,
 )
 
+from gapft_harness.lm_eval_bridge.server_errors import (
+    PassingError,
+    ServerError,
+    message_of,
+    refused,
+)
+
 Reply = TypeVar("Reply")
 
-#: Statuses that say nothing of the request itself: it may well succeed later.
-_PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
 #: Statuses of a server that is there and has no time.
 _BUSY = (429, 503)
-#: A server that wants us to wait longer than this, in seconds, is treated as one that is down.
-LONGEST_RETRY_AFTER = 900.0
-
-
-class ServerError(Exception):
-    """A request that failed.
-
-    Attributes:
-        status: the HTTP status, or None where no whole reply came back.
-        what: the failure in a few words, for counting: ``status 503``, ``timeout``, …
-        detail: what the server said, shortened; may be empty.
-    """
-
-    def __init__(self, what: str, detail: str = "", status: int | None = None) -> None:
-        super().__init__(what, detail, status)
-        self.what = what
-        self.detail = detail
-        self.status = status
-
-
-class PassingError(ServerError):
-    """A failure worth another try; ``retry_after`` is the wait in seconds that was asked for."""
-
-    retry_after: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,18 +229,10 @@ class ServerClient:
             raise
 
     def _refused(self, status: int, headers: Mapping[str, str], body: bytes) -> ServerError:
-        detail = self._clean(_message(body))
-        if status not in _PASSING:
-            return ServerError(f"status {status}", detail, status)
-        asked = retry_after(headers.get("Retry-After", ""))
-        if asked > LONGEST_RETRY_AFTER:
-            return ServerError(
-                f"status {status}", f"it asks to wait for {asked:.0f} s; {detail}", status
-            )
-        error = PassingError(f"status {status}", detail, status)
-        error.retry_after = asked
-        # All requests share the limit that this one ran into.
-        self._closed_until = max(self._closed_until, time.monotonic() + asked)
+        error = refused(status, headers, self._clean(message_of(body)))
+        if isinstance(error, PassingError):
+            # All requests share the limit that this one ran into.
+            self._closed_until = max(self._closed_until, time.monotonic() + error.retry_after)
         return error
 
     def _clean(self, text: str) -> str:
@@ -270,48 +241,3 @@ class ServerClient:
         if secret:
             text = text.replace(secret, "***")
         return " ".join(text.split())[:300]
-
-
-def from_json(body: bytes) -> Any:
-    """The JSON value of a reply.
-
-    Raises:
-        PassingError: it is none, or its end is missing.
-    """
-    try:
-        return json.loads(body)
-    except ValueError as error:
-        raise PassingError("no JSON", f"found {body[:80].decode('utf-8', 'replace')!r}") from error
-
-
-def retry_after(value: str) -> float:
-    """Seconds that a ``Retry-After`` header asks for: a number or a date; 0 where it says neither.
-
-    >>> retry_after("2")
-    2.0
-    >>> retry_after("soon")
-    0.0
-    """
-    try:
-        return max(0.0, float(value))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    except (TypeError, ValueError):
-        return 0.0
-
-
-def _message(body: bytes) -> str:
-    """What a server's error reply says, in OpenAI's form, in FastAPI's, or as it is."""
-    text = body.decode("utf-8", "replace")
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return text
-    if isinstance(found, dict):
-        inner = found.get("error", found.get("detail", found.get("message", found)))
-        if isinstance(inner, dict):
-            inner = inner.get("message", inner)
-        return str(inner)
-    return text

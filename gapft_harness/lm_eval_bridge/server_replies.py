@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gapft_harness.lm_eval_bridge.endings import ids_of_text
-from gapft_harness.lm_eval_bridge.server_client import PassingError, ServerError, from_json
+from gapft_harness.lm_eval_bridge.server_errors import PassingError, ServerError, from_json
 
 _REASONING = ("reasoning_content", "reasoning")
 

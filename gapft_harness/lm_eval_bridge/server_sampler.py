@@ -10,45 +10,23 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from lm_eval.api.registry import get_model
-
 from gapft_harness.credentials import without_credentials
 from gapft_harness.errors import GapftError, UserError
+from gapft_harness.lm_eval_bridge.adapter_fit import check_adapter
 from gapft_harness.lm_eval_bridge.model_identity import weights_hash
-from gapft_harness.lm_eval_bridge.retokenizer import Retokenizer, chat_turns, check_chat_settings
-from gapft_harness.lm_eval_bridge.samplers import generation_kwargs
+from gapft_harness.lm_eval_bridge.retokenizer import Retokenizer
+from gapft_harness.lm_eval_bridge.samplers import prompt_message
 from gapft_harness.lm_eval_bridge.server_adapters import OURS, serve_adapter, unload_adapter
-from gapft_harness.lm_eval_bridge.server_arguments import ServerArguments, check_arguments
-from gapft_harness.lm_eval_bridge.server_checks import EXTENSIONS, ServerFacts, examine
-from gapft_harness.lm_eval_bridge.server_client import (
-    Outcomes,
-    PassingError,
-    Patience,
-    ServerClient,
-    ServerError,
-)
+from gapft_harness.lm_eval_bridge.server_arguments import check_arguments
+from gapft_harness.lm_eval_bridge.server_checks import examine
+from gapft_harness.lm_eval_bridge.server_client import Outcomes, Patience, ServerClient
+from gapft_harness.lm_eval_bridge.server_errors import PassingError, ServerError
+from gapft_harness.lm_eval_bridge.server_payloads import Payloads, sample_seed
 from gapft_harness.lm_eval_bridge.server_replies import ServerReply, read_reply
 from gapft_harness.protocols import Generated, Generation, Request, SamplerSettings
 from gapft_harness.records import Adapter, Decoding
-from gapft_harness.streams import derive
 
 logger = logging.getLogger(__name__)
-
-_SEEDS = 2**31
-#: Odd, so that the seeds of one prompt's samples are all different; far from 0, so that they
-#: share few bits.
-_STRIDE = 0x61C88647
-
-
-def sample_seed(seed: int, problem_id: str, index: int) -> int:
-    """The seed of one request, below 2^31; those of one problem's indices are all different.
-
-    Args:
-        seed: of the chunk.
-        problem_id: the problem.
-        index: the decode index.
-    """
-    return (derive(seed, "server", problem_id) + index * _STRIDE) % _SEEDS
 
 
 class ServerSampler:
@@ -74,27 +52,32 @@ class ServerSampler:
                 the model, refuses the key or cannot serve the adapter; no tokenizer.
         """
         arguments = check_arguments(settings.backend, settings.model_args)
-        _check_chat(arguments, settings)
         self._settings = settings
         self._arguments = arguments
         self._retokenizer = Retokenizer(settings) if arguments.tokenizer else None
-        self._lm: Any = get_model(settings.backend).create_from_arg_obj(_of_lm_eval(arguments))
+        self._payloads = Payloads(settings, arguments, self._retokenizer)
         patience = patience or Patience(arguments.tries)
         self._tries = patience.tries
         self._client = ServerClient(
-            _headers(self._lm.api_key, settings.model_args.get("header") or {}),
+            _headers(self._payloads.api_key, settings.model_args.get("header") or {}),
             arguments.timeout,
             arguments.concurrent,
             patience,
             _ssl(settings.model_args),
         )
-        self._facts = self._examined()
+        decode = self._retokenizer.decode if self._retokenizer else None
+        self._facts = examine(self._client, arguments, self._payloads.probe(), decode)
+        if arguments.chat and arguments.chat_template_args and not self._facts.extended:
+            raise UserError(
+                f"model.args: chat_template_args: the server {self._url} takes none; leave them out"
+            )
         self._adapter = adapter
         self._weights = weights_hash(Path(adapter.path)) if adapter else None
         self._model = arguments.model
         if adapter is not None and self._weights is not None:
+            rank = check_adapter(adapter, settings.model_args)
             self._model = serve_adapter(
-                self._client, arguments, self._facts, adapter, self._weights
+                self._client, arguments, self._facts, adapter, self._weights, rank
             )
 
     def generate(
@@ -111,10 +94,16 @@ class ServerSampler:
                 f"search.top_k is {decoding.top_k}, but the server {self._url} refuses top_k; "
                 "set it to 0"
             )
-        prompts = [self._prompt(request) for request in requests]
+        prompts = [self._payloads.prompt(request) for request in requests]
         self._check_lengths(requests, prompts, decoding)
         payloads = [
-            self._payload(prompt, decoding, sample_seed(seed, request.problem_id, index))
+            self._payloads.generation(
+                self._model,
+                prompt,
+                decoding,
+                sample_seed(seed, request.problem_id, index),
+                extended=self._facts.extended,
+            )
             for request, prompt in zip(requests, prompts, strict=True)
             for index in request.indices
         ]
@@ -169,43 +158,6 @@ class ServerSampler:
     def _url(self) -> str:
         return without_credentials(self._arguments.base_url)
 
-    def _examined(self) -> ServerFacts:
-        probe = Request("probe", "Hello.", (0,))
-        payload = self._lm._create_payload(
-            self._prompt(probe), generate=True, gen_kwargs={"max_gen_toks": 4}, seed=0
-        )
-        decode = self._retokenizer.decode if self._retokenizer else None
-        return examine(self._client, self._arguments, _without_empty(payload), decode)
-
-    def _prompt(self, request: Request) -> Any:
-        """What is sent: a chat's turns, token ids, or text."""
-        if self._arguments.chat:
-            return chat_turns(request, self._settings.system_instruction)
-        if self._retokenizer is None:
-            return request.text
-        text = self._retokenizer.render(request)
-        return list(self._retokenizer.prompt_ids([text])[0]) if self._arguments.tokenized else text
-
-    def _payload(self, prompt: Any, decoding: Decoding, seed: int) -> dict[str, Any]:
-        """One request as lm-eval's class makes it, but for its seed and what it would cut off."""
-        kwargs = generation_kwargs(decoding)
-        kwargs.pop("top_k", None)
-        payload: dict[str, Any] = self._lm._create_payload(
-            prompt, generate=True, gen_kwargs=kwargs, seed=seed
-        )
-        # lm-eval's chat model drops all stop strings after the fourth.
-        payload |= {"model": self._model, "stop": list(decoding.until)}
-        if self._facts.extended:
-            payload |= EXTENSIONS
-            if decoding.do_sample and decoding.top_k:
-                payload["top_k"] = decoding.top_k
-            if self._retokenizer is not None:
-                # Servers look for stop strings in text that has no special tokens any more.
-                payload["stop_token_ids"] = self._retokenizer.special_ids(decoding.until)
-            if self._arguments.chat:
-                payload["chat_template_kwargs"] = dict(self._arguments.chat_template_args)
-        return _without_empty(payload)
-
     def _answers(
         self, asked: Sequence[Request], payloads: Sequence[Mapping[str, Any]]
     ) -> list[ServerReply]:
@@ -248,11 +200,7 @@ class ServerSampler:
         room = context - decoding.max_gen_toks
         for request, prompt in zip(requests, prompts, strict=True):
             if not 0 < len(prompt) <= room:
-                raise UserError(
-                    f"problem {request.problem_id}: its prompt has {len(prompt)} tokens, but the "
-                    f"model has room for {room} beside {decoding.max_gen_toks} new ones; lower "
-                    "search.max_gen_toks, or take the problem out of the data"
-                )
+                raise UserError(prompt_message(request.problem_id, len(prompt), room, decoding))
 
     def _generated(
         self, request: Request, prompt: Any, replies: Sequence[ServerReply]
@@ -277,33 +225,6 @@ class ServerSampler:
         return Generation(reply.text, ids, reply.finish_reason, tokens_from)
 
 
-def _check_chat(arguments: ServerArguments, settings: SamplerSettings) -> None:
-    check_chat_settings(settings)
-    if arguments.chat and not settings.chat_template:
-        raise UserError(
-            "model.chat_template is false, but the backend 'local-chat-completions' always sends "
-            "chats: set it to true, or use local-completions"
-        )
-    if settings.chat_template and not arguments.chat and not arguments.tokenizer:
-        raise UserError(
-            "model.chat_template is true, but there is no tokenizer here to render chats: set "
-            "model.args.tokenizer_backend to huggingface, or use local-chat-completions"
-        )
-
-
-def _of_lm_eval(arguments: ServerArguments) -> dict[str, Any]:
-    """The arguments for lm-eval's class, which only makes payloads here: it needs no tokenizer."""
-    return {
-        "model": arguments.model,
-        "base_url": arguments.base_url,
-        "tokenizer_backend": None,
-        "tokenized_requests": False,
-        "num_concurrent": arguments.concurrent,
-        "max_retries": arguments.tries,
-        "timeout": arguments.timeout,
-    }
-
-
 def _headers(key: str, given: Mapping[str, Any]) -> dict[str, str]:
     own = {"Authorization": f"Bearer {key}"} if key else {}
     return own | {str(name): str(value) for name, value in given.items()}
@@ -319,8 +240,3 @@ def _ssl(args: Mapping[str, Any]) -> Any:
     if not os.path.isfile(path):
         raise UserError(f"model.args: ca_cert_path: no file {path!r}; expected a PEM file")
     return ssl.create_default_context(cafile=path)
-
-
-def _without_empty(payload: dict[str, Any]) -> dict[str, Any]:
-    """Leaves out what is empty: some servers refuse an empty list of stop strings."""
-    return {key: value for key, value in payload.items() if value not in ([], {}, None)}

@@ -13,7 +13,8 @@ import pytest
 from gapft_harness.errors import GapftError, UserError
 from gapft_harness.generation import Phase, generate
 from gapft_harness.journal import Journal
-from gapft_harness.lm_eval_bridge.server_client import Patience, retry_after
+from gapft_harness.lm_eval_bridge.server_client import Patience
+from gapft_harness.lm_eval_bridge.server_errors import retry_after
 from gapft_harness.lm_eval_bridge.server_sampler import ServerSampler
 from gapft_harness.protocols import Request, SamplerSettings
 from gapft_harness.records import Decoding, Problem

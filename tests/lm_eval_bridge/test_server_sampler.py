@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.errors import UserError
-from gapft_harness.lm_eval_bridge.server_sampler import ServerSampler, sample_seed
+from gapft_harness.lm_eval_bridge.server_payloads import sample_seed
+from gapft_harness.lm_eval_bridge.server_sampler import ServerSampler
 from gapft_harness.protocols import Request, SamplerSettings
 from gapft_harness.records import GREEDY, Adapter, Arm, Attempt, Decoding
-from tests.tiny_models import CHAT_TEMPLATE, byte_llama
+from tests.tiny_models import CHAT_TEMPLATE, byte_adapter, byte_llama
 from tests.toy_server import ToyServer, Ways, answer
 
 GREEDY_DECODE = Decoding(do_sample=False, max_gen_toks=12)
@@ -260,18 +261,14 @@ def test_the_description_tells_server_and_settings_and_no_key(server, monkeypatc
 # Adapters
 
 
-@pytest.fixture
-def adapter(tmp_path) -> Adapter:
-    folder = tmp_path / "gapft-seed13"
-    folder.mkdir()
-    (folder / "adapter_config.json").write_text('{"r": 8}')
-    (folder / "adapter_model.safetensors").write_bytes(b"weights")
-    return Adapter(Arm("gapft", 13), str(folder))
+@pytest.fixture(scope="module")
+def adapter(model, tmp_path_factory) -> Adapter:
+    return Adapter(Arm("gapft", 13), str(byte_adapter(model, tmp_path_factory.mktemp("arm"))))
 
 
-def test_an_adapter_is_loaded_asked_for_and_taken_away(server, adapter):
+def test_an_adapter_is_loaded_asked_for_and_taken_away(server, model, adapter):
     server.ways.loads_adapters = True
-    sampler = ServerSampler(settings(server), adapter)
+    sampler = ServerSampler(settings(server, pretrained=str(model)), adapter)
     [(name, path)] = server.loaded.items()
     assert name.startswith("gapft:gapft-seed13:")
     assert path == adapter.path
@@ -279,30 +276,47 @@ def test_an_adapter_is_loaded_asked_for_and_taken_away(server, adapter):
     assert server.requests[-1]["model"] == name
     assert sampler.describe()["adapter"]["arm"] == "gapft-seed13"
     # one that a killed run left behind is used, not loaded twice
-    again = ServerSampler(settings(server), adapter)
+    again = ServerSampler(settings(server, pretrained=str(model)), adapter)
     assert again.describe()["model"] == name
     sampler.close()
     assert server.loaded == {}
 
 
-def test_an_adapter_that_the_server_was_started_with_is_known_by_its_folder(server, adapter):
+def test_an_adapter_that_the_server_was_started_with_is_known_by_its_folder(server, model, adapter):
     server.loaded = {"gapft-seed13": adapter.path}
-    sampler = ServerSampler(settings(server), adapter)
+    sampler = ServerSampler(settings(server, pretrained=str(model)), adapter)
     sampler.generate(requests(("x",), 1), GREEDY_DECODE, 0)
     assert server.requests[-1]["model"] == "gapft-seed13"
     sampler.close()
     assert list(server.loaded) == ["gapft-seed13"]
 
 
-def test_older_weights_from_the_same_folder_are_not_taken_for_the_adapter(server, adapter):
+def test_older_weights_from_the_same_folder_are_not_taken_for_the_adapter(server, model, adapter):
     server.ways.loads_adapters = True
     server.loaded = {"gapft:gapft-seed13:0123456789abcdef": adapter.path}
-    sampler = ServerSampler(settings(server), adapter)
+    sampler = ServerSampler(settings(server, pretrained=str(model)), adapter)
     assert sampler.describe()["model"] not in ("toy", "gapft:gapft-seed13:0123456789abcdef")
 
 
-def test_a_server_that_loads_no_adapters_is_refused_with_what_to_do(server, adapter):
+def test_a_server_that_loads_no_adapters_is_refused_with_what_to_do(server, model, adapter):
     with pytest.raises(UserError, match="cannot answer with the trained adapter") as refused:
-        ServerSampler(settings(server), adapter)
+        ServerSampler(settings(server, pretrained=str(model)), adapter)
     assert f"--lora-modules gapft-seed13={adapter.path}" in str(refused.value)
     assert "--max-lora-rank 8" in str(refused.value)
+
+
+def test_an_adapter_of_another_model_is_refused_here(server, adapter, tmp_path):
+    server.ways.loads_adapters = True
+    other = byte_llama(tmp_path, hidden=64)
+    with pytest.raises(UserError, match="does not fit the model"):
+        ServerSampler(settings(server, pretrained=str(other)), adapter)
+    assert server.loaded == {}
+
+
+def test_template_arguments_that_a_server_does_not_take(server):
+    thinking = settings(server, chat=True, chat_template_args={"enable_thinking": False})
+    with pytest.raises(UserError, match="chat_template_args"):
+        ServerSampler(thinking, None)
+    server.ways.extended = True
+    ServerSampler(thinking, None).generate(requests(("x",), 1), SAMPLED, 0)
+    assert server.requests[-1]["chat_template_kwargs"] == {"enable_thinking": False}
