@@ -129,7 +129,7 @@ class ServerSampler:
                 "sampling_settings_complete": self._facts.extended,
             },
             "tokenizer": self._retokenizer.name if self._retokenizer else None,
-            "token_ids": "generator" if self._facts.token_ids else "retokenized",
+            "token_ids": self._tokens_from(),
             "chat_template": self._settings.chat_template,
             "system_instruction": self._settings.system_instruction,
             "num_concurrent": self._arguments.concurrent,
@@ -153,6 +153,11 @@ class ServerSampler:
                 logger.warning(
                     "%s: still holds the adapter %s: %s", self._url, self._model, error.what
                 )
+
+    def _tokens_from(self) -> str:
+        if self._facts.token_ids:
+            return "generator"
+        return "retokenized" if self._retokenizer else "none"
 
     @property
     def _url(self) -> str:
