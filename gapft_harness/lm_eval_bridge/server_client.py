@@ -7,6 +7,7 @@ request of a call with the first one that fails. Only its payloads and headers a
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,6 @@ from typing import Any, Generic, TypeVar
 import aiohttp
 from tenacity import (
     AsyncRetrying,
-    RetryCallState,
     retry_if_exception,
     stop_after_attempt,
     wait_exponential,
@@ -180,15 +180,10 @@ class ServerClient:
         first, longest = self._patience.first, self._patience.longest
         backoff = wait_exponential(multiplier=first, max=longest) + wait_random(0, first)
 
-        def wait(state: RetryCallState) -> float:
-            error = state.outcome.exception() if state.outcome else None
-            asked = error.retry_after if isinstance(error, PassingError) else 0.0
-            return max(backoff(state), asked)
-
         retrying = AsyncRetrying(
             retry=retry_if_exception(again),
             stop=stop_after_attempt(self._patience.tries),
-            wait=wait,
+            wait=backoff,
             reraise=True,
         )
         return await retrying(self._try, session, method, url, payload, read)
@@ -206,9 +201,9 @@ class ServerClient:
         Raises:
             ServerError: it failed; ``PassingError`` where another try may succeed.
         """
-        pause = self._closed_until - time.monotonic()
-        if pause > 0:
-            await asyncio.sleep(pause)
+        while (pause := self._closed_until - time.monotonic()) > 0:
+            # Not all in the same moment when the server opens again.
+            await asyncio.sleep(pause + random.uniform(0, self._patience.first))
         try:
             async with session.request(method, url, json=payload) as response:
                 body = await response.read()
@@ -216,8 +211,6 @@ class ServerClient:
                     raise self._refused(response.status, response.headers, body)
         except TimeoutError as error:
             raise PassingError("timeout", f"no whole reply within {self._timeout:g} s") from error
-        except aiohttp.ClientPayloadError as error:
-            raise PassingError("truncated reply", self._clean(str(error))) from error
         except aiohttp.ClientConnectorError as error:
             raise PassingError("no connection", self._clean(str(error))) from error
         except aiohttp.ClientError as error:
