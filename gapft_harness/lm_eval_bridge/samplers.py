@@ -122,7 +122,7 @@ class LmEvalSampler:
             self._retokenizer.render(request) if self._retokenizer else request.text
             for request in requests
         ]
-        clones = instances(requests, prompts, generation_kwargs(decoding))
+        clones = instances(requests, prompts, self._kwargs(decoding))
         answers = self._lm.generate_until(clones, disable_tqdm=True)
         counts = [len(request.indices) for request in requests]
         if self._retokenizer is None:
@@ -135,6 +135,10 @@ class LmEvalSampler:
             self._retokenizer.response_ids(answers),
             "retokenized",
         )
+
+    def _kwargs(self, decoding: Decoding) -> dict[str, Any]:
+        """The decoding as the model spells it."""
+        return generation_kwargs(decoding)
 
     def describe(self) -> dict[str, Any]:
         """The model's name and arguments, and the version of lm-eval."""
