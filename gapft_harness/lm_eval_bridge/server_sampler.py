@@ -15,7 +15,7 @@ from gapft_harness.errors import GapftError, UserError
 from gapft_harness.lm_eval_bridge.adapter_fit import check_adapter
 from gapft_harness.lm_eval_bridge.model_identity import weights_hash
 from gapft_harness.lm_eval_bridge.retokenizer import Retokenizer
-from gapft_harness.lm_eval_bridge.samplers import prompt_message
+from gapft_harness.lm_eval_bridge.samplers import check_context, empty_prompt
 from gapft_harness.lm_eval_bridge.server_adapters import OURS, serve_adapter, unload_adapter
 from gapft_harness.lm_eval_bridge.server_arguments import ServerArguments, check_arguments
 from gapft_harness.lm_eval_bridge.server_checks import check_model, examine
@@ -23,7 +23,13 @@ from gapft_harness.lm_eval_bridge.server_client import Outcomes, Patience, Serve
 from gapft_harness.lm_eval_bridge.server_errors import PassingError, ServerError
 from gapft_harness.lm_eval_bridge.server_payloads import Payloads, sample_seed
 from gapft_harness.lm_eval_bridge.server_replies import ServerReply, read_reply
-from gapft_harness.protocols import Generated, Generation, Request, SamplerSettings
+from gapft_harness.protocols import (
+    Generated,
+    Generation,
+    Request,
+    SamplerSettings,
+    beyond_context,
+)
 from gapft_harness.records import Adapter, Decoding
 
 logger = logging.getLogger(__name__)
@@ -79,8 +85,11 @@ class ServerSampler:
     ) -> list[Generated]:
         """Answers every request, in order; see ``protocols.Sampler``.
 
+        A prompt that is known not to fit gets ``beyond_context``. Where the server renders chats
+        its length is not known: the server then refuses it.
+
         Raises:
-            UserError: the server refuses a request for good, such as a prompt that is too long.
+            UserError: the server refuses a request for good.
             GapftError: requests failed as often as they are tried.
         """
         if decoding.top_k and not self._facts.extended:
@@ -89,7 +98,7 @@ class ServerSampler:
                 "set it to 0"
             )
         prompts = [self._payloads.prompt(request) for request in requests]
-        self._check_lengths(requests, prompts, decoding)
+        fits = self._fits(requests, prompts, decoding)
         payloads = [
             self._payloads.generation(
                 self._model,
@@ -98,14 +107,17 @@ class ServerSampler:
                 sample_seed(seed, request.problem_id, index),
                 extended=self._facts.extended,
             )
-            for request, prompt in zip(requests, prompts, strict=True)
+            for request, prompt, fit in zip(requests, prompts, fits, strict=True)
+            if fit
             for index in request.indices
         ]
-        asked = [request for request in requests for _ in request.indices]
+        asked = [r for r, fit in zip(requests, fits, strict=True) if fit for _ in r.indices]
         replies = iter(self._answers(asked, payloads))
         return [
             self._generated(request, prompt, [next(replies) for _ in request.indices])
-            for request, prompt in zip(requests, prompts, strict=True)
+            if fit
+            else beyond_context(request)
+            for request, prompt, fit in zip(requests, prompts, fits, strict=True)
         ]
 
     def describe(self) -> dict[str, Any]:
@@ -183,23 +195,24 @@ class ServerSampler:
             "when the server answers again"
         )
 
-    def _check_lengths(
+    def _fits(
         self, requests: Sequence[Request], prompts: Sequence[Any], decoding: Decoding
-    ) -> None:
-        """Refuses prompts that do not fit, before any request is sent.
+    ) -> list[bool]:
+        """Which prompts fit the server's context, as far as it and their ids are known.
 
         Raises:
-            UserError: names the problem.
+            UserError: a prompt is empty, or no prompt can fit beside so many new tokens.
         """
         context = self._arguments.max_length or self._facts.model(self._arguments.model).get(
             "max_model_len"
         )
         if not isinstance(context, int) or not self._arguments.tokenized:
-            return
-        room = context - decoding.max_gen_toks
+            return [True] * len(prompts)
+        check_context(decoding, context)
         for request, prompt in zip(requests, prompts, strict=True):
-            if not 0 < len(prompt) <= room:
-                raise UserError(prompt_message(request.problem_id, len(prompt), room, decoding))
+            if not prompt:
+                raise UserError(empty_prompt(request.problem_id))
+        return [len(prompt) <= context - decoding.max_gen_toks for prompt in prompts]
 
     def _generated(
         self, request: Request, prompt: Any, replies: Sequence[ServerReply]

@@ -13,10 +13,10 @@ from gapft_harness.lm_eval_bridge.retokenizer import Retokenizer, first_line
 from gapft_harness.lm_eval_bridge.samplers import (
     LmEvalSampler,
     check_context,
+    empty_prompt,
     generation_kwargs,
-    prompt_message,
 )
-from gapft_harness.protocols import Generated, Request, SamplerSettings
+from gapft_harness.protocols import Generated, Request, SamplerSettings, beyond_context
 from gapft_harness.records import Adapter, Decoding
 
 
@@ -44,8 +44,11 @@ class SglangSampler(LmEvalSampler):
     ) -> list[Generated]:
         """Answers every request, in order; ``seed`` changes nothing.
 
+        A prompt that does not fit gets ``beyond_context``; lm-eval would cut its beginning in
+        silence.
+
         Raises:
-            UserError: a prompt does not fit; lm-eval would cut its beginning in silence.
+            UserError: a prompt is empty, or no prompt can fit beside so many new tokens.
             GapftError: the server failed.
         """
         context = int(self._lm.max_length)
@@ -53,10 +56,16 @@ class SglangSampler(LmEvalSampler):
         room = context - decoding.max_gen_toks
         prompts = self._tokens.prompt_ids([self._tokens.render(request) for request in requests])
         for request, ids in zip(requests, prompts, strict=True):
-            if not 0 < len(ids) <= room:
-                raise UserError(prompt_message(request.problem_id, len(ids), room, decoding))
+            if not ids:
+                raise UserError(empty_prompt(request.problem_id))
+        fits = [len(ids) <= room for ids in prompts]
+        fitting = [request for request, fit in zip(requests, fits, strict=True) if fit]
         try:
-            return super().generate(requests, decoding, seed)
+            answers = iter(super().generate(fitting, decoding, seed) if fitting else [])
+            return [
+                next(answers) if fit else beyond_context(request)
+                for request, fit in zip(requests, fits, strict=True)
+            ]
         except (OSError, aiohttp.ClientError, KeyError) as error:
             raise GapftError(
                 f"the lm-eval model {self._settings.backend!r} failed: {first_line(error)}"

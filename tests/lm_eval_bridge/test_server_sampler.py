@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gapft_harness.errors import UserError
 from gapft_harness.lm_eval_bridge.server_payloads import sample_seed
 from gapft_harness.lm_eval_bridge.server_sampler import ServerSampler
-from gapft_harness.protocols import Request, SamplerSettings
+from gapft_harness.protocols import Request, SamplerSettings, beyond_context
 from gapft_harness.records import GREEDY, Adapter, Arm, Attempt, Decoding
 from tests.tiny_models import CHAT_TEMPLATE, byte_adapter, byte_llama
 from tests.toy_server import ToyServer, Ways, answer
@@ -186,14 +186,16 @@ def test_a_completion_is_sent_as_text_where_asked(server, model):
     assert server.requests[-1]["prompt"] == "Why?One.\n\nNo.\n\n"
 
 
-def test_a_prompt_that_does_not_fit_is_refused_before_anything_is_sent(server, model):
+def test_a_prompt_that_does_not_fit_fails_alone_and_is_not_sent(server, model):
     server.ways.models = [{"id": "toy", "max_model_len": 32}]
     sampler = ServerSampler(with_tokenizer(server, model), None)
-    sampler.generate(requests(("x" * 20,), 1), SAMPLED, 0)
+    [alone] = sampler.generate(requests(("x" * 20,), 1), SAMPLED, 0)
     server.requests.clear()
-    with pytest.raises(UserError, match=r"problem p1: its prompt has 21 tokens.* room for 20 "):
-        sampler.generate(requests(("x" * 20, "y" * 21), 1), SAMPLED, 0)
-    assert server.requests == []
+    asked = requests(("x" * 20, "y" * 21), 1)
+    assert sampler.generate(asked, SAMPLED, 0) == [alone, beyond_context(asked[1])]
+    assert len(server.requests) == 1
+    with pytest.raises(UserError, match="problem p0: its prompt has no tokens"):
+        sampler.generate(requests(("",), 1), SAMPLED, 0)
 
 
 # Token ids and ends

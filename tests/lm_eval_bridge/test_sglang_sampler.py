@@ -11,7 +11,7 @@ import pytest
 
 from gapft_harness.errors import GapftError, UserError
 from gapft_harness.lm_eval_bridge.sglang_sampler import SglangSampler
-from gapft_harness.protocols import Request, SamplerSettings
+from gapft_harness.protocols import Request, SamplerSettings, beyond_context
 from gapft_harness.records import GREEDY, Decoding
 from tests.tiny_models import byte_llama
 
@@ -77,10 +77,10 @@ def test_lm_evals_model_for_the_server_gets_each_sample_and_the_right_settings(s
     assert server.bodies[0]["sampling_params"]["temperature"] == 0
 
 
-def test_a_prompt_that_lm_eval_would_cut_is_refused(server, model):
+def test_a_prompt_that_lm_eval_would_cut_fails_and_is_not_sent(server, model):
     sampler = SglangSampler(settings(server, model, max_length=65), None)
-    with pytest.raises(UserError, match=r"problem a: its prompt has 101 tokens.* room for 48 "):
-        sampler.generate([Request("a", "x" * 100, (0,))], SAMPLED, seed=1)
+    too_long = Request("a", "x" * 100, (0,))
+    assert sampler.generate([too_long], SAMPLED, seed=1) == [beyond_context(too_long)]
     assert server.bodies == []
 
 
