@@ -9,7 +9,7 @@ import yaml
 from gapft_harness.driver import Choice, resolve_recipe
 from gapft_harness.early_stop import check_early_stop
 from gapft_harness.errors import GapftError
-from gapft_harness.models import model_args
+from gapft_harness.models import model_args, sampler_settings
 from gapft_harness.pipeline import check_names
 from gapft_harness.plugin_manager import load_plugins
 from gapft_harness.recipe import Recipe
@@ -18,6 +18,9 @@ from gapft_harness.sealing import closing_verifier
 from gapft_harness.search import load_problems
 from gapft_harness.selection import arms
 from gapft_harness.training.plan import count_steps
+
+#: Backends whose model is not on this machine.
+SERVERS = ("local-completions", "local-chat-completions")
 
 
 def describe(choice: Choice, run_dir: Path | None) -> str:
@@ -69,6 +72,13 @@ def _model_missing(recipe: Recipe) -> list[str]:
 
         try:
             check_arguments(arguments)
+        except GapftError as error:
+            return [f"model: {error}"]
+    elif recipe.model.backend in SERVERS:
+        from gapft_harness.lm_eval_bridge.server_sampler import find_model
+
+        try:
+            find_model(sampler_settings(recipe))
         except GapftError as error:
             return [f"model: {error}"]
     name = arguments["pretrained"]
