@@ -31,10 +31,12 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
             os.fsync(file.fileno())
         beside.replace(path)
         sync_folder(path.parent)
-    except OSError as error:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             beside.unlink(missing_ok=True)
-        raise unwritable(path, error) from error
+        if isinstance(error, OSError):
+            raise unwritable(path, error) from error
+        raise
 
 
 def unwritable(path: Path, error: Exception) -> GapftError:

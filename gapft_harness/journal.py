@@ -129,6 +129,13 @@ class Journal:
                     records.append(json.loads(file.readline()))
                 yield _entry(problem_id, records)
 
+    def prompt_ids(self, problem_ids: Sequence[str]) -> Iterator[tuple[int, ...]]:
+        """Yields the ids each problem's own prompt had, from the first line that it has alone."""
+        with self.path.open("rb") as file:
+            for problem_id in problem_ids:
+                file.seek(self._offsets[problem_id][0])
+                yield tuple(json.loads(file.readline())["prompt_ids"])
+
     def close(self) -> None:
         """Closes the file."""
         self._file.close()

@@ -173,7 +173,6 @@ def write_problems(path: Path, problems: Sequence[Problem], journal: Journal) ->
         with pq.ParquetWriter(beside, PROBLEMS, compression="zstd") as writer:
             for start in range(0, len(ordered), 1000):
                 members = ordered[start : start + 1000]
-                entries = journal.read([problem.id for problem in members])
                 writer.write_table(
                     pa.table(
                         {
@@ -181,7 +180,7 @@ def write_problems(path: Path, problems: Sequence[Problem], journal: Journal) ->
                             "prompt": [p.prompt for p in members],
                             "gold": [json.dumps(p.gold) for p in members],
                             "document": [json.dumps(dict(p.document)) for p in members],
-                            "prompt_ids": [list(entry.prompt_ids) for entry in entries],
+                            "prompt_ids": list(journal.prompt_ids([p.id for p in members])),
                         },
                         schema=PROBLEMS,
                     )

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,12 @@ from gapft_harness.errors import PluginError
 from gapft_harness.files import replace_file
 from gapft_harness.plugin_manager import load_plugins
 from gapft_harness.protocols import ResponseRule
-from gapft_harness.records import GREEDY, State
+from gapft_harness.records import GREEDY, Response, State
 from gapft_harness.run_directory import RunDirectory, require
 from gapft_harness.tables import Judged, read_judged
+
+#: Problems written at a time.
+_BATCH = 10_000
 
 
 def state_of(greedy_passed: bool, samples_passed: Sequence[bool], k: int | None = None) -> State:
@@ -44,19 +48,25 @@ def partition(run_path: str, split: str, plugin_files: Sequence[str] = ()) -> di
     path = run.path / split / "states.parquet"
     responses = run.sealed(f"{split}/responses.parquet")
     keep = run.manifest()["task"]["keep"]
-    plugins = load_plugins(plugin_files)
+    search = run.recipe.search
     counts: Counter[str] = Counter({"G": 0, "S": 0, "U": 0})
-    rows = []
-    with plugins.blaming("response rule", keep) as entry:
-        search = run.recipe.search
+
+    plugins = load_plugins(plugin_files)
+
+    def rule(passing: Sequence[Response]) -> Response:
+        with plugins.blaming("response rule", keep) as entry:
+            chosen: Response = entry.value(passing)
+        return chosen
+
+    def rows() -> Iterator[dict[str, Any]]:
         for problem_id, judged in read_judged(responses):
             _check_samples(problem_id, judged, search.k, stops(search, split))
-            row = _row(problem_id, judged, entry.value, keep)
+            row = _row(problem_id, judged, rule, keep)
             counts[row["state"]] += 1
-            rows.append(row)
-    facts = {"states": dict(counts)}
-    replace_file(path, lambda beside: _write(beside, rows, facts))
-    return facts
+            yield row
+
+    replace_file(path, lambda beside: _write(beside, rows(), counts))
+    return {"states": dict(counts)}
 
 
 def _check_samples(problem_id: str, judged: Sequence[Judged], k: int, stop: bool) -> None:
@@ -100,13 +110,14 @@ def _row(
     }
 
 
-def _write(path: Path, rows: list[dict[str, Any]], facts: dict[str, Any]) -> None:
+def _write(path: Path, rows: Iterator[dict[str, Any]], counts: Counter[str]) -> None:
+    """Writes the table, streamed; the counts are complete once all rows are."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     from gapft_harness.schemas import STATES
 
-    table = pa.Table.from_pylist(rows, schema=STATES)
-    pq.write_table(
-        table.replace_schema_metadata({"gapft": json.dumps(facts)}), path, compression="zstd"
-    )
+    with pq.ParquetWriter(path, STATES, compression="zstd") as writer:
+        while batch := list(islice(rows, _BATCH)):
+            writer.write_table(pa.Table.from_pylist(batch, schema=STATES))
+        writer.add_key_value_metadata({"gapft": json.dumps({"states": dict(counts)})})

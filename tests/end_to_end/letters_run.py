@@ -198,7 +198,7 @@ class Letters:
             env=self.environment(run),
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=900,
             check=False,
             preexec_fn=before,
         )

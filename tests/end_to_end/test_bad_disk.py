@@ -158,6 +158,6 @@ def test_a_second_command_on_a_run_is_refused_and_told_of_the_first(letters: Let
     assert found is not None, done.stderr
     assert int(found[1]) == child.process.pid
     assert calls > 0
-    assert child.process.wait(300) == 0, "the first goes on undisturbed"
+    assert child.process.wait(900) == 0, "the first goes on undisturbed"
     assert result(run) == result(letters.folder / "whole")
     assert letters.calls("shared") == letters.whole_calls, "the second asked no model"

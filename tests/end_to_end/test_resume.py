@@ -90,7 +90,7 @@ class Sessions:
 def wait_for(marker: Marker, child: Child, run: Path) -> None:
     """Returns once a command is in a stage and its condition holds; fails if it ends before."""
     stage, holds = marker
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while child.stage() != stage or not holds(run):
         assert child.process.poll() is None, f"ended before {stage}: {child.output.read_text()}"
         assert time.monotonic() < deadline, f"still in {child.stage()}, waiting for {stage}"

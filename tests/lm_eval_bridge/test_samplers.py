@@ -299,7 +299,7 @@ def test_a_prompt_that_does_not_fit_is_not_generated_and_the_others_are(tmp_path
     assert both == [Generated((), (Generation("", (), CONTEXT),)), *alone]
     samples = small.generate([Request("p", too_long, (0, 1, 2))], SAMPLED, 0)
     assert samples == [Generated((), (Generation("", (), CONTEXT),) * 3)]
-    prompt = Request("p", "x" * 9, (0,), (Attempt("no", (5, 6), "stop", "again"),))
+    prompt = Request("p", "x" * 10, (0,), (Attempt("no", (5, 6), "stop", "again"),))
     assert small.generate([prompt], GREEDY_DECODE, 0)[0].generations[0].finish_reason == CONTEXT
     with pytest.raises(UserError, match=r"max_gen_toks is 32.* context is 32 tokens"):
         small.generate(greedy_requests([fits]), replace(GREEDY_DECODE, max_gen_toks=32), 0)
