@@ -42,7 +42,8 @@ class Journal:
         """Opens a journal, cutting off what no commit line stands behind.
 
         Raises:
-            UserError: a line before the last commit is damaged; the message names the line.
+            UserError: a line before the last commit is damaged or missing; the message names the
+                line.
         """
         self.path = path
         self.committed: set[str] = set()
@@ -162,6 +163,12 @@ class Journal:
                         )
                     break
                 if "chunk" in record:
+                    if record["problems"] != len(pending):
+                        raise UserError(
+                            f"{self.path}, line {number}: commits {record['problems']} problems, "
+                            f"but {len(pending)} stand before it; restore the file, or delete it "
+                            "to generate again"
+                        )
                     self.committed.add(record["chunk"])
                     for problem_id, offset in pending:
                         self._offsets.setdefault(problem_id, []).append(offset)

@@ -116,7 +116,9 @@ class Suite:
         return Program(source, "stdin" if self.kind == "stdin" else "function", self.function)
 
 
-def read_suite(gold: Gold, max_decoded_bytes: int = MAX_DECODED_BYTES) -> Suite:
+def read_suite(
+    gold: Gold, max_decoded_bytes: int = MAX_DECODED_BYTES, *, packed: bool = True
+) -> Suite:
     """Reads the gold of a programming problem.
 
     Args:
@@ -125,6 +127,8 @@ def read_suite(gold: Gold, max_decoded_bytes: int = MAX_DECODED_BYTES) -> Suite:
             default all) are public. ``hidden`` holds further hidden tests as LiveCodeBench packs
             them, which keeps a gold small.
         max_decoded_bytes: most bytes that ``hidden`` may come to.
+        packed: whether ``hidden`` is decoded. Between attempts it is not: it takes long, and only
+            public tests are run there.
 
     Raises:
         UserError: a field is missing, of another type or unknown, ``hidden`` cannot be decoded, or
@@ -148,15 +152,16 @@ def read_suite(gold: Gold, max_decoded_bytes: int = MAX_DECODED_BYTES) -> Suite:
     public = gold.get("public", len(tests))
     if isinstance(public, bool) or not isinstance(public, int) or not 0 <= public <= len(tests):
         raise UserError(f"{where}: public is {public!r:.40}, expected 0 to {len(tests)}")
-    if (hidden := gold.get("hidden")) is not None:
-        if not isinstance(hidden, str):
-            raise UserError(f"{where}: hidden is {type(hidden).__name__}, expected text or null")
+    hidden = gold.get("hidden")
+    if not isinstance(hidden, str | None):
+        raise UserError(f"{where}: hidden is {type(hidden).__name__}, expected text or null")
+    if isinstance(hidden, str) and packed:
         expected = "stdin" if kind == "stdin" else "functional"
         for test in decode_tests(hidden, f"{where}, hidden", max_decoded_bytes):
             if test.testtype != expected:
                 raise UserError(f"{where}: hidden holds {test.testtype} tests, its kind is {kind}")
             tests.append(Test(test.input, test.output))
-    if not tests:
+    if not tests and (packed or hidden is None):
         raise UserError(f"{where}: there are no tests, so that every program would pass")
     return Suite(kind, function, tuple(tests), public)
 

@@ -11,6 +11,9 @@ from typing import Any, Literal
 
 from gapft_harness.records import Attempt, Evidence, Example, Problem, Response, Verdict
 
+#: Problems in memory at a time: one gold may be megabytes of packed tests.
+_PROBLEMS = 64
+
 
 @dataclass(frozen=True, slots=True)
 class Judged:
@@ -22,7 +25,7 @@ class Judged:
 
 def read_problems(path: Path) -> Iterator[tuple[Problem, tuple[int, ...]]]:
     """Yields problems and the prompt ids the generator saw, ordered by problem id."""
-    for row in _rows(path):
+    for row in _rows(path, _PROBLEMS):
         yield (
             Problem(
                 row["problem_id"],
@@ -116,10 +119,10 @@ def _attempt(row: dict[str, Any]) -> Attempt:
     return Attempt(row["text"], tuple(row["token_ids"]), row["finish_reason"], row["feedback"])
 
 
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
+def _rows(path: Path, at_once: int = 4096) -> Iterator[dict[str, Any]]:
     """Yields a table's rows as dicts, a batch in memory at a time."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(batch_size=4096):
+        for batch in file.iter_batches(batch_size=at_once):
             yield from batch.to_pylist()

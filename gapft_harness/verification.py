@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
@@ -123,10 +124,11 @@ def once_each(
     """
     if len(responses) != len(golds):
         raise ValueError(f"{len(responses)} responses, but {len(golds)} gold answers")
-    # A gold may be large, and one object serves all responses to a problem: spell each once.
+    # A gold may be megabytes of packed tests, and one object serves all responses to a problem:
+    # each is spelled once, and its digest alone is kept.
     objects = {id(gold): gold for gold in golds}
-    spelled = {key: json.dumps(gold, sort_keys=True, default=repr) for key, gold in objects.items()}
-    keys = [(text, spelled[id(gold)]) for text, gold in zip(responses, golds, strict=True)]
+    digests = {key: _digest(gold) for key, gold in objects.items()}
+    keys = [(text, digests[id(gold)]) for text, gold in zip(responses, golds, strict=True)]
     first = {key: i for i, key in reversed(list(enumerate(keys)))}
     distinct = sorted(first.values())
     if not distinct:
@@ -134,6 +136,11 @@ def once_each(
     verdicts = judge([responses[i] for i in distinct], [golds[i] for i in distinct])
     by_key = {keys[i]: verdict for i, verdict in zip(distinct, verdicts, strict=True)}
     return [by_key[key] for key in keys]
+
+
+def _digest(gold: Gold) -> bytes:
+    spelled = json.dumps(gold, sort_keys=True, default=repr)
+    return hashlib.sha256(spelled.encode()).digest()
 
 
 def _checked(name: str, verdicts: object, count: int) -> list[Verdict]:

@@ -354,6 +354,21 @@ def test_hidden_tests_are_not_even_run(
     assert ran[2:] == ["1\n", "3\n", f"{SECRET_IN}\n"]
 
 
+def test_packed_hidden_tests_are_not_decoded_between_attempts(programs: ProgramTests) -> None:
+    """They are for the verdict alone, where one that cannot be read is an error, never a pass."""
+    gold = {**DOUBLE, "tests": DOUBLE["tests"][:2], "hidden": "cannot be decoded"}
+    told = programs.feedback([GOOD, fenced("print(5)")], [gold, gold])
+    assert told[0] is None
+    assert told[1] is not None
+    with pytest.raises(UserError, match="hidden: the tests cannot be read"):
+        programs.verify([GOOD], [gold])
+    assert "hidden: the tests cannot be read" in programs.check_gold(gold)
+    unseen = {**gold, "tests": [], "public": 0}
+    assert programs.feedback([GOOD], [unseen]) == [None]
+    with pytest.raises(UserError, match="there are no tests"):
+        programs.feedback([GOOD], [{**unseen, "hidden": None}])
+
+
 @pytest.mark.parametrize(
     ("response", "parts"),
     [

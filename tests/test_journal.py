@@ -94,3 +94,20 @@ def test_a_sampler_that_gives_too_few_responses_is_caught(tmp_path: Path) -> Non
     with pytest.raises(GapftError, match="gave 1 responses to problem a, expected 2"):
         journal.append("c", 0, asked("a", 0, 1), [answers(["only"])])
     journal.close()
+
+
+@pytest.mark.parametrize("lost", [0, 1, 3, 4])
+def test_a_lost_line_is_an_error_that_names_its_commit(tmp_path: Path, lost: int) -> None:
+    """Else an attempt would go missing unseen, and an earlier one count as the final answer."""
+    path = tmp_path / "j.jsonl"
+    journal = Journal(path)
+    fill(journal)
+    journal.close()
+    lines = path.read_bytes().splitlines(True)
+    path.write_bytes(b"".join(lines[:lost] + lines[lost + 1 :]))
+    commit = 2 if lost < 2 else 5
+    with pytest.raises(UserError, match=f"line {commit}: commits 2 problems, but 1 stand before"):
+        Journal(path)
+    path.write_bytes(b"".join(lines[:2] + lines[3:]))
+    with pytest.raises(UserError, match="line 5: commits 2 problems, but 4 stand before"):
+        Journal(path)

@@ -82,11 +82,12 @@ class ProgramTests:
     def feedback(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[str | None]:
         """Runs the public tests alone: None if all pass, else what the model is told.
 
-        Hidden tests are not run, so nothing of them can show, and they never decide whether an
-        episode goes on. A problem without public tests gives no feedback on a program.
+        Hidden tests are not run, and packed ones not even decoded, so nothing of them can show,
+        and they never decide whether an episode goes on. A problem without public tests gives no
+        feedback on a program.
 
         Raises:
-            UserError: as ``verify``.
+            UserError: a gold is malformed, or has no test.
             InfrastructureError: as ``verify``.
         """
         return [outcome.feedback for outcome in self._run(responses, golds, _PUBLIC)]
@@ -162,7 +163,7 @@ class ProgramTests:
         """The programs to run; notes for each who asked. Without a chosen test nothing is run."""
         for problem in problems.values():
             # Also where no response has a program: a problem without tests must not go unseen.
-            suite = read_suite(problem.gold, self._most)
+            suite = read_suite(problem.gold, self._most, packed=chosen is not _PUBLIC)
             tests = chosen(suite)
             for source, asking in problem.asking.items():
                 if tests:
