@@ -109,6 +109,9 @@ def search(
     split: Annotated[
         list[str], typer.Option("--split", help="only this split (pool or audit); repeatable")
     ] = [],
+    shard: Annotated[
+        str | None, typer.Option("--shard", help="only this part of the problems, I/N, e.g. 1/8")
+    ] = None,
     overrides: Set = [],
     plugin: PluginFile = [],
     include_path: IncludePath = [],
@@ -120,8 +123,23 @@ def search(
         plugin_files=plugin,
         include_paths=include_path,
         splits=split,
+        shard=shard,
     )
     _stage("search", run_dir, choice)
+
+
+@app.command()
+def merge(
+    run_dir: RunDir,
+    shard_runs: Annotated[
+        list[Path], typer.Argument(help="run directories that hold shards; none: RUN_DIR's own")
+    ] = [],
+    plugin: PluginFile = [],
+) -> None:
+    """Make whole splits of the shards that gapft search --shard searched."""
+    from gapft_harness.driver import merge_shards
+
+    merge_shards(run_dir, shard_runs, plugin)
 
 
 @app.command()

@@ -14,7 +14,9 @@ from gapft_harness.pipeline import STAGES, Context, check_names, run_stages
 from gapft_harness.plugin_manager import load_plugins
 from gapft_harness.recipe import Recipe
 from gapft_harness.recipe_file import check_recipe, parse_override, read_recipe, set_key
-from gapft_harness.run_directory import SPLITS, RunDirectory, hold
+from gapft_harness.run_directory import SPLITS, RunDirectory, Split, hold
+from gapft_harness.search_stage import merge_all
+from gapft_harness.shards import Shard
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class Choice:
     plugin_files: Sequence[str] = ()
     include_paths: Sequence[str] = ()
     splits: Sequence[str] = ()
+    shard: str | None = None
 
 
 def bundled_recipes() -> dict[str, Path]:
@@ -94,9 +97,6 @@ def opened(run: RunDirectory, choice: Choice, display: Display) -> Iterator[Cont
     """A context for stages: plugins checked, executor made, progress shown. Lock already held."""
     plugins = load_plugins(choice.plugin_files)
     check_names(run.recipe, plugins)
-    for split in choice.splits:
-        if split not in SPLITS:
-            raise UserError(f"--split {split}: expected one of {', '.join(SPLITS)}")
     executor = plugins.executor(run.recipe.executor.model_dump(), choice.plugin_files)
     with display, contextlib.closing(executor):
         yield Context(
@@ -104,7 +104,8 @@ def opened(run: RunDirectory, choice: Choice, display: Display) -> Iterator[Cont
             executor,
             choice.plugin_files,
             choice.include_paths,
-            tuple(choice.splits) or SPLITS,
+            _splits(choice),
+            Shard.parse(choice.shard) if choice.shard else None,
             display.job,
             display.say,
         )
@@ -136,6 +137,35 @@ def run_stage(name: str, run_dir: Path, choice: Choice) -> None:
         display = Display()
         with _discarding(run), opened(run, choice, display) as context:
             run_stages(context, [name], display.stage)
+
+
+def merge_shards(
+    run_dir: Path, shard_runs: Sequence[Path], plugin_files: Sequence[str] = ()
+) -> None:
+    """Merges shards into a run directory, which is made from the first shard's recipe if need be.
+
+    Args:
+        run_dir: the run that gets the whole splits; it may hold shards itself.
+        shard_runs: run directories that hold shards.
+        plugin_files: files given by ``--plugin``.
+    """
+    sources = [RunDirectory.open(path) for path in shard_runs]
+    if not sources or (run_dir / "recipe.yaml").exists():
+        recipe = RunDirectory.open(run_dir).recipe
+    else:
+        recipe = sources[0].recipe
+    with _creating(run_dir), hold(run_dir):
+        run = RunDirectory.create_or_open(run_dir, recipe)
+        display, choice = Display(), Choice(plugin_files=plugin_files)
+        with _discarding(run), opened(run, choice, display) as context, run.timed("merge"):
+            merge_all(context, sources)
+
+
+def _splits(choice: Choice) -> tuple[Split, ...]:
+    for split in choice.splits:
+        if split not in SPLITS:
+            raise UserError(f"--split {split}: expected one of {', '.join(SPLITS)}")
+    return tuple(split for split in SPLITS if split in choice.splits or not choice.splits)
 
 
 @contextlib.contextmanager

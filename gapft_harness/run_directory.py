@@ -57,7 +57,7 @@ class RunDirectory:
         stored = path / "recipe.yaml"
         if stored.exists():
             earlier = cls.open(path).recipe
-            if differing := _differences(earlier.identity(), recipe.identity()):
+            if differing := differences(earlier.identity(), recipe.identity()):
                 raise UserError(
                     f"run directory {path} was made by another recipe; differing: "
                     f"{'; '.join(differing)}. Give another --run-dir, or the recipe it was made by"
@@ -89,9 +89,11 @@ class RunDirectory:
             return
         for path in [*self.path.rglob("*.jsonl"), self._manifest_path, self.path / "recipe.yaml"]:
             path.unlink(missing_ok=True)
-        for folder in SPLITS:
-            with contextlib.suppress(OSError):
-                (self.path / folder).rmdir()
+        for split in SPLITS:
+            folders = sorted((self.path / split).rglob("*/"), reverse=True)  # the inner ones first
+            for folder in [*folders, self.path / split]:
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
 
     @classmethod
     def open(cls, path: Path | str) -> RunDirectory:
@@ -258,13 +260,13 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _differences(before: Any, after: Any, key: str = "") -> list[str]:
+def differences(before: Any, after: Any, key: str = "") -> list[str]:
     """Keys at which two resolved recipes differ, with both values."""
     if isinstance(before, dict) and isinstance(after, dict):
         return [
             line
             for name in sorted({*before, *after})
-            for line in _differences(before.get(name), after.get(name), f"{key}.{name}".strip("."))
+            for line in differences(before.get(name), after.get(name), f"{key}.{name}".strip("."))
         ]
     return [] if before == after else [f"{key} ({before!r} there, {after!r} here)"]
 
