@@ -8,14 +8,15 @@ import yaml
 
 from gapft_harness.driver import Choice, resolve_recipe
 from gapft_harness.errors import GapftError
-from gapft_harness.generation import closing_verifier
 from gapft_harness.models import model_args
 from gapft_harness.pipeline import check_names
 from gapft_harness.plugin_manager import load_plugins
 from gapft_harness.recipe import Recipe
 from gapft_harness.run_directory import SPLITS
+from gapft_harness.sealing import closing_verifier
 from gapft_harness.search import load_problems
 from gapft_harness.selection import arms
+from gapft_harness.training.plan import count_steps
 
 
 def describe(choice: Choice, run_dir: Path | None) -> str:
@@ -81,19 +82,8 @@ def _model_missing(recipe: Recipe) -> list[str]:
 
 
 def _stages(recipe: Recipe, run_dir: Path) -> list[str]:
-    k, n = recipe.search.k, recipe.budget.n
-    batch = recipe.training.micro_batch * recipe.training.accumulation
-    slots = "n = |E_S,K| of the pool, known after search" if n == "recovered" else f"n = {n}"
-    exposures = (
-        f"N = {recipe.training.repetitions} n"
-        if n == "recovered"
-        else f"N = {recipe.training.repetitions * int(n)}"
-    )
-    steps = (
-        f"J = ceil(N / {batch})"
-        if n == "recovered"
-        else f"J = {-(-recipe.training.repetitions * int(n) // batch)}"
-    )
+    k = recipe.search.k
+    slots, exposures, steps = _budget(recipe)
     trained = arms(recipe)
     return [
         f"search  {recipe.data.task}: pool and audit, 1 greedy + {k} samples a problem",
@@ -106,3 +96,19 @@ def _stages(recipe: Recipe, run_dir: Path) -> list[str]:
         f"audit   one greedy decode per adapter and audit problem -> {run_dir}/decisions/",
         f"report  -> {run_dir}/report/index.html",
     ]
+
+
+def _budget(recipe: Recipe) -> tuple[str, str, str]:
+    """The slots, exposures and steps of a matched condition, as far as they are known."""
+    n, replay, training = recipe.budget.n, recipe.budget.replay, recipe.training
+    more = f" + {replay} replay" if replay else ""
+    if n != "recovered":
+        exposures = training.repetitions * (n + replay)
+        steps = count_steps(exposures, training)
+        return f"n = {n}{more}", f"N = {exposures}", f"J = {steps}"
+    batch = training.micro_batch * training.accumulation
+    return (
+        f"n = |E_S,K| of the pool{more}, known after search",
+        f"N = {training.repetitions} (n + {replay})" if replay else f"N = {training.repetitions} n",
+        f"J = {training.update_groups or f'ceil(N / {batch})'}",
+    )

@@ -251,6 +251,21 @@ class Recipe(_Section):
             raise ValueError(f"names one thing twice: {list(values)}")
         return values
 
+    @field_validator("training")
+    @classmethod
+    def _enough_exposures(cls, training: Training, info: ValidationInfo) -> Training:
+        """What is known before search is checked before search."""
+        budget = info.data.get("budget")
+        if training.update_groups is None or budget is None or budget.n == "recovered":
+            return training
+        exposures = training.repetitions * (budget.n + budget.replay)
+        if exposures < training.update_groups:
+            raise ValueError(
+                f"update_groups is {training.update_groups}, but (budget.n + budget.replay) x "
+                f"training.repetitions is only {exposures}, less than one exposure a step"
+            )
+        return training
+
     @field_validator("allocation")
     @classmethod
     def _of_conditions(cls, wanted: Allocation | None, info: ValidationInfo) -> Allocation | None:

@@ -47,3 +47,11 @@ def print_summary(path: Path, console: Console | None = None) -> None:
             str(budget["J"]),
         )
     console.print(table)
+    if compared := results.get("allocation"):
+        contrast = compared["contrast"]
+        low, high = contrast["ci95"]
+        console.print(
+            f"{compared['diffuse']} minus {compared['concentrated']} on the problems trained on: "
+            f"{100 * contrast['mean']:+.1f} points [{100 * low:+.1f}, {100 * high:+.1f}]",
+            markup=False,
+        )

@@ -131,3 +131,45 @@ def test_the_papers_recipes_have_the_papers_settings(name: str, rule: str) -> No
     assert (recipe.seeds, recipe.conditions) == (plain.seeds, plain.conditions)
     assert recipe.statistics == plain.statistics
     assert recipe.evidence.keep == "shortest"
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("paper/qwen-coder-livecodebench", "Qwen/Qwen2.5-Coder-7B-Instruct"),
+        ("paper/deepseek-coder-livecodebench", "deepseek-ai/deepseek-coder-6.7b-instruct"),
+    ],
+)
+def test_the_papers_code_recipes_have_the_papers_settings(name: str, model: str) -> None:
+    """Table 7. What it does not name keeps this harness's default."""
+    recipe = load_recipe(bundled_recipes()[name])
+    plain = check_recipe(MINIMAL, "x")
+    assert (recipe.data.task, recipe.model.args["pretrained"]) == ("gapft_livecodebench", model)
+    assert recipe.search == plain.search.model_copy(update={"k": 16, "max_gen_toks": 1536})
+    assert (recipe.episode.attempts, recipe.episode.executions) == (3, 3)
+    assert recipe.evidence == plain.evidence.model_copy(update={"keep": "shortest"})
+    assert recipe.training == plain.training.model_copy(
+        update={
+            "rank": 16,
+            "alpha": 32,
+            "micro_batch": 1,
+            "update_groups": 64,
+            "repetitions": 1,
+            "max_length": 8192,
+            "gradient_checkpointing": True,
+        }
+    )
+    assert recipe.conditions == ("diffuse", "concentrated")
+    assert recipe.allocation
+    assert (recipe.allocation.diffuse, recipe.allocation.concentrated) == recipe.conditions
+    assert recipe.seeds == (13, 21, 42)
+    assert recipe.statistics.replicates == 20_000
+    assert (recipe.budget.n, recipe.budget.replay, recipe.budget.token_tolerance) == (64, 64, 0.02)
+
+
+def test_update_groups_that_cannot_be_filled_are_refused_before_search() -> None:
+    groups = {"update_groups": 64, "repetitions": 2}
+    for n, replay in ((32, 0), (10, 22), ("recovered", 0)):
+        check_recipe({**MINIMAL, "budget": {"n": n, "replay": replay}, "training": groups}, "x")
+    with pytest.raises(UserError, match=r"key 'training': update_groups is 64, but .* is only 62"):
+        check_recipe({**MINIMAL, "budget": {"n": 21, "replay": 10}, "training": groups}, "x")

@@ -50,3 +50,13 @@ def test_the_summary_of_a_run_without_training_says_so(
     text = printed(tmp_path / "report/results.json")
     assert "solved in one decode (G) 40, recovered by search (S) 0, missed (U) 60" in text
     assert "nothing was trained" in text
+
+
+def test_the_summary_ends_with_the_contrast_of_an_allocation_comparison(tmp_path: Path) -> None:
+    write_report(planted.allocation_inputs(sizes=(12, 9, 8)), tmp_path / "report")
+    found = json.loads((tmp_path / "report/results.json").read_text())["allocation"]["contrast"]
+    low, high = (100 * end for end in found["ci95"])
+    assert printed(tmp_path / "report/results.json").splitlines()[-1] == (
+        "diffuse minus concentrated on the problems trained on: "
+        f"{100 * found['mean']:+.1f} points [{low:+.1f}, {high:+.1f}]"
+    )

@@ -28,3 +28,9 @@ def codes(statuses: Sequence[str]) -> NDArray[np.uint8]:
     """Statuses as their codes, shape (P,)."""
     code = {name: number for number, name in enumerate(STATUSES)}
     return np.fromiter((code[s] for s in statuses), dtype=np.uint8, count=len(statuses))
+
+
+def count_codes(found: NDArray[np.uint8]) -> dict[str, int]:
+    """How many codes there are of each status."""
+    counts = np.bincount(found, minlength=len(STATUSES))
+    return {name: int(count) for name, count in zip(STATUSES, counts, strict=True)}

@@ -8,7 +8,7 @@ from fractions import Fraction
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.analysis.pass_at_k import reported_k
 from gapft_harness.records import State
-from gapft_harness.report import coverage_section, provenance, wording
+from gapft_harness.report import coverage_section, episodes_section, provenance, wording
 from gapft_harness.report.blocks import Block, Cases, Figure, Section, Table, Text
 from gapft_harness.report.cases import RULE, examples
 from gapft_harness.report.findings import Findings
@@ -33,9 +33,7 @@ def build(inputs: ReportInputs, findings: Findings) -> list[Section]:
         if findings.coverage is not None:
             compared = coverage_section.blocks(inputs, findings, findings.coverage)
             sections.append(Section("Coverage against repetition", compared))
-        sections += [
-            Section("Where the change comes from", _decomposition(inputs, findings)),
-        ]
+        sections.append(Section("Where the change comes from", _decomposition(inputs, findings)))
     sections += [
         Section("What search reaches", _search(inputs, findings)),
         Section("Evidence states", _states(inputs, findings)),
@@ -45,10 +43,9 @@ def build(inputs: ReportInputs, findings: Findings) -> list[Section]:
             Section("Training budgets", _budgets(inputs, findings)),
             Section("Problems gained and lost", _cases(inputs, findings)),
         ]
-    sections += [
-        *provenance.sections(inputs, findings),
-    ]
-    return sections
+    if inputs.episodes is not None:
+        sections.append(Section("Episodes", episodes_section.blocks(inputs.episodes)))
+    return [*sections, *provenance.sections(inputs, findings)]
 
 
 def _conditions(inputs: ReportInputs, findings: Findings) -> list[Block]:
@@ -266,6 +263,9 @@ def _budgets(inputs: ReportInputs, findings: Findings) -> list[Block]:
             f" Their tokens L are reported, not enforced: from {whole(min(matched))} to "
             f"{whole(max(matched))}, a spread of {percent(spread)}."
         )
+    tolerance = inputs.recipe.get("budget", {}).get("token_tolerance")
+    if tolerance is not None:
+        note += f" Their supervised tokens differ by at most {percent(tolerance)} within a seed."
     columns = [
         "condition",
         "seed",

@@ -22,8 +22,9 @@ from gapft_harness.analysis.k_equivalent import k_equivalent
 from gapft_harness.analysis.paired_tests import PairedTest, paired_test
 from gapft_harness.analysis.pass_at_k import mean_pass_at_k
 from gapft_harness.records import Budget, State
+from gapft_harness.report.columns import count_codes
 from gapft_harness.report.coverage import Coverage, compute_coverage
-from gapft_harness.report.inputs import STATUSES, ReportInputs
+from gapft_harness.report.inputs import ReportInputs
 from gapft_harness.streams import Stream
 
 #: The name that stands for the source model in contrasts.
@@ -141,7 +142,7 @@ def compute(inputs: ReportInputs) -> Findings:
             "S": int((audit.states == "S").sum()),
             "U": int((audit.states == "U").sum()),
         },
-        verdicts=_verdicts(audit.greedy),
+        verdicts=count_codes(audit.greedy),
     )
     if not names:
         return Findings(source, inputs.pool_states, {}, (), lead)
@@ -178,7 +179,7 @@ def _condition(inputs: ReportInputs, name: str, interval: Interval) -> Condition
         trained.arm.seed: SeedFindings(
             decompose(inputs.audit.states, trained.passed),
             trained.budget,
-            _verdicts(trained.statuses),
+            count_codes(trained.statuses),
         )
         for trained in arms
     }
@@ -239,8 +240,3 @@ def _contrasts(
             )
         )
     return tuple(found)
-
-
-def _verdicts(codes: NDArray[np.uint8]) -> dict[str, int]:
-    counts = np.bincount(codes, minlength=len(STATUSES))
-    return {name: int(count) for name, count in zip(STATUSES, counts, strict=True)}

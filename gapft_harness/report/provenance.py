@@ -6,8 +6,11 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from gapft_harness.report import wording
 from gapft_harness.report.blocks import Block, Bullets, Code, Section, Table, Text
+from gapft_harness.report.columns import count_codes
 from gapft_harness.report.findings import Findings
 from gapft_harness.report.inputs import STATUSES, ReportInputs
 
@@ -55,6 +58,7 @@ def _settings(inputs: ReportInputs) -> list[Block]:
     rows = [[key, value] for key, value in flat(recipe)]
     rows += [[f"task.{key}", value] for key, value in flat(inputs.task) if key != "dropped"]
     rows += [[f"source.{key}", value] for key, value in flat(inputs.source)]
+    rows += [[f"judged_by.{key}", value] for key, value in flat(inputs.judged_by)]
     return [Table(["key", "value"], rows, words=2, summary=f"All {len(rows)} settings")]
 
 
@@ -82,6 +86,14 @@ def _verdicts(inputs: ReportInputs, findings: Findings) -> list[Block]:
             status: sum(seed.verdicts[status] for seed in condition.seeds.values())
             for status in STATUSES
         }
+    compared = inputs.allocation
+    if compared is not None:
+        for name, codes in (
+            (compared.diffuse, [of.diffuse for of in compared.seeds]),
+            (compared.concentrated, [of.concentrated for of in compared.seeds]),
+        ):
+            label = f"problems trained on, {wording.condition_name(name)}"
+            counts[label] = count_codes(np.concatenate(codes))
     for split in ("pool", "audit"):
         if split in inputs.verdict_counts:
             counts[f"{split}, source greedy and samples"] = inputs.verdict_counts[split]

@@ -18,9 +18,11 @@ def opening(findings: Findings, k: int) -> list[Block]:
     sentences = [_against_source(findings, lead)]
     sentences += [_against(findings.contrast(lead.name, rival.name)) for rival in rivals]
     sentences.append(_worth(lead, k))
-    if findings.coverage is not None:
-        compares = lead.name == findings.coverage.diffuse
-        sentences.insert(0 if compares else len(sentences), result(findings.coverage))
+    coverage = findings.coverage
+    if coverage is not None:
+        place = 0 if lead.name == coverage.diffuse else len(sentences)
+        sentences.insert(place, result(coverage))
+    sentences.append("Brackets are 95% intervals.")
     return [Text(" ".join(sentences), "lead"), Stats(_stats(findings, lead, rivals, k))]
 
 
@@ -32,7 +34,7 @@ def _against_source(findings: Findings, lead: ConditionFindings) -> str:
         f"{wording.whole(findings.source.n)} audit problems correctly in one greedy decode"
         f"{f' (mean of {seeds} seeds)' if seeds > 1 else ''}; the source model answers "
         f"{wording.percent(findings.source.pass_at_1)}: {wording.points(gain.delta)} points "
-        f"{wording.points_interval(gain.interval)}, brackets being 95% intervals."
+        f"{wording.points_interval(gain.interval)}."
     )
 
 
@@ -78,10 +80,8 @@ def _stats(
     coverage = findings.coverage
     if coverage is not None and coverage.diffuse == lead.name:
         interval = wording.points_interval(coverage.intervals["contrast"])
-        detail = f"points on trained problems {interval}"
-        stats.append(
-            Stat("coverage over repetition", wording.points(coverage.mean.contrast), detail)
-        )
+        value = wording.points(coverage.mean.contrast)
+        stats.append(Stat("on problems trained on", value, f"points {interval}"))
     else:
         stats.append(Stat("worth in samples", wording.k_eq(lead.k_eq, k), f"K_eq, of {k} drawn"))
     return stats

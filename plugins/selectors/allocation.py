@@ -58,15 +58,14 @@ def halves(pool: Pool, n: int, seed: int) -> Halves:
         )
     rng = Stream(seed, "select/allocation")
     drawn = pool.draw(pool.recovered, n, rng)
-    ordered = sorted(drawn, key=lambda e: (_tokens(e), rng.key(e.problem_id)))
-    pairs = list(zip(ordered[::2], ordered[1::2], strict=True))
-    pairs.sort(key=lambda pair: (-_gap(pair), rng.key(pair[0].problem_id)))
+    ordered = sorted(drawn, key=_tokens)  # equal lengths stay in drawn order, that is, at random
+    pairs = sorted(zip(ordered[::2], ordered[1::2], strict=True), key=_gap, reverse=True)
     coin = rng.child("coin")
     shared, new, behind = [], [], 0  # by how many tokens A is behind B
     for shorter, longer in pairs:
         gap = _gap((shorter, longer))
         heads = coin.key(shorter.problem_id) % 2 == 0
-        to_shared = heads if behind == 0 or gap == 0 else behind > 0
+        to_shared = heads if behind == 0 else behind > 0
         shared.append(longer if to_shared else shorter)
         new.append(shorter if to_shared else longer)
         behind += -gap if to_shared else gap

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gapft_harness.report import write_report
-from tests.report.planted import inputs
+from tests.report.planted import allocation_inputs, inputs
 
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -35,10 +35,10 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session.quit()
 
 
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+@pytest.fixture(scope="module", params=[inputs, allocation_inputs], ids=["plain", "allocation"])
+def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("report") / "report"
-    write_report(inputs(), folder)
+    write_report(request.param(), folder)
     return (folder / "index.html").as_uri()
 
 

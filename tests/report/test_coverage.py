@@ -1,0 +1,216 @@
+"""Coverage against repetition in results.json, tables, report.md and the page's opening."""
+
+import csv
+import io
+import json
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gapft_harness.errors import GapftError
+from gapft_harness.report import write_report
+from gapft_harness.report.coverage import QUANTITIES, RATES
+from gapft_harness.report.findings import compute
+from gapft_harness.report.inputs import PASS
+from gapft_harness.report.results import results
+from tests.report import planted
+
+
+def content(inputs):
+    inputs = inputs.in_order()
+    return results(inputs, compute(inputs))
+
+
+@pytest.fixture(scope="module")
+def inputs():
+    return planted.allocation_inputs(sizes=(40, 35, 25))
+
+
+@pytest.fixture(scope="module")
+def written(inputs, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run") / "report"
+    write_report(inputs, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def found(written):
+    return json.loads((written / "results.json").read_text("utf-8"))["allocation"]
+
+
+def rows(written, name):
+    return list(csv.DictReader(io.StringIO((written / f"tables/{name}.csv").read_text("utf-8"))))
+
+
+def test_every_rate_of_every_seed_is_as_planted(inputs, found):
+    assert (found["diffuse"], found["concentrated"], found["R"]) == ("diffuse", "concentrated", 8)
+    assert list(found["seeds"]) == ["13", "21", "42"]
+    for of in inputs.allocation.seeds:
+        seed = found["seeds"][str(of.seed)]
+        assert seed["problems_a_half"] == 59
+        assert seed["replay"] == 16
+        for name, half, statuses in (
+            ("a_A_1", "A", of.diffuse),
+            ("a_A_2", "A", of.concentrated),
+            ("a_B_0", "B", of.concentrated),
+            ("a_B_1", "B", of.diffuse),
+        ):
+            assert seed[name] == int((statuses[of.halves == half] == PASS).sum()) / 59
+        both = int((of.diffuse == PASS).sum()) - int((of.concentrated == PASS).sum())
+        assert seed["contrast"] == float(Fraction(both, 2 * 59))
+
+
+def test_means_are_over_seeds_and_intervals_hold_them(found):
+    for name in QUANTITIES:
+        mean = found[name]["mean"]
+        assert mean == pytest.approx(np.mean([s[name] for s in found["seeds"].values()]), abs=1e-12)
+        low, high = found[name]["ci95"]
+        assert low < mean < high
+    gain, loss = found["coverage_gain"]["mean"], found["repetition_loss"]["mean"]
+    assert found["contrast"]["mean"] == pytest.approx(gain / 2 - loss / 2, abs=1e-12)
+
+
+def test_supervised_tokens_are_those_of_the_budgets(inputs, found):
+    for trained in inputs.arms:
+        of_seed = found["seeds"][str(trained.arm.seed)]["L_supervised"]
+        assert of_seed[trained.arm.condition] == trained.budget.supervised_tokens
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=8, deadline=None)
+def test_order_of_problems_and_seeds_changes_no_byte(number):
+    inputs = planted.allocation_inputs(sizes=(12, 9, 8))
+    moved = planted.shuffled(inputs, np.random.default_rng(number))
+    assert json.dumps(content(moved)) == json.dumps(content(inputs))
+
+
+def test_two_writes_in_another_order_give_the_same_bytes(inputs, written, tmp_path):
+    write_report(planted.shuffled(inputs, np.random.default_rng(3)), tmp_path / "report")
+    for path in written.rglob("*.*"):
+        assert (tmp_path / "report" / path.relative_to(written)).read_bytes() == path.read_bytes()
+    assert {"allocation.svg", "allocation.png"} <= {p.name for p in written.glob("figures/*")}
+
+
+def test_tables_hold_the_numbers_of_results(inputs, written, found):
+    table = rows(written, "allocation")
+    assert [row["quantity"] for row in table[::4]] == list(QUANTITIES)
+    for row in table:
+        of = found if row["seed"] == "mean" else found["seeds"][row["seed"]]
+        expected = of[row["quantity"]]
+        if row["seed"] == "mean":
+            assert [float(row["ci95_low"]), float(row["ci95_high"])] == expected["ci95"]
+            expected = expected["mean"]
+        assert float(row["value"]) == expected
+
+
+def test_every_compared_problem_is_in_a_table_with_its_exposures(inputs, written):
+    table = rows(written, "exposed")
+    assert len(table) == 3 * 2 * 59
+    assert {
+        (r["half"], r["selected_diffuse"], r["selected_concentrated"]) for r in table
+    } == {("A", "1", "2"), ("B", "1", "0")}  # fmt: skip
+    for of in inputs.allocation.seeds:
+        in_table = {r["problem_id"]: r for r in table if r["seed"] == str(of.seed)}
+        for i, diffuse, concentrated in zip(of.ids, of.diffuse, of.concentrated, strict=True):
+            row = in_table[str(i)]
+            assert (row["verdict_diffuse"] == "pass") == (diffuse == PASS)
+            assert (row["verdict_concentrated"] == "pass") == (concentrated == PASS)
+
+
+def section(written):
+    markdown = (written / "report.md").read_text("utf-8")
+    return markdown.split("## Coverage against repetition\n")[1].split("\n## ")[0]
+
+
+def test_the_section_says_the_result_in_words_and_shows_every_quantity(written, found):
+    text = section(written)
+    contrast = 100 * found["contrast"]["mean"]
+    low, high = (100 * end for end in found["contrast"]["ci95"])
+    assert (
+        f"by {contrast:+.1f} points [{low:+.1f}, {high:+.1f}]; the interval excludes zero" in text
+    )
+    for name, label in zip(QUANTITIES, (
+        "a_A(1)", "a_A(2)", "a_B(0)", "a_B(1)", "coverage gain", "repetition loss", "contrast",
+    ), strict=True):  # fmt: skip
+        (line,) = [line for line in text.splitlines() if line.startswith(f"| {label}")]
+        mean = 100 * found[name]["mean"]
+        shown = f"{mean:.1f}%" if name in RATES else f"{mean:+.1f}"
+        assert f"| {shown} | [" in line
+        assert line.count("|") == 7
+    assert "| 13 | 59 | 59 | 16 | 21,447 | 21,452 | −5 (0.02%) |" in text
+    assert "the same replay of solved problems" in text
+    assert "repeated R = 8 times in training" in text
+    assert "Unstable" not in text
+
+
+def test_verdicts_on_the_trained_problems_are_counted(inputs, written):
+    markdown = (written / "report.md").read_text("utf-8")
+    passed = sum(int((of.concentrated == PASS).sum()) for of in inputs.allocation.seeds)
+    line = f"| problems trained on, concentrated | {passed} | {3 * 2 * 59 - passed} | 0 | 0 |"
+    assert line in markdown
+
+
+def test_the_tolerance_of_supervised_tokens_is_said_where_it_was_enforced(inputs, tmp_path):
+    recipe = {**inputs.recipe, "budget": {"token_tolerance": 0.02}}
+    write_report(replace(inputs, recipe=recipe), tmp_path / "report")
+    markdown = (tmp_path / "report/report.md").read_text("utf-8")
+    assert "supervised tokens differ by at most 2.0% within a seed" in markdown
+
+
+def test_a_difference_that_is_not_resolved_is_said_and_small_halves_are_marked(tmp_path):
+    even = planted.exposures((13,), half=12, union=30, success=(0.5, 0.5, 0.5, 0.5))
+    inputs = planted.allocation_inputs(seeds=(13,), sizes=(12, 9, 8), allocation=even)
+    once = tuple(replace(a, budget=replace(a.budget, repetitions=1)) for a in inputs.arms)
+    write_report(replace(inputs, arms=once), tmp_path / "report")
+    text = section(tmp_path / "report")
+    assert "the interval includes zero, so the difference is not resolved" in text
+    assert "the smallest half has 12 problems, fewer than 30" in text
+    assert "repeated R" not in text
+    assert "| quantity | seed 13 | 95% interval |" in text
+
+
+def test_the_report_opens_with_the_comparison_and_then_the_audit(written):
+    opening = (written / "report.md").read_text("utf-8").split("\n\n")[2]
+    sentences = (
+        "Training once on twice as many problems (diffuse), not twice on half of them "
+        "(concentrated), changes success on those problems by ",
+        "The condition diffuse answers ",
+        "Against concentrated at the same training budget: ",
+    )
+    places = [opening.index(sentence) for sentence in sentences]
+    assert places == sorted(places)
+    assert places[0] == 0
+
+
+def test_gapft_leads_where_it_is_a_condition_too():
+    names = ("concentrated", "gapft", "diffuse")
+    inputs = replace(
+        planted.inputs(names, (13, 21, 42), (40, 35, 25)),
+        allocation=planted.exposures((13, 21, 42)),
+    )
+    found = content(inputs)
+    pairs = [(c["a"], c["b"]) for c in found["contrasts"]]
+    assert pairs[:3] == [
+        ("gapft", "diffuse"),
+        ("gapft", "concentrated"),
+        ("diffuse", "concentrated"),
+    ]
+    assert list(found["conditions"]) == list(names)
+
+
+def test_without_the_comparison_nothing_of_it_is_written(tmp_path):
+    write_report(planted.inputs(sizes=(12, 9, 8)), tmp_path / "report")
+    assert "allocation" not in json.loads((tmp_path / "report/results.json").read_text("utf-8"))
+    names = {path.name for path in (tmp_path / "report").rglob("*.*")}
+    assert not names & {"allocation.csv", "exposed.csv", "allocation.svg", "allocation.png"}
+    assert "Coverage against" not in (tmp_path / "report/report.md").read_text("utf-8")
+
+
+def test_a_seed_without_its_halves_is_an_error(inputs):
+    fewer = replace(inputs.allocation, seeds=inputs.allocation.seeds[1:])
+    with pytest.raises(GapftError, match="compared problems of every seed"):
+        content(replace(inputs, allocation=fewer))
