@@ -14,7 +14,7 @@ from gapft_harness.pipeline import STAGES, Context, check_names, run_stages
 from gapft_harness.plugin_manager import load_plugins
 from gapft_harness.recipe import Recipe
 from gapft_harness.recipe_file import check_recipe, parse_override, read_recipe, set_key
-from gapft_harness.run_directory import SPLITS, RunDirectory, Split, hold
+from gapft_harness.run_directory import JOBS_LOCK, RUN_LOCK, SPLITS, RunDirectory, Split, hold
 from gapft_harness.search_stage import merge_all
 from gapft_harness.shards import Shard
 
@@ -180,13 +180,15 @@ def _discarding(run: RunDirectory) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _creating(path: Path) -> Iterator[None]:
-    """Removes a run folder that a mistake left with nothing in it but the lock."""
+    """Removes a run folder that a mistake left with nothing in it but locks."""
     existed = path.exists()
     try:
         yield
     finally:
-        if not existed and path.is_dir() and [p.name for p in path.iterdir()] == ["run.lock"]:
-            (path / "run.lock").unlink()
+        locks = (RUN_LOCK, JOBS_LOCK)
+        if not existed and path.is_dir() and all(p.name in locks for p in path.iterdir()):
+            for name in locks:
+                (path / name).unlink(missing_ok=True)
             path.rmdir()
 
 

@@ -29,16 +29,13 @@ _READ, _WRITE = 1024, 8192
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A finished shard: where it lies, and the facts it carries."""
+    """A finished shard: where it lies, its tables by name, and the facts it carries."""
 
     shard: Shard
     run: RunDirectory
     split: Split
+    tables: dict[str, Path]
     facts: dict[str, Any]
-
-    def sealed(self, file: str) -> Path:
-        """One of its tables, unchanged since it was sealed."""
-        return self.run.sealed(f"{self.split}/{self.shard.folder}/{file}.parquet")
 
     def __str__(self) -> str:
         return f"shard {self.shard} in {self.run.path}"
@@ -117,7 +114,11 @@ def _open(source: RunDirectory, split: Split, shard: Shard) -> Part:
             f"{split}: shard {shard} in {source.path} is not finished; give gapft search "
             f"{source.path} --split {split} --shard {shard} again"
         )
-    return Part(shard, source, split, read_facts(responses))
+    tables = {
+        file: source.sealed(f"{split}/{shard.folder}/{file}.parquet")
+        for file in ("problems", "responses")
+    }
+    return Part(shard, source, split, tables, read_facts(responses))
 
 
 def _check_identities(run: RunDirectory, parts: Sequence[Part]) -> None:
@@ -227,7 +228,7 @@ def _by_problem(part: Part, file: str) -> Iterator[tuple[str, Any]]:
     import pyarrow.parquet as pq
 
     open_end: Any = None  # rows of a problem that may go on in the next batch
-    with pq.ParquetFile(part.sealed(file)) as table:
+    with pq.ParquetFile(part.tables[file]) as table:
         for batch in table.iter_batches(batch_size=_READ):
             rows = pa.Table.from_batches([batch]).replace_schema_metadata()
             if open_end is not None:

@@ -28,6 +28,9 @@ from gapft_harness.version import __version__
 Split = Literal["pool", "audit"]
 SPLITS: tuple[Split, ...] = ("pool", "audit")
 
+#: The locks in a run directory: of the command that works on it, and of its jobs (executors).
+RUN_LOCK, JOBS_LOCK = "run.lock", "jobs.lock"
+
 _PACKAGES = (
     "lm_eval", "torch", "transformers", "peft", "accelerate", "datasets", "numpy", "scipy",
     "math-verify", "sympy", "pyarrow",
@@ -62,7 +65,7 @@ class RunDirectory:
                     f"run directory {path} was made by another recipe; differing: "
                     f"{'; '.join(differing)}. Give another --run-dir, or the recipe it was made by"
                 )
-        elif path.is_dir() and any(p for p in path.iterdir() if p.name != "run.lock"):
+        elif path.is_dir() and any(p.name not in (RUN_LOCK, JOBS_LOCK) for p in path.iterdir()):
             raise UserError(
                 f"run directory {path}: holds files, but no recipe.yaml; give an empty folder"
             )
@@ -209,7 +212,7 @@ def hold(path: Path) -> Iterator[None]:
     """Holds a folder's lock while the block runs."""
     try:
         path.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path / "run.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = os.open(path / RUN_LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise UserError(f"run directory {path}: cannot be written: {error.strerror}") from error
     with os.fdopen(descriptor, "r+") as file:
