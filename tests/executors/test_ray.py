@@ -72,12 +72,10 @@ def address(executor: RayExecutor) -> str:
 
 
 def test_a_ray_of_our_own_listens_on_loopback_only(address: str) -> None:
-    children = psutil.Process().children(recursive=True)
-    names = [child for child in children if child.name() in ("gcs_server", "raylet")]
-    assert len(names) >= 2
     listening = {
         connection.laddr.ip.removeprefix("::ffff:")
-        for child in children
+        for child in psutil.Process().children(recursive=True)
+        if child.name() in ("gcs_server", "raylet", "ray::DashboardAgent", "python")
         for connection in child.net_connections("tcp")
         if connection.status == psutil.CONN_LISTEN
     }
@@ -243,9 +241,9 @@ def test_a_closed_executor_runs_nothing(executor: RayExecutor) -> None:
 # Whole runs
 
 DEMO = [
-    "demo", "--condition", "gapft", "--condition", "replay", "--seed", 13, "--seed", 21,
-    "--set", "data.pool_limit=80", "--set", "data.audit_limit=40", "--set", "search.k=4",
-    "--set", "search.chunk=8", "--set", "executor.shards=2",
+    "demo", "--condition", "gapft", "--condition", "replay", "--seed", 13,
+    "--set", "data.pool_limit=60", "--set", "data.audit_limit=20", "--set", "search.k=4",
+    "--set", "search.chunk=8", "--set", "executor.shards=2", "--set", "training.repetitions=2",
 ]  # fmt: skip
 
 
@@ -289,10 +287,11 @@ def kill_when(child: subprocess.Popen[bytes], moment: Callable[[], object]) -> N
     assert child.wait() < 0
 
 
-def test_a_ray_run_whose_driver_dies_goes_on_locally_with_the_same_bytes(
+def test_a_run_may_change_between_ray_and_local_and_lose_its_driver_in_both(
     local: Path, address: str
 ) -> None:
-    run = local.parent / "ray-first"
+    """Begun with Ray, gone on with locally, ended with Ray: the bytes of one local run."""
+    run = local.parent / "changing"
     arguments = [*DEMO, "--run-dir", run.name]
     journal = run / "pool/shards/1-of-2/responses.jsonl"
     kill_when(
@@ -300,36 +299,24 @@ def test_a_ray_run_whose_driver_dies_goes_on_locally_with_the_same_bytes(
         lambda: journal.exists() and b'"chunk"' in journal.read_bytes(),
     )
     assert not (run / "pool/responses.parquet").exists()
-    kill_when(
-        start([*arguments, *on_ray(address)], local.parent),
-        lambda: [*run.glob("adapters/[!.]*")],
-    )
-    assert not (run / "report").exists()
-    succeed(*arguments, cwd=local.parent)
-    assert fingerprint(run) == fingerprint(local)
-
-
-def test_a_local_run_that_dies_goes_on_with_ray_with_the_same_bytes(
-    local: Path, address: str
-) -> None:
-    run = local.parent / "local-first"
-    arguments = [*DEMO, "--run-dir", run.name]
+    kept = journal.read_bytes().rpartition(b'{"chunk"')[0]
     kill_when(
         start(arguments, local.parent),
-        lambda: (run / "pool/shards/1-of-2/responses.jsonl").exists(),
+        lambda: (run / "audit/shards/2-of-2/responses.jsonl").exists(),
     )
+    if journal.exists():
+        assert journal.read_bytes().startswith(kept), "nothing is generated twice"
     done = succeed(*arguments, *on_ray(address), cwd=local.parent)
     assert fingerprint(run) == fingerprint(local)
-    assert "search pool, shard 2/2" in done.stderr, "progress is shown"
-    assert "train gapft-seed13" in done.stderr
+    assert "train gapft-seed13" in done.stderr, "progress is shown"
 
 
 def test_a_users_mistake_in_a_job_is_told_as_one(tmp_path: Path, address: str) -> None:
     done = gapft(
-        *DEMO, *on_ray(address), "--set", "model.args.device=none", "--run-dir", "run", cwd=tmp_path
+        *DEMO, *on_ray(address), "--set", "data.task=none", "--run-dir", "run", cwd=tmp_path
     )
     assert done.returncode == 2
-    assert "device" in done.stderr
+    assert "gapft: unknown task 'none'" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "run").exists(), "nothing was generated, so nothing is left"
 
