@@ -19,9 +19,10 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-RunDir = Annotated[Path, typer.Argument(help="the run directory")]
+RunDir = Annotated[str, typer.Argument(help="the run directory, a folder or a URL")]
 OptionalRunDir = Annotated[
-    Path | None, typer.Option("--run-dir", help="where the run lives; default runs/NAME")
+    str | None,
+    typer.Option("--run-dir", help="where the run lives, a folder or a URL; default runs/NAME"),
 ]
 RecipeName = Annotated[
     str | None, typer.Option("--recipe", help="make the run directory from this recipe first")
@@ -132,7 +133,7 @@ def search(
 def merge(
     run_dir: RunDir,
     shard_runs: Annotated[
-        list[Path], typer.Argument(help="run directories that hold shards; none: RUN_DIR's own")
+        list[str], typer.Argument(help="run directories that hold shards; none: RUN_DIR's own")
     ] = [],
     plugin: PluginFile = [],
 ) -> None:
@@ -169,8 +170,8 @@ def audit(run_dir: RunDir, plugin: PluginFile = []) -> None:
 @app.command()
 def report(run_dir: RunDir, plugin: PluginFile = []) -> None:
     """Stage 6: write tables, figures, report.md, index.html and results.json."""
-    _stage("report", run_dir, Choice(plugin_files=plugin))
-    typer.echo(f"report: {run_dir / 'report' / 'index.html'}")
+    page = _stage("report", run_dir, Choice(plugin_files=plugin))
+    typer.echo(f"report: {page}")
 
 
 @app.command(
@@ -245,7 +246,7 @@ def doctor() -> None:
     typer.echo(examine())
 
 
-def _run(choice: Choice, run_dir: Path | None) -> None:
+def _run(choice: Choice, run_dir: str | None) -> None:
     from gapft_harness.driver import run_recipe
     from gapft_harness.summary import print_summary
 
@@ -254,10 +255,10 @@ def _run(choice: Choice, run_dir: Path | None) -> None:
     typer.echo(f"report: {page}")
 
 
-def _stage(name: str, run_dir: Path, choice: Choice) -> None:
+def _stage(name: str, run_dir: str, choice: Choice) -> Path:
     from gapft_harness.driver import run_stage
 
-    run_stage(name, run_dir, choice)
+    return run_stage(name, run_dir, choice)
 
 
 def main() -> None:

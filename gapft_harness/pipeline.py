@@ -190,8 +190,13 @@ STAGES: dict[str, Callable[[Context], None]] = {
 }
 
 
-def run_stages(context: Context, names: Sequence[str], begin: Callable[[str], None]) -> Path:
-    """Runs stages in order; ``begin`` is called with each name first.
+def run_stages(
+    context: Context,
+    names: Sequence[str],
+    begin: Callable[[str], None],
+    end: Callable[[], None] = lambda: None,
+) -> Path:
+    """Runs stages in order; ``begin`` is called with each name first, ``end`` after each.
 
     Returns:
         The path of the report's page.
@@ -200,6 +205,7 @@ def run_stages(context: Context, names: Sequence[str], begin: Callable[[str], No
         begin(name)
         with context.run.timed(name):
             STAGES[name](context)
+        end()
     return context.run.path / "report" / "index.html"
 
 

@@ -199,7 +199,8 @@ def _gather(
         if ray.wait([news], timeout=0)[0]:
             with contextlib.suppress(ray.exceptions.RayActorError):
                 for number, done, total in ray.get(news):
-                    progress(jobs[number].label, done, total)
+                    if number not in results:  # what came late is older than the result
+                        progress(jobs[number].label, done, total)
             news = reports.take.remote()
         for ref in ended:
             number = pending.pop(ref)

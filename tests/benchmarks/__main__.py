@@ -10,7 +10,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-BENCHMARKS = ("start_up", "generation", "dummy_search", "sandbox_speed", "sandbox_scale", "ray_grid")
+BENCHMARKS = (
+    "start_up",
+    "generation",
+    "dummy_search",
+    "sandbox_speed",
+    "sandbox_scale",
+    "ray_grid",
+)
 
 
 def main(names: list[str]) -> int:
