@@ -1,8 +1,8 @@
 """Run directories at a URL: worked on in a local folder, mirrored to any fsspec file system.
 
 Journals are appended to and flushed, locks are held, adapters are loaded as folders: an object
-store offers none of that. So a run at a URL has a working copy on a local disk. What a stage seals is
-copied to the URL at its end, the manifest last, so that it never names what is not there.
+store offers none of that. So a run at a URL has a working copy on a local disk. What a stage seals
+is copied to the URL at its end, the manifest last, so that it never names what is not there.
 """
 
 from __future__ import annotations
