@@ -32,6 +32,12 @@ _LOOK_S = 0.2
 #: Seconds for cancelled jobs to end, and for a cluster to answer.
 _PATIENCE_S = 10.0
 
+#: Times that starting a Ray here is tried.
+_STARTS = 3
+
+#: What Ray prints of its own: errors alone, and nothing that jobs print.
+_QUIET: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+
 #: Bytes of Ray's object store: arguments and results are small JSON.
 _STORE = 100_000_000
 
@@ -134,19 +140,12 @@ class RayExecutor:
         """
         if ray.is_initialized():
             return
-        quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
         if self._address is None:
-            ray.init(
-                address="local",
-                num_cpus=self._workers * self._threads,
-                object_store_memory=_STORE,
-                include_dashboard=False,
-                **quiet,
-            )
+            _start(ray, self._workers * self._threads)
         else:
             _require_answer(self._address)
             try:
-                ray.init(address=self._address, **quiet)
+                ray.init(address=self._address, **_QUIET)
             except (ConnectionError, RuntimeError, ValueError) as error:
                 raise UserError(
                     f"executor.address {self._address!r}: no Ray cluster can be joined there "
@@ -186,6 +185,31 @@ class RayExecutor:
             "max_retries": RETRIES,
             "runtime_env": {"env_vars": _environment(self._threads)},
         }
+
+
+def _start(ray: Any, cpus: int) -> None:
+    """Starts a Ray of this machine. Ray gives its own servers 30 s, too few on a busy machine.
+
+    Raises:
+        GapftError: it did not start, several times.
+    """
+    for attempt in range(1, _STARTS + 1):
+        try:
+            ray.init(
+                address="local",
+                num_cpus=cpus,
+                object_store_memory=_STORE,
+                include_dashboard=False,
+                **_QUIET,
+            )
+            return
+        except Exception as error:  # Ray raises a plain Exception here
+            ray.shutdown()
+            if attempt == _STARTS:
+                raise GapftError(
+                    f"executor ray: Ray did not start on this machine, {_STARTS} times: "
+                    f"{' '.join(str(error).split())}. {GO_ON}"
+                ) from error
 
 
 def _gather(

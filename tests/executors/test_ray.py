@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from gapft_harness.errors import GapftError, PluginError, UserError
-from gapft_harness.executors.ray import RayExecutor
+from gapft_harness.executors.ray import RayExecutor, _start
 from gapft_harness.plugin_manager import load_plugins
 from gapft_harness.protocols import Job
 from tests.command import gapft, succeed
@@ -229,6 +229,28 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     )
     with pytest.raises(UserError, match=r"pip install 'gapft-harness\[ray\]'"):
         RayExecutor(SETTINGS)
+
+
+def test_a_ray_that_does_not_start_is_tried_again_and_then_an_error() -> None:
+    """Stands in for ray, which only a machine much too busy keeps from starting."""
+
+    class Busy:
+        calls = 0
+
+        def init(self, **settings: Any) -> None:
+            self.calls += 1
+            if self.calls != 6:
+                raise Exception("The current node timed out during startup.")
+
+        def shutdown(self) -> None:
+            pass
+
+    busy = Busy()
+    with pytest.raises(GapftError, match=r"did not start on this machine, 3 times: The current"):
+        _start(busy, 2)
+    assert busy.calls == 3
+    _start(busy, 2)
+    assert busy.calls == 6
 
 
 def test_a_closed_executor_runs_nothing(executor: RayExecutor) -> None:
