@@ -21,6 +21,7 @@ from gapft_harness.pipeline import run_stages
 from gapft_harness.run_directory import RunDirectory
 from gapft_harness.search_stage import merge_all
 from gapft_harness.shards import IdsHash, Shard
+from tests.command import gapft
 from tests.recording_run import Letters, letters
 
 SEARCH = {"k": 4, "chunk": 3}
@@ -95,6 +96,13 @@ def test_the_division_is_frozen() -> None:
 def test_a_shard_that_there_is_not_is_an_error(text: str, said: str) -> None:
     with pytest.raises(UserError, match=said):
         Shard.parse(text)
+
+
+def test_the_command_refuses_a_shard_out_of_range_and_leaves_nothing(tmp_path: Path) -> None:
+    done = gapft("search", "run", "--recipe", "demo", "--shard", "9/8", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "gapft: shard 9/8: the number is out of range; expected 1/8 to 8/8\n"
+    assert not (tmp_path / "run").exists()
 
 
 @given(st.lists(st.text()), st.lists(st.text()))
