@@ -41,10 +41,15 @@ _QUIET: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False
 #: Bytes of Ray's object store: arguments and results are small JSON.
 _STORE = 100_000_000
 
-#: Environment of a Ray that is started here, read when ray is imported: no usage reports, and all
-#: its servers on the loopback interface (Ray's own way on macOS; on Linux they would listen on all
-#: interfaces, and nobody has to prove who they are).
-_OWN_RAY = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+#: Environment of a Ray that is started here, read when ray is imported: no usage reports; workers
+#: of this process's own priority (Ray's default is a niceness of 15); all its servers on the
+#: loopback interface (Ray's own way on macOS; on Linux they would listen on all interfaces, and
+#: nobody has to prove who they are).
+_OWN_RAY = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+}
 
 
 class RayExecutor:
