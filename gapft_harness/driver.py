@@ -15,7 +15,8 @@ from gapft_harness.plugin_manager import load_plugins
 from gapft_harness.recipe import Recipe
 from gapft_harness.recipe_file import check_recipe, parse_override, read_recipe, set_key
 from gapft_harness.remote_run import Mirror, placed
-from gapft_harness.run_directory import JOBS_LOCK, RUN_LOCK, SPLITS, RunDirectory, Split, hold
+from gapft_harness.run_directory import SPLITS, RunDirectory, Split
+from gapft_harness.run_lock import JOBS_LOCK, RUN_LOCK, hold
 from gapft_harness.search_stage import merge_all
 from gapft_harness.shards import Shard
 

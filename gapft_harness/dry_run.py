@@ -7,6 +7,7 @@ from pathlib import Path
 import yaml
 
 from gapft_harness.driver import Choice, resolve_recipe
+from gapft_harness.early_stop import check_early_stop
 from gapft_harness.errors import GapftError
 from gapft_harness.models import model_args
 from gapft_harness.pipeline import check_names
@@ -49,7 +50,8 @@ def missing_here(recipe: Recipe, choice: Choice) -> list[str]:
         try:
             _, task, verifier = load_problems(recipe, split, plugins, choice.include_paths)
             with closing_verifier(verifier):
-                plugins.response_rule(task["keep"])
+                rule = plugins.get("response rule", task["keep"])
+                check_early_stop(recipe.search, rule, task)
         except GapftError as error:
             found.append(f"{split}: {error}")
     found += _model_missing(recipe)
@@ -84,9 +86,11 @@ def _model_missing(recipe: Recipe) -> list[str]:
 def _stages(recipe: Recipe, run_dir: str) -> list[str]:
     k = recipe.search.k
     slots, exposures, steps = _budget(recipe)
+    stop = recipe.search.stop == "first_pass"
+    early = "; of the pool, none after one that passes" if stop else ""
     trained = arms(recipe)
     return [
-        f"search  {recipe.data.task}: pool and audit, 1 greedy + {k} samples a problem",
+        f"search  {recipe.data.task}: pool and audit, 1 greedy + {k} samples a problem{early}",
         f"        -> {run_dir}/{{pool,audit}}/responses.parquet",
         f"states  G, S, U -> {run_dir}/{{pool,audit}}/states.parquet",
         f"select  {', '.join(recipe.conditions)}; {slots}; {exposures}; {steps}",

@@ -67,6 +67,21 @@ class Search(_Section):
     chunk: int = Field(
         64, ge=1, description="problems per journalled chunk, the unit of resumption"
     )
+    stop: Literal["never", "first_pass"] = Field(
+        "never",
+        description="first_pass: a pool problem that is solved gets no further samples; the audit "
+        "always gets all K",
+    )
+    round: int = Field(
+        1, ge=1, description="samples drawn of a problem before `stop` looks at them"
+    )
+
+    @field_validator("round")
+    @classmethod
+    def _needs_stop(cls, size: int, info: ValidationInfo) -> int:
+        if size > 1 and info.data.get("stop") == "never":
+            raise ValueError("has a meaning only with search.stop: first_pass")
+        return size
 
 
 class EpisodeChoice(_Section):

@@ -17,7 +17,7 @@ from typing import Any
 
 from gapft_harness.errors import GapftError, UserError
 from gapft_harness.files import replace_file, sha256
-from gapft_harness.run_directory import hold
+from gapft_harness.run_lock import RUN_LOCK, hold
 
 #: Names the folder that holds working copies; default: the user's cache.
 WORK_DIR = "GAPFT_WORK_DIR"
@@ -54,7 +54,7 @@ def placed(place: str | Path) -> Iterator[tuple[Path, Mirror | None]]:
     finally:
         if not existed:
             with contextlib.suppress(OSError):  # only if nothing came of it
-                (mirror.folder / "run.lock").unlink(missing_ok=True)
+                (mirror.folder / RUN_LOCK).unlink(missing_ok=True)
                 mirror.folder.rmdir()
 
 

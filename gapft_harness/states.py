@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from gapft_harness.early_stop import stops
 from gapft_harness.errors import PluginError
 from gapft_harness.files import replace_file
 from gapft_harness.plugin_manager import load_plugins
@@ -47,8 +48,10 @@ def partition(run_path: str, split: str, plugin_files: Sequence[str] = ()) -> di
     counts: Counter[str] = Counter({"G": 0, "S": 0, "U": 0})
     rows = []
     with plugins.blaming("response rule", keep) as entry:
+        search = run.recipe.search
         for problem_id, judged in read_judged(responses):
-            row = _row(problem_id, judged, run.recipe.search.k, entry.value, keep)
+            _check_samples(problem_id, judged, search.k, stops(search, split))
+            row = _row(problem_id, judged, entry.value, keep)
             counts[row["state"]] += 1
             rows.append(row)
     facts = {"states": dict(counts)}
@@ -56,19 +59,25 @@ def partition(run_path: str, split: str, plugin_files: Sequence[str] = ()) -> di
     return facts
 
 
+def _check_samples(problem_id: str, judged: Sequence[Judged], k: int, stop: bool) -> None:
+    """Holds a problem's responses to the search: all K samples, fewer only where it is solved."""
+    indices = [j.response.index for j in judged]
+    drawn = len(indices) - 1
+    solved = any(j.verdict.passed for j in judged)
+    require(
+        indices == [GREEDY, *range(drawn)] and (drawn == k or (stop and drawn < k and solved)),
+        f"problem {problem_id}: expected one greedy response and samples 0 to {k - 1}"
+        f"{', fewer where one of them passes' if stop else ''}, found {indices}",
+    )
+
+
 def _row(
-    problem_id: str, judged: Sequence[Judged], k: int, rule: ResponseRule, keep: str
+    problem_id: str, judged: Sequence[Judged], rule: ResponseRule, keep: str
 ) -> dict[str, Any]:
     """One problem's line of the table."""
-    greedy = [j for j in judged if j.response.index == GREEDY]
-    samples = [j for j in judged if j.response.index != GREEDY]
-    require(
-        len(greedy) == 1 and [j.response.index for j in samples] == list(range(k)),
-        f"problem {problem_id}: expected one greedy response and samples 0 to {k - 1}, found "
-        f"{[j.response.index for j in judged]}",
-    )
+    greedy, *samples = judged
     passed = [j.verdict.passed for j in samples]
-    state = state_of(greedy[0].verdict.passed, passed)
+    state = state_of(greedy.verdict.passed, passed)
     kept: int | None = None
     if state == "G":
         kept = GREEDY
@@ -84,6 +93,7 @@ def _row(
     return {
         "problem_id": problem_id,
         "state": state,
+        "samples": len(passed),
         "passing_samples": sum(passed),
         "first_success": passed.index(True) if any(passed) else None,
         "kept_index": kept,

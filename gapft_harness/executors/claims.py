@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.errors import GapftError, UserError
-from gapft_harness.run_directory import JOBS_LOCK
+from gapft_harness.run_lock import JOBS_LOCK
 from gapft_harness.streams import derive
 
 #: Seconds that a job waits for another process to end that is still at it.

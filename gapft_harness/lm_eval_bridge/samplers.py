@@ -36,6 +36,24 @@ def generation_kwargs(decoding: Decoding) -> dict[str, Any]:
     return kwargs
 
 
+def check_context(decoding: Decoding, context: int) -> None:
+    """Refuses a decoding that leaves no room for any prompt.
+
+    Raises:
+        UserError: ``max_gen_toks`` is the model's context of ``context`` tokens, or more.
+    """
+    if decoding.max_gen_toks >= context:
+        raise UserError(
+            f"max_gen_toks is {decoding.max_gen_toks}, but the model's context is {context} "
+            "tokens, prompt included; lower search.max_gen_toks"
+        )
+
+
+def empty_prompt(problem: str) -> str:
+    """What to say of a prompt without a token: there is nothing to generate on."""
+    return f"problem {problem}: its prompt has no tokens; expected at least one"
+
+
 def instances(
     requests: Sequence[Request], prompts: Sequence[str], kwargs: dict[str, Any]
 ) -> list[Any]:

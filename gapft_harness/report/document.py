@@ -8,7 +8,13 @@ from fractions import Fraction
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.analysis.pass_at_k import reported_k
 from gapft_harness.records import State
-from gapft_harness.report import coverage_section, episodes_section, provenance, wording
+from gapft_harness.report import (
+    coverage_section,
+    episodes_section,
+    provenance,
+    stopping,
+    wording,
+)
 from gapft_harness.report.blocks import Block, Cases, Figure, Section, Table, Text
 from gapft_harness.report.cases import RULE, examples
 from gapft_harness.report.findings import Findings
@@ -239,7 +245,8 @@ def _states(inputs: ReportInputs, findings: Findings) -> list[Block]:
             rows,
             note=f"Under the source model, with K = {inputs.k} samples. Missed by this search does "
             "not mean impossible: more samples would move problems from U to S.",
-        )
+        ),
+        *stopping.blocks(inputs),
     ]
 
 

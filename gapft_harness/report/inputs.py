@@ -99,6 +99,7 @@ class ReportInputs:
         warnings: sentences gathered by earlier stages.
         seconds: wall time of earlier stages.
         versions: of the packages that made the run.
+        drawn: ``pool``, ``audit``: ``samples`` drawn and their ``tokens``.
         allocation: what the two conditions of ``recipe.allocation`` trained on; None without it.
         episodes: how decodes of several attempts went; None where a decode is one response.
     """
@@ -118,6 +119,7 @@ class ReportInputs:
     warnings: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
+    drawn: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     allocation: Exposures | None = None
     episodes: EpisodeFacts | None = None
 
@@ -199,6 +201,7 @@ def read_inputs(run_path: Path, manifest: Mapping[str, Any]) -> ReportInputs:
             name: entry["seconds"] for name, entry in manifest["stages"].items() if name != "report"
         },
         versions=manifest["versions"],
+        drawn=manifest.get("drawn", {}),  # a run made before it was recorded has none
         allocation=read_exposures(run_path, compared, seeds) if arms and compared else None,
         episodes=read_episodes(run_path, manifest, arms),
     )

@@ -19,8 +19,10 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
+from safetensors import SafetensorError
 
 from gapft_harness.errors import GapftError
+from gapft_harness.files import unwritable
 from gapft_harness.protocols import TrainingJob
 from gapft_harness.recipe import Training
 from gapft_harness.records import Budget
@@ -181,9 +183,10 @@ def _save(
         partial.rename(output)
     except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)
-        if not isinstance(error, OSError):
-            raise
-        raise GapftError(f"{output}: cannot be written: {error.strerror or error}") from error
+        # safetensors has an error of its own for a full disk
+        if isinstance(error, OSError | SafetensorError):
+            raise unwritable(output, error) from error
+        raise
 
 
 def _deterministic_config(path: Path) -> None:
