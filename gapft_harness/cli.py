@@ -19,9 +19,10 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-RunDir = Annotated[Path, typer.Argument(help="the run directory")]
+RunDir = Annotated[str, typer.Argument(help="the run directory, a folder or a URL")]
 OptionalRunDir = Annotated[
-    Path | None, typer.Option("--run-dir", help="where the run lives; default runs/NAME")
+    str | None,
+    typer.Option("--run-dir", help="where the run lives, a folder or a URL; default runs/NAME"),
 ]
 RecipeName = Annotated[
     str | None, typer.Option("--recipe", help="make the run directory from this recipe first")
@@ -109,6 +110,9 @@ def search(
     split: Annotated[
         list[str], typer.Option("--split", help="only this split (pool or audit); repeatable")
     ] = [],
+    shard: Annotated[
+        str | None, typer.Option("--shard", help="only this part of the problems, I/N, e.g. 1/8")
+    ] = None,
     overrides: Set = [],
     plugin: PluginFile = [],
     include_path: IncludePath = [],
@@ -120,8 +124,23 @@ def search(
         plugin_files=plugin,
         include_paths=include_path,
         splits=split,
+        shard=shard,
     )
     _stage("search", run_dir, choice)
+
+
+@app.command()
+def merge(
+    run_dir: RunDir,
+    shard_runs: Annotated[
+        list[str], typer.Argument(help="run directories that hold shards; none: RUN_DIR's own")
+    ] = [],
+    plugin: PluginFile = [],
+) -> None:
+    """Make whole splits of the shards that gapft search --shard searched."""
+    from gapft_harness.driver import merge_shards
+
+    merge_shards(run_dir, shard_runs, plugin)
 
 
 @app.command()
@@ -151,8 +170,8 @@ def audit(run_dir: RunDir, plugin: PluginFile = []) -> None:
 @app.command()
 def report(run_dir: RunDir, plugin: PluginFile = []) -> None:
     """Stage 6: write tables, figures, report.md, index.html and results.json."""
-    _stage("report", run_dir, Choice(plugin_files=plugin))
-    typer.echo(f"report: {run_dir / 'report' / 'index.html'}")
+    page = _stage("report", run_dir, Choice(plugin_files=plugin))
+    typer.echo(f"report: {page}")
 
 
 @app.command(
@@ -227,7 +246,7 @@ def doctor() -> None:
     typer.echo(examine())
 
 
-def _run(choice: Choice, run_dir: Path | None) -> None:
+def _run(choice: Choice, run_dir: str | None) -> None:
     from gapft_harness.driver import run_recipe
     from gapft_harness.summary import print_summary
 
@@ -236,10 +255,10 @@ def _run(choice: Choice, run_dir: Path | None) -> None:
     typer.echo(f"report: {page}")
 
 
-def _stage(name: str, run_dir: Path, choice: Choice) -> None:
+def _stage(name: str, run_dir: str, choice: Choice) -> Path:
     from gapft_harness.driver import run_stage
 
-    run_stage(name, run_dir, choice)
+    return run_stage(name, run_dir, choice)
 
 
 def main() -> None:

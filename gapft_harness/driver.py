@@ -14,8 +14,11 @@ from gapft_harness.pipeline import STAGES, Context, check_names, run_stages
 from gapft_harness.plugin_manager import load_plugins
 from gapft_harness.recipe import Recipe
 from gapft_harness.recipe_file import check_recipe, parse_override, read_recipe, set_key
-from gapft_harness.run_directory import SPLITS, RunDirectory
-from gapft_harness.run_lock import hold
+from gapft_harness.remote_run import Mirror, placed
+from gapft_harness.run_directory import SPLITS, RunDirectory, Split
+from gapft_harness.run_lock import JOBS_LOCK, RUN_LOCK, hold
+from gapft_harness.search_stage import merge_all
+from gapft_harness.shards import Shard
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,7 @@ class Choice:
     plugin_files: Sequence[str] = ()
     include_paths: Sequence[str] = ()
     splits: Sequence[str] = ()
+    shard: str | None = None
 
 
 def bundled_recipes() -> dict[str, Path]:
@@ -95,9 +99,6 @@ def opened(run: RunDirectory, choice: Choice, display: Display) -> Iterator[Cont
     """A context for stages: plugins checked, executor made, progress shown. Lock already held."""
     plugins = load_plugins(choice.plugin_files)
     check_names(run.recipe, plugins)
-    for split in choice.splits:
-        if split not in SPLITS:
-            raise UserError(f"--split {split}: expected one of {', '.join(SPLITS)}")
     executor = plugins.executor(run.recipe.executor.model_dump(), choice.plugin_files)
     with display, contextlib.closing(executor):
         yield Context(
@@ -105,38 +106,82 @@ def opened(run: RunDirectory, choice: Choice, display: Display) -> Iterator[Cont
             executor,
             choice.plugin_files,
             choice.include_paths,
-            tuple(choice.splits) or SPLITS,
+            _splits(choice),
+            Shard.parse(choice.shard) if choice.shard else None,
             display.job,
             display.say,
         )
 
 
-def run_recipe(choice: Choice, run_dir: Path | None) -> Path:
+def run_recipe(choice: Choice, place: str | None) -> Path:
     """Goes through all stages of a recipe, going on where an earlier command stopped.
 
+    Args:
+        choice: what the command line said.
+        place: the run directory, a folder or a URL; None is ``runs/NAME``.
+
     Returns:
-        The path of the report's page.
+        The path of the report's page; of a URL, in its working copy.
     """
     recipe = resolve_recipe(choice)
     check_names(recipe, load_plugins(choice.plugin_files))
-    path = run_dir or Path("runs") / recipe.name
-    with _creating(path), hold(path):
-        run = RunDirectory.create_or_open(path, recipe)
-        display = Display()
-        with _discarding(run), opened(run, choice, display) as context:
-            return run_stages(context, list(STAGES), display.stage)
+    with placed(place or Path("runs") / recipe.name) as (path, mirror):
+        return _run(path, mirror, recipe, choice, list(STAGES))
 
 
-def run_stage(name: str, run_dir: Path, choice: Choice) -> None:
-    """Runs one stage on a run directory; with a recipe, makes the directory first."""
+def run_stage(name: str, place: str, choice: Choice) -> Path:
+    """Runs one stage on a run directory; with a recipe, makes the directory first.
+
+    Returns:
+        The path of the report's page, which is there once all stages have run.
+    """
     recipe = resolve_recipe(choice) if choice.recipe or choice.task else None
-    if recipe is None:
-        RunDirectory.open(run_dir)
-    with _creating(run_dir), hold(run_dir):
-        run = RunDirectory.create_or_open(run_dir, recipe) if recipe else RunDirectory.open(run_dir)
+    with placed(place) as (path, mirror):
+        if recipe is None:
+            RunDirectory.open(path)
+        return _run(path, mirror, recipe, choice, [name])
+
+
+def merge_shards(place: str, shard_runs: Sequence[str], plugin_files: Sequence[str] = ()) -> None:
+    """Merges shards into a run directory, which is made from the first shard's recipe if need be.
+
+    Args:
+        place: the run that gets the whole splits; it may hold shards itself.
+        shard_runs: run directories that hold shards.
+        plugin_files: files given by ``--plugin``.
+    """
+    with contextlib.ExitStack() as stack:
+        path, mirror = stack.enter_context(placed(place))
+        folders = [stack.enter_context(placed(run))[0] for run in shard_runs]
+        sources = [RunDirectory.open(folder) for folder in folders]
+        here = not sources or (path / "recipe.yaml").exists()
+        recipe = (RunDirectory.open(path) if here else sources[0]).recipe
+        stack.enter_context(_creating(path))
+        stack.enter_context(hold(path))
+        run = RunDirectory.create_or_open(path, recipe)
+        display, choice = Display(), Choice(plugin_files=plugin_files)
+        with _discarding(run), opened(run, choice, display) as context, run.timed("merge"):
+            merge_all(context, sources)
+        if mirror:
+            mirror.push()
+
+
+def _run(
+    path: Path, mirror: Mirror | None, recipe: Recipe | None, choice: Choice, stages: Sequence[str]
+) -> Path:
+    with _creating(path), hold(path):
+        run = RunDirectory.create_or_open(path, recipe) if recipe else RunDirectory.open(path)
         display = Display()
         with _discarding(run), opened(run, choice, display) as context:
-            run_stages(context, [name], display.stage)
+            end = mirror.push if mirror else lambda: None
+            return run_stages(context, stages, display.stage, end)
+
+
+def _splits(choice: Choice) -> tuple[Split, ...]:
+    for split in choice.splits:
+        if split not in SPLITS:
+            raise UserError(f"--split {split}: expected one of {', '.join(SPLITS)}")
+    return tuple(split for split in SPLITS if split in choice.splits or not choice.splits)
 
 
 @contextlib.contextmanager
@@ -151,13 +196,15 @@ def _discarding(run: RunDirectory) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _creating(path: Path) -> Iterator[None]:
-    """Removes a run folder that a mistake left with nothing in it but the lock."""
+    """Removes a run folder that a mistake left with nothing in it but locks."""
     existed = path.exists()
     try:
         yield
     finally:
-        if not existed and path.is_dir() and [p.name for p in path.iterdir()] == ["run.lock"]:
-            (path / "run.lock").unlink()
+        locks = (RUN_LOCK, JOBS_LOCK)
+        if not existed and path.is_dir() and all(p.name in locks for p in path.iterdir()):
+            for name in locks:
+                (path / name).unlink(missing_ok=True)
             path.rmdir()
 
 

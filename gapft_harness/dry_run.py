@@ -23,7 +23,7 @@ from gapft_harness.training.plan import count_steps
 SERVERS = ("local-completions", "local-chat-completions")
 
 
-def describe(choice: Choice, run_dir: Path | None) -> str:
+def describe(choice: Choice, run_dir: str | None) -> str:
     """All of it as text. Nothing is generated or written.
 
     Raises:
@@ -37,7 +37,7 @@ def describe(choice: Choice, run_dir: Path | None) -> str:
         yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False).rstrip(),
         "",
         "# stages",
-        *_stages(recipe, run_dir or Path("runs") / recipe.name),
+        *_stages(recipe, run_dir or f"runs/{recipe.name}"),
         "",
         "# missing here",
         *(missing or ["nothing: this recipe can run"]),
@@ -93,7 +93,7 @@ def _model_missing(recipe: Recipe) -> list[str]:
     return [f"model {name}: neither a folder nor in the hub's cache; it would be downloaded"]
 
 
-def _stages(recipe: Recipe, run_dir: Path) -> list[str]:
+def _stages(recipe: Recipe, run_dir: str) -> list[str]:
     k = recipe.search.k
     slots, exposures, steps = _budget(recipe)
     stop = recipe.search.stop == "first_pass"

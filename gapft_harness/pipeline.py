@@ -16,9 +16,12 @@ from gapft_harness.halves import exposed_file, read_halves
 from gapft_harness.plugin_manager import Plugins, load_plugins
 from gapft_harness.protocols import Executor, Job, Progress
 from gapft_harness.recipe import Recipe
+from gapft_harness.recording import record_judging, recorder
 from gapft_harness.records import Arm
-from gapft_harness.run_directory import SPLITS, RunDirectory
+from gapft_harness.run_directory import SPLITS, RunDirectory, Split
+from gapft_harness.search_stage import search_stage
 from gapft_harness.selection import arms, select
+from gapft_harness.shards import Shard
 from gapft_harness.states import partition
 
 
@@ -32,6 +35,7 @@ class Context:
         plugin_files: files given by ``--plugin``.
         include_paths: folders with task YAML.
         splits: what the search stage searches.
+        shard: the one shard that the search stage searches; None searches all, and merges them.
         progress: called with (job label, done, total).
         say: called with a sentence people should see now: a warning, or what was dropped.
     """
@@ -40,7 +44,8 @@ class Context:
     executor: Executor
     plugin_files: Sequence[str] = ()
     include_paths: Sequence[str] = ()
-    splits: Sequence[str] = SPLITS
+    splits: Sequence[Split] = SPLITS
+    shard: Shard | None = None
     progress: Progress = field(default=lambda label, done, total: None)
     say: Callable[[str], None] = field(default=lambda line: None)
 
@@ -78,32 +83,6 @@ def check_names(recipe: Recipe, plugins: Plugins) -> None:
         plugins.get("response rule", recipe.evidence.keep)
     if recipe.verifier.name is not None:
         plugins.get("verifier", recipe.verifier.name)
-
-
-def search_stage(context: Context) -> None:
-    """One greedy decode and K samples, on the pool and on the audit."""
-    run, splits = context.run, context.splits
-    jobs = [
-        Job(
-            f"search {split}",
-            "gapft_harness.search:search",
-            {
-                "run_path": str(run.path),
-                "split": split,
-                "plugin_files": list(context.plugin_files),
-                "include_paths": [str(path) for path in context.include_paths],
-            },
-        )
-        for split in splits
-    ]
-    for split, facts in zip(splits, context.executor.run(jobs, context.progress), strict=True):
-        for file in ("problems", "responses"):
-            run.seal(f"{split}/{file}.parquet")
-        run.update_manifest(_record_search(split, facts))
-        for line in facts["task"]["dropped"]:
-            context.say(line)
-        for warning in facts["warnings"]:
-            context.say(f"warning: {split}: {warning}")
 
 
 def states_stage(context: Context) -> None:
@@ -154,7 +133,7 @@ def train_stage(context: Context) -> None:
     )
     for arm, facts in zip(wanted, results, strict=True):
         run.seal(f"adapters/{arm.name}")
-        run.update_manifest(_recorder("training", arm.name, facts))
+        run.update_manifest(recorder("training", arm.name, facts))
 
 
 def audit_stage(context: Context) -> None:
@@ -178,7 +157,7 @@ def audit_stage(context: Context) -> None:
     for (file, _), facts in zip(jobs, results, strict=True):
         run.seal(file)
         name = file.removeprefix("decisions/").removesuffix(".parquet")
-        run.update_manifest(partial(_record_judging, name=name, facts=facts))
+        run.update_manifest(partial(record_judging, name=name, facts=facts))
         for warning in facts["warnings"]:
             context.say(f"warning: {name}: {warning}")
 
@@ -211,8 +190,13 @@ STAGES: dict[str, Callable[[Context], None]] = {
 }
 
 
-def run_stages(context: Context, names: Sequence[str], begin: Callable[[str], None]) -> Path:
-    """Runs stages in order; ``begin`` is called with each name first.
+def run_stages(
+    context: Context,
+    names: Sequence[str],
+    begin: Callable[[str], None],
+    end: Callable[[], None] = lambda: None,
+) -> Path:
+    """Runs stages in order; ``begin`` is called with each name first, ``end`` after each.
 
     Returns:
         The path of the report's page.
@@ -221,6 +205,7 @@ def run_stages(context: Context, names: Sequence[str], begin: Callable[[str], No
         begin(name)
         with context.run.timed(name):
             STAGES[name](context)
+        end()
     return context.run.path / "report" / "index.html"
 
 
@@ -241,43 +226,3 @@ def _longest_first(context: Context) -> list[Arm]:
     """Arms by falling number of tokens, so that workers end at about the same time."""
     budgets = context.run.manifest()["budgets"]
     return sorted(context.arms(), key=lambda arm: (-budgets[arm.name]["tokens"], arm.name))
-
-
-def _record_search(split: str, facts: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
-    def change(manifest: dict[str, Any]) -> None:
-        task = dict(facts["task"])
-        before = manifest["task"].get("fingerprint", task["fingerprint"])
-        if before != task["fingerprint"]:
-            raise UserError(
-                f"task {task['name']} was changed between the search of pool and audit; restore "
-                "it, or start a new run directory"
-            )
-        earlier = manifest["task"].get("dropped", [])
-        task["dropped"] = earlier + [line for line in task["dropped"] if line not in earlier]
-        manifest["task"] = task
-        manifest["source"] = facts["source"]
-        _record_judging(manifest, split, facts)
-
-    return change
-
-
-def _record_judging(manifest: dict[str, Any], name: str, facts: dict[str, Any]) -> None:
-    """What was found when the responses of a split or an arm were judged, and by what."""
-    for section, key in (
-        ("verdict_counts", "verdicts"),
-        ("finish_reasons", "finish_reasons"),
-        ("drawn", "drawn"),
-        ("judged_by", "judged_by"),
-        ("executions", "executions"),
-    ):
-        if key in facts:
-            manifest.setdefault(section, {})[name] = facts[key]
-    warnings = [f"{name}: {warning}" for warning in facts["warnings"]]
-    manifest["warnings"] += [w for w in warnings if w not in manifest["warnings"]]
-
-
-def _recorder(section: str, key: str, value: Any) -> Callable[[dict[str, Any]], None]:
-    def change(manifest: dict[str, Any]) -> None:
-        manifest[section][key] = value
-
-    return change

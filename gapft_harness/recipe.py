@@ -197,9 +197,26 @@ class Allocation(_Section):
 class ExecutorChoice(_Section):
     """Where jobs run. Not part of a run's identity: it may change between two commands."""
 
-    name: str = Field("local", description="executor: local, or a plugin's")
-    workers: int = Field(1, ge=1, description="processes that run jobs side by side")
+    name: str = Field("local", description="executor: local, ray, or a plugin's")
+    workers: int = Field(
+        1, ge=1, description="processes that run jobs side by side; a cluster decides by itself"
+    )
     threads: int = Field(1, ge=1, description="CPU threads of each process")
+    shards: int = Field(
+        1,
+        ge=1,
+        description="jobs that the search of a split is divided into; samples depend on it",
+    )
+    address: str | None = Field(
+        None,
+        description="ray: the cluster, `auto` or host:port; default: a Ray of its own here",
+    )
+    gpus: float | None = Field(
+        None, ge=0, description="ray: GPUs of each job; default: 1 where there are any"
+    )
+    memory_gb: float | None = Field(
+        None, gt=0, description="ray: memory that each job reserves, in GB; default: none"
+    )
 
 
 class Statistics(_Section):

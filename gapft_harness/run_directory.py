@@ -22,7 +22,7 @@ from gapft_harness.errors import GapftError, UserError
 from gapft_harness.files import replace_file, sha256, write_json
 from gapft_harness.recipe import Recipe
 from gapft_harness.recipe_file import check_recipe
-from gapft_harness.run_lock import hold
+from gapft_harness.run_lock import JOBS_LOCK, RUN_LOCK, hold
 from gapft_harness.version import __version__
 
 Split = Literal["pool", "audit"]
@@ -57,12 +57,12 @@ class RunDirectory:
         stored = path / "recipe.yaml"
         if stored.exists():
             earlier = cls.open(path).recipe
-            if differing := _differences(earlier.identity(), recipe.identity()):
+            if differing := differences(earlier.identity(), recipe.identity()):
                 raise UserError(
                     f"run directory {path} was made by another recipe; differing: "
                     f"{'; '.join(differing)}. Give another --run-dir, or the recipe it was made by"
                 )
-        elif path.is_dir() and any(p for p in path.iterdir() if p.name != "run.lock"):
+        elif path.is_dir() and any(p.name not in (RUN_LOCK, JOBS_LOCK) for p in path.iterdir()):
             raise UserError(
                 f"run directory {path}: holds files, but no recipe.yaml; give an empty folder"
             )
@@ -89,9 +89,11 @@ class RunDirectory:
             return
         for path in [*self.path.rglob("*.jsonl"), self._manifest_path, self.path / "recipe.yaml"]:
             path.unlink(missing_ok=True)
-        for folder in SPLITS:
-            with contextlib.suppress(OSError):
-                (self.path / folder).rmdir()
+        for split in SPLITS:
+            folders = sorted((self.path / split).rglob("*/"), reverse=True)  # the inner ones first
+            for folder in [*folders, self.path / split]:
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
 
     @classmethod
     def open(cls, path: Path | str) -> RunDirectory:
@@ -239,13 +241,13 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _differences(before: Any, after: Any, key: str = "") -> list[str]:
+def differences(before: Any, after: Any, key: str = "") -> list[str]:
     """Keys at which two resolved recipes differ, with both values."""
     if isinstance(before, dict) and isinstance(after, dict):
         return [
             line
             for name in sorted({*before, *after})
-            for line in _differences(before.get(name), after.get(name), f"{key}.{name}".strip("."))
+            for line in differences(before.get(name), after.get(name), f"{key}.{name}".strip("."))
         ]
     return [] if before == after else [f"{key} ({before!r} there, {after!r} here)"]
 

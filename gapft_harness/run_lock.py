@@ -15,6 +15,9 @@ from pathlib import Path
 from gapft_harness.errors import GapftError, UserError
 from gapft_harness.files import unwritable
 
+#: The locks in a run directory: of the command that works on it, and of its jobs (executors).
+RUN_LOCK, JOBS_LOCK = "run.lock", "jobs.lock"
+
 
 @contextlib.contextmanager
 def hold(path: Path) -> Iterator[None]:
@@ -27,7 +30,7 @@ def hold(path: Path) -> Iterator[None]:
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path / "run.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = os.open(path / RUN_LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise _unwritable(path, error) from error
     with contextlib.closing(os.fdopen(descriptor, "r+b", buffering=0)) as file:

@@ -31,6 +31,7 @@ from gapft_harness.recipe import Recipe
 from gapft_harness.records import Problem
 from gapft_harness.run_directory import RunDirectory, Split
 from gapft_harness.sealing import closing_verifier, read_facts, write_responses
+from gapft_harness.shards import Shard, part_folder, take_part
 from gapft_harness.streams import derive
 
 
@@ -40,8 +41,9 @@ def search(
     plugin_files: Sequence[str] = (),
     include_paths: Sequence[str] = (),
     progress: ReportProgress = lambda done, total: None,
+    shard: str | None = None,
 ) -> dict[str, Any]:
-    """Searches one split with the source model.
+    """Searches one split with the source model, or one shard of a split.
 
     Args:
         run_path: the run directory.
@@ -49,20 +51,25 @@ def search(
         plugin_files: files given by ``--plugin``.
         include_paths: folders with task YAML given by ``--include-path``.
         progress: called with responses done and wanted.
+        shard: ``I/N`` searches the problems of that shard alone, into a folder of its own.
 
     Returns:
-        Facts for the manifest: ``task``, ``source``, and those of ``sealing.write_responses``.
+        Facts for the manifest: ``task``, ``source``, those of ``sealing.write_responses``, and of
+        a shard those of ``shards.take_part``.
 
     Raises:
         UserError: unknown task, malformed data, no such model, ...
     """
     run = RunDirectory.open(run_path)
-    responses = run.path / split / "responses.parquet"
+    part = Shard.parse(shard) if shard else None
+    folder = part_folder(run.path, split, part)
+    responses = folder / "responses.parquet"
     if responses.exists():
-        (run.path / split / "responses.jsonl").unlink(missing_ok=True)
+        (folder / "responses.jsonl").unlink(missing_ok=True)
         return read_facts(responses)
     plugins = load_plugins(plugin_files)
     problems, task, verifier = load_problems(run.recipe, split, plugins, include_paths)
+    problems, division = take_part(problems, part, run.recipe.identity())
     settings = run.recipe.search
     check_early_stop(settings, plugins.get("response rule", task["keep"]), task)
     decoding = decoding_from(task)
@@ -70,7 +77,7 @@ def search(
         greedy_phase(decoding),
         *sample_phases(decoding, settings, stops(settings, split)),
     ]
-    journal = Journal(run.path / split / "responses.jsonl")
+    journal = Journal(folder / "responses.jsonl")
     with contextlib.closing(journal), closing_verifier(verifier):
         episodes = episodes_of(verifier, task["episode"]["attempts"], task["verifier"])
         sampler = plugins.sampler(sampler_settings(run.recipe), None)
@@ -89,13 +96,13 @@ def search(
                 episodes=episodes,
                 verifier=verifier,
             )
-        write_problems(run.path / split / "problems.parquet", problems, journal)
+        write_problems(folder / "problems.parquet", problems, journal)
         facts = write_responses(
             responses,
             journal,
             problems,
             verifier,
-            extra={"task": task, "source": source},
+            extra={"task": task, "source": source, **division},
             episodes=episodes,
             executions=task["episode"]["executions"],
         )

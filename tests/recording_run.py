@@ -12,7 +12,8 @@ from typing import Any
 from gapft_harness.pipeline import Context, run_stages
 from gapft_harness.protocols import Job, Progress
 from gapft_harness.recipe_file import check_recipe
-from gapft_harness.run_directory import RunDirectory
+from gapft_harness.run_directory import SPLITS, RunDirectory, Split
+from gapft_harness.shards import Shard
 
 _TASK = """
 task: letters
@@ -37,9 +38,11 @@ metadata:
 #: The sampler writes its settings and every call to model.args.log. The last letter of a prompt
 #: is the right answer. Greedy responses and sample 2 are wrong, other samples are right and end
 #: with 5, 3 or 4 exclamation marks. With model.args.alike every response is the same wrong one.
+#: The file ``weights`` beside the log, if there is one, says which weights it has.
 _PLUGIN = '''
 import dataclasses
 import json
+import pathlib
 
 from gapft_harness import hookimpl
 from gapft_harness.protocols import Generated, Generation
@@ -78,7 +81,11 @@ class Recording:
         return Generation(text, tuple(text.encode()), "stop")
 
     def describe(self):
-        return {"model": "recording"}
+        weights = pathlib.Path(self._args["log"]).with_name("weights")
+        return {
+            "model": "recording",
+            "weights_sha256": weights.read_text() if weights.exists() else None,
+        }
 
     def close(self):
         pass
@@ -154,9 +161,18 @@ class Letters:
                 file.write(json.dumps(record) + "\n")
 
     def run(
-        self, name: str, stages: Sequence[str] = (), splits: Sequence[str] = ("pool",), **keys: Any
+        self,
+        name: str,
+        stages: Sequence[str] = (),
+        splits: Sequence[Split] = ("pool",),
+        shard: str | None = None,
+        at: str | None = None,
+        **keys: Any,
     ) -> RunDirectory:
-        """Searches ``splits``, then runs ``stages``; ``keys`` are sections of the recipe."""
+        """Searches ``splits``, or a shard of them, then runs ``stages``.
+
+        ``keys`` are sections of the recipe; the folder is ``at``, else ``name``.
+        """
         path = self.folder / name
         keys["model"] = {
             "backend": "recording",
@@ -169,10 +185,17 @@ class Letters:
         }
         keys["data"] = {"task": "letters", **keys.get("data", {})}
         recipe = check_recipe({"name": name, "seeds": [13], **keys}, "test")
-        run = RunDirectory.create_or_open(path, recipe)
-        context = Context(run, Here(), self.plugins, [str(self.folder / "tasks")], splits)
+        run = RunDirectory.create_or_open(self.folder / (at or name), recipe)
+        context = self.context(run, splits, Shard.parse(shard) if shard else None)
         run_stages(context, ["search", *stages], lambda stage: None)
         return run
+
+    def context(
+        self, run: RunDirectory, splits: Sequence[Split] = SPLITS, shard: Shard | None = None
+    ) -> Context:
+        """What stages get; jobs run in this process."""
+        folders = [str(self.folder / "tasks")]
+        return Context(run, Here(), self.plugins, folders, splits, shard)
 
     @property
     def plugins(self) -> list[str]:

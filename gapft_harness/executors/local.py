@@ -14,18 +14,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gapft_harness.errors import GapftError
+from gapft_harness.executors.jobs import GO_ON, failure
 from gapft_harness.executors.process import Worker
-from gapft_harness.executors.worker import ERRORS
 from gapft_harness.protocols import Job, Progress
 
 #: Seconds between two looks at whether the workers live. A dead one is seen at once by its closed
 #: pipe, unless it left a child of its own that still holds the pipe.
 _LOOK_S = 1.0
-
-#: Lines of a traceback that an error shows.
-_TRACE_LINES = 12
-
-_GO_ON = "What is finished is kept: the same command goes on from there."
 
 
 class LocalExecutor:
@@ -95,7 +90,8 @@ class LocalExecutor:
                     if kind == "progress":
                         progress(job.label, *fields)
                     elif kind == "error":
-                        raise _failed(job, worker, *fields)
+                        name, text, trace = fields
+                        raise failure(job.label, name, text, trace, _output(worker))
                     else:
                         results[number] = fields[0]
                         worker.job = None
@@ -131,17 +127,7 @@ def _died(job: Job, worker: Worker) -> GapftError:
     how = worker.autopsy()
     cause = " (often the system's answer to too little memory)" if "SIGKILL" in how else ""
     return GapftError(
-        f"{job.label}: its worker process died, {how}{cause}. {_GO_ON}{_output(worker)}"
-    )
-
-
-def _failed(job: Job, worker: Worker, kind: str, text: str, trace: str) -> GapftError:
-    for known in ERRORS:
-        if known.__name__ == kind:
-            return known(text)
-    lines = trace.rstrip().splitlines()[-_TRACE_LINES:]
-    return GapftError(
-        f"{job.label}: {text}\n" + "\n".join(["Traceback, its end:", *lines]) + _output(worker)
+        f"{job.label}: its worker process died, {how}{cause}. {GO_ON}{_output(worker)}"
     )
 
 

@@ -25,7 +25,7 @@ _BOOT = (
 _LAST_BREATH_S = 5.0
 
 #: Bytes and lines of a worker's output that an error shows.
-_TAIL_BYTES, _TAIL_LINES = 16384, 15
+_TAIL_BYTES, _TAIL_LINES = 16384, 20
 
 
 @dataclass(slots=True, eq=False)

@@ -2,14 +2,13 @@
 
 Both directions are frames of JSON on pipes of their own: a length of four bytes, then the text. In:
 ``{"function": "module:name", "arguments": {...}}``. Out: ``["progress", done, total]``, and at the
-end ``["result", value]`` or ``["error", class name or "", message, traceback]``.
+end the outcome (``jobs.py``).
 """
 
 from __future__ import annotations
 
 import ctypes
 import faulthandler
-import importlib
 import json
 import os
 import queue
@@ -18,17 +17,12 @@ import struct
 import sys
 import threading
 import time
-import traceback
-from collections.abc import Callable
 from typing import Any, BinaryIO, cast
 
-from gapft_harness.errors import GapftError, PluginError, UserError
+from gapft_harness.executors.jobs import outcome
 
 #: Least seconds between two progress reports of a job; its last one is always sent.
 PROGRESS_INTERVAL_S = 0.1
-
-#: Classes that keep their class on the way to the parent, the most special first.
-ERRORS: tuple[type[GapftError], ...] = (PluginError, UserError, GapftError)
 
 LENGTH = struct.Struct(">I")
 _PR_SET_PDEATHSIG = 1
@@ -36,7 +30,11 @@ _PR_SET_PDEATHSIG = 1
 
 def frame(message: Any) -> bytes:
     """One message as it goes over a pipe."""
-    content = json.dumps(message).encode()
+    return framed(json.dumps(message).encode())
+
+
+def framed(content: bytes) -> bytes:
+    """JSON as it goes over a pipe."""
     return LENGTH.pack(len(content)) + content
 
 
@@ -80,10 +78,10 @@ class Reports:
                 self._release()
 
     def end(self, message: bytes) -> None:
-        """Sends the last frame of a job, after any progress kept back."""
+        """Sends a job's outcome, after any progress kept back."""
         with self._lock:
             self._release()
-            self._write(message)
+            self._write(framed(message))
             self._sent_at = float("-inf")
 
     def _release(self) -> None:
@@ -102,25 +100,10 @@ class Reports:
 
 
 def _do(job: dict[str, Any], reports: Reports) -> None:
-    try:
-        module, _, name = job["function"].partition(":")
-        function: Callable[..., Any] = getattr(importlib.import_module(module), name)
-        value = function(progress=reports.progress, **job["arguments"])
-        if not isinstance(value, dict):
-            raise TypeError(f"{job['function']} returned {type(value).__name__}, expected a dict")
-        message = frame(["result", value])
-    except BaseException as error:
-        # BaseException: a job that calls sys.exit has failed, and the parent must hear of it.
-        kind = next((known.__name__ for known in ERRORS if isinstance(error, known)), "")
-        text = str(error) if kind else _one_line(error)
-        message = frame(["error", kind, text, "".join(traceback.format_exception(error))])
+    message = outcome(job["function"], job["arguments"], reports.progress)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    reports.end(message)
-
-
-def _one_line(error: BaseException) -> str:
-    return "".join(traceback.format_exception_only(error)).strip()
+    reports.end(message.encode())
 
 
 def _listen(fd: int, jobs: queue.SimpleQueue[dict[str, Any]]) -> None:

@@ -13,7 +13,15 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-BENCHMARKS = ("start_up", "generation", "dummy_search", "scale", "sandbox_speed", "sandbox_scale")
+BENCHMARKS = (
+    "start_up",
+    "generation",
+    "dummy_search",
+    "scale",
+    "sandbox_speed",
+    "sandbox_scale",
+    "ray_grid",
+)
 #: These need vLLM, and run by name alone (``make bench-vllm``).
 ENGINE_BENCHMARKS = ("vllm_search",)
 

@@ -94,3 +94,22 @@ def echo(progress, text):
 
 def give(progress, what):
     return {"list": [1], "unprintable": {"a": object()}}[what]
+
+
+def survive(progress, folder):
+    """Waits to be killed the first time it runs, and ends the second time."""
+    earlier = sorted(Path(folder).glob("pid-*"))
+    (Path(folder) / f"pid-{os.getpid()}").touch()
+    while not earlier:
+        time.sleep(0.05)
+    return {"before": [path.name for path in earlier]}
+
+
+def overlap(progress, folder, me):
+    """Counts the jobs that run at the same time."""
+    mine = Path(folder) / f"running-{me}"
+    mine.touch()
+    time.sleep(0.5)
+    others = len(list(Path(folder).glob("running-*"))) - 1
+    mine.unlink()
+    return {"others": others}

@@ -1,0 +1,72 @@
+"""The inside of a Ray task, and the actor that carries progress to the driver.
+
+Neither imports ray: the driver makes a task and an actor of them.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from gapft_harness.errors import UserError
+from gapft_harness.executors.jobs import failure_text, outcome
+
+#: Least seconds between two progress reports of a job.
+_INTERVAL_S = 0.2
+
+
+class Reports:
+    """Keeps the latest progress of each job until the driver takes it."""
+
+    def __init__(self) -> None:
+        self._latest: dict[int, tuple[int, int]] = {}
+
+    def put(self, number: int, done: int, total: int) -> None:
+        """A job got so far."""
+        self._latest[number] = (done, total)
+
+    def take(self) -> list[tuple[int, int, int]]:
+        """(job, done, total) of the jobs that got further since the last call."""
+        taken = [(number, *latest) for number, latest in sorted(self._latest.items())]
+        self._latest.clear()
+        return taken
+
+
+def work(
+    number: int, function: str, arguments: Mapping[str, Any], folder: str, reports: Any
+) -> tuple[str, tuple[int, int] | None]:
+    """Does one job in the driver's working directory.
+
+    Args:
+        number: the job's.
+        function: ``module:name``.
+        arguments: the job's.
+        folder: the driver's working directory, which relative paths start from.
+        reports: a handle of the ``Reports`` actor.
+
+    Returns:
+        The outcome (``jobs.outcome``), and the last progress that was made.
+    """
+    last: tuple[int, int] | None = None
+    sent_at = float("-inf")
+
+    def progress(done: int, total: int) -> None:
+        nonlocal last, sent_at
+        last = (int(done), int(total))
+        if time.monotonic() - sent_at >= _INTERVAL_S:
+            reports.put.remote(number, *last)
+            sent_at = time.monotonic()
+
+    try:
+        os.chdir(folder)
+    except OSError as error:
+        return failure_text(
+            UserError(
+                f"folder {folder}: cannot be entered on {platform.node()} ({error.strerror}); it "
+                "must be visible under the same path to all workers"
+            )
+        ), None
+    return outcome(function, arguments, progress), last

@@ -1,0 +1,212 @@
+"""Run directories at a URL: worked on in a local folder, mirrored to any fsspec file system.
+
+Journals are appended to and flushed, locks are held, adapters are loaded as folders: an object
+store offers none of that. So a run at a URL has a working copy on a local disk. What a stage seals
+is copied to the URL at its end, the manifest last, so that it never names what is not there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.errors import GapftError, UserError
+from gapft_harness.files import replace_file, sha256
+from gapft_harness.run_lock import RUN_LOCK, hold
+
+#: Names the folder that holds working copies; default: the user's cache.
+WORK_DIR = "GAPFT_WORK_DIR"
+
+_SCHEME = "://"
+_LAST = ("recipe.yaml", "manifest.json")
+
+
+def is_url(place: str) -> bool:
+    """Whether a run directory is given as a URL, such as ``s3://bucket/run``."""
+    return _SCHEME in place
+
+
+@contextlib.contextmanager
+def placed(place: str | Path) -> Iterator[tuple[Path, Mirror | None]]:
+    """The folder to work in; for a URL a working copy that is brought up to date.
+
+    Yields:
+        The folder, and for a URL the mirror to push to.
+
+    Raises:
+        UserError: the URL cannot be written, or the working copy and it are different runs.
+    """
+    if not is_url(str(place)):
+        yield Path(place), None
+        return
+    mirror = Mirror(str(place), working_copy(str(place)))
+    mirror.require_writable()
+    existed = mirror.folder.exists()
+    with hold(mirror.folder):
+        mirror.pull()
+    try:
+        yield mirror.folder, mirror
+    finally:
+        if not existed:
+            with contextlib.suppress(OSError):  # only if nothing came of it
+                (mirror.folder / RUN_LOCK).unlink(missing_ok=True)
+                mirror.folder.rmdir()
+
+
+def working_copy(url: str) -> Path:
+    """Where a URL's run is worked on: the same folder each time, on this machine."""
+    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    base = Path(os.environ.get(WORK_DIR) or Path(cache) / "gapft-harness" / "runs")
+    name = url.rstrip("/").rpartition("/")[2] or "run"
+    return base / f"{name}-{hashlib.sha256(url.rstrip('/').encode()).hexdigest()[:8]}"
+
+
+class Mirror:
+    """A run at a URL and its working copy.
+
+    Args:
+        url: of any protocol that fsspec knows; its credentials are that protocol's own business.
+        folder: the working copy.
+
+    Raises:
+        UserError: the protocol is unknown, or its package is not installed.
+    """
+
+    def __init__(self, url: str, folder: Path) -> None:
+        import fsspec
+
+        self.url = url.rstrip("/")
+        self.folder = folder
+        try:
+            self._fs, self._root = fsspec.core.url_to_fs(self.url)
+        except (ImportError, ValueError, OSError) as error:
+            raise UserError(f"run directory {url}: cannot be opened: {_one_line(error)}") from error
+
+    def require_writable(self) -> None:
+        """Writes a small file and takes it away again.
+
+        Raises:
+            UserError: that failed.
+        """
+        probe = f"{self._root}/.gapft-write-test"
+        try:
+            self._fs.makedirs(self._root, exist_ok=True)
+            self._fs.pipe_file(probe, b"may this be written?\n")
+            self._fs.rm_file(probe)
+        except Exception as error:  # each protocol raises errors of its own
+            raise UserError(
+                f"run directory {self.url}: cannot be written: {_one_line(error)}; check the "
+                "address and the credentials"
+            ) from error
+
+    def pull(self) -> None:
+        """Brings the working copy up to the run at the URL, if that has got further.
+
+        Raises:
+            UserError: each has sealed files that the other lacks, or a file is damaged.
+        """
+        there, here = self._manifest_there(), self._manifest_here()
+        if there is None or (here is not None and there.items() <= here.items()):
+            return
+        if here is not None and not here.items() <= there.items():
+            differing = sorted(
+                name for name in {*here, *there} if here.get(name) != there.get(name)
+            )
+            raise UserError(
+                f"run directory {self.url}: differs from its working copy {self.folder} in "
+                f"{', '.join(differing[:3])}; remove the one that is not wanted"
+            )
+        with self._failing("read"):
+            for relative, digest in there.items():
+                if here is None or relative not in here:
+                    self._get(relative)
+                    if sha256(self.folder / relative) != digest:
+                        raise UserError(
+                            f"{self.url}/{relative}: was changed after it was sealed (its hash "
+                            "differs from manifest.json); restore it, or start a new run"
+                        )
+            for name in _LAST:
+                self._get(name)
+
+    def push(self) -> None:
+        """Copies what is sealed here and not there, the report, and at last the manifest.
+
+        Raises:
+            GapftError: the URL cannot be written. The working copy has everything.
+        """
+        there, here = self._manifest_there() or {}, self._manifest_here()
+        if here is None:
+            return
+        with self._failing("written"):
+            for relative, digest in here.items():
+                if there.get(relative) != digest:
+                    self._put(relative)
+            if (self.folder / "report").is_dir():
+                self._put("report")
+            for name in _LAST:
+                self._put(name)
+
+    def _manifest_here(self) -> dict[str, str] | None:
+        """Hashes of what is sealed, by relative name; None without a run."""
+        path = self.folder / "manifest.json"
+        return _files(path.read_bytes(), str(path)) if path.exists() else None
+
+    def _manifest_there(self) -> dict[str, str] | None:
+        path = f"{self._root}/manifest.json"
+        with self._failing("read"):
+            # Listings may be cached, by this process or by the store.
+            self._fs.invalidate_cache()
+            if not self._fs.exists(path):
+                return None
+            content: bytes = self._fs.cat_file(path)
+        return _files(content, f"{self.url}/manifest.json")
+
+    def _put(self, relative: str) -> None:
+        """Copies a file, or a folder's files."""
+        source = self.folder / relative
+        files = sorted(p for p in source.rglob("*") if p.is_file()) if source.is_dir() else [source]
+        for file in files:
+            remote = f"{self._root}/{file.relative_to(self.folder).as_posix()}"
+            self._fs.makedirs(remote.rpartition("/")[0], exist_ok=True)
+            self._fs.put_file(str(file), remote)
+
+    def _get(self, relative: str) -> None:
+        """Copies a file, or a folder's files; each is whole or absent here."""
+        remote = f"{self._root}/{relative}"
+        for path in self._fs.find(remote) or [remote]:
+            name = relative + path[path.rindex(remote) + len(remote) :]
+
+            def fetch(beside: Path, path: str = path) -> None:
+                self._fs.get_file(path, str(beside))
+
+            replace_file(self.folder / name, fetch)
+
+    @contextlib.contextmanager
+    def _failing(self, verb: str) -> Iterator[None]:
+        try:
+            yield
+        except GapftError:
+            raise
+        except Exception as error:  # each protocol raises errors of its own
+            raise GapftError(
+                f"run directory {self.url}: cannot be {verb}: {_one_line(error)}; the working copy "
+                f"{self.folder} has everything, and the same command goes on from there"
+            ) from error
+
+
+def _files(content: bytes, place: str) -> dict[str, str]:
+    try:
+        manifest: Any = json.loads(content)
+        files: dict[str, str] = manifest["files"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{place}: cannot be read: {_one_line(error)}") from error
+    return files
+
+
+def _one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

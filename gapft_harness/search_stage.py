@@ -1,0 +1,100 @@
+"""The search stage: each split whole, in shards that are then merged, or one shard of it.
+
+Which parts there are is decided here; searching is a job (``search.py``), merging is not: it reads
+and writes a few rows at a time (``merging.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from gapft_harness.errors import UserError
+from gapft_harness.merging import merge_split
+from gapft_harness.protocols import Job
+from gapft_harness.recording import record_search
+from gapft_harness.run_directory import RunDirectory, Split
+from gapft_harness.shards import Shard, plan_search
+
+if TYPE_CHECKING:
+    from gapft_harness.pipeline import Context
+
+
+def search_stage(context: Context) -> None:
+    """One greedy decode and K samples, on the pool and on the audit."""
+    run, of = context.run, context.run.recipe.executor.shards
+    parts = [
+        (split, shard)
+        for split in context.splits
+        for shard in plan_search(run.path, split, context.shard, of)
+    ]
+    jobs = [_job(context, split, shard) for split, shard in parts]
+    results = context.executor.run(jobs, context.progress)
+    for (split, shard), facts in zip(parts, results, strict=True):
+        if shard is None:
+            _finish(context, split, facts)
+        else:
+            _seal(run, f"{split}/{shard.folder}")
+            if context.shard:
+                _tell(context, f"{split}, shard {shard}", facts)
+    if context.shard is None:
+        for split in {split: None for split, shard in parts if shard}:
+            merge_stage(context, split, [run])
+
+
+def merge_stage(context: Context, split: Split, sources: Sequence[RunDirectory]) -> bool:
+    """Makes a split whole of its shards in ``sources``; False if they hold none of it."""
+    facts = merge_split(context.run, split, sources)
+    if facts is None:
+        return False
+    _finish(context, split, facts)
+    return True
+
+
+def merge_all(context: Context, shard_runs: Sequence[RunDirectory]) -> None:
+    """Merges every split of which the run itself or one of ``shard_runs`` holds shards.
+
+    Raises:
+        UserError: none of them holds any.
+    """
+    places = {run.path.resolve(): run for run in (context.run, *shard_runs)}
+    if not [split for split in context.splits if merge_stage(context, split, [*places.values()])]:
+        raise UserError(
+            f"no shards in {', '.join(str(run.path) for run in places.values())}: expected "
+            "pool/shards/I-of-N or audit/shards/I-of-N, which gapft search --shard I/N makes"
+        )
+
+
+def _job(context: Context, split: Split, shard: Shard | None) -> Job:
+    arguments = {
+        "run_path": str(context.run.path),
+        "split": split,
+        "plugin_files": list(context.plugin_files),
+        "include_paths": [str(path) for path in context.include_paths],
+    }
+    if shard is None:
+        return Job(f"search {split}", "gapft_harness.search:search", arguments)
+    return Job(
+        f"search {split}, shard {shard}",
+        "gapft_harness.search:search",
+        {**arguments, "shard": str(shard)},
+    )
+
+
+def _finish(context: Context, split: Split, facts: dict[str, Any]) -> None:
+    """A whole split is there: seal it, record what was found, say what people should see."""
+    _seal(context.run, split)
+    context.run.update_manifest(record_search(split, facts))
+    _tell(context, split, facts)
+
+
+def _seal(run: RunDirectory, folder: str) -> None:
+    for file in ("problems", "responses"):
+        run.seal(f"{folder}/{file}.parquet")
+
+
+def _tell(context: Context, name: str, facts: dict[str, Any]) -> None:
+    for line in facts["task"]["dropped"]:
+        context.say(line)
+    for warning in facts["warnings"]:
+        context.say(f"warning: {name}: {warning}")

@@ -1,0 +1,50 @@
+"""The demo's whole grid as Ray tasks against worker processes of the local executor."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import sys
+from pathlib import Path
+
+from gapft_harness.executors.ray import RayExecutor
+from gapft_harness.protocols import Job
+from tests.benchmarks.measure import Figure, in_turn, process
+
+WORKERS, ROUNDS = 2, 2
+
+
+def measure(folder: Path) -> list[Figure]:
+    """Whole commands: 4 conditions x 3 seeds, from search to report.
+
+    Ray has been started before and has the same two CPUs. Each command joins it, and gets workers
+    of its own, as a Ray worker serves one command only; so both sides import torch in two
+    processes.
+    """
+    number = itertools.count()
+
+    def demo(*settings: str) -> None:
+        overrides = [f"executor.workers={WORKERS}", *settings]
+        process(
+            [
+                sys.executable, "-m", "gapft_harness.cli", "demo", "--run-dir",
+                str(folder / f"run{next(number)}"),
+                *(word for setting in overrides for word in ("--set", setting)),
+            ],
+            folder,
+        )  # fmt: skip
+
+    with contextlib.closing(RayExecutor({"workers": WORKERS, "threads": 1})) as executor:
+        started = Job("start", "tests.executors.job_functions:nap", {"value": 0})
+        executor.run([started], lambda label, done, total: None)
+        import ray  # after our own Ray has been started: its settings are read on import
+
+        address = ray.get_runtime_context().gcs_address
+        ratio, a, b = in_turn(
+            lambda: demo("executor.name=ray", f"executor.address={address}"), demo, ROUNDS
+        )
+    return [
+        Figure(
+            "gapft demo, Ray / local executor", ratio, 1.3, detail=f"{a:.0f} s against {b:.0f} s"
+        )
+    ]

@@ -1,0 +1,56 @@
+"""A job of a run is done by one process at a time, and a dead process holds nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO, cast
+
+import pytest
+
+from gapft_harness.errors import GapftError, UserError
+from gapft_harness.executors.claims import claimed
+
+HOLDER = """
+import sys, time
+from gapft_harness.executors.claims import claimed
+with claimed("m:search", {"run_path": sys.argv[1], "split": "pool", "plugin_files": ["x"]}):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def claim(run: Path, split: str = "pool", patience_s: float = 0.0) -> None:
+    with claimed("m:search", {"run_path": str(run), "split": split}, patience_s):
+        pass
+
+
+def test_a_job_that_a_live_process_holds_is_waited_for_and_a_dead_ones_is_free(
+    tmp_path: Path,
+) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path)],
+        env={"PYTHONPATH": ":".join(sys.path)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert cast(IO[str], holder.stdout).readline() == "held\n"
+        with pytest.raises(GapftError, match="a worker of an earlier command is still at this job"):
+            claim(tmp_path)
+        claim(tmp_path, split="audit")
+    finally:
+        holder.kill()
+        holder.wait()
+    claim(tmp_path)
+
+
+def test_a_claim_ends_with_its_block(tmp_path: Path) -> None:
+    claim(tmp_path)
+    claim(tmp_path)
+
+
+def test_a_run_directory_that_a_worker_cannot_see_is_a_mistake(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"is not there on .*must be visible under the same path"):
+        claim(tmp_path / "elsewhere")

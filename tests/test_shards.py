@@ -1,0 +1,361 @@
+"""Shards: a stable division, searched apart; merged they are the split, or an error says why."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gapft_harness.errors import UserError
+from gapft_harness.files import sha256
+from gapft_harness.merged_facts import merge_facts
+from gapft_harness.pipeline import run_stages
+from gapft_harness.run_directory import RunDirectory
+from gapft_harness.search_stage import merge_all
+from gapft_harness.shards import IdsHash, Shard
+from tests.command import gapft
+from tests.recording_run import Letters, letters
+
+SEARCH = {"k": 4, "chunk": 3}
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Letters:
+    return letters(tmp_path)
+
+
+def search(task: Letters, shard: str, at: str = "", **keys: Any) -> RunDirectory:
+    """One shard of pool and audit, in a run directory of its own unless ``at`` says which."""
+    folder = at or "part-" + shard.replace("/", "-")
+    keys = {"search": SEARCH, **keys}
+    return task.run("r", splits=("pool", "audit"), shard=shard, at=folder, **keys)
+
+
+def whole(task: Letters, name: str = "r", **keys: Any) -> RunDirectory:
+    return task.run(name, splits=("pool", "audit"), search=SEARCH, **keys)
+
+
+def merge(task: Letters, at: str, *sources: RunDirectory) -> RunDirectory:
+    recipe = (sources[0] if sources else RunDirectory.open(task.folder / at)).recipe
+    run = RunDirectory.create_or_open(task.folder / at, recipe)
+    merge_all(task.context(run), sources)
+    return run
+
+
+def rows(run: RunDirectory, table: str, without: str = "") -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = pq.read_table(run.path / f"{table}.parquet").to_pylist()
+    return [{key: value for key, value in row.items() if key != without} for row in found]
+
+
+TABLES = [f"{split}/{file}" for split in ("pool", "audit") for file in ("problems", "responses")]
+
+
+def hashes(run: RunDirectory) -> list[str]:
+    return [sha256(run.path / f"{table}.parquet") for table in TABLES]
+
+
+# The division
+
+
+@given(st.text(), st.integers(1, 200))
+def test_every_problem_is_of_exactly_one_shard(problem_id: str, of: int) -> None:
+    assert sum(shard.holds(problem_id) for shard in Shard.all(of)) == 1
+
+
+@pytest.mark.parametrize("of", [2, 5, 16])
+def test_shards_are_of_like_size(of: int) -> None:
+    sizes = Counter(s for i in range(4000) for s in Shard.all(of) if s.holds(f"problem-{i}"))
+    assert len(sizes) == of
+    assert max(sizes.values()) < 1.4 * 4000 / of
+
+
+def test_the_division_is_frozen() -> None:
+    """Another rule would give shards of a finished search other problems."""
+    assert [n for n in range(12) if Shard(1, 3).holds(f"p{n}")] == [0, 4, 6, 8, 10]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("0/4", "out of range; expected 1/4 to 4/4"),
+        ("5/4", "out of range; expected 1/4 to 4/4"),
+        ("1/0", "at least 1 shard"),
+        ("3", "expected I/N"),
+        ("a/b", "expected I/N"),
+        ("-1/4", "expected I/N"),
+    ],
+)
+def test_a_shard_that_there_is_not_is_an_error(text: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        Shard.parse(text)
+
+
+def test_the_command_refuses_a_shard_out_of_range_and_leaves_nothing(tmp_path: Path) -> None:
+    done = gapft("search", "run", "--recipe", "demo", "--shard", "9/8", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "gapft: shard 9/8: the number is out of range; expected 1/8 to 8/8\n"
+    assert not (tmp_path / "run").exists()
+
+
+@given(st.lists(st.text()), st.lists(st.text()))
+def test_the_hash_of_ids_tells_lists_apart(a: list[str], b: list[str]) -> None:
+    assert (IdsHash.over(a) == IdsHash.over(b)) == (a == b)
+
+
+# Merging
+
+
+@pytest.mark.parametrize(("of", "pool", "audit"), [(1, 24, 21), (3, 24, 21), (7, 6, 5)])
+def test_shards_make_the_whole_split(tmp_path: Path, of: int, pool: int, audit: int) -> None:
+    """The recording sampler ignores seeds, so all but them must be as in an undivided search.
+
+    Of seven shards of six problems at least one is empty.
+    """
+    task = letters(tmp_path, pool, audit)
+    parts = [search(task, str(shard)) for shard in Shard.all(of)]
+    merged, undivided = merge(task, "merged", *parts), whole(task)
+    for table in TABLES:
+        assert rows(merged, table, "seed") == rows(undivided, table, "seed")
+    for key in ("task", "source", "verdict_counts", "finish_reasons", "judged_by", "warnings"):
+        assert merged.manifest()[key] == undivided.manifest()[key]
+    assert merged.manifest()["shards"] == {"pool": of, "audit": of}
+    for split in ("pool", "audit"):
+        of_parts = [
+            {row["problem_id"] for row in rows(part, f"{split}/{shard.folder}/problems")}
+            for part, shard in zip(parts, Shard.all(of), strict=True)
+        ]
+        assert sum(map(len, of_parts)) == len(set().union(*of_parts)), "disjoint"
+        for shard, ids in zip(Shard.all(of), of_parts, strict=True):
+            assert all(shard.holds(problem_id) for problem_id in ids)
+
+
+def test_any_order_gives_the_same_bytes_and_so_does_one_run_directory(task: Letters) -> None:
+    parts = [search(task, str(shard)) for shard in Shard.all(3)]
+    merged = [
+        hashes(merge(task, f"merged{i}", *order))
+        for i, order in enumerate(itertools.permutations(parts))
+    ]
+    assert all(each == merged[0] for each in merged)
+    inside = whole(task, "inside", executor={"shards": 3})
+    assert [row["seed"] for row in rows(inside, "pool/responses")] == [
+        row["seed"] for row in rows(RunDirectory.open(task.folder / "merged0"), "pool/responses")
+    ]
+    for shard in Shard.all(3):
+        search(task, str(shard), at="one")
+    assert hashes(merge(task, "one")) == merged[0]
+
+
+def test_row_groups_and_batches_split_no_problem(
+    task: Letters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = [search(task, str(shard)) for shard in Shard.all(3)]
+    before = rows(merge(task, "merged", *parts), "pool/responses")
+    monkeypatch.setattr("gapft_harness.merging._READ", 3)  # fewer than a problem's five rows
+    monkeypatch.setattr("gapft_harness.merging._WRITE", 7)
+    small = merge(task, "small", *parts)
+    assert rows(small, "pool/responses") == before
+    assert pq.ParquetFile(small.path / "pool/responses.parquet").num_row_groups > 5
+
+
+def test_seeds_differ_within_and_across_shards_and_repeat(task: Letters) -> None:
+    first, again = (
+        whole(task, "a", executor={"shards": 3}),
+        whole(task, "b", executor={"shards": 3}),
+    )
+    seeds = {row["seed"] for row in rows(first, "pool/responses")}
+    problems = rows(first, "pool/problems")
+    chunks = sum(
+        -(-sum(shard.holds(p["problem_id"]) for p in problems) // SEARCH["chunk"])
+        for shard in Shard.all(3)
+    )
+    assert len(seeds) == 2 * chunks, "one of each chunk's greedy decodes, one of its samples"
+    assert rows(first, "pool/responses") == rows(again, "pool/responses")
+    assert seeds.isdisjoint(row["seed"] for row in rows(first, "audit/responses"))
+
+
+def test_a_merged_run_goes_on_as_any_other(task: Letters) -> None:
+    keys = {"conditions": ["gapft"]}
+    parts = [search(task, str(shard), **keys) for shard in Shard.all(2)]
+    merged, undivided = merge(task, "merged", *parts), whole(task, **keys)
+    for run in (merged, undivided):
+        run_stages(task.context(run), ["search", "states", "select"], lambda stage: None)
+    assert rows(merged, "pool/states") == rows(undivided, "pool/states")
+    assert merged.manifest()["budgets"] == undivided.manifest()["budgets"]
+    assert merged.manifest()["budgets"]
+
+
+def test_a_merge_given_again_changes_nothing_and_a_killed_one_is_finished(task: Letters) -> None:
+    parts = [search(task, str(shard)) for shard in Shard.all(2)]
+    run = merge(task, "merged", *parts)
+    before, manifest = hashes(run), run.manifest()
+    assert hashes(merge(task, "merged", *parts)) == before
+    assert run.manifest() == manifest
+    (run.path / "audit" / "responses.parquet").unlink()
+    assert hashes(merge(task, "merged", *parts)) == before
+
+
+def test_samples_that_repeat_are_noticed_though_each_shard_is_too_small(task: Letters) -> None:
+    alike = {"model": {"args": {"alike": True}}}
+    parts = [search(task, str(shard), **alike) for shard in Shard.all(3)]
+    assert all(len(rows(p, f"pool/shards/{i + 1}-of-3/problems")) < 20 for i, p in enumerate(parts))
+    warnings = merge(task, "merged", *parts).manifest()["warnings"]
+    assert "pool: all 4 samples are the same on every one of 24 problems" in warnings[0]
+
+
+def test_counts_are_added_lists_joined_and_warnings_kept() -> None:
+    def facts(passed: int, differ: list[str], device: str) -> dict[str, Any]:
+        return {
+            "task": {"name": "t", "dropped": ["pool: 1 repeated"]},
+            "source": {"device": device, "pretrained": device},
+            "judged_by": {"tier": "namespaces"},
+            "verdicts": {"pass": passed} | ({"error": 1} if differ else {}),
+            "finish_reasons": {"stop": passed},
+            "executions": {"times": 3, "episodes": 2, "verdicts_differ": differ},
+            "warnings": ["some"] if differ else [],
+            "shard": {},
+            "recipe": {},
+        }
+
+    parts = [(Shard(1, 2), facts(3, ["b"], "cpu")), (Shard(2, 2), facts(4, [], "cuda"))]
+    assert merge_facts(parts) == {
+        "task": {"name": "t", "dropped": ["pool: 1 repeated"]},
+        "source": {"device": "cpu", "pretrained": "cpu"},
+        "judged_by": {"tier": "namespaces"},
+        "verdicts": {"pass": 7, "error": 1},
+        "finish_reasons": {"stop": 7},
+        "executions": {"times": 3, "episodes": 4, "verdicts_differ": ["b"]},
+        "warnings": [
+            "shard 1/2: some",
+            "shard 2/2 ran otherwise than 1/2: source.device is 'cuda', not 'cpu'",
+        ],
+    }
+
+
+# Mistakes
+
+
+def test_no_shards_missing_shards_and_shards_given_twice(task: Letters) -> None:
+    parts = [search(task, str(shard)) for shard in Shard.all(3)]
+    with pytest.raises(UserError, match=r"1 of 3 shards are missing: 2/3"):
+        merge(task, "merged", parts[0], parts[2])
+    copy = task.folder / "copy"
+    shutil.copytree(parts[0].path, copy)
+    with pytest.raises(UserError, match=r"shard 1/3 is there twice: in .*part-1-3 and in .*copy"):
+        merge(task, "merged", *parts, RunDirectory.open(copy))
+    with pytest.raises(UserError, match=r"no shards in .*expected pool/shards/I-of-N"):
+        merge(task, "empty", task.run("r", splits=(), search=SEARCH, at="nothing"))
+    assert hashes(merge(task, "merged", *parts, parts[0])), "the same folder twice is no mistake"
+
+
+def test_shards_of_two_divisions_are_refused(task: Letters) -> None:
+    parts = [search(task, "1/2"), search(task, "2/3")]
+    with pytest.raises(UserError, match=r"different divisions: 1/2 in .*part-1-2, 2/3 in .*2-3"):
+        merge(task, "merged", *parts)
+
+
+def test_shards_of_another_recipe_are_refused_naming_the_keys(task: Letters) -> None:
+    parts = [search(task, "1/2"), search(task, "2/2", search={**SEARCH, "temperature": 0.3})]
+    with pytest.raises(
+        UserError, match=r"shard 2/2 in .*differing: search\.temperature \(0\.7 there, 0\.3 here"
+    ):
+        merge(task, "merged", *parts)
+
+
+def test_shards_of_another_task_are_refused(task: Letters) -> None:
+    first = search(task, "1/2")
+    file = task.folder / "tasks" / "letters.yaml"
+    file.write_text(file.read_text().replace("version: 1", "version: 2"))
+    with pytest.raises(UserError, match="is of another task than shard 1/2"):
+        merge(task, "merged", first, search(task, "2/2"))
+
+
+def test_shards_of_other_data_are_refused(task: Letters) -> None:
+    first = search(task, "1/2")
+    task.write("pool", range(25))
+    with pytest.raises(UserError, match=r"is of another split than shard 1/2 .*\(25, .*\(24, "):
+        merge(task, "merged", first, search(task, "2/2"))
+
+
+def test_shards_of_another_model_are_refused(task: Letters) -> None:
+    first = search(task, "1/2")
+    (task.folder / "weights").write_text("others")
+    with pytest.raises(UserError, match=r"is of another model than shard 1/2.*'others'.*None"):
+        merge(task, "merged", first, search(task, "2/2"))
+
+
+def test_a_changed_and_an_unfinished_shard_are_refused(task: Letters) -> None:
+    parts = [search(task, str(shard)) for shard in Shard.all(2)]
+    table = parts[1].path / "pool/shards/2-of-2/responses.parquet"
+    content = table.read_bytes()
+    pq.write_table(pq.read_table(table), table)
+    with pytest.raises(UserError, match="was changed after it was sealed"):
+        merge(task, "merged", *parts)
+    table.unlink()
+    with pytest.raises(UserError, match=r"shard 2/2 in .* is not finished; .* --shard 2/2 again"):
+        merge(task, "merged", *parts)
+    table.write_bytes(content)
+    assert hashes(merge(task, "merged", *parts))
+
+
+def test_a_split_stays_in_the_division_it_was_begun_in(task: Letters) -> None:
+    run = search(task, "1/3", at="r")
+    with pytest.raises(UserError, match=r"was begun in 3 shards \(2 not begun\)"):
+        whole(task)
+    with pytest.raises(UserError, match=r"was begun in 3 shards"):
+        whole(task, executor={"shards": 2})
+    with pytest.raises(UserError, match=r"was begun in 3 shards"):
+        search(task, "2/2", at="r")
+    assert not (run.path / "pool" / "responses.jsonl").exists()
+    journalled = task.run("j", splits=(), search=SEARCH)
+    (journalled.path / "pool").mkdir()
+    (journalled.path / "pool" / "responses.jsonl").write_text('{"chunk": "x", "problems": 0}\n')
+    with pytest.raises(UserError, match="was begun undivided"):
+        task.run("j", search=SEARCH, executor={"shards": 2})
+    with pytest.raises(UserError, match="was begun undivided"):
+        task.run("j", search=SEARCH, shard="1/2")
+
+
+def test_a_whole_split_is_left_alone(task: Letters) -> None:
+    run = whole(task)
+    before = hashes(run)
+    assert hashes(whole(task, executor={"shards": 4})) == before, "nothing is searched again"
+    with pytest.raises(UserError, match="is searched already; shard 1/2 would add nothing"):
+        search(task, "1/2", at="r")
+    part = search(task, "1/1")
+    with pytest.raises(UserError, match="is searched already, and not from these shards"):
+        merge(task, "r", part)
+
+
+def test_shards_begun_by_one_command_are_finished_by_another(task: Letters) -> None:
+    """Two of three shards by hand, the rest and the merge by the search stage."""
+    search(task, "3/3", at="r")
+    search(task, "1/3", at="r")
+    log = task.log("r")
+    run = whole(task, executor={"shards": 3})
+    again = task.log("r")[len(log) :]
+    asked = {call["id"] for call in again if "id" in call}
+    assert asked
+    assert all(Shard(2, 3).holds(problem_id) for problem_id in asked)
+    assert hashes(run) == hashes(whole(task, "x", executor={"shards": 3}, model=logged(task)))
+
+
+def logged(task: Letters) -> dict[str, Any]:
+    """Model arguments that name run r's log, so that the recipes are the same."""
+    return {"args": {"log": str(task.folder / "r.log")}}
+
+
+def test_the_facts_of_a_part_say_what_it_is(task: Letters) -> None:
+    run = search(task, "2/3")
+    metadata = pq.read_metadata(run.path / "pool/shards/2-of-3/responses.parquet").metadata
+    facts = json.loads(metadata[b"gapft"])
+    assert (facts["shard"]["number"], facts["shard"]["of"]) == (2, 3)
+    assert facts["shard"]["split_problems"] == 24
+    assert facts["recipe"] == run.recipe.identity()
