@@ -117,7 +117,7 @@ def test_mistakes_end_with_status_2_and_no_traceback(
 ) -> None:
     done = gapft(
         *("run", "demo", "--run-dir", tmp_path / "run", "--set", "model.backend=vllm"),
-        *("--set", setting),
+        *("--set", "data.pool_limit=20", "--set", "data.audit_limit=20", "--set", setting),
     )
     assert done.returncode == 2, done.stdout + done.stderr
     assert message in " ".join(done.stderr.split())
