@@ -292,6 +292,9 @@ class Recipe(_Section):
                 raise ValueError(f"{name!r} is none of the conditions {list(conditions)}")
         if wanted.diffuse == wanted.concentrated:
             raise ValueError(f"compares {wanted.diffuse!r} with itself")
+        n = info.data["budget"].n if "budget" in info.data else "recovered"
+        if n != "recovered" and n % 2:
+            raise ValueError(f"splits budget.n into two halves, and {n} is odd")
         return wanted
 
     def identity(self) -> dict[str, Any]:

@@ -173,3 +173,13 @@ def test_update_groups_that_cannot_be_filled_are_refused_before_search() -> None
         check_recipe({**MINIMAL, "budget": {"n": n, "replay": replay}, "training": groups}, "x")
     with pytest.raises(UserError, match=r"key 'training': update_groups is 64, but .* is only 62"):
         check_recipe({**MINIMAL, "budget": {"n": 21, "replay": 10}, "training": groups}, "x")
+
+
+def test_an_allocation_needs_an_even_number_of_problems() -> None:
+    two = {"conditions": ["d", "c"], "allocation": {"diffuse": "d", "concentrated": "c"}}
+    for n in (48, "recovered"):
+        check_recipe({**MINIMAL, **two, "budget": {"n": n}}, "x")
+    with pytest.raises(
+        UserError, match="key 'allocation': splits budget.n into two halves, and 47"
+    ):
+        check_recipe({**MINIMAL, **two, "budget": {"n": 47}}, "x")
