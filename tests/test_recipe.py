@@ -180,6 +180,6 @@ def test_an_allocation_needs_an_even_number_of_problems() -> None:
     for n in (48, "recovered"):
         check_recipe({**MINIMAL, **two, "budget": {"n": n}}, "x")
     with pytest.raises(
-        UserError, match="key 'allocation': splits budget.n into two halves, and 47"
+        UserError, match=r"key 'allocation': splits budget\.n into two halves, and 47"
     ):
         check_recipe({**MINIMAL, **two, "budget": {"n": 47}}, "x")
