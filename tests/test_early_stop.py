@@ -22,7 +22,7 @@ from gapft_harness.plugin_manager import load_plugins
 from gapft_harness.protocols import Generated, Generation, Request
 from gapft_harness.recipe import Recipe
 from gapft_harness.recipe_file import check_recipe
-from gapft_harness.records import CONTEXT, GREEDY, Decoding, Problem, Verdict
+from gapft_harness.records import GREEDY, Decoding, Problem, Verdict
 from gapft_harness.run_directory import RunDirectory
 from gapft_harness.sealing import read_facts, write_responses
 from gapft_harness.states import partition
@@ -262,67 +262,3 @@ def test_only_rules_may_declare_it(tmp_path: Path) -> None:
     )
     with pytest.raises(PluginError, match="unknown option 'stops_early'"):
         load_plugins([str(plugin)])
-
-
-class Cramped(Scripted):
-    """Has no room for problem p0, and none for any second attempt."""
-
-    def generate(
-        self, requests: Sequence[Request], decoding: Decoding, seed: int
-    ) -> list[Generated]:
-        answers = super().generate(requests, decoding, seed)
-        return [
-            Generated((), tuple(Generation("", (), CONTEXT) for _ in r.indices))
-            if r.attempts or r.problem_id == "p0"
-            else answer
-            for r, answer in zip(requests, answers, strict=True)
-        ]
-
-
-class Generous(Right):
-    """Passes even an empty response."""
-
-    def verify(self, responses: Sequence[str], golds: Sequence[Any]) -> list[Verdict]:
-        super().verify(responses, golds)
-        return [Verdict("pass") for _ in responses]
-
-
-def test_a_prompt_without_room_fails_unasked_and_is_named_and_counted(tmp_path: Path) -> None:
-    script = [[True] * 6, [True] * 6]
-    of, verifier = problems(script), Generous()
-    with contextlib.closing(Journal(tmp_path / "j")) as journal:
-        draw(of, Cramped(script), journal, recipe("never"), verifier)
-        facts = write_responses(
-            tmp_path / "r.parquet", journal, of, verifier, extra={}, executions=3
-        )
-    judged = dict(read_judged(tmp_path / "r.parquet"))
-    assert {j.verdict.status for j in judged["p1"]} == {"pass"}
-    assert {(j.verdict.status, j.verdict.reason) for j in judged["p0"]} == {
-        ("fail", "prompt does not fit the context")
-    }
-    assert facts["finish_reasons"] == {CONTEXT: 6, "stop": 6}
-    assert facts["verdicts"] == {"fail": 6, "pass": 6}
-    assert "" not in verifier.judged, "the verifier is not asked"
-    assert facts["warnings"][0].startswith("1 problem has a prompt")
-    assert "not generated: 6," in facts["warnings"][0]
-    assert facts["warnings"][0].endswith("first: p0")
-
-
-def test_a_conversation_without_room_ends_its_episode_as_failed(tmp_path: Path) -> None:
-    script = [[True] * 6, [True] * 6]
-    of, verifier = problems(script, "twice"), Right()
-    episodes = episodes_of(verifier, 3, "right")
-    sampler = Cramped(script)
-    with contextlib.closing(Journal(tmp_path / "j")) as journal:
-        draw(of, sampler, journal, recipe("never"), verifier, episodes)
-        facts = write_responses(
-            tmp_path / "r.parquet", journal, of, verifier, extra={}, episodes=episodes, executions=3
-        )
-    judged = dict(read_judged(tmp_path / "r.parquet"))
-    for j in judged["p1"]:
-        assert j.response.finish_reason == CONTEXT
-        assert [a.text.split()[0] for a in j.response.attempts] == ["wrong"]
-        assert j.verdict == Verdict("fail", "prompt does not fit the context")
-    assert all(j.response.attempts == () for j in judged["p0"])
-    assert facts["executions"]["feedback_differs"] == []
-    assert sampler.calls == 4, "two attempts, greedily and sampled, and no third"
