@@ -51,6 +51,7 @@ def train_arm(
         settings=recipe.training.model_dump(mode="json"),
         model_args=model_args(recipe),
         output=output,
+        base_sha256=run.manifest()["source"].get("weights_sha256"),
         threads=recipe.executor.threads,
         progress=progress,
     )
@@ -119,13 +120,14 @@ def decode_arm(
         episodes = episodes_of(verifier, task["episode"]["attempts"], task["verifier"])
         sampler = plugins.sampler(sampler_settings(run.recipe), adapter)
         with contextlib.closing(sampler), plugins.blaming("sampler", run.recipe.model.backend):
+            source = sampler.describe()
             generate(
                 problems,
                 [greedy_phase(decoding_from(task))],
                 sampler,
                 journal,
                 purpose=purpose,
-                source=sampler.describe(),
+                source=source,
                 seed=run.recipe.search.seed,
                 chunk=run.recipe.search.chunk,
                 progress=progress,
@@ -136,7 +138,7 @@ def decode_arm(
             journal,
             problems,
             verifier,
-            extra={},
+            extra={"adapter": source.get("adapter")},
             episodes=episodes,
             executions=task["episode"]["executions"],
         )

@@ -184,6 +184,8 @@ class TrainingJob:
         settings: the recipe's ``training`` section, resolved (``recipe.Training`` as a dict).
         model_args: the recipe's model arguments; ``pretrained`` names the base.
         output: the folder to write; it does not exist yet.
+        base_sha256: the hash of the weights that were searched (``model_files.weights_hash``);
+            None where the sampler did not say.
         threads: CPU threads.
         progress: call with (steps done, steps in all).
     """
@@ -193,6 +195,7 @@ class TrainingJob:
     settings: Mapping[str, Any]
     model_args: Mapping[str, Any]
     output: Path
+    base_sha256: str | None = None
     threads: int = 1
     progress: Callable[[int, int], None] = field(default=lambda done, total: None)
 

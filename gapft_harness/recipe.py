@@ -7,6 +7,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 
+Normalization = Literal["token_mean", "sequence_mean", "token_sum"]
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
@@ -143,7 +146,13 @@ class Training(_Section):
         ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"),
         description="modules that get adapters",
     )
-    learning_rate: float = Field(5e-5, gt=0, description="AdamW learning rate, held constant")
+    learning_rate: float = Field(5e-5, gt=0, description="AdamW learning rate, the highest")
+    schedule: Literal["constant", "linear", "cosine"] = Field(
+        "constant", description="how the learning rate goes on after the warm-up"
+    )
+    warmup_steps: int = Field(
+        0, ge=0, description="optimizer steps over which the learning rate rises from 0"
+    )
     weight_decay: float = Field(0.01, ge=0, description="AdamW weight decay")
     clip_norm: float = Field(1.0, gt=0, description="gradient norm is clipped to this")
     micro_batch: int = Field(2, ge=1, description="sequences per forward pass")
@@ -159,9 +168,10 @@ class Training(_Section):
     too_long: Literal["refuse", "truncate"] = Field(
         "refuse", description="a longer sequence is an error, or loses its end (counted)"
     )
-    normalization: Literal["token_mean", "sequence_mean"] = Field(
+    normalization: Normalization = Field(
         "token_mean",
-        description="loss: mean over a step's supervised tokens, or over its sequences' means",
+        description="loss: mean over a step's supervised tokens, mean over its sequences' means, "
+        "or sum over its supervised tokens",
     )
     supervise_eos: bool = Field(
         True, description="train on the end-of-sequence token after a response that ended"

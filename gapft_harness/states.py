@@ -48,7 +48,7 @@ def partition(run_path: str, split: str, plugin_files: Sequence[str] = ()) -> di
     rows = []
     with plugins.blaming("response rule", keep) as entry:
         for problem_id, judged in read_judged(responses):
-            row = _row(problem_id, judged, run.recipe.search.k, entry.value, keep)
+            row = state_row(problem_id, judged, run.recipe.search.k, entry.value, keep)
             counts[row["state"]] += 1
             rows.append(row)
     facts = {"states": dict(counts)}
@@ -56,10 +56,18 @@ def partition(run_path: str, split: str, plugin_files: Sequence[str] = ()) -> di
     return facts
 
 
-def _row(
+def state_row(
     problem_id: str, judged: Sequence[Judged], k: int, rule: ResponseRule, keep: str
 ) -> dict[str, Any]:
-    """One problem's line of the table."""
+    """One problem's row of the states table.
+
+    Args:
+        problem_id: the problem.
+        judged: its greedy response and K samples with their verdicts.
+        k: K.
+        rule: chooses which passing sample is kept.
+        keep: the rule's name, for messages.
+    """
     greedy = [j for j in judged if j.response.index == GREEDY]
     samples = [j for j in judged if j.response.index != GREEDY]
     require(

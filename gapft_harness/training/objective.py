@@ -1,7 +1,7 @@
 """The objective: cross-entropy on response tokens only (Equation 2), under a named normalisation.
 
 The loss of an optimizer step is a weighted sum over its supervised tokens. The weights are fixed
-by the step's members before it is cut into micro-batches, so accumulation cannot change them.
+by the step's members (``ledger.py``) before it is cut into forward passes, so no cut changes them.
 """
 
 from __future__ import annotations
@@ -9,14 +9,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from gapft_harness.training.plan import Fitted
-
-Normalization = Literal["token_mean", "sequence_mean"]
-
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -42,23 +39,6 @@ class Batch:
             self.targets.to(device),
             self.weights.to(device),
         )
-
-
-def token_weights(members: Sequence[Fitted], normalization: Normalization) -> list[float]:
-    """The weight of each supervised token of each member of one optimizer step.
-
-    Args:
-        members: all of the step, whatever micro-batches it is cut into.
-        normalization: ``token_mean``: 1 / (supervised tokens of the step), for all alike;
-            ``sequence_mean``: 1 / (members · the member's own supervised tokens).
-
-    Returns:
-        One weight a member; a step's weights times supervised tokens sum to 1.
-    """
-    if normalization == "token_mean":
-        total = sum(member.supervised for member in members)
-        return [1 / total] * len(members)
-    return [1 / (len(members) * member.supervised) for member in members]
 
 
 def collate(members: Sequence[Fitted], weights: Sequence[float], end_id: int | None) -> Batch:

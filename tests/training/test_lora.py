@@ -16,7 +16,9 @@ from safetensors.torch import load_file, save_file
 from gapft_harness.errors import GapftError, UserError
 from gapft_harness.plugins.trainers.lora import lora
 from gapft_harness.streams import derive
-from gapft_harness.training import lora as loop
+from gapft_harness.training import saving
+from gapft_harness.training.ledger import ledger
+from gapft_harness.training.loop import run_steps
 from gapft_harness.training.plan import plan, sequences
 from tests.tiny_models import byte_llama
 from tests.training.examples import example, examples, job, settings
@@ -186,8 +188,10 @@ def test_only_lora_weights_train(model: Path, tmp_path: Path) -> None:
     chosen = job(model, tmp_path / "a", examples(N))
     adapted = add_lora(load_base(chosen.model_args, "float32"), settings(), 1)
     before = {name: tensor.clone() for name, tensor in adapted.state_dict().items()}
-    members = sequences(chosen.examples, settings())
-    loop._loop(chosen, settings(), adapted, [members[:16], members[16:]], 2)
+    fitted = {s.slot: s for s in sequences(chosen.examples, settings())}
+    slots = list(fitted)
+    steps = ledger([slots[:16], slots[16:]], fitted, settings())
+    run_steps(chosen, settings(), adapted, steps, fitted, 2)
     changed = {
         name for name, now in adapted.state_dict().items() if not torch.equal(now, before[name])
     }
@@ -274,7 +278,7 @@ def test_a_failure_while_saving_leaves_nothing(
     def fail(facts: Any) -> str:
         raise KeyError("condition")
 
-    monkeypatch.setattr(loop, "model_card", fail)
+    monkeypatch.setattr(saving, "model_card", fail)
     with pytest.raises(KeyError):
         lora(job(model, tmp_path / "a", examples(5)))
     assert list(tmp_path.iterdir()) == []

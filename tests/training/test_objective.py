@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.training.lora import micro_batches
-from gapft_harness.training.objective import Normalization, collate, token_weights, weighted_loss
+from gapft_harness.recipe import Normalization
+from gapft_harness.training.ledger import token_weights
+from gapft_harness.training.objective import collate, weighted_loss
 from gapft_harness.training.plan import Fitted, sequences
 from tests.tiny_models import byte_llama
 from tests.training.examples import examples, settings
