@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 
 Normalization = Literal["token_mean", "sequence_mean", "token_sum"]
@@ -157,6 +157,14 @@ class Training(_Section):
     clip_norm: float = Field(1.0, gt=0, description="gradient norm is clipped to this")
     micro_batch: int = Field(2, ge=1, description="sequences per forward pass")
     accumulation: int = Field(8, ge=1, description="forward passes per optimizer step")
+    padding_free: bool = Field(
+        False,
+        description="lay a step's sequences end to end in one forward pass instead of padding "
+        "them; `micro_batch` then has a say in the step's size alone",
+    )
+    max_tokens: int = Field(
+        16384, ge=2, description="most tokens of one forward pass without padding"
+    )
     update_groups: int | None = Field(
         None,
         ge=1,
@@ -180,6 +188,15 @@ class Training(_Section):
         "bfloat16", description="dtype of the frozen base; adapters stay float32"
     )
     gradient_checkpointing: bool = Field(False, description="trade speed for memory")
+
+    @model_validator(mode="after")
+    def _one_fits(self) -> Training:
+        if self.padding_free and self.max_tokens < self.max_length:
+            raise ValueError(
+                f"max_tokens is {self.max_tokens}, but a sequence may have max_length "
+                f"{self.max_length} tokens; raise max_tokens or lower max_length"
+            )
+        return self
 
 
 class Allocation(_Section):

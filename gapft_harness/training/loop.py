@@ -12,8 +12,10 @@ from accelerate import Accelerator
 from gapft_harness.errors import GapftError
 from gapft_harness.protocols import TrainingJob
 from gapft_harness.recipe import Training
+from gapft_harness.training.attention import check_apart
 from gapft_harness.training.ledger import Step
-from gapft_harness.training.objective import Batch, collate, weighted_loss
+from gapft_harness.training.objective import collate, flatten, weighted_loss
+from gapft_harness.training.passes import cut
 from gapft_harness.training.plan import Fitted
 
 #: What the optimizer is, beside the settings that a recipe chooses.
@@ -48,13 +50,17 @@ def run_steps(
     )
     model, optimizer = accelerator.prepare(model, optimizer)
     model.train()
+    if settings.padding_free:
+        check_apart(model, accelerator.device)
+    lay_out = flatten if settings.padding_free else collate
     log = []
     for step in steps:
         for group in optimizer.param_groups:
             group["lr"] = step.learning_rate
         parts = []
-        for batch in micro_batches([fitted[slot] for slot in step.slots], step, settings, end):
-            part = weighted_loss(model, batch.to(accelerator.device))
+        for members in cut([fitted[slot] for slot in step.slots], step.weights, settings):
+            batch = lay_out(members, end).to(accelerator.device)
+            part = weighted_loss(model, batch)
             accelerator.backward(part)
             parts.append(part.detach())
         # read here, not after each forward pass: reading waits for the device
@@ -70,23 +76,6 @@ def run_steps(
         log.append({"loss": loss, "grad_norm": norm, **step.line()})
         job.progress(step.number, len(steps))
     return log
-
-
-def micro_batches(
-    members: Sequence[Fitted], step: Step, settings: Training, end: int | None
-) -> list[Batch]:
-    """Cuts one optimizer step into micro-batches.
-
-    Members are sorted by length first, which saves padding and changes neither members nor loss.
-    """
-    pairs = sorted(
-        zip(members, step.weights, strict=True), key=lambda pair: (pair[0].tokens, pair[0].slot)
-    )
-    size = settings.micro_batch
-    return [
-        collate([m for m, _ in part], [w for _, w in part], end)
-        for part in (pairs[start : start + size] for start in range(0, len(pairs), size))
-    ]
 
 
 def _on_cpu(job: TrainingJob) -> bool:

@@ -49,7 +49,7 @@ def train(job: TrainingJob) -> dict[str, Any]:
     steps = ledger(plan(fitted, settings, job.arm.seed), fitted, settings)
     found = budget(job.examples, settings)
     _check(job, found, steps)
-    model = load_base(job.model_args, settings.dtype)
+    model = load_base(job.model_args, settings)
     base = weights_hash(weights_folder(job.model_args))
     _check_base(job, base)
     end = end_id(job.model_args) if any(s.eos for s in fitted.values()) else None

@@ -52,7 +52,7 @@ def same(a: Path, b: Path) -> None:
         torch.testing.assert_close(tensor, weights(b)[name], rtol=1e-3, atol=2e-5)
 
 
-@pytest.mark.parametrize("normalization", ["token_mean", "sequence_mean"])
+@pytest.mark.parametrize("normalization", ["token_mean", "sequence_mean", "token_sum"])
 def test_accumulation_changes_nothing(model: Path, tmp_path: Path, normalization: str) -> None:
     for micro, accumulation in ((1, 16), (2, 8), (16, 1)):
         shape = {"micro_batch": micro, "accumulation": accumulation}
@@ -63,6 +63,11 @@ def test_accumulation_changes_nothing(model: Path, tmp_path: Path, normalization
         assert facts["budget"]["steps"] == 3
     same(tmp_path / "1", tmp_path / "2")
     same(tmp_path / "1", tmp_path / "16")
+    for ceiling in (16384, 60):
+        shape = {"padding_free": True, "max_tokens": ceiling, "max_length": 60}
+        unpadded = tmp_path / f"unpadded-{ceiling}"
+        lora(job(model, unpadded, examples(N), normalization=normalization, **shape))
+        same(tmp_path / "1", unpadded)
 
 
 def test_order_of_examples_changes_not_a_byte(model: Path, tmp_path: Path) -> None:
@@ -186,7 +191,7 @@ def test_only_lora_weights_train(model: Path, tmp_path: Path) -> None:
     from gapft_harness.training.base_model import add_lora, load_base
 
     chosen = job(model, tmp_path / "a", examples(N))
-    adapted = add_lora(load_base(chosen.model_args, "float32"), settings(), 1)
+    adapted = add_lora(load_base(chosen.model_args, settings()), settings(), 1)
     before = {name: tensor.clone() for name, tensor in adapted.state_dict().items()}
     fitted = {s.slot: s for s in sequences(chosen.examples, settings())}
     slots = list(fitted)
