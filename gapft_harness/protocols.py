@@ -187,6 +187,8 @@ class TrainingJob:
         base_sha256: the hash of the weights that were searched (``model_files.weights_hash``);
             None where the sampler did not say.
         threads: CPU threads.
+        checkpoint_steps: optimizer steps between two states that are kept, so that a killed
+            training goes on from there; None: it starts again.
         progress: call with (steps done, steps in all).
     """
 
@@ -197,6 +199,7 @@ class TrainingJob:
     output: Path
     base_sha256: str | None = None
     threads: int = 1
+    checkpoint_steps: int | None = None
     progress: Callable[[int, int], None] = field(default=lambda done, total: None)
 
 
@@ -204,7 +207,11 @@ Trainer = Callable[[TrainingJob], dict[str, Any]]
 
 
 class RegisterTrainer(Protocol):
-    """Registers a trainer. It returns facts for the manifest (JSON values only)."""
+    """Registers a trainer. It returns facts for the manifest (JSON values only).
+
+    A trainer may have one more method, ``together(jobs) -> Iterator[dict]``: it trains several
+    arms of one run one after another, on a base that it loads once, and yields each one's facts.
+    """
 
     def __call__(self, name: str, train: Trainer) -> None: ...
 

@@ -212,6 +212,15 @@ class ExecutorChoice(_Section):
     name: str = Field("local", description="executor: local, or a plugin's")
     workers: int = Field(1, ge=1, description="processes that run jobs side by side")
     threads: int = Field(1, ge=1, description="CPU threads of each process")
+    processes: int = Field(
+        1, ge=1, description="processes that share every optimizer step of one training"
+    )
+    checkpoint_steps: int | None = Field(
+        None,
+        ge=1,
+        description="optimizer steps between two kept states of a training, from which a killed "
+        "one goes on; default: it starts its arm again",
+    )
 
 
 class Statistics(_Section):

@@ -102,6 +102,14 @@ def add_lora(model: Any, settings: Training, seed: int) -> Any:
     return adapted
 
 
+def take_off(adapted: Any, settings: Training) -> None:
+    """Takes an adapter off again; the base is as it was, ready for the next."""
+    if settings.gradient_checkpointing:
+        adapted.disable_input_require_grads()
+    base = adapted.unload()
+    vars(base).pop("peft_config", None)  # some versions leave it, and then warn of a second one
+
+
 @contextlib.contextmanager
 def _no_progress_bars() -> Iterator[None]:
     from transformers.utils import logging

@@ -7,19 +7,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from accelerate import Accelerator
 
 from gapft_harness.errors import GapftError
 from gapft_harness.protocols import TrainingJob
 from gapft_harness.recipe import Training
 from gapft_harness.training.attention import check_apart
+from gapft_harness.training.checkpoint import Checkpoint
+from gapft_harness.training.devices import Devices
 from gapft_harness.training.ledger import Step
 from gapft_harness.training.objective import collate, flatten, weighted_loss
 from gapft_harness.training.passes import cut
 from gapft_harness.training.plan import Fitted
 
 #: What the optimizer is, beside the settings that a recipe chooses.
-OPTIMIZER = {"name": "AdamW", "betas": [0.9, 0.999], "eps": 1e-8}
+OPTIMIZER: dict[str, Any] = {"name": "AdamW", "betas": [0.9, 0.999], "eps": 1e-8}
 
 
 def run_steps(
@@ -29,54 +30,67 @@ def run_steps(
     steps: Sequence[Step],
     fitted: Mapping[str, Fitted],
     end: int | None,
+    devices: Devices,
+    checkpoint: Checkpoint,
 ) -> list[dict[str, Any]]:
-    """Runs the optimizer over all steps.
+    """Runs the optimizer over all steps, or over those that a killed training left.
+
+    Args:
+        job: the arm, for messages and progress.
+        settings: the recipe's training section.
+        model: base and adapter, on the device.
+        steps: all of the arm's.
+        fitted: its sequences by slot.
+        end: the end-of-sequence id; None if no member supervises it.
+        devices: the processes that share every step.
+        checkpoint: where states between steps are kept.
 
     Returns:
         The log, an entry a step.
 
     Raises:
-        GapftError: the loss or its gradient is no finite number.
+        GapftError: the loss or its gradient is no finite number; the state before that step, if
+            it is not the first, is kept in the checkpoint.
     """
-    accelerator = Accelerator(cpu=_on_cpu(job))
     trainable = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(
         trainable,
         lr=settings.learning_rate,
-        betas=(OPTIMIZER["betas"][0], OPTIMIZER["betas"][1]),
+        betas=tuple(OPTIMIZER["betas"]),
         eps=OPTIMIZER["eps"],
         weight_decay=settings.weight_decay,
         fused=True,
     )
-    model, optimizer = accelerator.prepare(model, optimizer)
-    model.train()
     if settings.padding_free:
-        check_apart(model, accelerator.device)
+        check_apart(model, devices.device)
     lay_out = flatten if settings.padding_free else collate
-    log = []
-    for step in steps:
+    log = checkpoint.load(devices, model, optimizer)
+    model.train()
+    for step in steps[len(log) :]:
         for group in optimizer.param_groups:
             group["lr"] = step.learning_rate
-        parts = []
-        for members in cut([fitted[slot] for slot in step.slots], step.weights, settings):
-            batch = lay_out(members, end).to(accelerator.device)
-            part = weighted_loss(model, batch)
-            accelerator.backward(part)
+        members = [fitted[slot] for slot in step.slots]
+        parts = [torch.zeros((), device=devices.device)]
+        for one_pass in cut(members, step.weights, settings, devices.share, devices.shares):
+            part = weighted_loss(model, lay_out(one_pass, end).to(devices.device))
+            part.backward()  # type: ignore[no-untyped-call, unused-ignore]
             parts.append(part.detach())
         # read here, not after each forward pass: reading waits for the device
-        loss = float(torch.stack(parts).sum())
-        norm = float(accelerator.clip_grad_norm_(trainable, settings.clip_norm))
+        loss = float(devices.total(torch.stack(parts).sum(), trainable))
+        norm = float(torch.nn.utils.clip_grad_norm_(trainable, settings.clip_norm))
         if not (math.isfinite(loss) and math.isfinite(norm)):
+            kept = "Nothing was written"
+            if log:
+                checkpoint.save(devices, model, optimizer, log)
+                kept = f"The state before it is kept in {checkpoint.path}"
             raise GapftError(
                 f"{job.arm.name}: step {step.number} of {len(steps)} has loss {loss} and gradient "
-                f"norm {norm}; examples: {', '.join(step.slots)}. Nothing was written"
+                f"norm {norm}; examples: {', '.join(step.slots)}. {kept}"
             )
         optimizer.step()
         optimizer.zero_grad()
         log.append({"loss": loss, "grad_norm": norm, **step.line()})
+        if checkpoint.due(step.number, len(steps)):
+            checkpoint.save(devices, model, optimizer, log)
         job.progress(step.number, len(steps))
     return log
-
-
-def _on_cpu(job: TrainingJob) -> bool:
-    return job.model_args.get("device") == "cpu" or not torch.cuda.is_available()

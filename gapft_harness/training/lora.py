@@ -1,14 +1,17 @@
-"""Trains LoRA adapters: the job, its plan, the loop, the folder. Reads nothing but its job."""
+"""Trains LoRA adapters: the job, its plan, the loop, the folder. Reads nothing but its jobs."""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
 import torch
-from accelerate import PartialState
 
 from gapft_harness.errors import GapftError, UserError
 from gapft_harness.model_files import weights_folder, weights_hash
@@ -16,83 +19,150 @@ from gapft_harness.protocols import TrainingJob
 from gapft_harness.recipe import Training
 from gapft_harness.records import Budget
 from gapft_harness.streams import derive
-from gapft_harness.training.base_model import add_lora, end_id, load_base
+from gapft_harness.training.base_model import add_lora, end_id, load_base, take_off
+from gapft_harness.training.checkpoint import Checkpoint
+from gapft_harness.training.devices import Devices
 from gapft_harness.training.ledger import Step, ledger, ledger_facts
 from gapft_harness.training.loop import OPTIMIZER, run_steps
-from gapft_harness.training.plan import budget, plan, sequences
+from gapft_harness.training.plan import Fitted, budget, plan, sequences
 from gapft_harness.training.saving import save_adapter
+
+_LIBRARIES = ("torch", "transformers", "peft", "accelerate")
 
 
 def train(job: TrainingJob) -> dict[str, Any]:
-    """Trains one arm's adapter.
+    """Trains one arm's adapter; see ``train_together``."""
+    (facts,) = train_together([job])
+    return facts
 
-    The same job gives the same bytes on a CPU with one thread: adapter initialisation, dropout
-    and order each have a stream of their own under the arm's seed.
+
+def train_together(jobs: Sequence[TrainingJob]) -> Iterator[dict[str, Any]]:
+    """Trains several arms' adapters one after another on one base that is loaded once.
+
+    The same job gives the same bytes on a CPU with one thread, alone or among others: adapter
+    initialisation, dropout and order each have a stream of their own under the arm's seed.
 
     Args:
-        job: examples, settings, base model, output folder.
+        jobs: examples, settings, base model, output folder. Settings and base are the same in all.
 
-    Returns:
-        Facts for the manifest, also in ``training.json``: budget, what ``ledger_facts`` gives,
-        truncated examples, settings, optimizer, versions, and the hashes of base and adapter.
-        ``seconds`` is in the returned facts alone, so that the folder's bytes repeat.
+    Yields:
+        Facts for the manifest, also in ``training.json``, as soon as an arm is done: budget, what
+        ``ledger_facts`` gives, truncated examples, settings, optimizer, versions, and the hashes
+        of base and adapter. ``seconds`` is in the yielded facts alone, so that the folder's bytes
+        repeat.
 
     Raises:
         UserError: a model that is none or not the one that was searched, modules it lacks, a
             sequence that is too long.
         GapftError: the loss or its gradient is no finite number; no folder is written then.
+        ValueError: jobs that are no comparison on one base.
     """
     start = time.monotonic()
-    torch.set_num_threads(job.threads)
-    settings = Training.model_validate(dict(job.settings))
+    first = jobs[0]
+    if any(
+        (job.settings, job.model_args, job.base_sha256, job.threads)
+        != (first.settings, first.model_args, first.base_sha256, first.threads)
+        for job in jobs
+    ):
+        raise ValueError("jobs that are trained together have one base and the same settings")
+    torch.set_num_threads(first.threads)
+    settings = Training.model_validate(dict(first.settings))
+    plans = [_plan(job, settings) for job in jobs]
+    base = _load(first, settings, needs_end=any(p.needs_end for p in plans))
+    for job, planned in zip(jobs, plans, strict=True):
+        facts = _train(job, settings, planned, base)
+        yield {**facts, "seconds": round(time.monotonic() - start, 3)}
+        start = time.monotonic()
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """An arm's sequences, steps and budget."""
+
+    fitted: dict[str, Fitted]
+    steps: list[Step]
+    budget: Budget
+
+    @property
+    def needs_end(self) -> bool:
+        return any(sequence.eos for sequence in self.fitted.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Base:
+    """The loaded base: the model on its device, its weights' hash, its end-of-sequence id."""
+
+    model: Any
+    sha256: str
+    end: int | None
+    devices: Devices
+
+
+def _plan(job: TrainingJob, settings: Training) -> _Planned:
+    """The plan must cost what the budget says, which selection matched arms by."""
     fitted = {s.slot: s for s in sequences(job.examples, settings)}
     steps = ledger(plan(fitted, settings, job.arm.seed), fitted, settings)
     found = budget(job.examples, settings)
-    _check(job, found, steps)
-    model = load_base(job.model_args, settings)
-    base = weights_hash(weights_folder(job.model_args))
-    _check_base(job, base)
-    end = end_id(job.model_args) if any(s.eos for s in fitted.values()) else None
-    model = add_lora(model, settings, derive(job.arm.seed, "train/init") >> 33)
-    torch.manual_seed(derive(job.arm.seed, "train/dropout") >> 33)
-    log = run_steps(job, settings, model, steps, fitted, end)
-    facts = {
-        "condition": job.arm.condition,
-        "seed": job.arm.seed,
-        "base_model": job.model_args["pretrained"],
-        "base_sha256": base,
-        "end_id": end,
-        **ledger_facts(steps),
-        "budget": dataclasses.asdict(found),
-        "truncated": sum(s.truncated for s in fitted.values()),
-        "first_loss": log[0]["loss"],
-        "last_loss": log[-1]["loss"],
-        "optimizer": OPTIMIZER,
-        "processes": PartialState().num_processes,
-        "settings": settings.model_dump(mode="json"),
-        "versions": {name: version(name) for name in _LIBRARIES},
-    }
-    written = save_adapter(job.output, model, log, facts)
-    return {**written, "seconds": round(time.monotonic() - start, 3)}
-
-
-_LIBRARIES = ("torch", "transformers", "peft", "accelerate")
-
-
-def _check(job: TrainingJob, found: Budget, steps: list[Step]) -> None:
-    """The plan must cost what the budget says, which selection matched arms by."""
     planned = (sum(len(step.slots) for step in steps), len(steps))
     if planned != (found.exposures, found.steps):
         raise GapftError(
             f"{job.arm.name}: the plan has N = {planned[0]} exposures in J = {planned[1]} steps, "
             f"the budget says N = {found.exposures}, J = {found.steps}"
         )
+    return _Planned(fitted, steps, found)
 
 
-def _check_base(job: TrainingJob, found: str) -> None:
+def _load(job: TrainingJob, settings: Training, needs_end: bool) -> _Base:
+    model = load_base(job.model_args, settings)
+    found = weights_hash(weights_folder(job.model_args))
     if job.base_sha256 is not None and found != job.base_sha256:
         raise UserError(
             f"{job.arm.name}: model {job.model_args['pretrained']} is not the one that was "
             f"searched: its weights' hash is {found[:12]}…, the search's {job.base_sha256[:12]}…. "
             "Restore the weights, or start a new run directory"
         )
+    end = end_id(job.model_args) if needs_end else None
+    devices = Devices.of(job)
+    return _Base(model.to(devices.device), found, end, devices)
+
+
+def _train(job: TrainingJob, settings: Training, planned: _Planned, base: _Base) -> dict[str, Any]:
+    devices = base.devices
+    identity = {
+        "condition": job.arm.condition,
+        "seed": job.arm.seed,
+        "base_sha256": base.sha256,
+        "end_id": base.end if planned.needs_end else None,
+        **ledger_facts(planned.steps),
+        "budget": dataclasses.asdict(planned.budget),
+        "truncated": sum(s.truncated for s in planned.fitted.values()),
+        "optimizer": OPTIMIZER,
+        "processes": devices.shares,
+        "settings": settings.model_dump(mode="json"),
+        "versions": {name: version(name) for name in _LIBRARIES},
+    }
+    rests_on = {**identity, "sequences": _content(planned.fitted)}
+    checkpoint = Checkpoint.beside(job.output, rests_on, job.checkpoint_steps)
+    model = add_lora(base.model, settings, derive(job.arm.seed, "train/init") >> 33)
+    stream = "train/dropout" if devices.first else f"train/dropout/{devices.share}"
+    torch.manual_seed(derive(job.arm.seed, stream) >> 33)
+    try:
+        log = run_steps(
+            job, settings, model.to(devices.device), planned.steps, planned.fitted, base.end,
+            devices, checkpoint,
+        )  # fmt: skip
+        ends = {"first_loss": log[0]["loss"], "last_loss": log[-1]["loss"]}
+        facts = {**identity, "base_model": job.model_args["pretrained"], **ends}
+        if devices.first:
+            facts = save_adapter(job.output, model, log, facts)
+            checkpoint.remove()
+        devices.wait()
+    finally:
+        take_off(model, settings)
+    return facts
+
+
+def _content(fitted: dict[str, Fitted]) -> str:
+    """A hash of the sequences' ids."""
+    lines = sorted((s.slot, s.prompt_ids, s.target_ids) for s in fitted.values())
+    return hashlib.sha256(json.dumps(lines).encode()).hexdigest()
