@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-
 Normalization = Literal["token_mean", "sequence_mean", "token_sum"]
 
 

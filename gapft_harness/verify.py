@@ -56,7 +56,9 @@ def verify(path: Path, plugin_files: Sequence[str] = ()) -> Findings:
     found = Findings()
     _files(run, manifest, found)
     for split in SPLITS:
-        _gather(found, f"{split}/states.parquet", lambda s=split: _states(run, manifest, plugins, s))
+        _gather(
+            found, f"{split}/states.parquet", lambda s=split: _states(run, manifest, plugins, s)
+        )
     _selections(run, manifest, plugins, found)
     return found
 

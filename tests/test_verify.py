@@ -28,7 +28,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a plugin and a finished run of two conditions, one with replay and budget."""
     folder = tmp_path_factory.mktemp("verify")
     command = prepare(folder)
-    chosen = ("budget.replay=2", "budget.n=4", "training.schedule=cosine", "training.repetitions=8", "statistics.replicates=20")
+    chosen = (
+        "budget.replay=2",
+        "budget.n=4",
+        "training.schedule=cosine",
+        "training.repetitions=8",
+        "statistics.replicates=20",
+    )
     overrides = [part for setting in chosen for part in ("--set", setting)]
     conditions = ("--condition", "gapft", "--condition", "uniform", "--condition", "all_verified")
     succeed(*command, "run", *conditions, "--seed", 13, *overrides, cwd=folder)
@@ -87,7 +93,9 @@ def test_the_command_fails_and_names_every_difference(made: Path, run: Path) -> 
     done = gapft("verify", run, "--plugin", made / "plugin.py")
     assert done.returncode == 1
     assert f"adapters/{ARM}: was changed after it was sealed" in done.stderr
-    assert "decisions/uniform-seed13.parquet: is sealed in the manifest and not there" in done.stderr
+    assert (
+        "decisions/uniform-seed13.parquet: is sealed in the manifest and not there" in done.stderr
+    )
     assert "verified" not in done.stdout
 
 
@@ -204,9 +212,7 @@ def test_an_adapter_of_another_rank(made: Path, run: Path) -> None:
         ("processes", 2),
     ],
 )
-def test_arms_that_were_not_trained_alike(
-    made: Path, run: Path, key: str, value: object
-) -> None:
+def test_arms_that_were_not_trained_alike(made: Path, run: Path, key: str, value: object) -> None:
     def change(facts: dict[str, Any]) -> None:
         facts[key] = value
 
@@ -228,9 +234,7 @@ def test_replay_that_differs_between_matched_arms(made: Path, run: Path) -> None
 
 
 def test_a_budget_of_the_manifest_that_no_selection_gives(made: Path, run: Path) -> None:
-    change_json(
-        run / "manifest.json", lambda manifest: manifest["budgets"][ARM].update(tokens=1)
-    )
+    change_json(run / "manifest.json", lambda manifest: manifest["budgets"][ARM].update(tokens=1))
     (found,) = differences(made, run)
     assert found.startswith(f"manifest.json: the budget of {ARM} has tokens = 1")
 

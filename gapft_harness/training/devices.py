@@ -48,7 +48,9 @@ class Devices:
             if parameter.grad is None:  # this process got nothing of the step
                 parameter.grad = torch.zeros_like(parameter)
         gradients = [parameter.grad for parameter in trainable]
-        flat = torch.cat([loss.reshape(1), *(g.reshape(-1).float() for g in gradients if g is not None)])
+        flat = torch.cat(
+            [loss.reshape(1), *(g.reshape(-1).float() for g in gradients if g is not None)]
+        )
         flat = self.accelerator.reduce(flat, "sum")
         start = 1
         for gradient in gradients:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any
 
 import torch
@@ -71,7 +71,9 @@ def flatten(members: Sequence[Member], end_id: int | None) -> Batch:
     """Lays members end to end in one row, and marks what is supervised. See ``collate``."""
     rows = [_ids(member.sequence, end_id) for member in members]
     ends = (0, *accumulate(map(len, rows)))
-    batch = _batch(members, rows, [sum(rows, [])], [(0, start) for start in ends[:-1]])
+    batch = _batch(
+        members, rows, [list(chain.from_iterable(rows))], [(0, start) for start in ends[:-1]]
+    )
     places = torch.cat([torch.arange(len(row)) for row in rows])
     return Batch(
         batch.input_ids, batch.positions, batch.targets, batch.weights, places.unsqueeze(0), ends

@@ -1,4 +1,4 @@
-"""Writing an adapter's folder: beside its place, flushed, renamed; so one that is there is whole."""
+"""Writing an adapter's folder: beside its place, then renamed; so one that is there is whole."""
 
 from __future__ import annotations
 

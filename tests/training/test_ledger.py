@@ -38,9 +38,7 @@ def test_a_ledger_adds_up(normalization: str) -> None:
     for step in steps:
         tokens = [fitted[slot].supervised for slot in step.slots]
         assert step.supervised_tokens == sum(tokens)
-        assert step.weight == math.fsum(
-            w * n for w, n in zip(step.weights, tokens, strict=True)
-        )
+        assert step.weight == math.fsum(w * n for w, n in zip(step.weights, tokens, strict=True))
         expected = sum(tokens) if normalization == "token_sum" else 1
         assert step.weight == pytest.approx(expected)
     assert ledger_facts(steps)["weight_sum"] == steps[0].weight + steps[1].weight

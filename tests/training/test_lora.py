@@ -358,7 +358,9 @@ def stopping(at: int) -> Callable[[int, int], None]:
 def test_a_stopped_training_goes_on_from_the_last_kept_state(model: Path, tmp_path: Path) -> None:
     shape: dict[str, Any] = {"dropout": 0.05, "repetitions": 3, "schedule": "cosine"}
     lora(job(model, tmp_path / "whole", examples(N), **shape))
-    chosen = dataclasses.replace(job(model, tmp_path / "a", examples(N), **shape), checkpoint_steps=2)
+    chosen = dataclasses.replace(
+        job(model, tmp_path / "a", examples(N), **shape), checkpoint_steps=2
+    )
     with pytest.raises(Stopped):
         lora(dataclasses.replace(chosen, progress=stopping(5)))
     done: list[int] = []

@@ -31,9 +31,7 @@ def test_every_member_is_in_one_pass_of_one_share_with_its_weight(
     members = fitted(lengths)
     weights = [float(i) for i in range(len(members))]
     parts = [
-        part
-        for share in range(shares)
-        for part in cut(members, weights, settings, share, shares)
+        part for share in range(shares) for part in cut(members, weights, settings, share, shares)
     ]
     found = sorted((m.sequence.slot, m.weight) for part in parts for m in part)
     assert found == sorted((s.slot, w) for s, w in zip(members, weights, strict=True))
