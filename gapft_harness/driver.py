@@ -14,7 +14,8 @@ from gapft_harness.pipeline import STAGES, Context, check_names, run_stages
 from gapft_harness.plugin_manager import load_plugins
 from gapft_harness.recipe import Recipe
 from gapft_harness.recipe_file import check_recipe, parse_override, read_recipe, set_key
-from gapft_harness.run_directory import SPLITS, RunDirectory, hold
+from gapft_harness.run_directory import SPLITS, RunDirectory
+from gapft_harness.run_lock import hold
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ from pathlib import Path
 import yaml
 
 from gapft_harness.driver import Choice, resolve_recipe
+from gapft_harness.early_stop import check_early_stop
 from gapft_harness.errors import GapftError
-from gapft_harness.models import model_args
+from gapft_harness.models import model_args, sampler_settings
 from gapft_harness.pipeline import check_names
 from gapft_harness.plugin_manager import load_plugins
 from gapft_harness.recipe import Recipe
@@ -17,6 +18,9 @@ from gapft_harness.sealing import closing_verifier
 from gapft_harness.search import load_problems
 from gapft_harness.selection import arms
 from gapft_harness.training.plan import count_steps
+
+#: Backends whose model is not on this machine.
+SERVERS = ("local-completions", "local-chat-completions")
 
 
 def describe(choice: Choice, run_dir: Path | None) -> str:
@@ -49,7 +53,8 @@ def missing_here(recipe: Recipe, choice: Choice) -> list[str]:
         try:
             _, task, verifier = load_problems(recipe, split, plugins, choice.include_paths)
             with closing_verifier(verifier):
-                plugins.response_rule(task["keep"])
+                rule = plugins.get("response rule", task["keep"])
+                check_early_stop(recipe.search, rule, task)
         except GapftError as error:
             found.append(f"{split}: {error}")
     found += _model_missing(recipe)
@@ -69,6 +74,13 @@ def _model_missing(recipe: Recipe) -> list[str]:
             check_arguments(arguments)
         except GapftError as error:
             return [f"model: {error}"]
+    elif recipe.model.backend in SERVERS:
+        from gapft_harness.lm_eval_bridge.server_sampler import find_model
+
+        try:
+            find_model(sampler_settings(recipe))
+        except GapftError as error:
+            return [f"model: {error}"]
     name = arguments["pretrained"]
     if Path(name).is_dir():
         return []
@@ -84,9 +96,11 @@ def _model_missing(recipe: Recipe) -> list[str]:
 def _stages(recipe: Recipe, run_dir: Path) -> list[str]:
     k = recipe.search.k
     slots, exposures, steps = _budget(recipe)
+    stop = recipe.search.stop == "first_pass"
+    early = "; of the pool, none after one that passes" if stop else ""
     trained = arms(recipe)
     return [
-        f"search  {recipe.data.task}: pool and audit, 1 greedy + {k} samples a problem",
+        f"search  {recipe.data.task}: pool and audit, 1 greedy + {k} samples a problem{early}",
         f"        -> {run_dir}/{{pool,audit}}/responses.parquet",
         f"states  G, S, U -> {run_dir}/{{pool,audit}}/states.parquet",
         f"select  {', '.join(recipe.conditions)}; {slots}; {exposures}; {steps}",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from gapft_harness.errors import GapftError, PluginError, UserError
 from gapft_harness.journal import Journal
 from gapft_harness.protocols import Generated, Request, Verifier
-from gapft_harness.records import Attempt, Gold, Problem
+from gapft_harness.records import CONTEXT, Attempt, Gold, Problem
 from gapft_harness.verification import once_each
 
 Feedback = Callable[[Sequence[str], Sequence[Gold]], list[str | None]]
@@ -88,7 +88,8 @@ def alive(
     asked, texts, golds = [], [], []
     for problem, entry in zip(problems, journal.read([p.id for p in problems]), strict=True):
         for response in entry.responses:
-            if response.index in indices and len(response.attempts) == attempt - 2:
+            ended = response.finish_reason == CONTEXT  # a longer conversation fits no better
+            if response.index in indices and len(response.attempts) == attempt - 2 and not ended:
                 asked.append((problem, response))
                 texts.append(response.text)
                 golds.append(problem.gold)

@@ -13,8 +13,8 @@ from typing import Any
 
 from gapft_harness.episodes import Episodes
 from gapft_harness.protocols import Verifier
-from gapft_harness.records import Gold, Response, Verdict
-from gapft_harness.verification import verify_unique
+from gapft_harness.records import CONTEXT, Gold, Response, Verdict
+from gapft_harness.verification import verify_responses
 
 
 def majority(verdicts: Sequence[Verdict]) -> Verdict:
@@ -69,9 +69,8 @@ class Executions:
             episodes: gives the feedback of earlier attempts again, if there are any.
         """
         rounds = [list(first)]
-        texts = [response.text for response in responses]
         for _ in range(self.times - 1):
-            rounds.append(verify_unique(verifier, texts, golds))
+            rounds.append(verify_responses(verifier, responses, golds))
             if episodes is not None:
                 self._replay(responses, golds, episodes)
         self.episodes += len(responses)
@@ -110,7 +109,8 @@ class Executions:
         for response, gold in zip(responses, golds, strict=True):
             problem = response.problem_id
             seen += [(problem, a.text, gold, a.feedback) for a in response.attempts]
-            if len(response.attempts) + 1 < episodes.attempts:
+            ended = response.finish_reason == CONTEXT
+            if len(response.attempts) + 1 < episodes.attempts and not ended:
                 seen.append((problem, response.text, gold, None))
         told = episodes.feedback([text for _, text, _, _ in seen], [gold for _, _, gold, _ in seen])
         for (problem, _, _, before), again in zip(seen, told, strict=True):

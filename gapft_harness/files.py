@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -10,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.errors import GapftError
+
+#: What the system says where there is no room: on the disk, in a quota, under a size limit.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
@@ -25,9 +30,28 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
         with beside.open("rb") as file:
             os.fsync(file.fileno())
         beside.replace(path)
+        sync_folder(path.parent)
     except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise GapftError(f"{path}: cannot be written: {error.strerror or error}") from error
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+        raise unwritable(path, error) from error
+
+
+def unwritable(path: Path, error: Exception) -> GapftError:
+    """The error for a file that could not be written, with what to do about a full disk."""
+    reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+    full = getattr(error, "errno", None) in _FULL or os.strerror(errno.ENOSPC) in reason
+    advice = "; make room: the same command goes on from what is finished" if full else ""
+    return GapftError(f"{path}: cannot be written: {reason}{advice}")
+
+
+def sync_folder(folder: Path) -> None:
+    """Has a folder's entries on the disk: a rename is there before what follows it."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -10,10 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gapft_harness.early_stop import Judgements, unsolved
 from gapft_harness.episodes import Episodes, alive, check_conversations
 from gapft_harness.errors import UserError
 from gapft_harness.journal import Journal
-from gapft_harness.protocols import Request, Sampler
+from gapft_harness.protocols import Request, Sampler, Verifier
+from gapft_harness.recipe import Search
 from gapft_harness.records import GREEDY, Decoding, Problem
 from gapft_harness.streams import derive
 
@@ -22,16 +24,44 @@ ReportProgress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One decoding of every problem: the greedy decode, or the K samples."""
+    """One decoding of every problem: the greedy decode, or the K samples, or some of them.
+
+    Attributes:
+        name: names the random stream.
+        decoding: how responses are generated.
+        indices: ``GREEDY``, or sample numbers.
+        unsolved: leaves out the problems that an earlier phase's response solved.
+    """
 
     name: str
     decoding: Decoding
     indices: tuple[int, ...]
+    unsolved: bool = False
 
 
 def greedy_phase(decoding: Decoding) -> Phase:
     """The deployment decode d(x)."""
     return Phase("greedy", decoding, (GREEDY,))
+
+
+def sample_phases(decoding: Decoding, search: Search, stop: bool) -> list[Phase]:
+    """The K samples at once, or in rounds that stop early.
+
+    Args:
+        decoding: the greedy one, for its length and stop strings.
+        search: the recipe's section.
+        stop: whether problems that are solved leave between rounds.
+    """
+    sampled = Decoding(
+        True, decoding.max_gen_toks, decoding.until, search.temperature, search.top_p, search.top_k
+    )
+    if not stop:
+        return [Phase("samples", sampled, tuple(range(search.k)))]
+    rounds = [
+        range(first, min(first + search.round, search.k))
+        for first in range(0, search.k, search.round)
+    ]
+    return [Phase(f"samples from {r.start}", sampled, tuple(r), unsolved=True) for r in rounds]
 
 
 def generate(
@@ -46,6 +76,7 @@ def generate(
     chunk: int,
     progress: ReportProgress,
     episodes: Episodes | None = None,
+    verifier: Verifier | None = None,
 ) -> None:
     """Generates what the journal lacks, chunk by chunk, and of episodes round by round.
 
@@ -56,8 +87,9 @@ def generate(
         source: the sampler's description; journalled chunks of another model are refused.
         seed: the recipe's ``search.seed``.
         chunk: problems per chunk.
-        progress: called with attempts done and wanted; an episode that ends early is done.
+        progress: called with attempts done and wanted; what is not needed any more is done.
         episodes: how a decode of several attempts goes; None is a single response.
+        verifier: says which problems are solved; phases of ``unsolved`` problems need it.
 
     Raises:
         UserError: the journal holds chunks of other problems, prompts, settings or weights.
@@ -80,14 +112,14 @@ def generate(
     progress(done, total)
     for each in rounds:
         if each.key not in journal.committed:
-            requests = each.requests(episodes, journal)
+            requests, judged = each.requests(episodes, verifier, journal)
             round_seed = derive(seed, purpose, each.name, *(p.id for p in each.members)) >> 33
             generated = (
                 sampler.generate(requests, each.phase.decoding, round_seed) if requests else []
             )
             if each.attempt > 1:
                 check_conversations(requests, generated, journal)
-            journal.append(each.key, round_seed, requests, generated)
+            journal.append(each.key, round_seed, requests, generated, judged)
         done += each.size
         progress(done, total)
 
@@ -110,11 +142,21 @@ class _Round:
     def size(self) -> int:
         return len(self.members) * len(self.phase.indices)
 
-    def requests(self, episodes: Episodes | None, journal: Journal) -> list[Request]:
-        """Every problem in the first round, later the episodes that go on: maybe none."""
-        if episodes is None or self.attempt == 1:
-            return [Request(p.id, p.prompt, self.phase.indices) for p in self.members]
-        return alive(episodes, self.members, self.phase.indices, self.attempt, journal)
+    def requests(
+        self, episodes: Episodes | None, verifier: Verifier | None, journal: Journal
+    ) -> tuple[list[Request], Judgements]:
+        """Every problem in the first round, or those unsolved; later the episodes that go on.
+
+        There may be none. The verdicts are those by which problems were left out.
+        """
+        if episodes is not None and self.attempt > 1:
+            return alive(episodes, self.members, self.phase.indices, self.attempt, journal), {}
+        members: Sequence[Problem] = self.members
+        judged: Judgements = {}
+        if self.phase.unsolved:
+            assert verifier is not None
+            members, judged = unsolved(members, journal, verifier)
+        return [Request(p.id, p.prompt, self.phase.indices) for p in members], judged
 
 
 def _chunk_key(

@@ -6,26 +6,29 @@ After a kill, what follows the last commit line (the chunk in flight, or a torn 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from gapft_harness.errors import GapftError, UserError
+from gapft_harness.files import unwritable
 from gapft_harness.protocols import Generated, Request
-from gapft_harness.records import Attempt, Response
+from gapft_harness.records import Attempt, Response, Verdict
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """All responses of one problem in one chunk."""
+    """All responses to one problem, and by index those verdicts that were journalled."""
 
     problem_id: str
     prompt_ids: tuple[int, ...]
     responses: tuple[Response, ...]
+    verdicts: Mapping[int, Verdict] = field(default_factory=dict)
 
 
 class Journal:
@@ -48,16 +51,33 @@ class Journal:
             self._recover()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("ab")
+            # Unbuffered: what a full disk refused must not be written again when it is closed.
+            self._file = path.open("ab", buffering=0)
         except OSError as error:
-            raise GapftError(f"{path}: cannot be written: {error.strerror}") from error
+            raise unwritable(path, error) from error
 
     def append(
-        self, chunk: str, seed: int, requests: Sequence[Request], generated: Sequence[Generated]
+        self,
+        chunk: str,
+        seed: int,
+        requests: Sequence[Request],
+        generated: Sequence[Generated],
+        judged: Mapping[str, Mapping[int, Verdict]] | None = None,
     ) -> None:
         """Writes one chunk and its commit line, and flushes them to the disk.
 
-        A chunk may be empty: that is how a round of episodes that nobody needed is committed.
+        A chunk may be empty: that is how a round that nobody needed is committed.
+
+        Args:
+            chunk: its key.
+            seed: what the sampler was given.
+            requests: what it was asked.
+            generated: its answers, in the same order.
+            judged: verdicts on earlier responses, by problem id and index, that say who was asked.
+
+        Raises:
+            GapftError: the disk refused it, or the sampler gave too few responses. The journal is
+                as it was.
         """
         start = self._file.seek(0, os.SEEK_END)
         lines: list[bytes] = []
@@ -80,20 +100,21 @@ class Journal:
                 record["attempt"] = len(request.attempts) + 1
                 record["feedback"] = request.attempts[-1].feedback
             lines.append(_dump(record))
+        for problem_id, verdicts in (judged or {}).items():
+            shown = [[index, v.status, v.reason] for index, v in verdicts.items()]
+            lines.append(_dump({"problem_id": problem_id, "judged": shown}))
         offsets = list(accumulate((len(line) for line in lines), initial=start))
         lines.append(_dump({"chunk": chunk, "problems": len(requests)}))
         try:
-            self._file.write(b"".join(lines))
-            self._file.flush()
-            os.fsync(self._file.fileno())
+            self._write(b"".join(lines))
         except OSError as error:
-            raise GapftError(
-                f"{self.path}: cannot be written: {error.strerror}; what was journalled is kept, "
-                "and the same command goes on from there"
-            ) from error
+            with contextlib.suppress(OSError):
+                self._file.truncate(start)
+            raise unwritable(self.path, error) from error
         self.committed.add(chunk)
-        for request, offset in zip(requests, offsets, strict=False):
-            self._offsets.setdefault(request.problem_id, []).append(offset)
+        written = [*(request.problem_id for request in requests), *(judged or {})]
+        for problem_id, offset in zip(written, offsets, strict=False):
+            self._offsets.setdefault(problem_id, []).append(offset)
 
     def read(self, problem_ids: Sequence[str]) -> Iterator[Entry]:
         """Yields one entry a problem, its responses merged over chunks and ordered by index.
@@ -111,6 +132,13 @@ class Journal:
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
+
+    def _write(self, content: bytes) -> None:
+        """Writes all of it and flushes it to the disk."""
+        view = memoryview(content)
+        while view:
+            view = view[self._file.write(view) :]
+        os.fsync(self._file.fileno())
 
     def _recover(self) -> None:
         """Reads the index, and cuts the file after its last commit line."""
@@ -158,7 +186,11 @@ def _entry(problem_id: str, records: Sequence[dict[str, Any]]) -> Entry:
     """Joins a problem's lines, whatever their order."""
     prompt_ids: tuple[int, ...] = ()
     found: dict[int, Response] = {}
+    verdicts: dict[int, Verdict] = {}
     for record in sorted(records, key=lambda record: record.get("attempt", 1)):
+        if "judged" in record:
+            verdicts |= {index: Verdict(*said) for index, *said in record["judged"]}
+            continue
         ids = tuple(record["prompt_ids"])
         first = "attempt" not in record
         if first:
@@ -180,4 +212,4 @@ def _entry(problem_id: str, records: Sequence[dict[str, Any]]) -> Entry:
                 earlier,
                 () if first else ids,
             )
-    return Entry(problem_id, prompt_ids, tuple(found[index] for index in sorted(found)))
+    return Entry(problem_id, prompt_ids, tuple(found[index] for index in sorted(found)), verdicts)

@@ -1,4 +1,4 @@
-"""Model names: a folder, a hub name, or ``bundled:demo`` for the policy that ships."""
+"""Model names: a folder, a hub name, or ``bundled:demo`` for a policy that ships."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ def resolve_model(name: str) -> str:
     """
     if not name.startswith(_PREFIX):
         return name
-    bundled = name.removeprefix(_PREFIX)
-    if bundled != "demo":
-        raise UserError(f"unknown bundled model {bundled!r}; {did_you_mean(bundled, ['demo'])}")
-    from gapft_harness.demo import policy_path
+    from gapft_harness.demo import code_policy_path, policy_path
 
-    return str(policy_path())
+    folders = {"demo": policy_path, "demo-code": code_policy_path}
+    bundled = name.removeprefix(_PREFIX)
+    if bundled not in folders:
+        raise UserError(f"unknown bundled model {bundled!r}; {did_you_mean(bundled, folders)}")
+    return str(folders[bundled]())
 
 
 def model_args(recipe: Recipe) -> dict[str, Any]:

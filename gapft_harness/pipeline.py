@@ -287,11 +287,12 @@ def _record_judging(manifest: dict[str, Any], name: str, facts: dict[str, Any]) 
     for section, key in (
         ("verdict_counts", "verdicts"),
         ("finish_reasons", "finish_reasons"),
+        ("drawn", "drawn"),
         ("judged_by", "judged_by"),
         ("executions", "executions"),
     ):
         if key in facts:
-            manifest[section][name] = facts[key]
+            manifest.setdefault(section, {})[name] = facts[key]
     warnings = [f"{name}: {warning}" for warning in facts["warnings"]]
     manifest["warnings"] += [w for w in warnings if w not in manifest["warnings"]]
 

@@ -46,6 +46,13 @@ KINDS = {
 }
 
 
+#: What a registration may declare, by kind.
+_OPTIONS = {
+    "selector": frozenset({"budget", "repeats", "gold"}),
+    "response rule": frozenset({"stops_early"}),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Registered:
     """One thing a plugin registered: its kind and name, the plugin, the object, its options."""
@@ -255,7 +262,7 @@ def _collect(manager: pluggy.PluginManager) -> list[Registered]:
 
 def _registrar(registered: list[Registered], kind: str, plugin: str) -> Callable[..., None]:
     """The ``register`` function one plugin gets for one hook."""
-    allowed = {"budget", "repeats", "gold"} if kind == "selector" else set()
+    allowed = _OPTIONS.get(kind, frozenset())
 
     def register(name: str, value: Callable[..., Any], **options: Any) -> None:
         if not isinstance(name, str) or not name or any(c in name for c in "/\\ \n"):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from gapft_harness.records import (
+    CONTEXT,
     Adapter,
     Arm,
     Attempt,
@@ -75,9 +76,13 @@ class RegisterSelector(Protocol):
 
 
 class RegisterResponseRule(Protocol):
-    """Registers a response rule under a name."""
+    """Registers a response rule under a name.
 
-    def __call__(self, name: str, rule: ResponseRule) -> None: ...
+    ``stops_early=True``: its choice rests on the samples up to the first passing one alone, so
+    that search may stop there (``search.stop: first_pass``).
+    """
+
+    def __call__(self, name: str, rule: ResponseRule, *, stops_early: bool = False) -> None: ...
 
 
 # Samplers
@@ -104,7 +109,11 @@ class SamplerSettings:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A sampler's answer to one request: one response's text and exact token ids."""
+    """A sampler's answer to one request: one response's text and exact token ids.
+
+    Where the prompt does not fit the model's context beside ``max_gen_toks`` new tokens, the text
+    and ids are empty and ``finish_reason`` is ``records.CONTEXT``; see ``beyond_context``.
+    """
 
     text: str
     token_ids: tuple[int, ...]
@@ -144,8 +153,16 @@ class Request:
         return self.prompt + "".join(f"{a.text}\n\n{a.feedback}\n\n" for a in self.attempts)
 
 
+def beyond_context(request: Request) -> Generated:
+    """What a sampler answers to a prompt that does not fit: no ids, and empty responses."""
+    return Generated((), tuple(Generation("", (), CONTEXT) for _ in request.indices))
+
+
 class Sampler(Protocol):
-    """Generates responses with one model and at most one adapter."""
+    """Generates responses with one model and at most one adapter.
+
+    A prompt that does not fit the model's context is no error: ``beyond_context`` answers it.
+    """
 
     def generate(
         self, requests: Sequence[Request], decoding: Decoding, seed: int

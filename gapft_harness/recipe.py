@@ -69,6 +69,21 @@ class Search(_Section):
     chunk: int = Field(
         64, ge=1, description="problems per journalled chunk, the unit of resumption"
     )
+    stop: Literal["never", "first_pass"] = Field(
+        "never",
+        description="first_pass: a pool problem that is solved gets no further samples; the audit "
+        "always gets all K",
+    )
+    round: int = Field(
+        1, ge=1, description="samples drawn of a problem before `stop` looks at them"
+    )
+
+    @field_validator("round")
+    @classmethod
+    def _needs_stop(cls, size: int, info: ValidationInfo) -> int:
+        if size > 1 and info.data.get("stop") == "never":
+            raise ValueError("has a meaning only with search.stop: first_pass")
+        return size
 
 
 class EpisodeChoice(_Section):
@@ -268,6 +283,21 @@ class Recipe(_Section):
         if len(set(values)) != len(values):
             raise ValueError(f"names one thing twice: {list(values)}")
         return values
+
+    @field_validator("training")
+    @classmethod
+    def _enough_exposures(cls, training: Training, info: ValidationInfo) -> Training:
+        """What is known before search is checked before search."""
+        budget = info.data.get("budget")
+        if training.update_groups is None or budget is None or budget.n == "recovered":
+            return training
+        exposures = training.repetitions * (budget.n + budget.replay)
+        if exposures < training.update_groups:
+            raise ValueError(
+                f"update_groups is {training.update_groups}, but (budget.n + budget.replay) x "
+                f"training.repetitions is only {exposures}, less than one exposure a step"
+            )
+        return training
 
     @field_validator("allocation")
     @classmethod

@@ -12,6 +12,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from gapft_harness.credentials import refuse_credentials
 from gapft_harness.errors import UserError, did_you_mean
 from gapft_harness.recipe import Recipe
 
@@ -100,8 +101,11 @@ def check_recipe(content: dict[str, Any], source: str) -> Recipe:
     """Validates a recipe's content; ``source`` begins every error message.
 
     Types are strict (``k: true`` and ``k: "8"`` are no numbers); lists stand for tuples, as in
-    JSON.
+    JSON. Keys of servers are refused before anything else could repeat them.
     """
+    model = content.get("model")
+    if isinstance(model, dict) and isinstance(model.get("args"), dict):
+        refuse_credentials(model["args"], source)
     try:
         return Recipe.model_validate_json(json.dumps(content, default=str), strict=True)
     except ValidationError as error:

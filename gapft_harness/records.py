@@ -19,6 +19,10 @@ State = Literal["G", "S", "U"]
 #: Decode index of the greedy (deployment) response; samples are numbered from 0.
 GREEDY = -1
 
+#: ``finish_reason`` of a response that was not generated: its prompt does not fit the model's
+#: context beside the new tokens. Its text is empty, and it counts as not passed.
+CONTEXT = "context"
+
 #: What a verifier compares a response with: any JSON value, a string for most tasks.
 Gold = Any
 
@@ -96,7 +100,8 @@ class Response:
         text: what the verifier sees, stop strings removed.
         token_ids: the generated ids that make up ``text``, the end-of-sequence id excluded.
             Empty where the backend has no tokenizer (``tokens_from`` then says so).
-        finish_reason: ``stop`` (end of sequence or a stop string), ``length`` or ``unknown``.
+        finish_reason: ``stop`` (end of sequence or a stop string), ``length``, ``unknown``, or
+            ``CONTEXT``.
         seed: the seed that the sampler was given for this response's chunk or request.
         tokens_from: ``generator`` (exact ids), ``retokenized`` or ``none``.
         attempts: the earlier attempts of an episode, in order; empty elsewhere.
@@ -123,8 +128,10 @@ class Evidence:
     response rule; for U there is none (Equation 6).
 
     Attributes:
-        passing_samples: how many of the K samples passed, c in the Pass@k estimator.
+        passing_samples: how many of the samples drawn passed; of K, c in the Pass@k estimator.
         first_success: number of the first passing sample (from 0), or None.
+        samples: how many samples were drawn: K, or fewer where search stopped early; None where
+            nobody said.
     """
 
     problem_id: str
@@ -135,6 +142,7 @@ class Evidence:
     first_success: int | None
     document: Mapping[str, Any] = field(default_factory=dict)
     gold: Gold = None
+    samples: int | None = None
 
     @property
     def tokens(self) -> int:

@@ -7,7 +7,6 @@ A sealed file is written beside and renamed, so it is whole or absent. Its hash 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import platform
@@ -23,6 +22,7 @@ from gapft_harness.errors import GapftError, UserError
 from gapft_harness.files import replace_file, sha256, write_json
 from gapft_harness.recipe import Recipe
 from gapft_harness.recipe_file import check_recipe
+from gapft_harness.run_lock import hold
 from gapft_harness.version import __version__
 
 Split = Literal["pool", "audit"]
@@ -198,31 +198,11 @@ class RunDirectory:
 
         try:
             yield
-        finally:
-            self.update_manifest(change)
-
-
-@contextlib.contextmanager
-def hold(path: Path) -> Iterator[None]:
-    """Holds a folder's lock while the block runs."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path / "run.lock", os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise UserError(f"run directory {path}: cannot be written: {error.strerror}") from error
-    with os.fdopen(descriptor, "r+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UserError(
-                f"run directory {path}: in use by {file.read().strip() or 'another process'}; "
-                "wait for it, or give another --run-dir"
-            ) from error
-        file.seek(0)
-        file.truncate()
-        file.write(f"process {os.getpid()} on {platform.node()}")
-        file.flush()
-        yield
+        except BaseException:
+            with contextlib.suppress(GapftError):  # on a full disk: the first error is the one
+                self.update_manifest(change)
+            raise
+        self.update_manifest(change)
 
 
 def _new_manifest(recipe: Recipe) -> dict[str, Any]:
@@ -237,6 +217,7 @@ def _new_manifest(recipe: Recipe) -> dict[str, Any]:
         "training": {},
         "verdict_counts": {},
         "finish_reasons": {},
+        "drawn": {},
         "judged_by": {},
         "executions": {},
         "warnings": [],

@@ -19,6 +19,7 @@ PROBLEMS = pa.schema(
 )
 
 #: {pool,audit}/responses.parquet: ordered by problem id, then index (-1 is the greedy decode).
+#: ``finish_reason`` ``context``: not generated, as the prompt did not fit the model.
 #: ``attempts`` and ``context_ids`` are empty but for episodes of more than one attempt.
 RESPONSES = pa.schema(
     [
@@ -49,11 +50,13 @@ RESPONSES = pa.schema(
 )
 
 #: {pool,audit}/states.parquet: one row a problem, ordered by id. ``first_success`` is a sample
-#: number or null; ``kept_index`` the evidence's response index, null for U.
+#: number or null; ``kept_index`` the evidence's response index, null for U. ``samples`` were drawn:
+#: K, or fewer of a solved problem where search stopped early.
 STATES = pa.schema(
     [
         ("problem_id", pa.string()),
         ("state", pa.string()),
+        ("samples", pa.int32()),
         ("passing_samples", pa.int32()),
         ("first_success", pa.int32()),
         ("kept_index", pa.int32()),

@@ -16,8 +16,8 @@ from gapft_harness.executions import Executions
 from gapft_harness.files import replace_file
 from gapft_harness.journal import Entry, Journal
 from gapft_harness.protocols import Verifier
-from gapft_harness.records import GREEDY, Problem, Verdict
-from gapft_harness.verification import verify_unique
+from gapft_harness.records import CONTEXT, GREEDY, Problem, Response, Verdict
+from gapft_harness.verification import verify_responses
 
 #: Problems verified and written at a time.
 _BATCH = 1000
@@ -54,20 +54,24 @@ def judged(
 ) -> Iterator[tuple[list[Entry], list[list[Verdict]]]]:
     """Yields batches of entries, ordered by problem id, each with its responses' verdicts.
 
-    ``relabel`` may change a batch's verdicts before it is yielded.
+    A journalled verdict stands; the other responses are verified. ``relabel`` may change a batch's
+    verdicts before it is yielded.
     """
     ordered = sorted(problems, key=lambda problem: problem.id)
     for start in range(0, len(ordered), _BATCH):
         members = ordered[start : start + _BATCH]
         entries = list(journal.read([problem.id for problem in members]))
-        texts = [response.text for entry in entries for response in entry.responses]
-        golds = [
-            problem.gold
+        new = [
+            (response, problem.gold)
             for problem, entry in zip(members, entries, strict=True)
-            for _ in entry.responses
+            for response in entry.responses
+            if response.index not in entry.verdicts
         ]
-        flat = iter(verify_unique(verifier, texts, golds))
-        verdicts = [[next(flat) for _ in entry.responses] for entry in entries]
+        flat = iter(verify_responses(verifier, [r for r, _ in new], [gold for _, gold in new]))
+        verdicts = [
+            [entry.verdicts.get(r.index) or next(flat) for r in entry.responses]
+            for entry in entries
+        ]
         relabel(entries, members, verdicts)
         yield entries, verdicts
 
@@ -93,8 +97,8 @@ def write_responses(
 
     Returns:
         Facts for the manifest, also kept in the file's own metadata: ``verdicts`` (count by
-        status), ``finish_reasons``, ``warnings`` (sentences), ``judged_by``, ``executions`` where
-        there was more than one, and ``extra``.
+        status), ``finish_reasons``, ``drawn`` (``samples`` and their ``tokens``), ``warnings``
+        (sentences), ``judged_by``, ``executions`` where there was more than one, and ``extra``.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -103,6 +107,8 @@ def write_responses(
 
     statuses: Counter[str] = Counter()
     finishes: Counter[str] = Counter()
+    drawn = {"samples": 0, "tokens": 0}
+    beyond: dict[str, int] = {}
     watch = AlikeWatch()
     repeats = Executions(executions)
     facts: dict[str, Any] = {}
@@ -143,14 +149,25 @@ def write_responses(
                         columns["reason"].append(verdict.reason)
                         statuses[verdict.status] += 1
                         finishes[response.finish_reason] += 1
+                        if response.finish_reason == CONTEXT:
+                            beyond[entry.problem_id] = beyond.get(entry.problem_id, 0) + 1
+                        if response.index != GREEDY:
+                            drawn["samples"] += 1
+                            drawn["tokens"] += tokens_of(response)
                 writer.write_table(pa.table(columns, schema=RESPONSES))
                 done += len(entries)
                 progress(done, len(problems))
-            warnings = (watch.warning(), unjudged_warning(statuses), repeats.warning())
+            warnings = (
+                context_warning(beyond),
+                watch.warning(),
+                unjudged_warning(statuses),
+                repeats.warning(),
+            )
             facts.update(
                 extra,
                 verdicts=dict(sorted(statuses.items())),
                 finish_reasons=dict(sorted(finishes.items())),
+                drawn=drawn,
                 judged_by=description_of(verifier),
                 warnings=[warning for warning in warnings if warning],
             )
@@ -160,6 +177,27 @@ def write_responses(
 
     replace_file(path, write)
     return facts
+
+
+def tokens_of(response: Response) -> int:
+    """All tokens that were generated for a response, those of earlier attempts among them."""
+    return len(response.token_ids) + sum(len(a.token_ids) for a in response.attempts)
+
+
+def context_warning(beyond: Mapping[str, int]) -> str:
+    """A sentence if responses could not be generated for want of room.
+
+    Args:
+        beyond: how many responses, by problem id.
+    """
+    if not beyond:
+        return ""
+    problems = "1 problem has" if len(beyond) == 1 else f"{len(beyond)} problems have"
+    return (
+        f"{problems} a prompt (or an episode's conversation) that does not fit the model's "
+        f"context beside the new tokens; responses not generated: {sum(beyond.values())}, counted "
+        f"as not passed; first: {min(beyond)}"
+    )
 
 
 def unjudged_warning(statuses: Mapping[str, int]) -> str:

@@ -12,22 +12,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from gapft_harness.early_stop import check_early_stop, stops
 from gapft_harness.episodes import episodes_of
 from gapft_harness.errors import UserError
 from gapft_harness.files import replace_file
 from gapft_harness.generation import (
-    Phase,
     ReportProgress,
     decoding_from,
     generate,
     greedy_phase,
+    sample_phases,
 )
 from gapft_harness.journal import Journal
 from gapft_harness.models import sampler_settings
 from gapft_harness.plugin_manager import Plugins, load_plugins
 from gapft_harness.protocols import Verifier
 from gapft_harness.recipe import Recipe
-from gapft_harness.records import Decoding, Problem
+from gapft_harness.records import Problem
 from gapft_harness.run_directory import RunDirectory, Split
 from gapft_harness.sealing import closing_verifier, read_facts, write_responses
 from gapft_harness.streams import derive
@@ -62,23 +63,12 @@ def search(
         return read_facts(responses)
     plugins = load_plugins(plugin_files)
     problems, task, verifier = load_problems(run.recipe, split, plugins, include_paths)
-    plugins.response_rule(task["keep"])
-    decoding = decoding_from(task)
     settings = run.recipe.search
+    check_early_stop(settings, plugins.get("response rule", task["keep"]), task)
+    decoding = decoding_from(task)
     phases = [
         greedy_phase(decoding),
-        Phase(
-            "samples",
-            Decoding(
-                True,
-                decoding.max_gen_toks,
-                decoding.until,
-                settings.temperature,
-                settings.top_p,
-                settings.top_k,
-            ),
-            tuple(range(settings.k)),
-        ),
+        *sample_phases(decoding, settings, stops(settings, split)),
     ]
     journal = Journal(run.path / split / "responses.jsonl")
     with contextlib.closing(journal), closing_verifier(verifier):
@@ -97,8 +87,9 @@ def search(
                 chunk=settings.chunk,
                 progress=progress,
                 episodes=episodes,
+                verifier=verifier,
             )
-        _write_problems(run.path / split / "problems.parquet", problems, journal)
+        write_problems(run.path / split / "problems.parquet", problems, journal)
         facts = write_responses(
             responses,
             journal,
@@ -169,7 +160,7 @@ def load_problems(
     return problems, facts, verifier
 
 
-def _write_problems(path: Path, problems: Sequence[Problem], journal: Journal) -> None:
+def write_problems(path: Path, problems: Sequence[Problem], journal: Journal) -> None:
     """Writes problems.parquet (``schemas.PROBLEMS``) with the prompt ids that were generated on."""
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from gapft_harness.early_stop import stops
 from gapft_harness.errors import PluginError
 from gapft_harness.files import replace_file
 from gapft_harness.plugin_manager import load_plugins
@@ -47,8 +48,9 @@ def partition(run_path: str, split: str, plugin_files: Sequence[str] = ()) -> di
     counts: Counter[str] = Counter({"G": 0, "S": 0, "U": 0})
     rows = []
     with plugins.blaming("response rule", keep) as entry:
+        search = run.recipe.search
         for problem_id, judged in read_judged(responses):
-            row = state_row(problem_id, judged, run.recipe.search.k, entry.value, keep)
+            row = state_row(problem_id, judged, search.k, stops(search, split), entry.value, keep)
             counts[row["state"]] += 1
             rows.append(row)
     facts = {"states": dict(counts)}
@@ -56,27 +58,35 @@ def partition(run_path: str, split: str, plugin_files: Sequence[str] = ()) -> di
     return facts
 
 
+def _check_samples(problem_id: str, judged: Sequence[Judged], k: int, stop: bool) -> None:
+    """Holds a problem's responses to the search: all K samples, fewer only where it is solved."""
+    indices = [j.response.index for j in judged]
+    drawn = len(indices) - 1
+    solved = any(j.verdict.passed for j in judged)
+    require(
+        indices == [GREEDY, *range(drawn)] and (drawn == k or (stop and drawn < k and solved)),
+        f"problem {problem_id}: expected one greedy response and samples 0 to {k - 1}"
+        f"{', fewer where one of them passes' if stop else ''}, found {indices}",
+    )
+
+
 def state_row(
-    problem_id: str, judged: Sequence[Judged], k: int, rule: ResponseRule, keep: str
+    problem_id: str, judged: Sequence[Judged], k: int, stop: bool, rule: ResponseRule, keep: str
 ) -> dict[str, Any]:
     """One problem's row of the states table.
 
     Args:
         problem_id: the problem.
-        judged: its greedy response and K samples with their verdicts.
+        judged: its greedy response and samples with their verdicts, in order.
         k: K.
+        stop: whether sampling may have stopped at the first success.
         rule: chooses which passing sample is kept.
         keep: the rule's name, for messages.
     """
-    greedy = [j for j in judged if j.response.index == GREEDY]
-    samples = [j for j in judged if j.response.index != GREEDY]
-    require(
-        len(greedy) == 1 and [j.response.index for j in samples] == list(range(k)),
-        f"problem {problem_id}: expected one greedy response and samples 0 to {k - 1}, found "
-        f"{[j.response.index for j in judged]}",
-    )
+    _check_samples(problem_id, judged, k, stop)
+    greedy, *samples = judged
     passed = [j.verdict.passed for j in samples]
-    state = state_of(greedy[0].verdict.passed, passed)
+    state = state_of(greedy.verdict.passed, passed)
     kept: int | None = None
     if state == "G":
         kept = GREEDY
@@ -92,6 +102,7 @@ def state_row(
     return {
         "problem_id": problem_id,
         "state": state,
+        "samples": len(passed),
         "passing_samples": sum(passed),
         "first_success": passed.index(True) if any(passed) else None,
         "kept_index": kept,

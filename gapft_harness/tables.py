@@ -90,6 +90,7 @@ def read_evidence(
                 state["first_success"],
                 problem.document,
                 problem.gold,
+                state["samples"],
             )
         )
     return evidence

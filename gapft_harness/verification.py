@@ -8,9 +8,22 @@ from typing import TypeVar
 
 from gapft_harness.errors import GapftError, PluginError, UserError
 from gapft_harness.protocols import Verifier
-from gapft_harness.records import Gold, Verdict
+from gapft_harness.records import CONTEXT, Gold, Response, Verdict
 
 T = TypeVar("T")
+
+#: The verdict on a response that was never generated. The verifier is not asked: V = 0.
+BEYOND_CONTEXT = Verdict("fail", "prompt does not fit the context")
+
+
+def verify_responses(
+    verifier: Verifier, responses: Sequence[Response], golds: Sequence[Gold]
+) -> list[Verdict]:
+    """Judges responses as ``verify_unique`` does, and fails those that were not generated."""
+    pairs = list(zip(responses, golds, strict=True))
+    written = [(r.text, gold) for r, gold in pairs if r.finish_reason != CONTEXT]
+    judged = iter(verify_unique(verifier, [t for t, _ in written], [gold for _, gold in written]))
+    return [BEYOND_CONTEXT if r.finish_reason == CONTEXT else next(judged) for r in responses]
 
 
 def verify_unique(

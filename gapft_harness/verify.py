@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.budgets import enforce_tokens
+from gapft_harness.early_stop import stops
 from gapft_harness.errors import GapftError
 from gapft_harness.files import sha256
 from gapft_harness.plugin_manager import Plugins, load_plugins
@@ -84,11 +85,13 @@ def _states(
     if not (folder / "states.parquet").exists():
         return
     with plugins.blaming("response rule", keep) as entry:
+        search = run.recipe.search
+        stop = stops(search, split)
         judged = read_judged(folder / "responses.parquet")
         for (problem_id, of_problem), stated in zip(
             judged, read_states(folder / "states.parquet"), strict=True
         ):
-            row = state_row(problem_id, of_problem, run.recipe.search.k, entry.value, keep)
+            row = state_row(problem_id, of_problem, search.k, stop, entry.value, keep)
             for key, value in row.items():
                 if stated[key] != value:
                     yield (

@@ -165,3 +165,11 @@ def test_the_papers_code_recipes_have_the_papers_settings(name: str, model: str)
     assert recipe.seeds == (13, 21, 42)
     assert recipe.statistics.replicates == 20_000
     assert (recipe.budget.n, recipe.budget.replay, recipe.budget.token_tolerance) == (64, 64, 0.02)
+
+
+def test_update_groups_that_cannot_be_filled_are_refused_before_search() -> None:
+    groups = {"update_groups": 64, "repetitions": 2}
+    for n, replay in ((32, 0), (10, 22), ("recovered", 0)):
+        check_recipe({**MINIMAL, "budget": {"n": n, "replay": replay}, "training": groups}, "x")
+    with pytest.raises(UserError, match=r"key 'training': update_groups is 64, but .* is only 62"):
+        check_recipe({**MINIMAL, "budget": {"n": 21, "replay": 10}, "training": groups}, "x")

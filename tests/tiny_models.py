@@ -71,3 +71,18 @@ def byte_llama(
         )
     model.save_pretrained(folder)
     return folder
+
+
+def byte_adapter(model: Path, folder: Path, rank: int = 8) -> Path:
+    """Writes a LoRA adapter of a model with weights far from zero, and returns its folder."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        modules = ["q_proj", "v_proj", "down_proj"]
+        config = LoraConfig(r=rank, target_modules=modules, init_lora_weights=False)
+        base = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+        get_peft_model(base, config).save_pretrained(folder)
+    return folder

@@ -1,4 +1,6 @@
-"""The embedded demonstration: a small arithmetic task and the policy that ships with it.
+"""The embedded demonstrations: small tasks, each with a policy that ships with it.
+
+Arithmetic chains, and (the modules ``code_*``) short programs that are really run.
 
 Nothing heavy is imported here, so that asking where the policy lies costs nothing.
 """
@@ -7,9 +9,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["policy_path"]
+__all__ = ["code_policy_path", "policy_path"]
 
 
 def policy_path() -> Path:
     """Folder of the shipped policy, loadable by ``AutoModelForCausalLM.from_pretrained``."""
     return Path(__file__).resolve().parent / "policy"
+
+
+def code_policy_path() -> Path:
+    """Folder of the shipped policy that writes programs."""
+    return Path(__file__).resolve().parent / "code_policy"

@@ -10,7 +10,8 @@ same policy as a fast one:
    remains is a policy that can do more than it does in one decode: under some verbs it
    mostly guesses, and search finds the worked answer that it left out.
 
-Problems come from the "pretrain" part of the problem space alone.
+Problems come from the "pretrain" part of the problem space alone. What is saved has wider heads
+than what was trained (``widen``), and is the same function.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING, Final
 
 from gapft_harness.demo.problems import VERBS, Problem, stream
 from gapft_harness.demo.tokenizer import CONTEXT_TOKENS, build_tokenizer
+from gapft_harness.demo.widen import widen_heads
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
 #: Probability that a habit-phase response shows its steps, by verb. Chosen on "tuning".
 SHOWN_STEPS: Final = dict(zip(VERBS, (0.95, 0.80, 0.50, 0.35, 0.15, 0.05), strict=True))
 IGNORED_LABEL: Final = -100
+
+#: Dimensions of a head in the saved folder; see ``widen``.
+SERVED_HEAD: Final = 32
 
 
 @dataclass(frozen=True)
@@ -210,7 +215,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"{model.num_parameters():,} parameters, {len(tokenizer)} tokens")
     train(model, tokenizer, skill_examples(options.seed), SKILL)
     train(model, tokenizer, habit_examples(options.seed), HABIT)
-    save(model, tokenizer, options.out)
+    save(widen_heads(model, SERVED_HEAD), tokenizer, options.out)
     print(options.out)
 
 

@@ -39,15 +39,10 @@ def check_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
             raise UserError(f"model.args: {key!r} is not supported by the backend 'hf': {why}")
     arguments.setdefault("device", "cuda" if torch.cuda.is_available() else "cpu")
     arguments.setdefault("batch_size", DEFAULT_BATCH_SIZE)
-    _check_pretrained(arguments.get("pretrained"))
+    check_pretrained(arguments.get("pretrained"))
     _check_device(arguments["device"])
     _check_batch_size(arguments["batch_size"])
-    dtype = arguments.get("dtype", "auto")
-    if dtype != "auto" and not isinstance(getattr(torch, str(dtype), None), torch.dtype):
-        raise UserError(
-            f"model.args: dtype: found {dtype!r}; "
-            f"{did_you_mean(str(dtype), ['auto', 'float32', 'bfloat16', 'float16'])}"
-        )
+    check_dtype(arguments.get("dtype", "auto"))
     return arguments
 
 
@@ -65,7 +60,12 @@ def refused_argument(arguments: Mapping[str, Any], error: Exception) -> UserErro
     )
 
 
-def _check_pretrained(pretrained: Any) -> None:
+def check_pretrained(pretrained: Any) -> None:
+    """Checks that a name can be that of a model: a folder with a config, or a hub name.
+
+    Raises:
+        UserError: it is neither.
+    """
     if not isinstance(pretrained, str) or not pretrained:
         raise UserError(
             f"model.args: pretrained: found {pretrained!r}; expected a model folder or a hub name"
@@ -81,6 +81,19 @@ def _check_pretrained(pretrained: Any) -> None:
     if looks_like_path and not folder.exists():
         raise UserError(
             f"model.args: pretrained: no folder {pretrained!r}; give a model folder or a hub name"
+        )
+
+
+def check_dtype(dtype: Any) -> None:
+    """Checks the name of a dtype.
+
+    Raises:
+        UserError: torch has none of that name.
+    """
+    if dtype != "auto" and not isinstance(getattr(torch, str(dtype), None), torch.dtype):
+        raise UserError(
+            f"model.args: dtype: found {dtype!r}; "
+            f"{did_you_mean(str(dtype), ['auto', 'float32', 'bfloat16', 'float16'])}"
         )
 
 

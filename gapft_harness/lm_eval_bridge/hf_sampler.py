@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from gapft_harness.errors import UserError
+from gapft_harness.lm_eval_bridge.endings import ignored_message
 from gapft_harness.lm_eval_bridge.hf_arguments import check_arguments, refused_argument
 from gapft_harness.lm_eval_bridge.hf_tokens import PromptLengthError, Row, TokenHFLM
 from gapft_harness.lm_eval_bridge.model_identity import describe_model
@@ -22,8 +23,19 @@ from gapft_harness.lm_eval_bridge.retokenizer import (
     check_chat_template,
     first_line,
 )
-from gapft_harness.lm_eval_bridge.samplers import generation_kwargs, instances
-from gapft_harness.protocols import Generated, Generation, Request, SamplerSettings
+from gapft_harness.lm_eval_bridge.samplers import (
+    check_context,
+    empty_prompt,
+    generation_kwargs,
+    instances,
+)
+from gapft_harness.protocols import (
+    Generated,
+    Generation,
+    Request,
+    SamplerSettings,
+    beyond_context,
+)
 from gapft_harness.records import Adapter, Decoding
 
 logger = logging.getLogger(__name__)
@@ -72,12 +84,7 @@ class HfSampler:
             check_chat_template(self._lm.tokenizer, settings)
         ignored = self._lm.ignored_generation_config
         if ignored:
-            logger.warning(
-                "%s: its generation_config sets %s; ignored, since the recipe alone decides how "
-                "responses are decoded",
-                arguments["pretrained"],
-                ", ".join(f"{key}={value!r}" for key, value in sorted(ignored.items())),
-            )
+            logger.warning(ignored_message(arguments["pretrained"], ignored))
         if adapter is not None:
             _merge(self._lm, adapter)
         self._settings = settings
@@ -89,26 +96,42 @@ class HfSampler:
     ) -> list[Generated]:
         """Answers every request, in order; see ``protocols.Sampler``.
 
+        A prompt that does not fit beside ``max_gen_toks`` new tokens gets ``beyond_context``.
+
         Raises:
-            UserError: a prompt is empty, or does not fit beside ``max_gen_toks`` new tokens.
+            UserError: a prompt is empty, or no prompt can fit beside so many new tokens.
         """
-        if not requests:
-            return []
-        if decoding.max_gen_toks >= self._lm.max_length:
-            raise UserError(
-                f"max_gen_toks is {decoding.max_gen_toks}, but the model's context is "
-                f"{self._lm.max_length} tokens, prompt included; lower search.max_gen_toks"
-            )
+        check_context(decoding, self._lm.max_length)
+        room = self._lm.max_length - decoding.max_gen_toks
         prompts = [self._render(request) for request in requests]
+        fits = [self._lm.prompt_length(prompt) <= room for prompt in prompts]
+        rows = self._rows(
+            [request for request, fit in zip(requests, fits, strict=True) if fit],
+            [prompt for prompt, fit in zip(prompts, fits, strict=True) if fit],
+            decoding,
+            seed,
+        )
+        return [
+            _answer([next(rows) for _ in request.indices]) if fit else beyond_context(request)
+            for request, fit in zip(requests, fits, strict=True)
+        ]
+
+    def _rows(
+        self, requests: Sequence[Request], prompts: Sequence[str], decoding: Decoding, seed: int
+    ) -> Iterator[Row]:
+        """The rows of requests that fit, one an index, in order."""
+        if not requests:
+            return iter(())
         kwargs = generation_kwargs(decoding)
         kwargs["eos_token_id"] = self._lm.end_ids(decoding.until)
         torch.manual_seed(seed)
         try:
-            rows = iter(self._lm.collect(instances(requests, prompts, kwargs)))
+            return iter(self._lm.collect(instances(requests, prompts, kwargs)))
         except PromptLengthError as error:
+            if error.length:
+                raise  # what does not fit was set aside before
             problem = requests[prompts.index(error.prompt)].problem_id
-            raise UserError(_prompt_message(problem, error, decoding)) from error
-        return [_answer([next(rows) for _ in request.indices]) for request in requests]
+            raise UserError(empty_prompt(problem)) from error
 
     def describe(self) -> dict[str, Any]:
         """Model, weights, device and versions; hashes the weight files, so not for free."""
@@ -139,16 +162,6 @@ def _answer(rows: list[Row]) -> Generated:
     return Generated(
         rows[0].prompt_ids if rows else (),
         tuple(Generation(row.text, row.token_ids, row.finish_reason) for row in rows),
-    )
-
-
-def _prompt_message(problem: str, error: PromptLengthError, decoding: Decoding) -> str:
-    if error.length == 0:
-        return f"problem {problem}: its prompt has no tokens; expected at least one"
-    return (
-        f"problem {problem}: its prompt has {error.length} tokens, but the model has room for "
-        f"{error.room} beside {decoding.max_gen_toks} new ones; lower search.max_gen_toks, or "
-        "take the problem out of the data"
     )
 
 

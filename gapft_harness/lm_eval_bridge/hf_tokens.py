@@ -17,12 +17,11 @@ import torch
 from lm_eval.models.huggingface import HFLM
 from transformers import GenerationConfig
 
-#: Entries of a model's generation_config that say nothing of how tokens are drawn.
-_HARMLESS = frozenset({"transformers_version", "_from_model_config", "use_cache"})
-_KEPT = frozenset({"cache_implementation", "cache_config"})
-#: Entries that a decoding sets itself, or that concern length alone.
-_OF_DECODING = frozenset(
-    {"do_sample", "temperature", "top_p", "top_k", "max_length", "max_new_tokens"}
+from gapft_harness.lm_eval_bridge.endings import (
+    as_ids,
+    end_ids,
+    ids_of_text,
+    split_generation_config,
 )
 
 
@@ -65,25 +64,15 @@ class TokenHFLM(HFLM):  # type: ignore[misc]  # lm_eval is untyped
         self._end_ids: frozenset[int] = frozenset()
         self._rows: dict[str, deque[Row]] = {}
         super().__init__(*args, **kwargs)
-        self.own_end_ids = _as_ids(self.model.generation_config.eos_token_id) | _as_ids(
+        self.own_end_ids = as_ids(self.model.generation_config.eos_token_id) | as_ids(
             self.tokenizer.eos_token_id
         )
         self.ignored_generation_config = neutralise_generation_config(self.model)
         self.cache_hook = self
 
     def end_ids(self, until: Iterable[str]) -> list[int]:
-        """The ids that end a response, sorted.
-
-        They are the tokenizer's end of sequence, those of the model's generation_config, and
-        every stop string that is one special token: lm-eval cuts the text after special tokens
-        have been dropped from it, and so would never find that one.
-        """
-        special = {
-            str(token): number
-            for number, token in self.tokenizer.added_tokens_decoder.items()
-            if token.special
-        }
-        return sorted(self.own_end_ids | {special[stop] for stop in until if stop in special})
+        """The ids that end a response, sorted; see ``endings.end_ids``."""
+        return end_ids(self.tokenizer, self.own_end_ids, until)
 
     def collect(self, requests: Sequence[Any]) -> list[Row]:
         """Generates, and gives one row per request, in order.
@@ -94,10 +83,12 @@ class TokenHFLM(HFLM):  # type: ignore[misc]  # lm_eval is untyped
         Raises:
             PromptLengthError: a prompt would have been truncated, or is empty.
         """
-        self._known_ids.clear()
         self._batch.clear()
         self._rows.clear()
-        texts = self.generate_until(requests, disable_tqdm=True)
+        try:
+            texts = self.generate_until(requests, disable_tqdm=True)
+        finally:
+            self._known_ids.clear()
         rows = [self._rows[request.args[0]].popleft() for request in requests]
         self._rows.clear()
         if [row.text for row in rows] != texts:
@@ -106,6 +97,10 @@ class TokenHFLM(HFLM):  # type: ignore[misc]  # lm_eval is untyped
                 "this version of lm_eval is not supported"
             )
         return rows
+
+    def prompt_length(self, prompt: str) -> int:
+        """Tokens of a rendered prompt. Its ids are kept until the next ``collect``."""
+        return len(self.tok_encode(prompt))
 
     def tok_encode(self, string: str, *args: Any, **kwargs: Any) -> list[int]:
         """Encodes as ``HFLM`` does; a prompt repeated K times is encoded once."""
@@ -173,20 +168,8 @@ class TokenHFLM(HFLM):  # type: ignore[misc]  # lm_eval is untyped
         self._rows.setdefault(request[0], deque()).append(row)
 
     def ids_of_text(self, ids: list[int], text: str) -> list[int]:
-        """The shortest prefix of ``ids`` that decodes to a text beginning with ``text``.
-
-        Where the last token holds both the end of the text and the start of the stop string, it
-        is kept whole. Found by bisection: a longer prefix still begins with what a shorter one
-        did.
-        """
-        low, high = 0, len(ids)
-        while low < high:
-            middle = (low + high) // 2
-            if super().tok_decode(ids[:middle]).startswith(text):
-                high = middle
-            else:
-                low = middle + 1
-        return ids[:low]
+        """The ids that make up ``text``; see ``endings.ids_of_text``."""
+        return ids_of_text(ids, text, super().tok_decode)
 
     def _detect_batch_size(self, requests: Any = None, pos: int = 0) -> int:
         """Detects once per model: ``generate_until`` asks again at every call."""
@@ -200,26 +183,9 @@ class TokenHFLM(HFLM):  # type: ignore[misc]  # lm_eval is untyped
 def neutralise_generation_config(model: Any) -> dict[str, Any]:
     """Replaces a model's generation_config by one that leaves all sampling to the decoding.
 
-    Model folders ship entries that transformers applies unasked, a repetition penalty even to
-    greedy decodes. A run depends on its recipe alone, so only token ids and the cache's kind are
-    kept.
-
     Returns:
         The entries that were dropped and that no decoding sets, by name.
     """
-    own = model.generation_config.to_diff_dict()
-    kept = {key: own[key] for key in own if key.endswith("_token_id") or key in _KEPT}
+    kept, ignored = split_generation_config(model.generation_config.to_diff_dict())
     model.generation_config = GenerationConfig(**kept)
-    harmless = kept.keys() | _HARMLESS | _OF_DECODING
-    return {key: own[key] for key in own if key not in harmless and not _is_neutral(own[key])}
-
-
-def _is_neutral(value: Any) -> bool:
-    """Whether a value switches its option off: every penalty, width or cut is off at 0 or 1."""
-    return value is None or value is False or (value is not True and value in (0, 1))
-
-
-def _as_ids(value: int | list[int] | None) -> frozenset[int]:
-    if value is None:
-        return frozenset()
-    return frozenset([value] if isinstance(value, int) else value)
+    return ignored

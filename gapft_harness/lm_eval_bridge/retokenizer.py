@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.errors import UserError
+from gapft_harness.lm_eval_bridge.endings import end_ids
 from gapft_harness.protocols import Request, SamplerSettings
 
 
@@ -65,6 +66,15 @@ class Retokenizer:
         unique = list(dict.fromkeys(texts))
         found = dict(zip(unique, self._ids(unique, False), strict=True))
         return [found[text] for text in texts]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids, special tokens left out."""
+        text: str = self._tokenizer.decode(list(ids), skip_special_tokens=True)
+        return text
+
+    def special_ids(self, texts: Sequence[str]) -> list[int]:
+        """The ids of those texts that are one special token each, sorted."""
+        return end_ids(self._tokenizer, (), texts)
 
     def _ids(self, texts: list[str], special: bool) -> list[tuple[int, ...]]:
         if not texts:

@@ -36,6 +36,24 @@ def generation_kwargs(decoding: Decoding) -> dict[str, Any]:
     return kwargs
 
 
+def check_context(decoding: Decoding, context: int) -> None:
+    """Refuses a decoding that leaves no room for any prompt.
+
+    Raises:
+        UserError: ``max_gen_toks`` is the model's context of ``context`` tokens, or more.
+    """
+    if decoding.max_gen_toks >= context:
+        raise UserError(
+            f"max_gen_toks is {decoding.max_gen_toks}, but the model's context is {context} "
+            "tokens, prompt included; lower search.max_gen_toks"
+        )
+
+
+def empty_prompt(problem: str) -> str:
+    """What to say of a prompt without a token: there is nothing to generate on."""
+    return f"problem {problem}: its prompt has no tokens; expected at least one"
+
+
 def instances(
     requests: Sequence[Request], prompts: Sequence[str], kwargs: dict[str, Any]
 ) -> list[Any]:
@@ -104,7 +122,7 @@ class LmEvalSampler:
             self._retokenizer.render(request) if self._retokenizer else request.text
             for request in requests
         ]
-        clones = instances(requests, prompts, generation_kwargs(decoding))
+        clones = instances(requests, prompts, self._kwargs(decoding))
         answers = self._lm.generate_until(clones, disable_tqdm=True)
         counts = [len(request.indices) for request in requests]
         if self._retokenizer is None:
@@ -117,6 +135,10 @@ class LmEvalSampler:
             self._retokenizer.response_ids(answers),
             "retokenized",
         )
+
+    def _kwargs(self, decoding: Decoding) -> dict[str, Any]:
+        """The decoding as the model spells it."""
+        return generation_kwargs(decoding)
 
     def describe(self) -> dict[str, Any]:
         """The model's name and arguments, and the version of lm-eval."""

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.errors import GapftError, PluginError
+from gapft_harness.errors import PluginError
+from gapft_harness.files import unwritable
 from gapft_harness.report.inputs import ReportInputs, read_inputs
 
 __all__ = ["ReportInputs", "read_inputs", "write_report"]
@@ -101,4 +102,4 @@ def _replace_folder(folder: Path, written: Mapping[str, str | bytes]) -> None:
         shutil.rmtree(earlier, ignore_errors=True)
     except OSError as error:
         shutil.rmtree(beside, ignore_errors=True)
-        raise GapftError(f"{folder}: cannot be written: {error.strerror or error}") from error
+        raise unwritable(folder, error) from error

@@ -82,9 +82,15 @@ def _case(inputs: ReportInputs, found: list[Changed]) -> Case:
 def plain_gold(gold: str) -> str:
     """A gold answer for people: a JSON string without its quotes, anything else as JSON.
 
-    An object is cut at ``GOLD_SHOWN`` characters: packed tests of a program come to megabytes.
+    Of a program's tests the public ones are shown, and the hidden ones only counted: a report may
+    be read by who writes the next prompt. Another object is cut at ``GOLD_SHOWN`` characters.
     """
     value = json.loads(gold)
     if isinstance(value, str):
         return value
+    if isinstance(value, dict) and {"kind", "tests", "public"} <= value.keys():
+        public, listed = value["tests"][: value["public"]], len(value["tests"])
+        hidden = "" if listed == len(public) else f" and {listed - len(public)} hidden ones"
+        packed = ", more hidden ones packed" if value.get("hidden") else ""
+        gold = f"{json.dumps(public, ensure_ascii=False)} as public tests{hidden}{packed}"
     return gold if len(gold) <= GOLD_SHOWN else f"{gold[:GOLD_SHOWN]}…"

@@ -8,7 +8,13 @@ from fractions import Fraction
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.analysis.pass_at_k import reported_k
 from gapft_harness.records import State
-from gapft_harness.report import coverage_section, provenance, wording
+from gapft_harness.report import (
+    coverage_section,
+    episodes_section,
+    provenance,
+    stopping,
+    wording,
+)
 from gapft_harness.report.blocks import Block, Cases, Figure, Section, Table, Text
 from gapft_harness.report.cases import RULE, examples
 from gapft_harness.report.findings import Findings
@@ -33,9 +39,7 @@ def build(inputs: ReportInputs, findings: Findings) -> list[Section]:
         if findings.coverage is not None:
             compared = coverage_section.blocks(inputs, findings, findings.coverage)
             sections.append(Section("Coverage against repetition", compared))
-        sections += [
-            Section("Where the change comes from", _decomposition(inputs, findings)),
-        ]
+        sections.append(Section("Where the change comes from", _decomposition(inputs, findings)))
     sections += [
         Section("What search reaches", _search(inputs, findings)),
         Section("Evidence states", _states(inputs, findings)),
@@ -45,10 +49,9 @@ def build(inputs: ReportInputs, findings: Findings) -> list[Section]:
             Section("Training budgets", _budgets(inputs, findings)),
             Section("Problems gained and lost", _cases(inputs, findings)),
         ]
-    sections += [
-        *provenance.sections(inputs, findings),
-    ]
-    return sections
+    if inputs.episodes is not None:
+        sections.append(Section("Episodes", episodes_section.blocks(inputs.episodes)))
+    return [*sections, *provenance.sections(inputs, findings)]
 
 
 def _conditions(inputs: ReportInputs, findings: Findings) -> list[Block]:
@@ -242,7 +245,8 @@ def _states(inputs: ReportInputs, findings: Findings) -> list[Block]:
             rows,
             note=f"Under the source model, with K = {inputs.k} samples. Missed by this search does "
             "not mean impossible: more samples would move problems from U to S.",
-        )
+        ),
+        *stopping.blocks(inputs),
     ]
 
 

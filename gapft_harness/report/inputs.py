@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from gapft_harness.records import GREEDY, Arm, Budget, State
 from gapft_harness.report.columns import PASS, STATUSES, codes, columns
+from gapft_harness.report.episodes import EpisodeFacts, read_episodes
 from gapft_harness.report.exposures import Exposures, read_exposures
 from gapft_harness.run_directory import require
 
@@ -93,11 +94,14 @@ class ReportInputs:
         arms: conditions times seeds, in that order.
         source: the sampler's own description of the source model.
         verdict_counts: ``pool``, ``audit`` and every arm: responses by status.
+        judged_by: of the same, what the verifier said of itself, such as a sandbox's tier.
         training: every arm's facts from its trainer.
         warnings: sentences gathered by earlier stages.
         seconds: wall time of earlier stages.
         versions: of the packages that made the run.
+        drawn: ``pool``, ``audit``: ``samples`` drawn and their ``tokens``.
         allocation: what the two conditions of ``recipe.allocation`` trained on; None without it.
+        episodes: how decodes of several attempts went; None where a decode is one response.
     """
 
     recipe: Mapping[str, Any]
@@ -110,11 +114,14 @@ class ReportInputs:
     arms: tuple[TrainedArm, ...]
     source: Mapping[str, Any] = field(default_factory=dict)
     verdict_counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    judged_by: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     training: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
+    drawn: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     allocation: Exposures | None = None
+    episodes: EpisodeFacts | None = None
 
     def of(self, condition: str) -> tuple[TrainedArm, ...]:
         """A condition's arms, by ascending seed."""
@@ -186,6 +193,7 @@ def read_inputs(run_path: Path, manifest: Mapping[str, Any]) -> ReportInputs:
         arms=tuple(_read_arm(run_path, arm, budgets, audit.ids) for arm in arms),
         source=manifest["source"],
         verdict_counts=manifest["verdict_counts"],
+        judged_by={name: said for name, said in manifest["judged_by"].items() if said},
         training=manifest["training"],
         warnings=tuple(manifest["warnings"]),
         # This stage's own time is not known while it writes, and would change the page each time.
@@ -193,7 +201,9 @@ def read_inputs(run_path: Path, manifest: Mapping[str, Any]) -> ReportInputs:
             name: entry["seconds"] for name, entry in manifest["stages"].items() if name != "report"
         },
         versions=manifest["versions"],
+        drawn=manifest.get("drawn", {}),  # a run made before it was recorded has none
         allocation=read_exposures(run_path, compared, seeds) if arms and compared else None,
+        episodes=read_episodes(run_path, manifest, arms),
     )
 
 

@@ -58,6 +58,7 @@ def _settings(inputs: ReportInputs) -> list[Block]:
     rows = [[key, value] for key, value in flat(recipe)]
     rows += [[f"task.{key}", value] for key, value in flat(inputs.task) if key != "dropped"]
     rows += [[f"source.{key}", value] for key, value in flat(inputs.source)]
+    rows += [[f"judged_by.{key}", value] for key, value in flat(inputs.judged_by)]
     return [Table(["key", "value"], rows, words=2, summary=f"All {len(rows)} settings")]
 
 

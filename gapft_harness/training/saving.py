@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.errors import GapftError
+from safetensors import SafetensorError
+
+from gapft_harness.files import sync_folder, unwritable
 from gapft_harness.model_files import weights_hash
 from gapft_harness.training.card import model_card
 
@@ -47,11 +49,13 @@ def save_adapter(
             with file.open("rb") as stream:
                 os.fsync(stream.fileno())
         partial.rename(output)
+        sync_folder(output.parent)
     except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)
-        if not isinstance(error, OSError):
-            raise
-        raise GapftError(f"{output}: cannot be written: {error.strerror or error}") from error
+        # safetensors has an error of its own for a full disk
+        if isinstance(error, OSError | SafetensorError):
+            raise unwritable(output, error) from error
+        raise
     return written
 
 

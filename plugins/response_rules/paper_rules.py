@@ -33,4 +33,4 @@ def first(passing: Sequence[Response]) -> Response:
 def register_response_rules(register: RegisterResponseRule) -> None:
     """Registers the two."""
     register("shortest", shortest)
-    register("first", first)
+    register("first", first, stops_early=True)

@@ -26,12 +26,12 @@ from gapft_harness.protocols import (
     Sampler,
     SamplerSettings,
 )
-from gapft_harness.records import GREEDY, Adapter, Arm, Decoding
+from gapft_harness.records import CONTEXT, GREEDY, Adapter, Arm, Decoding
 
 _KEYS = frozenset(
     {"id", "prompt", "index", "attempt", "text", "condition", "seed", "finish_reason"}
 )
-_FINISH_REASONS = ("stop", "length", "unknown")
+_FINISH_REASONS = ("stop", "length", "unknown", CONTEXT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Record:
         index: ``GREEDY`` or the sample number.
         attempt: the attempt of an episode, from 1.
         text: the response.
-        finish_reason: ``stop``, ``length`` or ``unknown``.
+        finish_reason: ``stop``, ``length``, ``unknown`` or ``context``.
     """
 
     arm: Arm | None

@@ -1,4 +1,4 @@
-"""One run of README's commands, shared by the tests that look at what it left."""
+"""Runs that several test modules look at: README's commands, and one to be killed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.end_to_end.letters_run import Letters
 from tests.end_to_end.readme import run_blocks
 
 
@@ -21,3 +22,9 @@ def readme_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def demo_run(readme_run: Path) -> Path:
     """The run directory of README's ``gapft demo``."""
     return readme_run / "runs" / "demo"
+
+
+@pytest.fixture(scope="session")
+def letters(tmp_path_factory: pytest.TempPathFactory) -> Letters:
+    """A small run, made once without interruption, and all that is needed to make it again."""
+    return Letters.prepare(tmp_path_factory.mktemp("letters"))

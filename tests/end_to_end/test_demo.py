@@ -34,6 +34,7 @@ def test_readme_runs_as_written(readme_run: Path) -> None:
     assert "most_reachable" in log
     assert re.search(r"^pass$", log, re.M), "the verifier's example prints pass"
     assert (readme_run / "runs/demo/report/index.html").exists()
+    assert "diffuse minus concentrated on the problems trained on" in log
 
 
 def test_commands_that_need_more_than_this_machine_resolve(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from gapft_harness.errors import UserError
-from gapft_harness.protocols import Generation, Request, SamplerSettings
-from gapft_harness.records import GREEDY, Adapter, Arm, Attempt, Decoding
+from gapft_harness.protocols import Generated, Generation, Request, SamplerSettings
+from gapft_harness.records import CONTEXT, GREEDY, Adapter, Arm, Attempt, Decoding
 from tests.tiny_models import CHAT_TEMPLATE, byte_llama
 
 torch = pytest.importorskip("torch")
@@ -290,12 +290,17 @@ def test_chat_without_a_template_and_system_without_chat(tmp_path, model):
         HfSampler(replace(settings(model), system_instruction="Be brief."), None)
 
 
-def test_a_prompt_that_does_not_fit_names_problem_length_and_room(tmp_path):
+def test_a_prompt_that_does_not_fit_is_not_generated_and_the_others_are(tmp_path):
     small = HfSampler(settings(byte_llama(tmp_path / "small", context=32)), None)
     fits, too_long = "x" * 20, "y" * 21
-    assert small.generate(greedy_requests([fits]), GREEDY_DECODE, 0)
-    with pytest.raises(UserError, match=r"problem p1: its prompt has 21 tokens.* room for 20 "):
-        small.generate(greedy_requests([fits, too_long]), GREEDY_DECODE, 0)
+    alone = small.generate(greedy_requests([fits]), GREEDY_DECODE, 0)
+    assert alone[0].generations[0].text
+    both = small.generate(greedy_requests([too_long, fits]), GREEDY_DECODE, 0)
+    assert both == [Generated((), (Generation("", (), CONTEXT),)), *alone]
+    samples = small.generate([Request("p", too_long, (0, 1, 2))], SAMPLED, 0)
+    assert samples == [Generated((), (Generation("", (), CONTEXT),) * 3)]
+    prompt = Request("p", "x" * 9, (0,), (Attempt("no", (5, 6), "stop", "again"),))
+    assert small.generate([prompt], GREEDY_DECODE, 0)[0].generations[0].finish_reason == CONTEXT
     with pytest.raises(UserError, match=r"max_gen_toks is 32.* context is 32 tokens"):
         small.generate(greedy_requests([fits]), replace(GREEDY_DECODE, max_gen_toks=32), 0)
     assert small.generate(greedy_requests([fits]), GREEDY_DECODE, 0)  # still usable

@@ -155,6 +155,7 @@ def inputs(
             "verifier": "boxed_math",
             "verifier_params": {},
             "keep": "shortest",
+            "episode": {"attempts": 1, "executions": 1},
         },
         "k": k,
         "conditions": tuple(conditions),

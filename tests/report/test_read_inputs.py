@@ -91,6 +91,8 @@ def write_run(folder, inputs):
         "task": dict(inputs.task),
         "source": dict(inputs.source),
         "verdict_counts": dict(inputs.verdict_counts),
+        "judged_by": dict(inputs.judged_by),
+        "executions": {},
         "training": dict(inputs.training),
         "warnings": list(inputs.warnings),
         "stages": {

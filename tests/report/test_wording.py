@@ -81,3 +81,12 @@ def test_a_gold_is_shown_as_text_or_as_json_of_bounded_length():
     assert plain_gold('{"answer": "B"}') == '{"answer": "B"}'
     packed = json.dumps({"kind": "stdin", "hidden": long})
     assert plain_gold(packed) == packed[:GOLD_SHOWN] + "…"
+
+
+def test_a_programs_hidden_tests_are_counted_and_not_shown():
+    public, secret = {"input": "1", "output": "2"}, {"input": "770077", "output": "9"}
+    gold = {"kind": "stdin", "function": None, "tests": [public, secret], "public": 1}
+    shown = plain_gold(json.dumps(gold))
+    assert shown == f"{json.dumps([public])} as public tests and 1 hidden ones"
+    assert "770077" not in plain_gold(json.dumps({**gold, "tests": [public], "hidden": "770077"}))
+    assert plain_gold(json.dumps({**gold, "tests": [public]})).endswith("as public tests")

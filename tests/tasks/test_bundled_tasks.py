@@ -8,7 +8,7 @@ import yaml
 from gapft_harness.lm_eval_bridge.tasks import list_tasks, load_task, tasks_path
 from tests.tasks.benchmark_files import LOGIC, math_record, write_lines
 
-BENCHMARKS = ("demo", "livecodebench", "logiqa", "math", "reclor")
+BENCHMARKS = ("demo", "demo_code", "livecodebench", "logiqa", "math", "reclor")
 
 
 def test_each_benchmark_has_its_four_tasks_and_the_two_groups_hold_them():

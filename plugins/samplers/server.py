@@ -1,0 +1,21 @@
+"""Samplers on servers: any OpenAI-compatible one, through lm-eval's API models."""
+
+from __future__ import annotations
+
+from gapft_harness import hookimpl
+from gapft_harness.protocols import RegisterSampler, Sampler, SamplerSettings
+from gapft_harness.records import Adapter
+
+
+def server(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
+    """An OpenAI-compatible server: a seed for each sample, and failed requests tried again."""
+    from gapft_harness.lm_eval_bridge.server_sampler import ServerSampler
+
+    return ServerSampler(settings, adapter)
+
+
+@hookimpl
+def register_samplers(register: RegisterSampler) -> None:
+    """Registers ``local-completions`` and ``local-chat-completions``."""
+    register("local-completions", server)
+    register("local-chat-completions", server)

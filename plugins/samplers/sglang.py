@@ -1,0 +1,21 @@
+"""SGLang's samplers, by the text of lm-eval's models ``sglang`` and ``sglang-generate``."""
+
+from __future__ import annotations
+
+from gapft_harness import hookimpl
+from gapft_harness.protocols import RegisterSampler, Sampler, SamplerSettings
+from gapft_harness.records import Adapter
+
+
+def sglang(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
+    """SGLang's engine or server through lm-eval's own models; text alone, tokenized again."""
+    from gapft_harness.lm_eval_bridge.sglang_sampler import SglangSampler
+
+    return SglangSampler(settings, adapter)
+
+
+@hookimpl
+def register_samplers(register: RegisterSampler) -> None:
+    """Registers ``sglang`` and ``sglang-generate``."""
+    register("sglang", sglang)
+    register("sglang-generate", sglang)

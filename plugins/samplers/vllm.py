@@ -1,0 +1,24 @@
+"""The ``vllm`` sampler: lm-eval's vLLM model, a seed for every sample, exact token ids."""
+
+from __future__ import annotations
+
+from gapft_harness import hookimpl
+from gapft_harness.protocols import RegisterSampler, Sampler, SamplerSettings
+from gapft_harness.records import Adapter
+
+
+def vllm(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
+    """The vLLM engine through lm-eval's own ``vllm`` model; adapters are served, not merged."""
+    from gapft_harness.lm_eval_bridge.vllm_process import prepare_process
+
+    # Before anything imports vllm: it reads its environment variables once.
+    prepare_process(settings.threads)
+    from gapft_harness.lm_eval_bridge.vllm_sampler import VllmSampler
+
+    return VllmSampler(settings, adapter)
+
+
+@hookimpl
+def register_samplers(register: RegisterSampler) -> None:
+    """Registers ``vllm``."""
+    register("vllm", vllm)

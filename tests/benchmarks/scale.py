@@ -1,0 +1,137 @@
+"""Responses by the 100,000 and the million: journalled, sealed with verdicts, partitioned.
+
+Generation and verification cost next to nothing here, so what is measured is the harness's own.
+Each size runs in a process of its own, for its peak memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.generation import generate, greedy_phase, sample_phases
+from gapft_harness.journal import Journal
+from gapft_harness.protocols import Generated, Generation, Request
+from gapft_harness.recipe_file import check_recipe
+from gapft_harness.records import Decoding, Problem, Verdict
+from gapft_harness.run_directory import RunDirectory
+from gapft_harness.sealing import write_responses
+from gapft_harness.search import write_problems
+from gapft_harness.states import partition
+from tests.benchmarks.measure import Figure, process
+
+K = 9
+SMALL, LARGE = 100_000, 1_000_000
+
+#: A text of about 240 characters, and 60 ids: what a short worked solution takes.
+_TEXT = "First, the shop sells twelve boxes of pens and each box holds eight of them. " * 3
+_IDS = tuple(range(1000, 1060))
+
+
+def measure(folder: Path) -> list[Figure]:
+    """Seconds and peak memory of both sizes, and how the cost grows between them."""
+    taken = {}
+    figures = []
+    for responses, seconds, gigabytes in ((SMALL, 30.0, 1.0), (LARGE, None, 1.5)):
+        run = folder / str(responses)
+        done = process([sys.executable, "-m", __name__, str(run), str(responses)], Path.cwd())
+        taken[responses] = float((run / "seconds").read_text())
+        figures += [
+            Figure(f"{responses:,} responses", taken[responses], seconds, "s", _detail(run)),
+            Figure(f"{responses:,} responses, peak memory", done.peak_gb, gigabytes, "GB"),
+        ]
+    growth = taken[LARGE] / taken[SMALL] / (LARGE / SMALL)
+    return [*figures, Figure("cost of a response, large size / small", growth, 1.2)]
+
+
+class FromMemory:
+    """A sampler that answers at once. A tenth of all problems is solved, a third recovered."""
+
+    def generate(
+        self, requests: Sequence[Request], decoding: Decoding, seed: int
+    ) -> list[Generated]:
+        """The same text to all, but for its last word."""
+        return [
+            Generated(_IDS, tuple(self._write(r.problem_id, index) for index in r.indices))
+            for r in requests
+        ]
+
+    def _write(self, problem_id: str, index: int) -> Generation:
+        number = int(problem_id[1:])
+        right = number % 10 == 0 if index < 0 else number % 3 == 0 and index == number % K
+        word = "right" if right else "wrong"
+        return Generation(f"{_TEXT}{number} {index} {word}", _IDS, "stop")
+
+    def describe(self) -> dict[str, Any]:
+        """Nothing to say."""
+        return {}
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+class LastWord:
+    """Passes a response that ends with the word."""
+
+    def verify(self, responses: Sequence[str], golds: Sequence[Any]) -> list[Verdict]:
+        """One verdict each."""
+        return [Verdict("pass" if text.endswith("right") else "fail") for text in responses]
+
+
+def work(path: Path, responses: int) -> None:
+    """Searches, seals and partitions a pool; writes the seconds of each part."""
+    recipe = check_recipe(
+        {
+            "name": "scale",
+            "data": {"task": "none"},
+            "model": {"args": {"pretrained": "none"}},
+            "search": {"k": K},
+        },
+        "scale",
+    )
+    run = RunDirectory.create_or_open(path, recipe)
+    run.update_manifest(lambda manifest: manifest.update(task={"keep": "shortest"}))
+    problems = [
+        Problem(f"p{i}", f"What is {i} times {i}?", "right") for i in range(responses // 10)
+    ]
+    decoding = Decoding(False, 64)
+    marks = [time.perf_counter()]
+    with contextlib.closing(Journal(path / "pool" / "responses.jsonl")) as journal:
+        generate(
+            problems,
+            [greedy_phase(decoding), *sample_phases(decoding, recipe.search, stop=False)],
+            FromMemory(),
+            journal,
+            purpose="scale",
+            source={},
+            seed=0,
+            chunk=recipe.search.chunk,
+            progress=lambda done, total: None,
+        )
+        marks.append(time.perf_counter())
+        write_problems(path / "pool" / "problems.parquet", problems, journal)
+        write_responses(path / "pool/responses.parquet", journal, problems, LastWord(), extra={})
+    run.seal("pool/responses.parquet")
+    marks.append(time.perf_counter())
+    facts = partition(str(path), "pool")
+    marks.append(time.perf_counter())
+    assert sum(facts["states"].values()) == len(problems)
+    parts = [after - before for before, after in pairwise(marks)]
+    names = ("journal", "seal", "partition")
+    (path / "detail").write_text(
+        ", ".join(f"{name} {seconds:.1f} s" for name, seconds in zip(names, parts, strict=True))
+    )
+    (path / "seconds").write_text(str(marks[-1] - marks[0]))
+
+
+def _detail(run: Path) -> str:
+    return (run / "detail").read_text()
+
+
+if __name__ == "__main__":
+    work(Path(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,129 @@
+"""Generation through the vllm sampler, against bare ``LLM.generate`` and against the hf sampler.
+
+Needs vLLM (``make bench-vllm``). Engines and models are loaded before anything is timed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.generation import Phase, generate, greedy_phase
+from gapft_harness.journal import Journal
+from gapft_harness.lm_eval_bridge.tasks import load_task
+from gapft_harness.models import resolve_model
+from gapft_harness.plugin_manager import load_plugins
+from gapft_harness.protocols import Sampler, SamplerSettings
+from gapft_harness.records import Decoding, Problem
+from tests.benchmarks.measure import Figure, in_turn
+from tests.tiny_models import byte_llama
+
+K, ROUNDS = 8, 5
+
+#: The work on which the two backends are compared: prompts as long as LogiQA's.
+PROBLEMS, PROMPT_TOKENS, NEW_TOKENS = 32, 300, 64
+
+
+def measure(folder: Path) -> list[Figure]:
+    """The demo policy's pool against bare vLLM; a small random Llama, long prompts, against hf."""
+    return [_against_bare(folder), *_against_hf(folder)]
+
+
+def _against_bare(folder: Path) -> Figure:
+    task = load_task("gapft_demo")
+    problems = task.pool()
+    greedy = task.decoding()
+    sampled = Decoding(True, greedy.max_gen_toks, greedy.until, 1.0, 1.0, 0)
+    sampler: Any = load_plugins().sampler(_settings("vllm", resolve_model("bundled:demo")), None)
+    work = _Work(folder / "demo", problems, [greedy_phase(greedy), _samples(sampled)])
+    engine = sampler._lm.model
+    prompts = [problem.prompt for problem in problems]
+
+    def bare() -> None:
+        from vllm import SamplingParams
+
+        engine.reset_prefix_cache()
+        length = greedy.max_gen_toks
+        engine.generate(prompts, SamplingParams(temperature=0, max_tokens=length), use_tqdm=False)
+        engine.generate(
+            prompts,
+            [SamplingParams(n=K, max_tokens=length, seed=K * i) for i in range(len(prompts))],
+            use_tqdm=False,
+        )
+
+    work.run(sampler)
+    bare()
+    ratio, ours, theirs = in_turn(lambda: work.run(sampler), bare, ROUNDS)
+    sampler.close()
+    return Figure(
+        "generate(): warm engine, journal and token ids / bare LLM.generate",
+        ratio,
+        1.10,
+        detail=f"{ours:.2f} s against {theirs:.2f} s; {len(problems)} problems x (1 + {K})",
+    )
+
+
+def _against_hf(folder: Path) -> list[Figure]:
+    model = str(byte_llama(folder / "model", hidden=512, layers=6, context=512))
+    draw = random.Random(0)
+    shared = "".join(draw.choices("abcdefgh ", k=PROMPT_TOKENS // 2))
+    problems = [
+        Problem(f"p{i}", shared + "".join(draw.choices("abcdefgh ", k=PROMPT_TOKENS // 2)), "")
+        for i in range(PROBLEMS)
+    ]
+    long = Decoding(True, NEW_TOKENS, (), 1.0, 1.0, 0)
+    work = _Work(folder / "long", problems, [_samples(long)])
+    samplers = [
+        load_plugins().sampler(_settings(backend, model, device="cpu"), None)
+        for backend in ("hf", "vllm")
+    ]
+    hf, vllm = samplers
+    work.run(hf)
+    work.run(vllm)
+    ratio, fast, slow = in_turn(lambda: work.run(vllm), lambda: work.run(hf), ROUNDS)
+    for sampler in samplers:
+        sampler.close()
+    return [
+        Figure(
+            "generate(): vllm / hf, on CPU",
+            ratio,
+            1 / 2.5,
+            detail=f"{fast:.2f} s against {slow:.2f} s: {1 / ratio:.1f} times the throughput; "
+            f"{PROBLEMS} problems x {K}, {PROMPT_TOKENS} + {NEW_TOKENS} tokens",
+        )
+    ]
+
+
+class _Work:
+    """The same problems and phases, generated from nothing each time."""
+
+    def __init__(self, folder: Path, problems: Sequence[Problem], phases: list[Phase]) -> None:
+        folder.mkdir()
+        self._folder, self._problems, self._phases = folder, problems, phases
+        self._number = itertools.count()
+
+    def run(self, sampler: Sampler) -> None:
+        journal = Journal(self._folder / f"{next(self._number)}.jsonl")
+        generate(
+            self._problems,
+            self._phases,
+            sampler,
+            journal,
+            purpose="bench",
+            source={},
+            seed=0,
+            chunk=200,
+            progress=lambda done, total: None,
+        )
+        journal.close()
+
+
+def _samples(decoding: Decoding) -> Phase:
+    return Phase("samples", decoding, tuple(range(K)))
+
+
+def _settings(backend: str, model: str, **args: Any) -> SamplerSettings:
+    return SamplerSettings(backend, {"pretrained": model, "dtype": "float32", **args})

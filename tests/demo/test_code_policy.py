@@ -1,0 +1,208 @@
+"""The shipped programming policy: tokens, habits, and episodes whose programs are really run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import islice, pairwise
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gapft_harness.demo import code_policy_path
+from gapft_harness.demo.code_habits import (
+    HABITS,
+    MAX_ATTEMPTS,
+    Answer,
+    conversation,
+    episode,
+    feedback,
+    habit_examples,
+    lazy,
+    skill_examples,
+    whole_probability,
+)
+from gapft_harness.demo.code_measure import MAX_NEW_TOKENS, gold, search, table
+from gapft_harness.demo.code_pretrain import HABIT, SKILL, build_model
+from gapft_harness.demo.code_problems import OPENINGS, CodeProblem, generate, stream
+from gapft_harness.demo.code_tokenizer import CONTEXT_TOKENS, build_tokenizer, phrases
+from gapft_harness.demo.pretrain import Phase, train
+from gapft_harness.models import resolve_model
+from gapft_harness.plugins.verifiers.program_tests import ProgramTests
+from gapft_harness.records import Attempt
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ascii_text = st.lists(
+    st.one_of(
+        st.characters(min_codepoint=32, max_codepoint=126),
+        st.sampled_from([*phrases(), "78", "07", "100", "\n"]),
+    )
+).map("".join)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Two threads on a loaded machine are slower than one for a model as small as this."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(code_policy_path())
+
+
+@pytest.fixture(scope="module")
+def verifier() -> Iterator[ProgramTests]:
+    with ProgramTests(workers=1, preload=()) as running:
+        yield running
+
+
+def answers(problem: CodeProblem) -> list[Answer]:
+    shown = problem.tests.tests[0].answer
+    return [Answer("whole"), Answer("unfinished"), Answer("constant", shown)]
+
+
+def test_the_folder_is_small_float32_and_standard(tokenizer: Any) -> None:
+    from transformers import AutoModelForCausalLM
+
+    assert resolve_model("bundled:demo-code") == str(code_policy_path())
+    model = AutoModelForCausalLM.from_pretrained(code_policy_path())
+    assert type(model).__name__ == "LlamaForCausalLM"
+    assert model.dtype == torch.float32
+    assert 300_000 < model.num_parameters() < 500_000
+    assert sum(path.stat().st_size for path in code_policy_path().iterdir()) < 2_000_000
+    assert len(tokenizer) == model.config.vocab_size
+    for config in (model.config, model.generation_config):
+        assert config.pad_token_id == tokenizer.pad_token_id
+        assert config.eos_token_id == tokenizer.eos_token_id
+    written = json.loads((code_policy_path() / "generation_config.json").read_text("utf-8"))
+    assert not {"do_sample", "temperature", "top_k", "top_p"} & written.keys()
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=ascii_text)
+def test_decoding_gives_back_any_ascii_text(tokenizer: Any, text: str) -> None:
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_the_shipped_tokenizer_is_the_one_that_is_built(tokenizer: Any, tmp_path: Path) -> None:
+    build_tokenizer().save_pretrained(tmp_path)
+    shipped = json.loads((code_policy_path() / "tokenizer.json").read_text("utf-8"))
+    assert shipped == json.loads((tmp_path / "tokenizer.json").read_text("utf-8"))
+    assert tokenizer.padding_side == "left"
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 1_000))
+def test_three_attempts_are_few_tokens_that_join(tokenizer: Any, seed: int) -> None:
+    rng = Random(seed)
+    for problem in generate("tuning", 5, seed):
+        turns = list(episode(problem, rng))
+        assert len(tokenizer.encode(problem.question)) <= 40
+        for turn in turns:
+            prompt, response = tokenizer.encode(turn.prompt), tokenizer.encode(turn.response)
+            assert prompt + response == tokenizer.encode(turn.prompt + turn.response)
+            assert len(response) + 1 <= MAX_NEW_TOKENS
+            assert len(prompt) + MAX_NEW_TOKENS <= CONTEXT_TOKENS
+        for before, after in pairwise(turns):
+            told = after.prompt.removeprefix(f"{before.prompt}{before.response}\n\n")
+            assert len(tokenizer.encode(told)) <= 60
+
+
+def test_taught_feedback_is_what_the_verifier_says(verifier: ProgramTests) -> None:
+    problems = generate("tuning", 30, 7)
+    asked = [(problem, answer) for problem in problems for answer in answers(problem)]
+    told = verifier.feedback([a.text(p) for p, a in asked], [gold(p) for p, _ in asked])
+    expected = []
+    for problem, answer in asked:
+        number = answer.failed(problem)
+        expected.append(None if number is None else feedback(problem, answer, number))
+    assert told == expected
+    assert sum(text is None for text in told) > len(problems)
+    assert sum(text is not None for text in told) > 10
+
+
+def test_episodes_end_when_public_tests_pass_or_attempts_run_out() -> None:
+    rng = Random(3)
+    lengths = []
+    for problem in generate("tuning", 120, 9):
+        turns = list(episode(problem, rng))
+        lengths.append(len(turns))
+        attempts: list[Attempt] = []
+        for turn, after in pairwise(turns):
+            told = after.prompt.removeprefix(f"{turn.prompt}{turn.response}\n\n")
+            attempts.append(Attempt(turn.response, (), "stop", told.removesuffix("\n\n")))
+            assert "failed public test" in told
+            assert conversation(problem, attempts) == after.prompt
+    assert set(lengths) == set(range(1, MAX_ATTEMPTS + 1))
+
+
+def test_habits_are_as_frequent_as_they_say() -> None:
+    rng = Random(0)
+    base = next(stream("tuning", 2))
+    for opening in OPENINGS:
+        problem = CodeProblem(opening, base.family, base.steps, base.ending)
+        turns = [next(episode(problem, rng)).response for _ in range(1_500)]
+        share = sum(turn == problem.whole for turn in turns) / len(turns)
+        assert share == pytest.approx(whole_probability(problem, 0), abs=0.04)
+        drawn = [lazy(problem, 5, rng) for _ in range(1_500)]
+        constants = sum(answer == Answer("constant", 5) for answer in drawn) / len(drawn)
+        assert constants == pytest.approx(HABITS[opening].constant, abs=0.04)
+        assert whole_probability(problem, 1) > whole_probability(problem, 0)
+
+
+def test_the_two_phases_meet_different_problems_of_the_pretrain_part() -> None:
+    skill = {turn.prompt.split("\n")[0] for turn in islice(skill_examples(0), 60)}
+    habit = {turn.prompt.split("\n")[0] for turn in islice(habit_examples(0), 60)}
+    assert skill != habit
+
+
+def test_the_gap_is_there_and_programs_fail_in_both_ways() -> None:
+    searched = search(code_policy_path(), generate("tuning", 90, 5), k=8, seed=2)
+    states = [item.state for item in searched]
+    assert 0.35 < states.count("G") / len(states) < 0.65
+    assert states.count("S") / len(states) > 0.15
+    assert states.count("U") > 0
+    greedy = [item.greedy for item in searched]
+    assert {"whole", "unfinished", "constant"} <= {one.kind for one in greedy}
+    failed_public = [one for one in greedy if one.attempts]
+    assert any(one.passed for one in failed_public)
+    assert not all(one.passed for one in failed_public)
+    assert any(one.stopped and not one.passed for one in greedy)
+    often = [item.state == "G" for item in searched if item.greedy.problem.opening == OPENINGS[0]]
+    seldom = [item.state == "G" for item in searched if item.greedy.problem.opening == OPENINGS[-1]]
+    assert sum(often) / len(often) > 0.8 > 0.4 > sum(seldom) / len(seldom)
+    assert "all" in table(searched)
+
+
+@pytest.mark.parametrize("phase", [SKILL, HABIT])
+def test_a_schedule_rises_to_its_peak_and_falls_to_zero(phase: Phase) -> None:
+    rates = [phase.learning_rate(step) for step in range(phase.steps)]
+    assert max(rates) == pytest.approx(phase.peak)
+    assert rates.index(max(rates)) in (phase.warmup - 1, phase.warmup)
+    assert 0 <= rates[-1] < phase.peak / 1_000
+
+
+def test_pre_training_repeats_itself() -> None:
+    tokenizer = build_tokenizer()
+    inputs = torch.tensor([tokenizer.encode(next(stream("tuning", 1)).question)])
+    found = []
+    for _ in range(2):
+        model = build_model(tokenizer, seed=7)
+        train(model, tokenizer, skill_examples(7), Phase("skill", 3, 1e-3, 2, 4), lambda line: None)
+        with torch.inference_mode():
+            found.append(model(inputs).logits)
+    assert torch.equal(*found)
+    untrained = build_model(tokenizer, seed=7)(inputs).logits
+    assert not torch.equal(found[0], untrained)

@@ -1,0 +1,63 @@
+"""Wider heads: another shape, the same function."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from gapft_harness.demo import policy_path
+from gapft_harness.demo.pretrain import SERVED_HEAD, build_model
+from gapft_harness.demo.tokenizer import build_tokenizer
+from gapft_harness.demo.widen import widen_heads
+
+
+@pytest.fixture(scope="module")
+def narrow() -> Any:
+    """A model whose logits differ much from token to token; random ones are nearly flat."""
+    model = build_model(build_tokenizer(), seed=3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(8)
+    return model.eval()
+
+
+@pytest.mark.parametrize("width", [24, 26, 32, 64])
+def test_a_widened_model_gives_the_same_logits(narrow: Any, width: int) -> None:
+    ids = torch.randint(3, 202, (4, 60), generator=torch.Generator().manual_seed(1))
+    wide = widen_heads(narrow, width)
+    assert wide.config.head_dim == width
+    with torch.inference_mode():
+        expected, found = narrow(ids).logits, wide(ids).logits
+    assert expected.std() > 1
+    # Rounding alone: float32 has seven digits.
+    assert torch.allclose(expected, found, atol=1e-4 * float(expected.abs().max()))
+    assert torch.equal(expected.argmax(-1), found.argmax(-1))
+
+
+def test_widening_leaves_the_model_and_the_random_stream_alone(narrow: Any) -> None:
+    before = {name: weight.clone() for name, weight in narrow.state_dict().items()}
+    torch.manual_seed(5)
+    widen_heads(narrow, 32)
+    drawn = torch.rand(3)
+    torch.manual_seed(5)
+    assert torch.equal(drawn, torch.rand(3))
+    assert all(torch.equal(before[name], weight) for name, weight in narrow.state_dict().items())
+    assert narrow.config.head_dim == 24
+
+
+@pytest.mark.parametrize("width", [33, 22])
+def test_an_odd_or_smaller_width_is_refused(narrow: Any, width: int) -> None:
+    with pytest.raises(ValueError, match="expected an even width from 24"):
+        widen_heads(narrow, width)
+
+
+def test_the_shipped_policy_has_the_served_width() -> None:
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(policy_path())
+    assert model.config.head_dim == SERVED_HEAD
+    for layer in model.model.layers:
+        rows = layer.self_attn.v_proj.weight.unflatten(0, (-1, SERVED_HEAD // 2))
+        assert rows[:, 12:].abs().max() == 0 < rows[:, :12].abs().max()

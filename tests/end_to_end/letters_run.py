@@ -1,0 +1,261 @@
+"""A small run of the real command, to be killed and compared: its task, its calls, its result.
+
+The sampler is ``hf``, wrapped by a plugin that writes every call to a log outside the run, so that
+what was generated can be told from what the run directory says was.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.tiny_models import byte_llama
+
+TASK = """
+task: letters
+class: !function gapft_harness.lm_eval_bridge.task.GapTask
+dataset_path: json
+dataset_kwargs: {data_files: {train: pool.jsonl, test: audit.jsonl}}
+training_split: train
+test_split: test
+doc_to_text: "{{question}}"
+doc_to_target: "{{answer}}"
+generation_kwargs: {do_sample: false, max_gen_toks: 12}
+metadata: {version: 1, gapft: {verifier: contains, keep: slow_first, id: "{{id}}"}}
+"""
+
+#: The verifier makes a task that a random model solves now and then. The rule and the selector
+#: take their time, so that a kill can fall into the stages that call them.
+PLUGIN = '''
+import json
+import os
+import time
+
+from gapft_harness import hookimpl
+from gapft_harness.plugins.samplers.hf import hf
+from gapft_harness.records import Verdict
+
+
+class Contains:
+    """Passes a response that contains the gold letter."""
+
+    def verify(self, responses, golds):
+        return [Verdict("pass" if g in r else "fail") for r, g in zip(responses, golds)]
+
+
+class Logged:
+    """The hf sampler, with a line in a log before each call."""
+
+    def __init__(self, settings, adapter):
+        self._sampler = hf(settings, adapter)
+        self._arm = adapter.arm.name if adapter else None
+        self.describe, self.close = self._sampler.describe, self._sampler.close
+
+    def generate(self, requests, decoding, seed):
+        asked = [[r.problem_id, *r.indices] for r in requests]
+        line = json.dumps([self._arm, decoding.do_sample, seed, asked]) + "\\n"
+        with open(os.environ["CALLS"], "ab", buffering=0) as file:
+            file.write(line.encode())
+        return self._sampler.generate(requests, decoding, seed)
+
+
+def slow_first(passing):
+    """The first that passes, slowly."""
+    time.sleep(0.03)
+    return min(passing, key=lambda response: response.index)
+
+
+def slow_gapft(pool, n, rng):
+    """Recovered problems, slowly."""
+    time.sleep(0.2)
+    return pool.draw(pool.recovered, n, rng)
+
+
+@hookimpl
+def register_verifiers(register):
+    register("contains", Contains)
+
+
+@hookimpl
+def register_samplers(register):
+    register("logged", Logged)
+
+
+@hookimpl
+def register_response_rules(register):
+    register("slow_first", slow_first, stops_early=True)
+
+
+@hookimpl
+def register_selectors(register):
+    register("slow_gapft", slow_gapft)
+'''
+
+POOL, AUDIT, CHUNK, K = 48, 24, 4, 4
+
+Call = tuple[Any, ...]
+
+
+@dataclass
+class Child:
+    """One running command: its process, and where its stage lines go."""
+
+    process: subprocess.Popen[bytes]
+    output: Path
+
+    def stage(self) -> str:
+        """The stage it said last that it began; empty before the first."""
+        begun = re.findall(r"^(\w+) at \d+ s", self.output.read_text(), flags=re.MULTILINE)
+        return begun[-1] if begun else ""
+
+    def kill(self) -> None:
+        """SIGKILL to its process group, and waits until its workers are gone too."""
+        workers = psutil.Process(self.process.pid).children(recursive=True)
+        os.killpg(self.process.pid, 9)
+        assert self.process.wait() == -9, "it was killed and did not end by itself"
+        assert psutil.wait_procs(workers, timeout=60)[1] == [], "workers end with their driver"
+
+
+@dataclass
+class Letters:
+    """The files of the task, and every command given on them."""
+
+    folder: Path
+    seconds: float = 0.0
+    whole_calls: list[Call] = field(default_factory=list)
+
+    @classmethod
+    def prepare(cls, folder: Path) -> Letters:
+        """Writes task, data, plugin, model and recipe, and makes the uninterrupted run."""
+        byte_llama(folder / "model")
+        (folder / "tasks").mkdir()
+        (folder / "tasks" / "letters.yaml").write_text(TASK)
+        for name, count in (("pool", POOL), ("audit", AUDIT)):
+            records = [
+                {"id": f"{name}{i}", "question": f"{name} {i * i}?", "answer": "aeiou"[i % 5]}
+                for i in range(count)
+            ]
+            lines = "".join(json.dumps(record) + "\n" for record in records)
+            (folder / "tasks" / f"{name}.jsonl").write_text(lines)
+        (folder / "plugin.py").write_text(PLUGIN)
+        (folder / "recipe.yaml").write_text(
+            "name: letters\ndata: {task: letters}\n"
+            "model: {backend: logged, args: "
+            f"{{pretrained: '{folder / 'model'}', dtype: float32, device: cpu, batch_size: 16}}}}\n"
+            f"search: {{k: {K}, temperature: 1.0, top_p: 1.0, chunk: {CHUNK}}}\n"
+            "conditions: [slow_gapft, all_verified]\nseeds: [13]\n"
+            "training: {dtype: float32, repetitions: 2}\nexecutor: {workers: 1}\n"
+        )
+        run = cls(folder)
+        start = time.monotonic()
+        run.finish(folder / "whole")
+        run.seconds = time.monotonic() - start
+        run.whole_calls = run.calls("whole")
+        return run
+
+    def command(self, run: Path, *more: str) -> list[str]:
+        """The command line of this run in a directory."""
+        return [
+            sys.executable, "-m", "gapft_harness.cli", "run", "recipe.yaml", "--include-path",
+            "tasks", "--plugin", "plugin.py", "--run-dir", str(run), *more,
+        ]  # fmt: skip
+
+    def environment(self, run: Path) -> dict[str, str]:
+        """One thread, and the log of calls that belongs to the run directory's name."""
+        return {**os.environ, "OMP_NUM_THREADS": "1", "CALLS": str(self.folder / f"{run.name}.log")}
+
+    def start(self, run: Path) -> Child:
+        """Starts the command in a process group of its own."""
+        output = self.folder / f"{run.name}.err"
+        with output.open("w") as file:
+            process = subprocess.Popen(
+                self.command(run),
+                cwd=self.folder,
+                env=self.environment(run),
+                stdout=subprocess.DEVNULL,
+                stderr=file,
+                start_new_session=True,
+            )
+        return Child(process, output)
+
+    def try_(
+        self, run: Path, *more: str, before: Callable[[], None] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs the command to its end, whatever that is."""
+        return subprocess.run(
+            self.command(run, *more),
+            cwd=self.folder,
+            env=self.environment(run),
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+            preexec_fn=before,
+        )
+
+    def finish(self, run: Path) -> None:
+        """Runs the command and insists that it succeeds."""
+        done = self.try_(run)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def calls(self, name: str) -> list[Call]:
+        """Every call of the sampler for a run directory's name, in order."""
+        log = self.folder / f"{name}.log"
+        lines = log.read_text().splitlines() if log.exists() else []
+        return [
+            (arm, do_sample, seed, tuple(map(tuple, asked)))
+            for arm, do_sample, seed, asked in map(json.loads, lines)
+        ]
+
+
+def result(run: Path) -> dict[str, bytes]:
+    """All that a run ends with, by name: every file, but for measured times and the lock."""
+    files = {
+        path.relative_to(run).as_posix(): path.read_bytes()
+        for path in run.rglob("*")
+        if path.is_file() and path.name != "run.lock"
+    }
+    manifest = json.loads(files["manifest.json"])
+    del manifest["stages"]
+    for facts in manifest["training"].values():
+        facts.pop("seconds", None)
+    files["manifest.json"] = json.dumps(manifest).encode()
+    time_row = rb"(?:\| |<th scope=\"row\">)(?:search|states|select|train|audit)(?: \||</th>).*"
+    for page in ("report/report.md", "report/index.html"):
+        files[page] = re.sub(time_row, b"", files[page])
+    return files
+
+
+def journals(run: Path) -> dict[Path, bytes]:
+    """What every journal of a run has committed: up to its last commit line."""
+    return {path: committed(content(path)) for path in sorted(run.glob("*/*.jsonl"))}
+
+
+def committed(journal: bytes) -> bytes:
+    """A journal up to its last commit line: what a resumed run must keep."""
+    whole = journal[: journal.rfind(b"\n") + 1]
+    last = whole.rfind(b'{"chunk"')
+    return whole[: whole.find(b"\n", last) + 1] if last >= 0 else b""
+
+
+def chunks(journal: bytes) -> int:
+    """How many chunks of a journal are committed."""
+    return sum(line.startswith(b'{"chunk"') for line in journal.split(b"\n")[:-1])
+
+
+def content(path: Path) -> bytes:
+    """A file's bytes, none if it is not there: files come and go while a run is watched."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""

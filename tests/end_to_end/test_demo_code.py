@@ -1,0 +1,114 @@
+"""The code experiment as README runs it: real programs, matched allocations, the contrast."""
+
+from __future__ import annotations
+
+import csv
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+pytestmark = pytest.mark.xdist_group("demo")
+SEEDS = ("13", "21", "42")
+
+
+@pytest.fixture(scope="session")
+def run(readme_run: Path) -> Path:
+    return readme_run / "runs" / "demo-code"
+
+
+@pytest.fixture(scope="session")
+def results(run: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((run / "report/results.json").read_text())
+    return found
+
+
+def test_both_conditions_are_matched_in_steps_replay_and_tokens(
+    run: Path, results: dict[str, Any]
+) -> None:
+    for seed in SEEDS:
+        chosen = {
+            name: pq.read_table(run / f"selections/{name}-seed{seed}.parquet").to_pylist()
+            for name in ("diffuse", "concentrated")
+        }
+        replay = [[row for row in rows if row["state"] == "G"] for rows in chosen.values()]
+        assert replay[0] == replay[1]
+        assert len(replay[0]) == results["allocation"]["seeds"][seed]["replay"] > 0
+        budgets = [
+            results["conditions"][name]["seeds"][seed]["budget"]
+            for name in ("diffuse", "concentrated")
+        ]
+        for budget in budgets:
+            assert budget["J"] == 64
+            assert (budget["n"], budget["N"]) == (budgets[0]["n"], budgets[0]["N"])
+        tokens = sorted(budget["L_supervised"] for budget in budgets)
+        assert tokens[1] - tokens[0] <= 0.02 * tokens[1]
+
+
+def test_the_contrast_is_that_of_the_decisions(run: Path, results: dict[str, Any]) -> None:
+    """Equation coverage_repetition, worked out again from the listed problems."""
+    with (run / "report/tables/exposed.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    means = []
+    for seed in SEEDS:
+        of = [row for row in rows if row["seed"] == seed]
+        halves = {half: [row for row in of if row["half"] == half] for half in "AB"}
+        assert len(halves["A"]) == len(halves["B"]) > 0
+
+        def success(half: str, condition: str, halves: dict[str, Any] = halves) -> Fraction:
+            passed = sum(row[f"verdict_{condition}"] == "pass" for row in halves[half])
+            return Fraction(passed, len(halves[half]))
+
+        coverage = success("B", "diffuse") - success("B", "concentrated")
+        repetition = success("A", "concentrated") - success("A", "diffuse")
+        means.append((coverage - repetition) / 2)
+        found = results["allocation"]["seeds"][seed]["contrast"]
+        assert found == pytest.approx(float(means[-1]), abs=1e-12)
+    contrast = results["allocation"]["contrast"]
+    assert contrast["mean"] == pytest.approx(float(sum(means) / 3), abs=1e-12)
+    assert contrast["ci95"][0] <= contrast["mean"] <= contrast["ci95"][1]
+    report = (run / "report/report.md").read_text()
+    assert "## Coverage against repetition" in report
+    assert "contrast, ½ gain − ½ loss" in report
+    assert (run / "report/figures/allocation.svg").exists()
+
+
+def test_episodes_end_by_their_rule_and_their_programs_repeat(
+    run: Path, results: dict[str, Any]
+) -> None:
+    for table in ("pool/responses", "audit/responses", "decisions/diffuse-seed13"):
+        for row in pq.read_table(run / f"{table}.parquet").to_pylist():
+            assert len(row["attempts"]) <= 2
+            assert all("public test" in a["feedback"] or "no complete" in a["feedback"]
+                       for a in row["attempts"])  # fmt: skip
+            assert bool(row["context_ids"]) == bool(row["attempts"])
+            if len(row["attempts"]) < 2 and row["status"] == "fail":
+                assert "hidden test" in row["reason"], "its public tests had passed"
+    facts = results["episodes"]
+    source = facts["audit"][0]
+    assert (source["who"], source["episodes"]) == ("source", results["source"]["n"])
+    assert source["ended_at_attempt"][1] > 0
+    assert source["passed_public_tests_alone"] > 0
+    assert facts["executions"]["times"] == 3
+    assert facts["executions"]["verdicts_differ"] == 0
+    assert results["judged_by"]["audit"]["sandbox_tier"] in ("namespaces", "landlock")
+
+
+def test_hidden_tests_are_in_no_conversation_and_no_record(run: Path) -> None:
+    problems = pq.read_table(run / "pool/problems.parquet").to_pylist()
+    hidden = {
+        row["problem_id"]: [
+            test["input"].strip() + "\n"
+            for test in json.loads(row["gold"])["tests"][json.loads(row["gold"])["public"] :]
+        ]
+        for row in problems
+    }
+    assert not [row for row in problems if "tests" in json.loads(row["document"])]
+    assert "4 hidden ones" in (run / "report/report.md").read_text()
+    for row in pq.read_table(run / "pool/responses.parquet").to_pylist():
+        for attempt in row["attempts"]:
+            shown = attempt["feedback"].partition("Input:\n")[2].partition("Expected")[0]
+            assert shown not in hidden[row["problem_id"]]

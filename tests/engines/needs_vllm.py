@@ -1,0 +1,20 @@
+"""Skips a module's tests where vLLM is not installed, and prepares the process where it is.
+
+To be imported before anything of ``vllm``: it reads its environment variables once.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import pytest
+
+if find_spec("vllm") is None:
+    pytest.skip(
+        "vLLM is not installed in this environment: `make test-vllm` sets up one that has it",
+        allow_module_level=True,
+    )
+
+from gapft_harness.lm_eval_bridge.vllm_process import prepare_process
+
+prepare_process(threads=1)

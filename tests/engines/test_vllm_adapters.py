@@ -1,0 +1,197 @@
+"""Adapters served by vLLM, chats, start tokens and special tokens, on random models over bytes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import tests.engines.needs_vllm  # noqa: F401
+from gapft_harness.errors import UserError
+from gapft_harness.lm_eval_bridge.adapter_fit import check_adapter
+from gapft_harness.lm_eval_bridge.hf_sampler import HfSampler
+from gapft_harness.lm_eval_bridge.samplers import generation_kwargs, instances
+from gapft_harness.lm_eval_bridge.vllm_sampler import VllmSampler
+from gapft_harness.protocols import Request, SamplerSettings
+from gapft_harness.records import GREEDY, Adapter, Arm, Attempt, Decoding
+from tests.tiny_models import CHAT_TEMPLATE, byte_llama
+
+pytestmark = pytest.mark.xdist_group("vllm")
+
+GREEDY_DECODE = Decoding(do_sample=False, max_gen_toks=12)
+SAMPLED = Decoding(True, 60, (), 2.0, 1.0, 0)
+PROMPTS = ["Why?", "What is 2 + 2?\nAnswer:", "Name a colour of the sky.", "ä ö ü €", "x" * 300]
+REQUESTS = [Request(f"p{i}", prompt, (GREEDY,)) for i, prompt in enumerate(PROMPTS)]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Heads of 32 dimensions, the fewest that the CPU engine knows; start tokens are added."""
+    folder = tmp_path_factory.mktemp("byte-llama")
+    byte_llama(folder, hidden=128, chat_template=CHAT_TEMPLATE, add_bos=True)
+    # An opinion that transformers would act upon, and another end.
+    opinions = {"eos_token_id": [2, 77], "repetition_penalty": 5.0, "temperature": 0.01}
+    (folder / "generation_config.json").write_text(json.dumps(opinions))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def adapter(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Adapter:
+    return random_adapter(model, tmp_path_factory.mktemp("adapter"))
+
+
+def random_adapter(model: Path, folder: Path, rank: int = 12, **config: Any) -> Adapter:
+    """LoRA on all linear layers, as the harness trains it, with weights far from zero."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import LlamaForCausalLM
+
+    torch.manual_seed(0)
+    modules = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+    config = {"r": rank, "target_modules": modules, "init_lora_weights": False} | config
+    base = LlamaForCausalLM.from_pretrained(model)
+    get_peft_model(base, LoraConfig(**config)).save_pretrained(folder)
+    return Adapter(Arm("gapft", 13), str(folder))
+
+
+def settings(model: Path, backend: str = "vllm", **args: Any) -> SamplerSettings:
+    device = {} if backend == "vllm" else {"device": "cpu"}
+    given = {"pretrained": str(model), "dtype": "float32", "max_length": 512} | device | args
+    return SamplerSettings(backend, given)
+
+
+@pytest.fixture(scope="module")
+def served(model: Path, adapter: Adapter) -> Iterator[VllmSampler]:
+    engine = VllmSampler(settings(model), adapter)
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(scope="module")
+def merged(model: Path, adapter: Adapter) -> HfSampler:
+    return HfSampler(settings(model, "hf"), adapter)
+
+
+def test_a_served_adapter_generates_as_lm_eval_does_with_peft(
+    model: Path, adapter: Adapter, served: VllmSampler, merged: HfSampler, tmp_path: Path
+) -> None:
+    from lm_eval.api.registry import get_model
+
+    without_opinions = shutil.copytree(model, tmp_path / "model")
+    (without_opinions / "generation_config.json").write_text('{"eos_token_id": [2, 77]}')
+    with_peft = get_model("hf").create_from_arg_obj(
+        {**settings(without_opinions, "hf").model_args, "peft": adapter.path, "batch_size": 1}
+    )
+    theirs = with_peft.generate_until(
+        instances(REQUESTS, PROMPTS, generation_kwargs(GREEDY_DECODE)), disable_tqdm=True
+    )
+    ours = served.generate(REQUESTS, GREEDY_DECODE, 0)
+    assert [answer.generations[0].text for answer in ours] == theirs
+    assert ours == merged.generate(REQUESTS, GREEDY_DECODE, 0)
+    source = HfSampler(settings(model, "hf"), None).generate(REQUESTS, GREEDY_DECODE, 0)
+    assert all(a.generations != b.generations for a, b in zip(ours, source, strict=True))
+
+
+def test_the_rank_limit_comes_from_the_adapter(served: VllmSampler) -> None:
+    assert served._lm.model.llm_engine.vllm_config.lora_config.max_lora_rank == 16
+    facts = served.describe()["adapter"]
+    assert facts["arm"] == "gapft-seed13"
+    assert facts["merged"] is False
+    assert len(facts["weights_sha256"]) == 64
+
+
+def test_generation_config_of_the_folder_changes_nothing_but_ends(
+    served: VllmSampler, merged: HfSampler
+) -> None:
+    facts = served.describe()
+    assert facts["generation_config_ignored"] == {"repetition_penalty": "5.0"}
+    assert facts["end_ids"] == merged.describe()["end_ids"] == [2, 77]
+    samples = served.generate([replace(REQUESTS[0], indices=tuple(range(64)))], SAMPLED, 0)
+    generations = samples[0].generations
+    assert "stop" in {g.finish_reason for g in generations}
+    assert not any({2, 77} & set(g.token_ids) for g in generations)
+
+
+def test_a_stop_string_that_is_a_special_token_ends_a_response(served: VllmSampler) -> None:
+    """lm-eval alone would go on past it, since it looks in text that holds no special tokens."""
+    request = replace(REQUESTS[0], indices=tuple(range(64)))
+    [free] = served.generate([request], SAMPLED, 0)
+    [cut] = served.generate([request], replace(SAMPLED, until=("<s>",)), 0)
+    assert any(1 in g.token_ids for g in free.generations)
+    for before, after in zip(free.generations, cut.generations, strict=True):
+        ids = before.token_ids
+        if 1 in ids:
+            assert after.token_ids == ids[: ids.index(1)]
+            assert after.finish_reason == "stop"
+        else:
+            assert after == before
+
+
+def test_chats_with_earlier_attempts_are_rendered_as_for_hf(
+    model: Path, adapter: Adapter, served: VllmSampler
+) -> None:
+    said = (Attempt("One.", (4,), "stop", "No."),)
+    requests = [Request("a", "Why?", (GREEDY,)), Request("a", "Why?", (GREEDY,), said)]
+    plain = served.generate(requests, GREEDY_DECODE, 0)
+    tokenizer = served._lm.tokenizer
+    assert tokenizer.decode(plain[1].prompt_ids) == "<s>Why?One.\n\nNo.\n\n"
+    chat = {"chat_template": True, "system_instruction": "Be brief."}
+    served.close()
+    again = VllmSampler(replace(settings(model), **chat), adapter)
+    try:
+        ours = again.generate(requests, GREEDY_DECODE, 0)
+        hf = HfSampler(replace(settings(model, "hf"), **chat), adapter)
+        assert ours == hf.generate(requests, GREEDY_DECODE, 0)
+        assert ours[0].prompt_ids.count(1) == 1  # the template's start token is not added again
+        text = tokenizer.decode(ours[1].prompt_ids)
+        assert text == ("<s><system>Be brief.\n<user>Why?\n<assistant>One.\n<user>No.\n<assistant>")
+    finally:
+        again.close()
+
+
+# Adapters that do not fit; no engine starts
+
+
+def test_an_adapter_of_another_base_is_refused(tmp_path: Path, model: Path) -> None:
+    """vLLM itself would serve this one, its missing rows as zeros."""
+    other = byte_llama(tmp_path / "other", hidden=64)
+    adapter = random_adapter(other, tmp_path / "adapter")
+    message = r"gapft-seed13 does not fit the model .*found 12 x \d+, expected 12 x \d+"
+    with pytest.raises(UserError, match=message):
+        VllmSampler(settings(model), adapter)
+
+
+def test_an_adapter_that_lacks_a_layer_is_refused(tmp_path: Path, model: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    adapter = random_adapter(model, tmp_path / "adapter")
+    weights = load_file(Path(adapter.path) / "adapter_model.safetensors")
+    del weights["base_model.model.model.layers.1.mlp.up_proj.lora_B.weight"]
+    save_file(weights, Path(adapter.path) / "adapter_model.safetensors")
+    with pytest.raises(UserError, match=r"layers.1.mlp.up_proj.lora_B.weight: found no such"):
+        VllmSampler(settings(model), adapter)
+
+
+def test_folders_that_are_no_adapter_and_ranks_that_are_too_high(
+    tmp_path: Path, model: Path, adapter: Adapter
+) -> None:
+    arm = Arm("gapft", 13)
+    with pytest.raises(UserError, match=r"is no adapter of gapft-seed13: no adapter_config"):
+        VllmSampler(settings(model), Adapter(arm, str(tmp_path)))
+    broken = shutil.copytree(adapter.path, tmp_path / "broken")
+    (broken / "adapter_model.safetensors").unlink()
+    with pytest.raises(UserError, match="does not fit the model"):
+        VllmSampler(settings(model), Adapter(arm, str(broken)))
+    high = random_adapter(model, tmp_path / "high", rank=513)
+    with pytest.raises(UserError, match="its rank is 513; vLLM serves ranks up to 512"):
+        VllmSampler(settings(model), high)
+
+
+def test_the_highest_rank_of_an_adapter_counts(tmp_path: Path, model: Path) -> None:
+    adapter = random_adapter(model, tmp_path, rank=4, rank_pattern={"q_proj": 40})
+    assert check_adapter(adapter, {"pretrained": str(model)}) == 40

@@ -1,0 +1,309 @@
+"""Servers that fail: nothing is lost, nothing is generated twice, and mistakes are named."""
+
+from __future__ import annotations
+
+import collections
+import json
+import socket
+import threading
+import time
+
+import pytest
+
+from gapft_harness.errors import GapftError, UserError
+from gapft_harness.generation import Phase, generate
+from gapft_harness.journal import Journal
+from gapft_harness.lm_eval_bridge.server_client import Patience
+from gapft_harness.lm_eval_bridge.server_errors import retry_after
+from gapft_harness.lm_eval_bridge.server_sampler import ServerSampler
+from gapft_harness.protocols import Request, SamplerSettings
+from gapft_harness.records import Decoding, Problem
+from tests import toy_server
+from tests.toy_server import ToyServer, Ways
+
+SAMPLED = Decoding(do_sample=True, max_gen_toks=12, temperature=0.9)
+QUICK = Patience(tries=3, first=0.01)
+REQUESTS = [Request(f"p{i}", f"prompt {i}", (0, 1)) for i in range(3)]
+
+
+@pytest.fixture
+def server():
+    with ToyServer() as toy:
+        yield toy
+
+
+def settings(server: ToyServer, **args) -> SamplerSettings:
+    given = {"model": "toy", "base_url": server.url(), "tokenizer_backend": "None"} | args
+    return SamplerSettings("local-completions", given)
+
+
+def sampler_of(server: ToyServer, patience: Patience = QUICK, **args) -> ServerSampler:
+    sampler = ServerSampler(settings(server, **args), None, patience)
+    server.requests.clear()
+    server.served.clear()
+    return sampler
+
+
+FAULTS = {
+    "429": toy_server.status(429, {"Retry-After": "0.05"}),
+    "429 until a date": toy_server.status(429, {"Retry-After": "Sun, 06 Nov 1994 08:49:37 GMT"}),
+    "500": toy_server.status(500),
+    "502": toy_server.status(502),
+    "503": toy_server.status(503),
+    "504": toy_server.status(504),
+    "dropped": toy_server.drop,
+    "torn body": toy_server.tear,
+    "torn JSON": toy_server.cut_json,
+    "garbage": toy_server.garbage,
+    "other JSON": toy_server.other_json,
+    "aborted": toy_server.aborted,
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_a_failed_request_is_tried_again_and_the_others_are_not(server, fault):
+    sampler = sampler_of(server)
+    expected = sampler.generate(REQUESTS, SAMPLED, seed=1)
+    server.requests.clear()
+    server.served.clear()
+    server.ways.faults.extend([fault, fault])
+    assert sampler.generate(REQUESTS, SAMPLED, seed=1) == expected
+    assert len(server.requests) == 6 + 2
+    answered = collections.Counter(json.dumps(body) for body in server.served)
+    assert sorted(answered.values()) == [1] * 6
+
+
+def test_a_server_that_hangs_is_left_after_the_timeout_and_asked_again(server):
+    sampler = sampler_of(server, timeout=1)
+    server.hold.clear()
+    server.ways.faults.append(toy_server.hang)
+    answers = sampler.generate(REQUESTS, SAMPLED, seed=1)
+    assert len(server.requests) == 7
+    assert all(g.text for answer in answers for g in answer.generations)
+
+
+def test_retry_after_is_honoured_by_all_requests(server):
+    """The limit is the server's, not a request's: nobody knocks before it says so."""
+    sampler = sampler_of(server, num_concurrent=1)
+    opens, early = [], []
+
+    def limit(handler):
+        opens.append(time.monotonic() + 0.4)
+        toy_server.status(429, {"Retry-After": "0.4"})(handler)
+
+    def watch(handler):
+        early.append(time.monotonic() < opens[0])
+        toy_server.answer(handler)
+
+    server.ways.faults.extend([limit, watch, watch])
+    sampler.generate(REQUESTS, SAMPLED, seed=1)
+    assert early == [False, False]
+
+
+def test_a_rate_limit_holds_for_the_requests_that_did_not_hit_it(server):
+    """One of two requests is told to wait; the other place's next request waits as well."""
+    sampler = sampler_of(server, num_concurrent=2)
+    both = threading.Barrier(2)
+    opens, early = [], []
+
+    def limit(handler):
+        both.wait(20)
+        opens.append(time.monotonic() + 1.5)
+        toy_server.status(429, {"Retry-After": "1.5"})(handler)
+
+    def other(handler):
+        both.wait(20)
+        time.sleep(0.5)  # so that the client has read the refusal before it has a place free
+        toy_server.answer(handler)
+
+    def watch(handler):
+        early.append(time.monotonic() < opens[0])
+        toy_server.answer(handler)
+
+    server.ways.faults.extend([limit, other, watch, watch])
+    sampler.generate(REQUESTS, SAMPLED, seed=1)
+    assert early == [False, False]
+
+
+def test_a_wait_beyond_all_measure_is_a_failure(server):
+    sampler = sampler_of(server)
+    server.ways.faults.append(toy_server.status(429, {"Retry-After": "86400"}))
+    with pytest.raises(GapftError, match=r"status 429 \(it asks to wait for 86400 s"):
+        sampler.generate(REQUESTS, SAMPLED, seed=1)
+
+
+def test_after_the_bound_the_error_names_server_status_and_counts(server):
+    sampler = sampler_of(server, num_concurrent=2)
+    server.ways.faults.extend([toy_server.status(503, message="no worker")] * 100)
+    with pytest.raises(GapftError) as failed:
+        sampler.generate(REQUESTS, SAMPLED, seed=1)
+    assert not isinstance(failed.value, UserError)
+    message = str(failed.value)
+    assert f"server {server.url()}: 2 of 6 requests of a chunk failed, each 3 times" in message
+    assert "status 503 (2); the last: no worker" in message
+    assert "0 had finished and 4 were not sent" in message
+    assert len(server.requests) == 2 * 3
+
+
+def test_a_request_that_is_refused_for_good_is_not_repeated(server):
+    sampler = sampler_of(server, num_concurrent=1)
+    server.ways.faults.append(toy_server.status(400, message="maximum context length is 8"))
+    with pytest.raises(UserError, match=r"problem p0: status 400 \(maximum context length is 8\)"):
+        sampler.generate(REQUESTS, SAMPLED, seed=1)
+    assert len(server.requests) == 1
+
+
+def test_reasoning_kept_apart_is_refused(server):
+    def reasoning(handler):
+        message = {"content": "4", "reasoning_content": "two and two"}
+        handler.reply({"choices": [{"message": message, "finish_reason": "stop"}]})
+
+    sampler = sampler_of(server)
+    server.ways.faults.append(reasoning)
+    with pytest.raises(UserError, match="splits reasoning off the text"):
+        sampler.generate(REQUESTS, SAMPLED, seed=1)
+
+
+def test_journalled_chunks_survive_a_failure_and_are_not_generated_again(server, tmp_path):
+    problems = [Problem(f"p{i}", "x" * (9 - i), "gold", {}) for i in range(6)]
+    phases = [Phase("samples", SAMPLED, (0, 1, 2))]
+
+    def run() -> None:
+        journal = Journal(tmp_path / "responses.jsonl")
+        sampler = sampler_of(server)
+        try:
+            generate(
+                problems,
+                phases,
+                sampler,
+                journal,
+                purpose="search/pool",
+                source=sampler.describe(),
+                seed=0,
+                chunk=2,
+                progress=lambda done, total: None,
+            )
+        finally:
+            journal.close()
+
+    down = [toy_server.status(500)] * 100
+    checks, two_chunks = [toy_server.answer] * 2, [toy_server.answer] * 12
+    server.ways.faults.extend(checks + two_chunks + down)
+    with pytest.raises(GapftError, match="All earlier chunks are kept"):
+        run()
+    kept = (tmp_path / "responses.jsonl").read_text()
+    server.ways.faults.clear()
+    run()
+    assert len(server.requests) == 2 * 3
+    assert (tmp_path / "responses.jsonl").read_text().startswith(kept)
+    journal = Journal(tmp_path / "responses.jsonl")
+    entries = journal.read([problem.id for problem in problems])
+    journal.close()
+    assert [len(entry.responses) for entry in entries] == [3] * 6
+
+
+# Checks before anything starts
+
+
+def test_an_unreachable_server(server):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}/v1/completions"
+    with pytest.raises(UserError, match=rf"server {url}: cannot be reached .*; start the server"):
+        ServerSampler(settings(server, base_url=url), None, QUICK)
+
+
+def test_a_wrong_path(server):
+    url = server.url("/api/completions")
+    with pytest.raises(UserError, match=r"has nothing at this path.*http://HOST:8000/v1/compl"):
+        ServerSampler(settings(server, base_url=url), None, QUICK)
+
+
+def test_a_model_that_is_not_served_with_those_that_are(server):
+    server.ways.models = [{"id": "Qwen/Qwen2.5-7B"}, {"id": "Llama"}]
+    with pytest.raises(UserError, match=r"no model 'Qwen2\.5-7B'; .*known: Llama, Qwen/Qwen2\.5"):
+        ServerSampler(settings(server, model="Qwen2.5-7B"), None, QUICK)
+
+
+def test_a_server_without_a_list_of_models_is_asked_by_a_request(server):
+    server.ways.models = None
+    assert ServerSampler(settings(server), None, QUICK).generate(REQUESTS, SAMPLED, 0)
+
+
+@pytest.mark.parametrize("fault", [toy_server.garbage, toy_server.other_json])
+def test_a_server_of_another_kind(server, fault):
+    server.ways.faults.append(fault)
+    with pytest.raises(UserError, match=r"gives no OpenAI reply \(found"):
+        ServerSampler(settings(server), None, QUICK)
+
+
+def test_a_key_that_is_missing_or_wrong_is_never_shown(server, monkeypatch):
+    server.ways.key = "right"
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(UserError, match=r"refuses the key .*environment variable OPENAI_API_KEY"):
+        ServerSampler(settings(server), None, QUICK)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-wrong")
+    with pytest.raises(UserError, match=r"refuses the key \(bad key \*\*\*\)"):
+        ServerSampler(settings(server), None, QUICK)
+    monkeypatch.setenv("OPENAI_API_KEY", "right")
+    assert ServerSampler(settings(server), None, QUICK).generate(REQUESTS, SAMPLED, 0)
+
+
+def test_a_server_that_starts_up_is_waited_for(server):
+    server.ways.faults.extend([toy_server.status(503, {"Retry-After": "0.05"})] * 2)
+    assert ServerSampler(settings(server), None, QUICK)
+
+
+def test_a_server_that_fails_the_first_request(server):
+    server.ways.faults.append(toy_server.status(500, message="CUDA out of memory"))
+    with pytest.raises(UserError, match=r"first short request: status 500 \(CUDA out of memory\)"):
+        ServerSampler(settings(server), None, QUICK)
+
+
+def test_a_tokenizer_of_another_model(server, tmp_path):
+    from tests.tiny_models import byte_llama
+
+    server.ways = Ways(extended=True, encode=lambda text: [3 + ord(c) % 50 for c in text])
+    wrong = settings(server, tokenizer=str(byte_llama(tmp_path)), tokenizer_backend="huggingface")
+    with pytest.raises(UserError, match=r"set model\.args\.tokenizer to that of the served model"):
+        ServerSampler(wrong, None, QUICK)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ({"base_url": None}, "base_url: found None; expected the whole URL"),
+        ({"base_url": "localhost:8000"}, "base_url: found 'localhost:8000'"),
+        ({"base_url": "http://h:8000/v1"}, "expected the whole URL of the server's /completions"),
+        ({"base_url": "http://h/v1/chat/completions"}, "base_url: found"),
+        ({"model": None}, "model: found None; expected the name"),
+        ({"num_concurent": 4}, "unknown argument 'num_concurent'; did you mean 'num_concurrent'"),
+        ({"num_concurrent": 0}, "num_concurrent: found 0; expected a whole number from 1"),
+        ({"timeout": "long"}, "timeout: found 'long'"),
+        ({"batch_size": 8}, "batch_size: found 8; the samples of one request would share a seed"),
+        ({"seed": 1}, "'seed' is not supported .*search.seed"),
+        ({"max_length": True}, "max_length: found True"),
+        ({"tokenizer_backend": "tiktoken"}, "tokenizer_backend: found 'tiktoken'"),
+        ({"ca_cert_path": "/no/such.pem"}, "ca_cert_path: no file"),
+        ({"header": {"X-Api-Key": "k"}}, r"header\.X-Api-Key holds a user or a key"),
+    ],
+)
+def test_bad_arguments(server, args, message):
+    with pytest.raises(UserError, match=message):
+        ServerSampler(settings(server, **args), None, QUICK)
+    assert server.requests == []
+
+
+def test_a_chat_server_needs_chat_prompts(server):
+    chat = settings(server, base_url=server.url("/v1/chat/completions"))
+    chat = SamplerSettings("local-chat-completions", chat.model_args)
+    with pytest.raises(UserError, match=r"model\.chat_template is false"):
+        ServerSampler(chat, None, QUICK)
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"), [("3", 3.0), ("0.5", 0.5), ("-1", 0.0), ("soon", 0.0), ("nan", 0.0)]
+)
+def test_retry_after_headers(header, seconds):
+    assert retry_after(header) == seconds

@@ -1,0 +1,98 @@
+"""What of SGLang can be tested without a GPU: lm-eval's model for its server, and what is sent."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
+
+import pytest
+
+from gapft_harness.errors import GapftError, UserError
+from gapft_harness.lm_eval_bridge.sglang_sampler import SglangSampler
+from gapft_harness.protocols import Request, SamplerSettings
+from gapft_harness.records import GREEDY, Decoding
+from tests.tiny_models import byte_llama
+
+SAMPLED = Decoding(True, 16, ("\n",), 0.7, 0.95)
+
+
+class _Generate(BaseHTTPRequestHandler):
+    """``/generate`` as SGLang has it: a new text for every request, as from a stream of its own."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.bodies.append(body)
+        batch = body["input_ids"]
+        texts = [{"text": f"answer {len(self.server.bodies)}.{i}"} for i in range(len(batch))]
+        reply = json.dumps(texts).encode()
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", str(len(reply)))
+        self.end_headers()
+        self.wfile.write(reply)
+
+    def log_message(self, *args: object) -> None:
+        """Writes nothing."""
+
+
+@pytest.fixture
+def server():
+    http = ThreadingHTTPServer(("127.0.0.1", 0), _Generate)
+    http.bodies, http.status = [], 200
+    threading.Thread(target=http.serve_forever, args=(0.02,), daemon=True).start()
+    yield http
+    http.shutdown()
+    http.server_close()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return byte_llama(tmp_path_factory.mktemp("byte-llama"), add_bos=True)
+
+
+def settings(server, model, **args) -> SamplerSettings:
+    url = f"http://127.0.0.1:{server.server_address[1]}/generate"
+    return SamplerSettings("sglang-generate", {"pretrained": str(model), "base_url": url} | args)
+
+
+def test_lm_evals_model_for_the_server_gets_each_sample_and_the_right_settings(server, model):
+    sampler = SglangSampler(settings(server, model), None)
+    requests = [Request("a", "One?", (0, 1, 2)), Request("b", "Two two?", (0, 1))]
+    answers = sampler.generate(requests, SAMPLED, seed=1)
+    texts = [g.text for answer in answers for g in answer.generations]
+    assert len(set(texts)) == 5
+    assert {g.tokens_from for a in answers for g in a.generations} == {"retokenized"}
+    asked = sorted(len(body["input_ids"][0]) for body in server.bodies)
+    assert asked == sorted([len(answers[0].prompt_ids)] * 3 + [len(answers[1].prompt_ids)] * 2)
+    for body in server.bodies:
+        assert tuple(body["input_ids"][0]) in {answer.prompt_ids for answer in answers}
+        assert body["input_ids"][0][0] == 1  # the start token, as with hf
+        sent = body["sampling_params"]
+        assert (sent["top_k"], sent["temperature"], sent["max_new_tokens"]) == (-1, 0.7, 16)
+    server.bodies.clear()
+    sampler.generate([Request("a", "One?", (GREEDY,))], Decoding(False, 16), seed=1)
+    assert server.bodies[0]["sampling_params"]["temperature"] == 0
+
+
+def test_a_prompt_that_lm_eval_would_cut_is_refused(server, model):
+    sampler = SglangSampler(settings(server, model, max_length=65), None)
+    with pytest.raises(UserError, match=r"problem a: its prompt has 101 tokens.* room for 48 "):
+        sampler.generate([Request("a", "x" * 100, (0,))], SAMPLED, seed=1)
+    assert server.bodies == []
+
+
+def test_a_failing_server_is_named(server, model):
+    sampler = SglangSampler(settings(server, model, max_retries=1), None)
+    server.status = 500
+    with pytest.raises(GapftError, match="'sglang-generate' failed: 500 Server Error"):
+        sampler.generate([Request("a", "One?", (0,))], SAMPLED, seed=1)
+
+
+@pytest.mark.skipif(find_spec("sglang") is not None, reason="SGLang is installed here")
+def test_the_engine_that_is_not_installed_is_named(model):
+    absent = SamplerSettings("sglang", {"pretrained": str(model)})
+    with pytest.raises(UserError, match=r"'sglang' cannot be created: .*sglang"):
+        SglangSampler(absent, None)

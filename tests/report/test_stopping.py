@@ -1,0 +1,60 @@
+"""What the report says of a search that stopped early, and only of such a one."""
+
+from pathlib import Path
+
+from gapft_harness.report import write_report
+from tests.report import planted
+
+DRAWN = {"pool": {"samples": 1130, "tokens": 22_600}, "audit": {"samples": 232, "tokens": 4640}}
+
+
+def stopped(tmp_path: Path):
+    search = {"k": 8, "seed": 0, "stop": "first_pass", "round": 1}
+    made = planted.inputs(
+        conditions=("gapft",),
+        sizes=(12, 9, 8),
+        recipe=planted.recipe(conditions=["gapft"], search=search),
+        drawn=DRAWN,
+    )
+    return write_report(made, tmp_path / "report")
+
+
+def test_the_samples_drawn_stand_beside_those_of_a_full_search(tmp_path):
+    content = stopped(tmp_path)
+    assert content["pool"]["drawn"] == {"samples": 1130, "tokens": 22_600, "full_search": 3200}
+    text = (tmp_path / "report" / "report.md").read_text("utf-8")
+    assert "| pool | 1,130 | 3,200 | 35.3% | 22,600 | 56.5 |" in text
+    assert "| audit | 232 | 232 | 100.0% | 4,640 | 160.0 |" in text
+
+
+def test_it_says_what_can_and_cannot_be_estimated(tmp_path):
+    stopped(tmp_path)
+    for name in ("report.md", "index.html"):
+        text = (tmp_path / "report" / name).read_text("utf-8")
+        assert "which problems are in G, S and U with up to 8 samples" in text
+        assert "how often a problem is solved" in text
+        assert "its Pass@k and K_eq are estimated as ever" in text
+
+
+def test_pass_at_k_of_the_audit_is_that_of_a_full_search(tmp_path):
+    full = write_report(
+        planted.inputs(conditions=("gapft",), sizes=(12, 9, 8)), tmp_path / "full" / "report"
+    )
+    assert stopped(tmp_path)["source"] == full["source"]
+    assert "drawn" not in full["pool"]
+    assert "stopped early" not in (tmp_path / "full/report/report.md").read_text("utf-8")
+
+
+def test_tokens_that_nobody_counted_are_a_dash(tmp_path):
+    made = planted.inputs(
+        conditions=("gapft",),
+        sizes=(12, 9, 8),
+        recipe=planted.recipe(
+            conditions=["gapft"], search={"k": 8, "seed": 0, "stop": "first_pass"}
+        ),
+        drawn={split: {**drawn, "tokens": 0} for split, drawn in DRAWN.items()},
+    )
+    write_report(made, tmp_path / "report")
+    assert "| pool | 1,130 | 3,200 | 35.3% | – | – |" in (
+        tmp_path / "report" / "report.md"
+    ).read_text("utf-8")

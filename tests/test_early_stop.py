@@ -1,0 +1,328 @@
+"""Early stop changes what is drawn, never what is selected under a rule that looks no further."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gapft_harness.early_stop import check_early_stop
+from gapft_harness.episodes import Episodes, episodes_of
+from gapft_harness.errors import GapftError, PluginError, UserError
+from gapft_harness.generation import generate, greedy_phase, sample_phases
+from gapft_harness.journal import Journal
+from gapft_harness.plugin_manager import load_plugins
+from gapft_harness.protocols import Generated, Generation, Request
+from gapft_harness.recipe import Recipe
+from gapft_harness.recipe_file import check_recipe
+from gapft_harness.records import CONTEXT, GREEDY, Decoding, Problem, Verdict
+from gapft_harness.run_directory import RunDirectory
+from gapft_harness.sealing import read_facts, write_responses
+from gapft_harness.states import partition
+from gapft_harness.tables import read_judged
+
+K = 5
+ONE = Decoding(do_sample=False, max_gen_toks=4)
+
+#: For every problem, which of its greedy decode and K samples are right.
+Script = list[list[bool]]
+
+
+class Scripted:
+    """Sample k of a problem depends on nothing but the script; keeps every index it was asked."""
+
+    def __init__(self, script: Script, fail_after: int | None = None) -> None:
+        self.script = script
+        self.asked: list[tuple[str, int]] = []
+        self.calls = 0
+        self._left = fail_after
+
+    def generate(
+        self, requests: Sequence[Request], decoding: Decoding, seed: int
+    ) -> list[Generated]:
+        if self.calls == self._left:
+            raise KeyboardInterrupt
+        self.calls += 1
+        self.asked += [(r.problem_id, index) for r in requests for index in r.indices]
+        return [
+            Generated(tuple(r.text.encode()), tuple(self._write(r, index) for index in r.indices))
+            for r in requests
+        ]
+
+    def _write(self, request: Request, index: int) -> Generation:
+        right = self.script[int(request.problem_id[1:])][index + 1]
+        last = len(request.attempts) == 1 or not request.prompt.startswith("twice")
+        word = "right" if right and last else "wrong"
+        text = f"{word} {request.problem_id}.{index}.{len(request.attempts)}"
+        return Generation(text, tuple(text.encode()), "stop")
+
+    def describe(self) -> dict[str, Any]:
+        return {}
+
+    def close(self) -> None:
+        pass
+
+
+class Right:
+    """Passes what begins with the gold; keeps every text it judged."""
+
+    def __init__(self) -> None:
+        self.judged: list[str] = []
+
+    def verify(self, responses: Sequence[str], golds: Sequence[Any]) -> list[Verdict]:
+        self.judged += responses
+        pairs = zip(responses, golds, strict=True)
+        return [Verdict("pass" if text.startswith(gold) else "fail", "why") for text, gold in pairs]
+
+    def feedback(self, responses: Sequence[str], golds: Sequence[Any]) -> list[str | None]:
+        return [None if text.startswith("right") else "again" for text in responses]
+
+
+def recipe(stop: str, size: int = 1, **more: Any) -> Recipe:
+    content = {
+        "name": "r",
+        "data": {"task": "t"},
+        "model": {"args": {"pretrained": "none"}},
+        "search": {"k": K, "stop": stop, "round": size, "chunk": 2},
+        **more,
+    }
+    return check_recipe(content, "test")
+
+
+def problems(script: Script, prompt: str = "ask") -> list[Problem]:
+    return [Problem(f"p{i}", f"{prompt} {i}", "right") for i in range(len(script))]
+
+
+def draw(
+    of: Sequence[Problem],
+    sampler: Scripted,
+    journal: Journal,
+    made_by: Recipe,
+    verifier: Right,
+    episodes: Episodes | None = None,
+) -> None:
+    stop = made_by.search.stop == "first_pass"
+    generate(
+        of, [greedy_phase(ONE), *sample_phases(ONE, made_by.search, stop)], sampler, journal,
+        purpose="test", source={}, seed=0, chunk=2, progress=lambda done, total: None,
+        episodes=episodes, verifier=verifier,
+    )  # fmt: skip
+
+
+def searched(
+    folder: Path, of: Sequence[Problem], script: Script, made_by: Recipe, attempts: int = 1
+) -> tuple[RunDirectory, Scripted, Right]:
+    """A run whose pool is searched, sealed and partitioned under the rule ``first``."""
+    run = RunDirectory.create_or_open(folder, made_by)
+    run.update_manifest(lambda manifest: manifest.update(task={"keep": "first"}))
+    sampler, verifier = Scripted(script), Right()
+    episodes = episodes_of(verifier, attempts, "right")
+    with contextlib.closing(Journal(run.path / "pool/responses.jsonl")) as journal:
+        draw(of, sampler, journal, made_by, verifier, episodes)
+        write_responses(
+            run.path / "pool/responses.parquet", journal, of, verifier, extra={}, episodes=episodes
+        )
+    run.seal("pool/responses.parquet")
+    partition(str(run.path), "pool")
+    return run, sampler, verifier
+
+
+def states(run: RunDirectory) -> dict[str, dict[str, Any]]:
+    rows = pq.read_table(run.path / "pool/states.parquet").to_pylist()
+    return {row["problem_id"]: row for row in rows}
+
+
+scripts = st.lists(st.lists(st.booleans(), min_size=K + 1, max_size=K + 1), min_size=1, max_size=6)
+
+
+@given(script=scripts, size=st.integers(1, K + 1), twice=st.booleans())
+@settings(max_examples=25, deadline=None)
+def test_states_and_evidence_are_those_of_the_full_search(
+    script: Script, size: int, twice: bool
+) -> None:
+    of, attempts = (problems(script, "twice"), 2) if twice else (problems(script), 1)
+    with tempfile.TemporaryDirectory() as folder:
+        full, _, _ = searched(Path(folder) / "full", of, script, recipe("never"), attempts)
+        stopped, sampler, verifier = searched(
+            Path(folder) / "stopped", of, script, recipe("first_pass", size), attempts
+        )
+        expected, found = states(full), states(stopped)
+        responses = dict(read_judged(stopped.path / "pool/responses.parquet"))
+        facts = read_facts(stopped.path / "pool/responses.parquet")
+        whole = dict(read_judged(full.path / "pool/responses.parquet"))
+    drawn = 0
+    for (name, row), outcomes in zip(sorted(found.items()), script, strict=True):
+        assert row["state"] == expected[name]["state"]
+        assert row["kept_index"] == expected[name]["kept_index"]
+        if row["state"] == "S":
+            assert row["first_success"] == expected[name]["first_success"]
+        # Whole rounds, none after the one that solved the problem.
+        greedy, *samples = outcomes
+        first = -1 if greedy else samples.index(True) if True in samples else K - 1
+        wanted = min(K, -(-(first + 1) // size) * size)
+        assert row["samples"] == wanted
+        assert [j.response.index for j in responses[name]] == [GREEDY, *range(wanted)]
+        kept = {j.response.index: j for j in whole[name]}
+        for j in responses[name]:
+            other = kept[j.response.index]
+            assert (j.response.text, j.response.attempts, j.verdict) == (
+                other.response.text, other.response.attempts, other.verdict
+            )  # fmt: skip
+        drawn += wanted
+    assert facts["drawn"]["samples"] == drawn
+    assert len(set(sampler.asked)) == len(script) + drawn, "nothing else was asked for"
+    if not twice:
+        assert len(verifier.judged) == len(script) + drawn, "each response is judged once"
+
+
+def test_every_round_is_resumed_where_it_stopped(tmp_path: Path) -> None:
+    script = [[False, False, True, False, True, False], [True] * 6, [False] * 6]
+    of = problems(script)
+    whole = Journal(tmp_path / "whole")
+    sampler = Scripted(script)
+    draw(of, sampler, whole, recipe("first_pass", 2), Right())
+    whole.close()
+    assert sampler.calls == 6, "two chunks greedily, then four rounds that somebody needed"
+    for stop in range(6):
+        journal = Journal(tmp_path / f"cut{stop}")
+        with pytest.raises(KeyboardInterrupt):
+            draw(of, Scripted(script, stop), journal, recipe("first_pass", 2), Right())
+        journal.close()
+        journal = Journal(tmp_path / f"cut{stop}")
+        again = Scripted(script)
+        draw(of, again, journal, recipe("first_pass", 2), Right())
+        journal.close()
+        assert again.calls == 6 - stop
+        assert (tmp_path / f"cut{stop}").read_bytes() == (tmp_path / "whole").read_bytes()
+
+
+class Fickle(Right):
+    """Passes each response the first time it sees it only."""
+
+    def verify(self, responses: Sequence[str], golds: Sequence[Any]) -> list[Verdict]:
+        seen = set(self.judged)
+        return [
+            verdict if text not in seen else Verdict("timeout", "a busy machine")
+            for text, verdict in zip(responses, super().verify(responses, golds), strict=True)
+        ]
+
+
+def test_the_verdict_that_ended_a_problem_is_the_one_that_is_sealed(tmp_path: Path) -> None:
+    script = [[False, True, False, False, False, False]]
+    of, verifier = problems(script), Fickle()
+    with contextlib.closing(Journal(tmp_path / "j")) as journal:
+        draw(of, Scripted(script), journal, recipe("first_pass"), verifier)
+        facts = write_responses(tmp_path / "responses.parquet", journal, of, verifier, extra={})
+    assert facts["verdicts"] == {"fail": 1, "pass": 1}
+
+
+def test_samples_may_be_missing_only_where_a_problem_is_solved(tmp_path: Path) -> None:
+    script = [[False] * 6]
+    run, _, _ = searched(tmp_path / "run", problems(script), script, recipe("first_pass"))
+    path = run.path / "pool/responses.parquet"
+    table = pq.read_table(path)
+    pq.write_table(table.slice(0, 4), path)
+    run.update_manifest(lambda manifest: manifest["files"].clear())
+    run.seal("pool/responses.parquet")
+    with pytest.raises(GapftError, match="samples 0 to 4, fewer where one of them passes, found"):
+        partition(str(run.path), "pool")
+
+
+def test_rules_that_look_further_are_refused_and_say_why() -> None:
+    plugins, task = load_plugins(), {"episode": {"attempts": 1, "executions": 1}}
+    first, shortest = (plugins.get("response rule", name) for name in ("first", "shortest"))
+    stopping = recipe("first_pass").search
+    check_early_stop(stopping, first, task)
+    check_early_stop(recipe("never").search, shortest, task)
+    with pytest.raises(UserError, match=r"'shortest' compares all .* evidence\.keep: first"):
+        check_early_stop(stopping, shortest, task)
+    with pytest.raises(UserError, match=r"cannot go with episode\.executions: 3"):
+        check_early_stop(stopping, first, {"episode": {"attempts": 1, "executions": 3}})
+
+
+def test_a_round_without_a_stop_is_a_mistake() -> None:
+    with pytest.raises(UserError, match=r"search\.round.*only with search\.stop: first_pass"):
+        recipe("never", 2)
+
+
+def test_only_rules_may_declare_it(tmp_path: Path) -> None:
+    plugin = tmp_path / "plugin.py"
+    plugin.write_text(
+        "from gapft_harness import hookimpl\n\n\n"
+        "@hookimpl\n"
+        "def register_selectors(register):\n"
+        "    register('x', lambda pool, n, rng: [], stops_early=True)\n"
+    )
+    with pytest.raises(PluginError, match="unknown option 'stops_early'"):
+        load_plugins([str(plugin)])
+
+
+class Cramped(Scripted):
+    """Has no room for problem p0, and none for any second attempt."""
+
+    def generate(
+        self, requests: Sequence[Request], decoding: Decoding, seed: int
+    ) -> list[Generated]:
+        answers = super().generate(requests, decoding, seed)
+        return [
+            Generated((), tuple(Generation("", (), CONTEXT) for _ in r.indices))
+            if r.attempts or r.problem_id == "p0"
+            else answer
+            for r, answer in zip(requests, answers, strict=True)
+        ]
+
+
+class Generous(Right):
+    """Passes even an empty response."""
+
+    def verify(self, responses: Sequence[str], golds: Sequence[Any]) -> list[Verdict]:
+        super().verify(responses, golds)
+        return [Verdict("pass") for _ in responses]
+
+
+def test_a_prompt_without_room_fails_unasked_and_is_named_and_counted(tmp_path: Path) -> None:
+    script = [[True] * 6, [True] * 6]
+    of, verifier = problems(script), Generous()
+    with contextlib.closing(Journal(tmp_path / "j")) as journal:
+        draw(of, Cramped(script), journal, recipe("never"), verifier)
+        facts = write_responses(
+            tmp_path / "r.parquet", journal, of, verifier, extra={}, executions=3
+        )
+    judged = dict(read_judged(tmp_path / "r.parquet"))
+    assert {j.verdict.status for j in judged["p1"]} == {"pass"}
+    assert {(j.verdict.status, j.verdict.reason) for j in judged["p0"]} == {
+        ("fail", "prompt does not fit the context")
+    }
+    assert facts["finish_reasons"] == {CONTEXT: 6, "stop": 6}
+    assert facts["verdicts"] == {"fail": 6, "pass": 6}
+    assert "" not in verifier.judged, "the verifier is not asked"
+    assert facts["warnings"][0].startswith("1 problem has a prompt")
+    assert "not generated: 6," in facts["warnings"][0]
+    assert facts["warnings"][0].endswith("first: p0")
+
+
+def test_a_conversation_without_room_ends_its_episode_as_failed(tmp_path: Path) -> None:
+    script = [[True] * 6, [True] * 6]
+    of, verifier = problems(script, "twice"), Right()
+    episodes = episodes_of(verifier, 3, "right")
+    sampler = Cramped(script)
+    with contextlib.closing(Journal(tmp_path / "j")) as journal:
+        draw(of, sampler, journal, recipe("never"), verifier, episodes)
+        facts = write_responses(
+            tmp_path / "r.parquet", journal, of, verifier, extra={}, episodes=episodes, executions=3
+        )
+    judged = dict(read_judged(tmp_path / "r.parquet"))
+    for j in judged["p1"]:
+        assert j.response.finish_reason == CONTEXT
+        assert [a.text.split()[0] for a in j.response.attempts] == ["wrong"]
+        assert j.verdict == Verdict("fail", "prompt does not fit the context")
+    assert all(j.response.attempts == () for j in judged["p0"])
+    assert facts["executions"]["feedback_differs"] == []
+    assert sampler.calls == 4, "two attempts, greedily and sampled, and no third"

@@ -1,0 +1,109 @@
+"""The command with a server as its model: faults on the way, a server that goes away, and keys."""
+
+from __future__ import annotations
+
+import collections
+import json
+from pathlib import Path
+
+import pytest
+
+from tests import toy_server
+from tests.command import gapft, succeed
+from tests.toy_server import ToyServer
+
+K, PROBLEMS, CHUNK = 2, 12, 4
+KEY = "sk-very-secret"
+
+
+@pytest.fixture
+def server():
+    with ToyServer() as toy:
+        toy.ways.key = KEY
+        yield toy
+
+
+def recipe(folder: Path, url: str, **args: object) -> Path:
+    content = {
+        "name": "served",
+        "data": {"task": "gapft_demo", "pool_limit": PROBLEMS},
+        "model": {
+            "backend": "local-completions",
+            "args": {
+                "pretrained": "bundled:demo",
+                "model": "toy",
+                "base_url": url,
+                "tokenizer_backend": "None",
+                "num_concurrent": 4,
+                "max_retries": 2,
+            }
+            | args,
+        },
+        "search": {"k": K, "chunk": CHUNK},
+    }
+    path = folder / "served.yaml"
+    path.write_text(json.dumps(content))  # JSON is YAML
+    return path
+
+
+def search(run: Path, path: Path):
+    return gapft(*("search", run, "--recipe", path, "--split", "pool"), env={"OPENAI_API_KEY": KEY})
+
+
+def test_a_search_survives_faults_and_a_server_that_goes_away(server, tmp_path):
+    path, run = recipe(tmp_path, server.url()), tmp_path / "run"
+    faults = [toy_server.status(429, {"Retry-After": "0.2"}), toy_server.drop, toy_server.tear]
+    probes, chunk = [toy_server.answer] * 2, [*faults, *[toy_server.answer] * CHUNK]
+    server.ways.faults.extend(probes + chunk + [toy_server.status(503)] * 100)
+    stopped = search(run, path)
+    assert stopped.returncode == 1
+    assert f"server {server.url()}: 4 of 4 requests of a chunk failed, each 2" in stopped.stderr
+    assert "status 503 (4)" in stopped.stderr
+    assert "Traceback" not in stopped.stderr
+
+    server.ways.faults.clear()
+    done = search(run, path)
+    assert done.returncode == 0, done.stderr
+    served = collections.Counter(
+        json.dumps(body) for body in server.served if body["prompt"] != "Hello."
+    )
+    assert len(served) == PROBLEMS * (1 + K)
+    assert set(served.values()) == {1}
+
+    manifest = json.loads((run / "manifest.json").read_text())
+    assert manifest["source"]["url"] == server.url()
+    assert manifest["source"]["model"] == "toy"
+    for file in run.rglob("*"):
+        assert file.is_dir() or KEY.encode() not in file.read_bytes(), file
+    assert KEY not in stopped.stderr + stopped.stdout + done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ({"auth_token": KEY}, "model.args.auth_token holds a user or a key"),
+        ({"header": {"Authorization": f"Bearer {KEY}"}}, "header.Authorization holds a user or"),
+        ({"base_url": f"http://me:{KEY}@localhost/v1/completions"}, "model.args.base_url holds"),
+        ({"base_url": f"http://localhost/v1/completions?api-key={KEY}"}, "base_url holds a user"),
+    ],
+)
+def test_a_recipe_that_holds_a_key_is_refused_before_it_is_copied(tmp_path, args, message):
+    path = recipe(tmp_path, "http://localhost:1/v1/completions", **args)
+    refused = gapft("run", path, "--run-dir", tmp_path / "run", "--dry-run")
+    assert refused.returncode == 2
+    assert message in refused.stderr
+    assert "OPENAI_API_KEY" in refused.stderr
+    assert KEY not in refused.stderr + refused.stdout
+
+
+def test_a_server_that_is_not_there_costs_nothing(server, tmp_path):
+    server.ways.models = [{"id": "another"}]
+    path, run = recipe(tmp_path, server.url()), tmp_path / "run"
+    refused = search(run, path)
+    assert refused.returncode == 2
+    assert "serves no model 'toy'; known: another; set model.args.model" in refused.stderr
+    assert not run.exists()
+    env = {"OPENAI_API_KEY": KEY}
+    shown = succeed("run", path, "--run-dir", run, "--dry-run", env=env).stdout
+    assert "serves no model 'toy'" in shown
+    assert server.requests == []

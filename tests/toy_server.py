@@ -1,0 +1,283 @@
+"""A small OpenAI-compatible server on loopback, with a toy model, that misbehaves when told to.
+
+The toy model draws a text of letters from (prompt, seed, temperature), as a real engine draws from
+its seeds; greedy decodes depend on the prompt alone. Faults cannot be had from a real engine on
+demand: they are queued, and each is spent on one generation request.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+#: A fault gets the handler after the request was read; it answers, or does not.
+Fault = Callable[["Handler"], None]
+
+
+@dataclass
+class Ways:
+    """How the server behaves.
+
+    Attributes:
+        models: what ``/v1/models`` lists; None: there is no such path.
+        key: the bearer key it wants; empty: none.
+        extended: whether it takes vLLM's fields and returns token ids, or refuses them with 400.
+        version: what ``/version`` says; None: there is no such path.
+        loads_adapters: whether ``/v1/load_lora_adapter`` is there.
+        encode: token ids of a text; needed where ``extended``.
+        faults: spent one a generation request, in order.
+    """
+
+    models: list[dict[str, Any]] | None = field(default_factory=lambda: [{"id": "toy"}])
+    key: str = ""
+    extended: bool = False
+    version: str | None = None
+    loads_adapters: bool = False
+    encode: Callable[[str], list[int]] | None = None
+    faults: deque[Fault] = field(default_factory=deque)
+
+
+class ToyServer:
+    """The server; use it as a context manager.
+
+    Attributes:
+        ways: how it behaves; may be changed while it runs.
+        requests: the body of every generation request, in order of arrival.
+        served: the bodies that were answered in full.
+        loaded: adapters by name, as loaded at run time.
+        most: the most generation requests that were under way at once.
+    """
+
+    def __init__(self, ways: Ways | None = None) -> None:
+        self.ways = ways or Ways()
+        self.requests: list[dict[str, Any]] = []
+        self.served: list[dict[str, Any]] = []
+        self.loaded: dict[str, str] = {}
+        self.under_way = 0
+        self.most = 0
+        self.lock = threading.Lock()
+        self.hold = threading.Event()
+        self.hold.set()
+        self._http = _Server(("127.0.0.1", 0), Handler)
+        self._http.toy = self
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
+
+    def __enter__(self) -> ToyServer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.hold.set()
+        self._http.shutdown()
+        self._http.server_close()
+
+    def url(self, path: str = "/v1/completions") -> str:
+        return f"http://127.0.0.1:{self._http.server_address[1]}{path}"
+
+
+def respond(prompt: Any, seed: int, temperature: float, longest: int) -> str:
+    """The toy model: up to 12 letters, the same for the same arguments."""
+    drawn = seed if temperature > 0 else "greedy"
+    digest = hashlib.sha256(f"{json.dumps(prompt)}|{drawn}|{temperature}".encode()).digest()
+    return "".join(chr(97 + byte % 26) for byte in digest[: min(12, longest)])
+
+
+# Faults
+
+
+def answer(handler: Handler) -> None:
+    """Answers as a server should: no fault."""
+    refused = handler.refusal(handler.body)
+    if refused is not None:
+        handler.reply(*refused)
+        return
+    toy = handler.server.toy
+    with toy.lock:
+        toy.served.append(handler.body)
+    handler.reply(handler.completion(handler.body))
+
+
+def status(code: int, headers: dict[str, str] | None = None, message: str = "busy") -> Fault:
+    """Answers with an error status."""
+    return lambda handler: handler.reply({"error": {"message": message}}, code, headers or {})
+
+
+def drop(handler: Handler) -> None:
+    """Closes the connection without an answer."""
+    handler.close_connection = True
+    handler.connection.shutdown(2)
+
+
+def tear(handler: Handler) -> None:
+    """Promises a whole body, sends half of it and closes the connection."""
+    body = json.dumps(handler.completion(handler.body)).encode()
+    handler.send_response(200)
+    handler.send_header("Content-Length", str(len(body)))
+    handler.end_headers()
+    handler.wfile.write(body[: len(body) // 2])
+    handler.wfile.flush()
+    drop(handler)
+
+
+def cut_json(handler: Handler) -> None:
+    """Sends half of the JSON as if that were all."""
+    body = json.dumps(handler.completion(handler.body)).encode()
+    handler.raw(body[: len(body) // 2])
+
+
+def garbage(handler: Handler) -> None:
+    """Answers with a web page."""
+    handler.raw(b"<html>Welcome to nginx!</html>")
+
+
+def other_json(handler: Handler) -> None:
+    """Answers with JSON of another kind."""
+    handler.reply({"result": "ok"})
+
+
+def aborted(handler: Handler) -> None:
+    """Answers with a generation that was broken off, as vLLM does when it is stopped."""
+    whole = handler.completion(handler.body)
+    whole["choices"][0]["finish_reason"] = "abort"
+    handler.reply(whole)
+
+
+def hang(handler: Handler) -> None:
+    """Does not answer until the server is told to go on."""
+    handler.server.toy.hold.wait()
+    drop(handler)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    toy: ToyServer
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is what is tested here; it needs no traceback."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One connection."""
+
+    protocol_version = "HTTP/1.1"
+    wbufsize = 65536  # headers and body in one packet: else each reply waits for an ACK
+    server: _Server
+    body: dict[str, Any]
+
+    def log_message(self, *args: Any) -> None:
+        """Writes nothing."""
+
+    def do_GET(self) -> None:
+        ways = self.server.toy.ways
+        if not self._key_holds():
+            self.reply({"error": {"message": f"bad key {self._key()}"}}, 401)
+        elif self.path == "/v1/models" and ways.models is not None:
+            cards = [{"id": n, "root": p, "parent": "toy"} for n, p in self._loaded().items()]
+            self.reply({"object": "list", "data": ways.models + cards})
+        elif self.path == "/version" and ways.version is not None:
+            self.reply({"version": ways.version})
+        else:
+            self.reply({"detail": "Not Found"}, 404)
+
+    def do_POST(self) -> None:
+        toy = self.server.toy
+        self.body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if not self._key_holds():
+            self.reply({"error": {"message": f"bad key {self._key()}"}}, 401)
+        elif self.path in ("/v1/completions", "/v1/chat/completions"):
+            self._generate(toy)
+        elif self.path == "/v1/load_lora_adapter" and toy.ways.loads_adapters:
+            toy.loaded[self.body["lora_name"]] = self.body["lora_path"]
+            self.raw(b"Success: added", "text/plain")
+        elif self.path == "/v1/unload_lora_adapter" and toy.ways.loads_adapters:
+            del toy.loaded[self.body["lora_name"]]
+            self.raw(b"Success: removed", "text/plain")
+        else:
+            self.reply({"detail": "Not Found"}, 404)
+
+    def _generate(self, toy: ToyServer) -> None:
+        with toy.lock:
+            toy.requests.append(self.body)
+            toy.under_way += 1
+            toy.most = max(toy.most, toy.under_way)
+            fault = toy.ways.faults.popleft() if toy.ways.faults else None
+        try:
+            if fault is not None:
+                fault(self)
+                return
+            answer(self)
+        finally:
+            with toy.lock:
+                toy.under_way -= 1
+
+    def refusal(self, body: dict[str, Any]) -> tuple[Any, int] | None:
+        """What is wrong with a request, with its status; None if nothing is."""
+        ways = self.server.toy.ways
+        known = {m["id"] for m in ways.models or ()} | set(self._loaded())
+        if ways.models is not None and body["model"] not in known:
+            message = f"The model `{body['model']}` does not exist."
+            return {"error": {"message": message}}, 404
+        if "top_k" in body and not ways.extended:
+            return {"error": {"message": "Unrecognized request argument: top_k"}}, 400
+        return None
+
+    def completion(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The reply to a request."""
+        ways = self.server.toy.ways
+        prompt = body.get("messages", body.get("prompt"))
+        text = respond(prompt, body["seed"], body["temperature"], body["max_tokens"])
+        ended: dict[str, Any] = {
+            "finish_reason": "length" if body["max_tokens"] < 12 else "stop",
+            "stop_reason": None,
+        }
+        stops = [stop for stop in body.get("stop") or [] if stop in text]
+        ids = None
+        if ways.extended and ways.encode is not None:
+            ids = ways.encode(text) + ([] if ended["finish_reason"] == "length" else [2])
+        if stops:
+            ended = {"finish_reason": "stop", "stop_reason": stops[0]}
+            text = text.split(stops[0])[0]
+        choice = {"index": 0, **ended}
+        if "messages" in body:
+            choice["message"] = {"role": "assistant", "content": text}
+        else:
+            choice["text"] = text
+        reply: dict[str, Any] = {"object": "completion", "choices": [choice]}
+        if ids is not None and body.get("return_token_ids"):
+            choice["token_ids"] = ids
+            rendered = json.dumps(prompt) if isinstance(prompt, list) else prompt
+            reply["prompt_token_ids"] = ways.encode(str(rendered)) if ways.encode else []
+        return reply
+
+    def reply(self, content: Any, code: int = 200, headers: dict[str, str] | None = None) -> None:
+        self.raw(json.dumps(content).encode(), "application/json", code, headers)
+
+    def raw(
+        self,
+        body: bytes,
+        kind: str = "text/html",
+        code: int = 200,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        self.send_response(code)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _key(self) -> str:
+        return self.headers.get("Authorization", "").removeprefix("Bearer ")
+
+    def _key_holds(self) -> bool:
+        return not self.server.toy.ways.key or self._key() == self.server.toy.ways.key
+
+    def _loaded(self) -> dict[str, str]:
+        return dict(self.server.toy.loaded)
