@@ -17,7 +17,7 @@ from gapft_harness.files import sha256, write_json
 from gapft_harness.model_files import weights_hash
 from gapft_harness.verify import verify
 from tests.command import gapft, succeed
-from tests.end_to_end.test_resume import prepare
+from tests.training.letters import prepare
 
 ARM = "gapft-seed13"
 LOG = f"adapters/{ARM}/training_log.jsonl"

@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from gapft_harness.files import sha256
 from gapft_harness.verify import verify
 from tests.command import gapft, succeed
-from tests.end_to_end.test_resume import prepare
+from tests.training.letters import prepare
 
 ARM = "gapft-seed13"
 
