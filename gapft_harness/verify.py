@@ -17,6 +17,7 @@ from gapft_harness.early_stop import stops
 from gapft_harness.errors import GapftError
 from gapft_harness.files import sha256
 from gapft_harness.plugin_manager import Plugins, load_plugins
+from gapft_harness.recipe_file import check_recipe
 from gapft_harness.records import Arm, Budget, Evidence, Example
 from gapft_harness.run_directory import SPLITS, RunDirectory
 from gapft_harness.selection import arms, fill, has_own_budget, make_pool, to_example
@@ -72,7 +73,7 @@ def _files(run: RunDirectory, manifest: dict[str, Any], found: Findings) -> None
             found.differences.append(f"{relative}: is sealed in the manifest and not there")
         elif sha256(path) != recorded:
             found.differences.append(f"{relative}: was changed after it was sealed")
-    if manifest["recipe"] != run.recipe.model_dump(mode="json"):
+    if check_recipe(manifest["recipe"], "manifest.json") != run.recipe:
         found.differences.append("recipe.yaml: is not the recipe of the manifest")
     found.checked.append(f"{len(manifest['files'])} sealed files have their hashes")
 

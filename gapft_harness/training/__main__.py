@@ -15,6 +15,7 @@ from pathlib import Path
 
 from gapft_harness.errors import GapftError, UserError, did_you_mean
 from gapft_harness.executors.worker import ERRORS, die_with
+from gapft_harness.pipeline import require_selected
 from gapft_harness.run_directory import RunDirectory
 from gapft_harness.selection import arms
 from gapft_harness.train import train_here
@@ -40,6 +41,7 @@ def main(arguments: list[str]) -> int:
 
     try:
         run = RunDirectory.open(chosen.run)
+        require_selected(run)
         with run.lock() if first and not chosen.held else contextlib.nullcontext():
             known = {arm.name: arm for arm in arms(run.recipe)}
             if unknown := sorted(set(chosen.arm) - set(known)):
