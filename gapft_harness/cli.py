@@ -174,6 +174,24 @@ def report(run_dir: RunDir, plugin: PluginFile = []) -> None:
     typer.echo(f"report: {page}")
 
 
+@app.command()
+def verify(run_dir: RunDir, plugin: PluginFile = []) -> None:
+    """Compute everything that makes arms equal again, from the sealed files; fail if it differs."""
+    from gapft_harness import verify as verification
+    from gapft_harness.remote_run import placed
+
+    with placed(run_dir) as (path, _):
+        found = verification.verify(path, plugin)
+    if found.differences:
+        count = len(found.differences)
+        raise GapftError(
+            f"{run_dir}: {count} difference{'s' * (count > 1)}\n" + "\n".join(found.differences)
+        )
+    for line in [*found.checked, *(f"not yet: {line}" for line in found.missing)]:
+        typer.echo(line)
+    typer.echo("verified: the arms differ in nothing that the recipe does not declare")
+
+
 @app.command(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
     add_help_option=False,

@@ -126,14 +126,23 @@ def train_stage(context: Context) -> None:
     """One LoRA adapter per condition and seed."""
     run = context.run
     require_selected(run)
-    wanted = _longest_first(context)
-    results = context.executor.run(
-        [_arm_job(context, "train", "gapft_harness.audit:train_arm", arm) for arm in wanted],
-        context.progress,
-    )
-    for arm, facts in zip(wanted, results, strict=True):
+    jobs = [
+        Job(
+            f"train {group[0].name}" + (f" and {len(group) - 1} more" if group[1:] else ""),
+            "gapft_harness.train:train_arms",
+            {
+                "run_path": str(run.path),
+                "arms": [[arm.condition, arm.seed] for arm in group],
+                "plugin_files": list(context.plugin_files),
+            },
+        )
+        for group in _even_groups(context)
+    ]
+    results = context.executor.run(jobs, context.progress)
+    trained = {name: facts for found in results for name, facts in found.items()}
+    for arm in context.arms():
         run.seal(f"adapters/{arm.name}")
-        run.update_manifest(recorder("training", arm.name, facts))
+        run.update_manifest(recorder("training", arm.name, trained[arm.name]))
 
 
 def audit_stage(context: Context) -> None:
@@ -222,7 +231,22 @@ def _arm_job(context: Context, verb: str, function: str, arm: Arm) -> Job:
     )
 
 
-def _longest_first(context: Context) -> list[Arm]:
-    """Arms by falling number of tokens, so that workers end at about the same time."""
-    budgets = context.run.manifest()["budgets"]
-    return sorted(context.arms(), key=lambda arm: (-budgets[arm.name]["tokens"], arm.name))
+def _even_groups(context: Context) -> list[list[Arm]]:
+    """Arms in as many groups as there are workers, of about equally many tokens each.
+
+    The arms of a group are trained on a base that is loaded once. An executor that does not go by
+    ``workers`` gets a group an arm, to place as its machines allow.
+    """
+    run = context.run
+    budgets = run.manifest()["budgets"]
+    arms = sorted(context.arms(), key=lambda arm: (-budgets[arm.name]["tokens"], arm.name))
+    executor = run.recipe.executor
+    count = executor.workers if executor.name == "local" else len(arms)
+    groups: list[list[Arm]] = [[] for _ in range(count)]
+    loads = [0] * len(groups)
+    for arm in arms:
+        lightest = loads.index(min(loads))
+        groups[lightest].append(arm)
+        if not (run.path / "adapters" / arm.name).exists():
+            loads[lightest] += budgets[arm.name]["tokens"]
+    return [group for group in groups if group]

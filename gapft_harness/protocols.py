@@ -201,7 +201,11 @@ class TrainingJob:
         settings: the recipe's ``training`` section, resolved (``recipe.Training`` as a dict).
         model_args: the recipe's model arguments; ``pretrained`` names the base.
         output: the folder to write; it does not exist yet.
+        base_sha256: the hash of the weights that were searched (``model_files.weights_hash``);
+            None where the sampler did not say.
         threads: CPU threads.
+        checkpoint_steps: optimizer steps between two states that are kept, so that a killed
+            training goes on from there; None: it starts again.
         progress: call with (steps done, steps in all).
     """
 
@@ -210,7 +214,9 @@ class TrainingJob:
     settings: Mapping[str, Any]
     model_args: Mapping[str, Any]
     output: Path
+    base_sha256: str | None = None
     threads: int = 1
+    checkpoint_steps: int | None = None
     progress: Callable[[int, int], None] = field(default=lambda done, total: None)
 
 
@@ -218,7 +224,11 @@ Trainer = Callable[[TrainingJob], dict[str, Any]]
 
 
 class RegisterTrainer(Protocol):
-    """Registers a trainer. It returns facts for the manifest (JSON values only)."""
+    """Registers a trainer. It returns facts for the manifest (JSON values only).
+
+    A trainer may have one more method, ``together(jobs) -> Iterator[dict]``: it trains several
+    arms of one run one after another, on a base that it loads once, and yields each one's facts.
+    """
 
     def __call__(self, name: str, train: Trainer) -> None: ...
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+
+Normalization = Literal["token_mean", "sequence_mean", "token_sum"]
 
 
 class _Section(BaseModel):
@@ -158,11 +160,25 @@ class Training(_Section):
         ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"),
         description="modules that get adapters",
     )
-    learning_rate: float = Field(5e-5, gt=0, description="AdamW learning rate, held constant")
+    learning_rate: float = Field(5e-5, gt=0, description="AdamW learning rate, the highest")
+    schedule: Literal["constant", "linear", "cosine"] = Field(
+        "constant", description="how the learning rate goes on after the warm-up"
+    )
+    warmup_steps: int = Field(
+        0, ge=0, description="optimizer steps over which the learning rate rises from 0"
+    )
     weight_decay: float = Field(0.01, ge=0, description="AdamW weight decay")
     clip_norm: float = Field(1.0, gt=0, description="gradient norm is clipped to this")
     micro_batch: int = Field(2, ge=1, description="sequences per forward pass")
     accumulation: int = Field(8, ge=1, description="forward passes per optimizer step")
+    padding_free: bool = Field(
+        False,
+        description="lay a step's sequences end to end in one forward pass instead of padding "
+        "them; `micro_batch` then has a say in the step's size alone",
+    )
+    max_tokens: int = Field(
+        16384, ge=2, description="most tokens of one forward pass without padding"
+    )
     update_groups: int | None = Field(
         None,
         ge=1,
@@ -174,9 +190,10 @@ class Training(_Section):
     too_long: Literal["refuse", "truncate"] = Field(
         "refuse", description="a longer sequence is an error, or loses its end (counted)"
     )
-    normalization: Literal["token_mean", "sequence_mean"] = Field(
+    normalization: Normalization = Field(
         "token_mean",
-        description="loss: mean over a step's supervised tokens, or over its sequences' means",
+        description="loss: mean over a step's supervised tokens, mean over its sequences' means, "
+        "or sum over its supervised tokens",
     )
     supervise_eos: bool = Field(
         True, description="train on the end-of-sequence token after a response that ended"
@@ -185,6 +202,15 @@ class Training(_Section):
         "bfloat16", description="dtype of the frozen base; adapters stay float32"
     )
     gradient_checkpointing: bool = Field(False, description="trade speed for memory")
+
+    @model_validator(mode="after")
+    def _one_fits(self) -> Training:
+        if self.padding_free and self.max_tokens < self.max_length:
+            raise ValueError(
+                f"max_tokens is {self.max_tokens}, but a sequence may have max_length "
+                f"{self.max_length} tokens; raise max_tokens or lower max_length"
+            )
+        return self
 
 
 class Allocation(_Section):
@@ -216,6 +242,15 @@ class ExecutorChoice(_Section):
     )
     memory_gb: float | None = Field(
         None, gt=0, description="ray: memory that each job reserves, in GB; default: none"
+    )
+    processes: int = Field(
+        1, ge=1, description="processes that share every optimizer step of one training"
+    )
+    checkpoint_steps: int | None = Field(
+        None,
+        ge=1,
+        description="optimizer steps between two kept states of a training, from which a killed "
+        "one goes on; default: it starts its arm again",
     )
 
 

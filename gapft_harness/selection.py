@@ -68,7 +68,7 @@ def select(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any
     matched = {
         arm: b
         for arm, b in budgets.items()
-        if not _has_own_budget(plugins.get("selector", arm.condition))
+        if not has_own_budget(plugins.get("selector", arm.condition))
     }
     enforce_matched(matched)
     enforce_tokens(matched, run.recipe.budget.token_tolerance)
@@ -109,7 +109,7 @@ def fill(
         UserError: the pool is too small for n or for the replay.
         PluginError: see ``choose``.
     """
-    if _has_own_budget(entry):
+    if has_own_budget(entry):
         return choose(selector, entry, pool, n, arm)
     shared, rest = set_replay_aside(pool, replay, arm.seed)
     return [*choose(selector, entry, rest, n, arm), *shared]
@@ -124,7 +124,7 @@ def choose(selector: Selector, entry: Registered, pool: Pool, n: int, arm: Arm) 
             evidence of this pool, or undeclared repeats or unverified responses.
     """
     who = f"selector {entry.name!r} (plugin {entry.plugin}, hook register_selectors)"
-    own = _has_own_budget(entry)
+    own = has_own_budget(entry)
     slots = len(pool.verified) if own else n
     rng = Stream(arm.seed, f"select/{entry.name}")
     try:
@@ -179,7 +179,8 @@ def to_example(evidence: Evidence) -> Example:
     )
 
 
-def _has_own_budget(entry: Registered) -> bool:
+def has_own_budget(entry: Registered) -> bool:
+    """Whether a condition is a reference with a budget of its own, not a matched one."""
     return bool(entry.options.get("budget", "matched") == "own")
 
 

@@ -60,8 +60,7 @@ def partition(run_path: str, split: str, plugin_files: Sequence[str] = ()) -> di
 
     def rows() -> Iterator[dict[str, Any]]:
         for problem_id, judged in read_judged(responses):
-            _check_samples(problem_id, judged, search.k, stops(search, split))
-            row = _row(problem_id, judged, rule, keep)
+            row = state_row(problem_id, judged, search.k, stops(search, split), rule, keep)
             counts[row["state"]] += 1
             yield row
 
@@ -81,10 +80,20 @@ def _check_samples(problem_id: str, judged: Sequence[Judged], k: int, stop: bool
     )
 
 
-def _row(
-    problem_id: str, judged: Sequence[Judged], rule: ResponseRule, keep: str
+def state_row(
+    problem_id: str, judged: Sequence[Judged], k: int, stop: bool, rule: ResponseRule, keep: str
 ) -> dict[str, Any]:
-    """One problem's line of the table."""
+    """One problem's row of the states table.
+
+    Args:
+        problem_id: the problem.
+        judged: its greedy response and samples with their verdicts, in order.
+        k: K.
+        stop: whether sampling may have stopped at the first success.
+        rule: chooses which passing sample is kept.
+        keep: the rule's name, for messages.
+    """
+    _check_samples(problem_id, judged, k, stop)
     greedy, *samples = judged
     passed = [j.verdict.passed for j in samples]
     state = state_of(greedy.verdict.passed, passed)

@@ -76,7 +76,7 @@ def read_evidence(
     rows = zip(
         read_problems(folder / "problems.parquet"),
         read_judged(folder / "responses.parquet"),
-        _rows(folder / "states.parquet"),
+        read_states(folder / "states.parquet"),
         strict=True,
     )
     for (problem, prompt_ids), (_, judged), state in rows:
@@ -97,6 +97,11 @@ def read_evidence(
             )
         )
     return evidence
+
+
+def read_states(path: Path) -> Iterator[dict[str, Any]]:
+    """Yields a split's states as rows (``schemas.STATES``), ordered by problem id."""
+    return _rows(path)
 
 
 def read_examples(path: Path) -> list[Example]:

@@ -57,20 +57,26 @@ def claimed(
     except OSError as error:
         raise GapftError(f"run directory {run}: cannot be written: {error.strerror}") from error
     try:
-        _lock(descriptor, _place(function, arguments), run, patience_s)
+        for place in _places(function, arguments):
+            _lock(descriptor, place, run, patience_s)
         yield
     finally:
         os.close(descriptor)
 
 
-def _place(function: str, arguments: Mapping[str, Any]) -> int:
-    """A job's byte: by what it does in its run, not by where plugins or the run lie."""
+def _places(function: str, arguments: Mapping[str, Any]) -> list[int]:
+    """A job's bytes: by what it does in its run, not by where plugins or the run lie.
+
+    A job of several arms has a byte for each, since the next driver may group them otherwise. They
+    are ascending, so that two such jobs cannot wait for each other.
+    """
     parts = [
         f"{key}={arguments[key]}"
         for key in sorted(arguments)
         if key != "run_path" and isinstance(arguments[key], str | int)
     ]
-    return derive(function, *parts) >> 2
+    arms = arguments.get("arms", [()])
+    return sorted(derive(function, *parts, *arm) >> 2 for arm in arms)
 
 
 def _lock(descriptor: int, place: int, run: Path, patience_s: float) -> None:

@@ -47,7 +47,7 @@ def serve(jobs_fd: int, reports_fd: int, parent: int) -> None:
         parent: process id of the parent.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
-    _die_with(parent)
+    die_with(parent)
     for fd in (jobs_fd, reports_fd):
         os.set_inheritable(fd, False)
     for stream in (sys.stdout, sys.stderr):
@@ -124,7 +124,7 @@ def _exactly(pipe: BinaryIO, size: int) -> bytes:
     return data
 
 
-def _die_with(parent: int) -> None:
+def die_with(parent: int) -> None:
     """Has the kernel kill this process when its parent dies, where the kernel can (Linux).
 
     The listening thread does the same everywhere, but not while a long call in C keeps the

@@ -13,7 +13,6 @@ from typing import Any
 from gapft_harness.credentials import KEY_VARIABLE, without_credentials
 from gapft_harness.errors import GapftError, UserError
 from gapft_harness.lm_eval_bridge.adapter_fit import check_adapter
-from gapft_harness.lm_eval_bridge.model_identity import weights_hash
 from gapft_harness.lm_eval_bridge.retokenizer import Retokenizer
 from gapft_harness.lm_eval_bridge.samplers import check_context, empty_prompt
 from gapft_harness.lm_eval_bridge.server_adapters import OURS, serve_adapter, unload_adapter
@@ -23,6 +22,7 @@ from gapft_harness.lm_eval_bridge.server_client import Outcomes, Patience, Serve
 from gapft_harness.lm_eval_bridge.server_errors import PassingError, ServerError
 from gapft_harness.lm_eval_bridge.server_payloads import Payloads, sample_seed
 from gapft_harness.lm_eval_bridge.server_replies import ServerReply, read_reply
+from gapft_harness.model_files import weights_hash
 from gapft_harness.protocols import (
     Generated,
     Generation,

@@ -11,24 +11,28 @@ import torch
 
 from gapft_harness.errors import UserError, did_you_mean
 from gapft_harness.recipe import Training
+from gapft_harness.training.attention import SEGMENTS, register_segments
 
 _PASSED_ON = ("revision", "trust_remote_code", "subfolder")
 
 
-def load_base(model_args: Mapping[str, Any], dtype: str) -> Any:
-    """Loads the base model in a dtype, on the CPU.
+def load_base(model_args: Mapping[str, Any], settings: Training) -> Any:
+    """Loads the base model in the recipe's dtype, on the CPU.
 
     Raises:
-        UserError: there is no such model.
+        UserError: there is no such model, or none that trains without padding as asked.
     """
     from transformers import AutoModelForCausalLM
 
     name = model_args["pretrained"]
     options = {key: model_args[key] for key in _PASSED_ON if key in model_args}
+    if settings.padding_free:
+        register_segments()
+        options["attn_implementation"] = SEGMENTS
     try:
         with _no_progress_bars():
             model = AutoModelForCausalLM.from_pretrained(
-                name, dtype=getattr(torch, dtype), **options
+                name, dtype=getattr(torch, settings.dtype), **options
             )
     except (OSError, ValueError) as error:
         raise UserError(
@@ -96,6 +100,14 @@ def add_lora(model: Any, settings: Training, seed: int) -> Any:
             adapted.enable_input_require_grads()
             adapted.gradient_checkpointing_enable({"use_reentrant": False})
     return adapted
+
+
+def take_off(adapted: Any, settings: Training) -> None:
+    """Takes an adapter off again; the base is as it was, ready for the next."""
+    if settings.gradient_checkpointing:
+        adapted.disable_input_require_grads()
+    base = adapted.unload()
+    vars(base).pop("peft_config", None)  # some versions leave it, and then warn of a second one
 
 
 @contextlib.contextmanager

@@ -22,7 +22,8 @@ for the condition `{condition}`, {repetitions} exposures each.
 | processed tokens L, of them supervised | {tokens}, {supervised_tokens} |
 | optimizer steps J | {steps} |
 | rank, alpha, dropout | {rank}, {alpha}, {dropout} |
-| learning rate (AdamW, constant), weight decay | {learning_rate}, {weight_decay} |
+| learning rate (AdamW), schedule, warm-up | {learning_rate}, {schedule}, {warmup_steps} |
+| weight decay | {weight_decay} |
 | sequences a step | {batch} |
 | loss | {normalization} over response tokens |
 | base dtype | {dtype} |

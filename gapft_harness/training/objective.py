@@ -1,7 +1,7 @@
 """The objective: cross-entropy on response tokens only (Equation 2), under a named normalisation.
 
 The loss of an optimizer step is a weighted sum over its supervised tokens. The weights are fixed
-by the step's members before it is cut into micro-batches, so accumulation cannot change them.
+by the step's members (``ledger.py``) before it is cut into forward passes, so no cut changes them.
 """
 
 from __future__ import annotations
@@ -9,30 +9,38 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from itertools import accumulate, chain
+from typing import Any
 
 import torch
+from torch.utils.checkpoint import checkpoint
 
+from gapft_harness.training.passes import Member
 from gapft_harness.training.plan import Fitted
 
-Normalization = Literal["token_mean", "sequence_mean"]
+#: Most logits that are in memory as float32 at a time: 0.5 GB.
+_LOGITS = 1 << 27
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One micro-batch, right-padded.
+    """One forward pass: rows padded on the right, or one row of sequences laid end to end.
 
     Attributes:
         input_ids: (rows, length); what a short row is filled up with is never read.
         positions: (2, m): row and position of the token *before* each supervised one.
         targets: (m,) the supervised ids.
         weights: (m,) each supervised token's weight in the step's loss.
+        position_ids: (1, length), each sequence from 0; None where rows are padded.
+        ends: where sequences end in the one row, from 0 to its length; empty where padded.
     """
 
     input_ids: torch.Tensor
     positions: torch.Tensor
     targets: torch.Tensor
     weights: torch.Tensor
+    position_ids: torch.Tensor | None = None
+    ends: tuple[int, ...] = ()
 
     def to(self, device: torch.device) -> Batch:
         """The batch on another device."""
@@ -41,62 +49,94 @@ class Batch:
             self.positions.to(device),
             self.targets.to(device),
             self.weights.to(device),
+            None if self.position_ids is None else self.position_ids.to(device),
+            self.ends,
         )
 
 
-def token_weights(members: Sequence[Fitted], normalization: Normalization) -> list[float]:
-    """The weight of each supervised token of each member of one optimizer step.
-
-    Args:
-        members: all of the step, whatever micro-batches it is cut into.
-        normalization: ``token_mean``: 1 / (supervised tokens of the step), for all alike;
-            ``sequence_mean``: 1 / (members · the member's own supervised tokens).
-
-    Returns:
-        One weight a member; a step's weights times supervised tokens sum to 1.
-    """
-    if normalization == "token_mean":
-        total = sum(member.supervised for member in members)
-        return [1 / total] * len(members)
-    return [1 / (len(members) * member.supervised) for member in members]
-
-
-def collate(members: Sequence[Fitted], weights: Sequence[float], end_id: int | None) -> Batch:
+def collate(members: Sequence[Member], end_id: int | None) -> Batch:
     """Pads members on the right and marks what is supervised.
 
     Args:
-        members: the micro-batch.
-        weights: a supervised token's weight in the step's loss, one a member.
+        members: those of one forward pass.
         end_id: the end-of-sequence id; needed only if a member supervises it.
     """
-    rows = [_ids(member, end_id) for member in members]
+    rows = [_ids(member.sequence, end_id) for member in members]
     length = max(map(len, rows))
+    padded = [[*row, *[row[0]] * (length - len(row))] for row in rows]
+    return _batch(members, rows, padded, list(enumerate([0] * len(rows))))
+
+
+def flatten(members: Sequence[Member], end_id: int | None) -> Batch:
+    """Lays members end to end in one row, and marks what is supervised. See ``collate``."""
+    rows = [_ids(member.sequence, end_id) for member in members]
+    ends = (0, *accumulate(map(len, rows)))
+    batch = _batch(
+        members, rows, [list(chain.from_iterable(rows))], [(0, start) for start in ends[:-1]]
+    )
+    places = torch.cat([torch.arange(len(row)) for row in rows])
+    return Batch(
+        batch.input_ids, batch.positions, batch.targets, batch.weights, places.unsqueeze(0), ends
+    )
+
+
+def _batch(
+    members: Sequence[Member],
+    rows: Sequence[list[int]],
+    input_ids: list[list[int]],
+    origins: Sequence[tuple[int, int]],
+) -> Batch:
+    """Marks what is supervised; ``origins`` are the row and place of each sequence's first id."""
     positions: list[tuple[int, int]] = []
     targets: list[int] = []
-    of_each: list[float] = []
-    for row, (member, weight) in enumerate(zip(members, weights, strict=True)):
-        start = len(member.prompt_ids)
-        positions += [(row, place - 1) for place in range(start, len(rows[row]))]
-        targets += rows[row][start:]
-        of_each += [weight] * member.supervised
+    weights: list[float] = []
+    for member, ids, (row, origin) in zip(members, rows, origins, strict=True):
+        start = len(member.sequence.prompt_ids)
+        positions += [(row, origin + place - 1) for place in range(start, len(ids))]
+        targets += ids[start:]
+        weights += [member.weight] * member.sequence.supervised
     return Batch(
-        torch.tensor([[*row, *[row[0]] * (length - len(row))] for row in rows]),
+        torch.tensor(input_ids),
         torch.tensor(positions).T,
         torch.tensor(targets),
-        torch.tensor(of_each, dtype=torch.float32),
+        torch.tensor(weights, dtype=torch.float32),
     )
 
 
 def weighted_loss(model: Any, batch: Batch) -> torch.Tensor:
-    """The micro-batch's part of the step's loss, a scalar in float32.
+    """The forward pass's part of the step's loss, a scalar in float32."""
+    logits = forward_logits(model, batch)
+    rows = max(1, _LOGITS // logits.shape[-1])
+    if len(logits) <= rows:
+        return _cross_entropy(logits, batch.targets, batch.weights)
+    parts = [
+        checkpoint(_cross_entropy, *part, use_reentrant=False)
+        for part in zip(
+            *(torch.split(t, rows) for t in (logits, batch.targets, batch.weights)), strict=True
+        )
+    ]
+    return torch.stack(parts).sum()
 
-    The model sees no attention mask: it is causal and padding stands on the right, so that no
-    position that is read ever looks at padding.
+
+def forward_logits(model: Any, batch: Batch) -> torch.Tensor:
+    """The logits at the batch's positions alone, (m, vocabulary).
+
+    The model sees no attention mask. Padding stands on the right, so that no position that is read
+    ever looks at it; sequences laid end to end are told apart by ``attention.attend``.
     """
+    more: dict[str, Any] = {}
+    if batch.position_ids is not None:
+        more = {"position_ids": batch.position_ids, "cu_seq_lens_q": batch.ends}
     with only_at(model, batch.positions):
-        logits = model(input_ids=batch.input_ids, use_cache=False).logits
-    losses = torch.nn.functional.cross_entropy(logits[0].float(), batch.targets, reduction="none")
-    return (losses * batch.weights).sum()
+        logits: torch.Tensor = model(input_ids=batch.input_ids, use_cache=False, **more).logits
+    return logits[0]
+
+
+def _cross_entropy(
+    logits: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor
+) -> torch.Tensor:
+    losses = torch.nn.functional.cross_entropy(logits.float(), targets, reduction="none")
+    return (losses * weights).sum()
 
 
 @contextlib.contextmanager

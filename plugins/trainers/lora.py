@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gapft_harness import hookimpl
 from gapft_harness.protocols import RegisterTrainer, TrainingJob
 
 
-def lora(job: TrainingJob) -> dict[str, Any]:
+class Lora:
     """LoRA on response tokens only, with the recipe's settings."""
-    from gapft_harness.training.lora import train
 
-    return train(job)
+    def __call__(self, job: TrainingJob) -> dict[str, Any]:
+        """Trains one arm."""
+        from gapft_harness.training.lora import train
+
+        return train(job)
+
+    def together(self, jobs: Sequence[TrainingJob]) -> Iterator[dict[str, Any]]:
+        """Trains several arms on a base that is loaded once."""
+        from gapft_harness.training.lora import train_together
+
+        return train_together(jobs)
+
+
+lora = Lora()
 
 
 @hookimpl

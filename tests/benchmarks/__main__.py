@@ -21,6 +21,7 @@ BENCHMARKS = (
     "sandbox_speed",
     "sandbox_scale",
     "ray_grid",
+    "training_speed",
 )
 #: These need vLLM, and run by name alone (``make bench-vllm``).
 ENGINE_BENCHMARKS = ("vllm_search",)

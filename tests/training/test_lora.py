@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,15 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from gapft_harness.errors import GapftError, UserError
+from gapft_harness.model_files import weights_hash
 from gapft_harness.plugins.trainers.lora import lora
+from gapft_harness.protocols import TrainingJob
 from gapft_harness.streams import derive
-from gapft_harness.training import lora as loop
+from gapft_harness.training import saving
+from gapft_harness.training.checkpoint import Checkpoint
+from gapft_harness.training.devices import Devices
+from gapft_harness.training.ledger import ledger
+from gapft_harness.training.loop import run_steps
 from gapft_harness.training.plan import plan, sequences
 from tests.tiny_models import byte_llama
 from tests.training.examples import example, examples, job, settings
@@ -50,7 +57,7 @@ def same(a: Path, b: Path) -> None:
         torch.testing.assert_close(tensor, weights(b)[name], rtol=1e-3, atol=2e-5)
 
 
-@pytest.mark.parametrize("normalization", ["token_mean", "sequence_mean"])
+@pytest.mark.parametrize("normalization", ["token_mean", "sequence_mean", "token_sum"])
 def test_accumulation_changes_nothing(model: Path, tmp_path: Path, normalization: str) -> None:
     for micro, accumulation in ((1, 16), (2, 8), (16, 1)):
         shape = {"micro_batch": micro, "accumulation": accumulation}
@@ -61,6 +68,11 @@ def test_accumulation_changes_nothing(model: Path, tmp_path: Path, normalization
         assert facts["budget"]["steps"] == 3
     same(tmp_path / "1", tmp_path / "2")
     same(tmp_path / "1", tmp_path / "16")
+    for ceiling in (16384, 60):
+        shape = {"padding_free": True, "max_tokens": ceiling, "max_length": 60}
+        unpadded = tmp_path / f"unpadded-{ceiling}"
+        lora(job(model, unpadded, examples(N), normalization=normalization, **shape))
+        same(tmp_path / "1", unpadded)
 
 
 def test_order_of_examples_changes_not_a_byte(model: Path, tmp_path: Path) -> None:
@@ -184,10 +196,14 @@ def test_only_lora_weights_train(model: Path, tmp_path: Path) -> None:
     from gapft_harness.training.base_model import add_lora, load_base
 
     chosen = job(model, tmp_path / "a", examples(N))
-    adapted = add_lora(load_base(chosen.model_args, "float32"), settings(), 1)
+    adapted = add_lora(load_base(chosen.model_args, settings()), settings(), 1)
     before = {name: tensor.clone() for name, tensor in adapted.state_dict().items()}
-    members = sequences(chosen.examples, settings())
-    loop._loop(chosen, settings(), adapted, [members[:16], members[16:]], 2)
+    fitted = {s.slot: s for s in sequences(chosen.examples, settings())}
+    slots = list(fitted)
+    steps = ledger([slots[:16], slots[16:]], fitted, settings())
+    devices = Devices.of(chosen)
+    checkpoint = Checkpoint.beside(chosen.output, {}, None)
+    run_steps(chosen, settings(), adapted, steps, fitted, 2, devices, checkpoint)
     changed = {
         name for name, now in adapted.state_dict().items() if not torch.equal(now, before[name])
     }
@@ -274,10 +290,94 @@ def test_a_failure_while_saving_leaves_nothing(
     def fail(facts: Any) -> str:
         raise KeyError("condition")
 
-    monkeypatch.setattr(loop, "model_card", fail)
+    monkeypatch.setattr(saving, "model_card", fail)
     with pytest.raises(KeyError):
         lora(job(model, tmp_path / "a", examples(5)))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_last_good_state_is_kept_when_a_later_step_fails(model: Path, tmp_path: Path) -> None:
+    chosen = job(model, tmp_path / "a", examples(N), learning_rate=1e30)
+    with pytest.raises(GapftError, match=r"step 2 of 3 has loss nan.*kept in .*\.a\.checkpoint"):
+        lora(chosen)
+    assert [path.name for path in tmp_path.iterdir()] == [".a.checkpoint"]
+    state = torch.load(tmp_path / ".a.checkpoint", weights_only=True)
+    assert [entry["step"] for entry in json.loads(state["log"])] == [1]
+    assert all(torch.isfinite(tensor).all() for tensor in state["adapter"].values())
+
+
+def test_a_base_that_is_not_the_searched_one_is_refused(model: Path, tmp_path: Path) -> None:
+    chosen = dataclasses.replace(job(model, tmp_path / "a", examples(5)), base_sha256="0" * 64)
+    with pytest.raises(UserError, match=r"is not the one that was searched: its weights' hash is"):
+        lora(chosen)
+    assert list(tmp_path.iterdir()) == []
+    right = weights_hash(model)
+    facts = lora(dataclasses.replace(chosen, base_sha256=right))
+    assert facts["base_sha256"] == right
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_arms_trained_together_are_the_bytes_of_each_alone(
+    model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], checkpointing: bool
+) -> None:
+    def jobs(name: str) -> list[TrainingJob]:
+        shape: dict[str, Any] = {"dropout": 0.05, "gradient_checkpointing": checkpointing}
+        return [
+            job(model, tmp_path / f"{name}{seed}", examples(n), seed=seed, **shape)
+            for seed, n in ((13, 20), (21, 33))
+        ]
+
+    alone = [lora(one) for one in jobs("alone")]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        together = list(lora.together(jobs("together")))
+    assert [{**f, "seconds": 0} for f in together] == [{**f, "seconds": 0} for f in alone]
+    for seed in (13, 21):
+        assert contents(tmp_path / f"alone{seed}") == contents(tmp_path / f"together{seed}")
+    assert capfd.readouterr().err == ""
+
+
+def test_jobs_of_other_settings_are_not_trained_together(model: Path, tmp_path: Path) -> None:
+    jobs = [job(model, tmp_path / f"{rank}", examples(5), rank=rank) for rank in (4, 8)]
+    with pytest.raises(ValueError, match="one base and the same settings"):
+        next(lora.together(jobs))
+
+
+class Stopped(Exception):
+    """Raised from a job's progress, in the middle of a training."""
+
+
+def stopping(at: int) -> Callable[[int, int], None]:
+    def progress(done: int, total: int) -> None:
+        if done == at:
+            raise Stopped
+
+    return progress
+
+
+def test_a_stopped_training_goes_on_from_the_last_kept_state(model: Path, tmp_path: Path) -> None:
+    shape: dict[str, Any] = {"dropout": 0.05, "repetitions": 3, "schedule": "cosine"}
+    lora(job(model, tmp_path / "whole", examples(N), **shape))
+    chosen = dataclasses.replace(
+        job(model, tmp_path / "a", examples(N), **shape), checkpoint_steps=2
+    )
+    with pytest.raises(Stopped):
+        lora(dataclasses.replace(chosen, progress=stopping(5)))
+    done: list[int] = []
+    lora(dataclasses.replace(chosen, progress=lambda step, _: done.append(step)))
+    assert done == [5, 6, 7]
+    assert contents(tmp_path / "a") == contents(tmp_path / "whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "whole"]
+
+
+def test_a_state_of_another_training_is_not_taken_up(model: Path, tmp_path: Path) -> None:
+    lora(job(model, tmp_path / "whole", examples(20)))
+    other = dataclasses.replace(job(model, tmp_path / "a", examples(21)), checkpoint_steps=1)
+    with pytest.raises(Stopped):
+        lora(dataclasses.replace(other, progress=stopping(1)))
+    (tmp_path / ".a.checkpoint").read_bytes()
+    lora(job(model, tmp_path / "a", examples(20)))
+    assert contents(tmp_path / "a") == contents(tmp_path / "whole")
 
 
 def test_a_module_the_model_lacks_gets_a_hint(model: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,22 +11,46 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.training.lora import micro_batches
-from gapft_harness.training.objective import Normalization, collate, token_weights, weighted_loss
+from gapft_harness.errors import UserError
+from gapft_harness.recipe import Normalization
+from gapft_harness.training import objective
+from gapft_harness.training.attention import SEGMENTS, check_apart, register_segments
+from gapft_harness.training.ledger import token_weights
+from gapft_harness.training.objective import collate, flatten, weighted_loss
+from gapft_harness.training.passes import Member, cut
 from gapft_harness.training.plan import Fitted, sequences
 from tests.tiny_models import byte_llama
 from tests.training.examples import examples, settings
 
 END = 2
-NORMALIZATIONS: tuple[Normalization, ...] = ("token_mean", "sequence_mean")
+NORMALIZATIONS: tuple[Normalization, ...] = ("token_mean", "sequence_mean", "token_sum")
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return byte_llama(tmp_path_factory.mktemp("objective"))
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> Any:
     from transformers import AutoModelForCausalLM
 
-    folder = byte_llama(tmp_path_factory.mktemp("objective"))
     return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+
+
+@pytest.fixture(scope="module")
+def unpadded(folder: Path) -> Any:
+    """The same weights with the attention for sequences laid end to end."""
+    from transformers import AutoModelForCausalLM
+
+    register_segments()
+    return AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation=SEGMENTS
+    )
+
+
+def members_of(sequences: Sequence[Fitted], weight: float = 1.0) -> list[Member]:
+    return [Member(sequence, weight) for sequence in sequences]
 
 
 def reference(model: Any, members: Sequence[Fitted], normalization: Normalization) -> torch.Tensor:
@@ -38,6 +63,8 @@ def reference(model: Any, members: Sequence[Fitted], normalization: Normalizatio
         losses.append(
             torch.nn.functional.cross_entropy(logits, torch.tensor(labels[1:]), reduction="none")
         )
+    if normalization == "token_sum":
+        return torch.cat(losses).sum()
     if normalization == "token_mean":
         return torch.cat(losses).sum() / sum(m.supervised for m in members)
     means = [loss.sum() / m.supervised for loss, m in zip(losses, members, strict=True)]
@@ -46,9 +73,9 @@ def reference(model: Any, members: Sequence[Fitted], normalization: Normalizatio
 
 @given(
     st.lists(st.tuples(st.integers(1, 60), st.booleans()), min_size=1, max_size=20),
-    st.sampled_from(NORMALIZATIONS),
+    st.sampled_from(NORMALIZATIONS[:2]),
 )
-def test_weights_of_a_step_sum_to_one(
+def test_weights_of_a_mean_sum_to_one(
     targets: list[tuple[int, bool]], normalization: Normalization
 ) -> None:
     members = [
@@ -63,28 +90,75 @@ def test_weights_of_a_step_sum_to_one(
         assert each == pytest.approx([1 / len(members)] * len(members))
 
 
+CUTS: list[dict[str, Any]] = [
+    {"micro_batch": 1},
+    {"micro_batch": 3},
+    {"micro_batch": 11},
+    {"padding_free": True},
+    {"padding_free": True, "max_tokens": 40, "max_length": 40},
+]
+
+
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
-@pytest.mark.parametrize("micro_batch", [1, 3, 11])
+@pytest.mark.parametrize("shape", CUTS, ids=str)
+@pytest.mark.parametrize("shares", [1, 2])
 def test_loss_and_gradient_equal_the_plain_ones(
-    model: Any, normalization: Normalization, micro_batch: int
+    model: Any, unpadded: Any, normalization: Normalization, shape: dict[str, Any], shares: int
 ) -> None:
-    chosen = settings(normalization=normalization, micro_batch=micro_batch)
+    """However a step is cut into passes and dealt to processes."""
+    chosen = settings(normalization=normalization, **shape)
+    trained = unpadded if chosen.padding_free else model
     members = sequences(examples(11), chosen)
-    weight = model.model.layers[0].self_attn.q_proj.weight
+    weights = token_weights(members, normalization)
     expected = reference(model, members, normalization)
-    (expected_gradient,) = torch.autograd.grad(expected, weight)
-    loss = sum(
-        (weighted_loss(model, batch) for batch in micro_batches(members, chosen, END)),
-        torch.zeros(()),
-    )
-    (gradient,) = torch.autograd.grad(loss, weight)
+    expected_gradient = torch.autograd.grad(expected, query_weight(model))[0]
+    loss = torch.zeros(())
+    for share in range(shares):
+        for part in cut(members, weights, chosen, share, shares):
+            batch = flatten(part, END) if chosen.padding_free else collate(part, END)
+            loss = loss + weighted_loss(trained, batch)
+    gradient = torch.autograd.grad(loss, query_weight(trained))[0]
     torch.testing.assert_close(loss, expected, rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(gradient, expected_gradient, rtol=1e-4, atol=1e-7)
+    scale = float(expected_gradient.abs().max())
+    torch.testing.assert_close(gradient, expected_gradient, rtol=1e-4, atol=1e-6 * scale)
+
+
+def query_weight(model: Any) -> Any:
+    return model.model.layers[0].self_attn.q_proj.weight
+
+
+def test_logits_in_chunks_give_the_same_loss_and_gradient(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = collate(members_of(sequences(examples(7), settings())), END)
+    whole = weighted_loss(model, batch)
+    gradient = torch.autograd.grad(whole, query_weight(model))[0]
+    monkeypatch.setattr(objective, "_LOGITS", 259 * 5)
+    chunked = weighted_loss(model, batch)
+    torch.testing.assert_close(chunked, whole)
+    torch.testing.assert_close(torch.autograd.grad(chunked, query_weight(model))[0], gradient)
+
+
+def test_a_model_that_mixes_neighbours_is_refused(unpadded: Any) -> None:
+    check_apart(unpadded, torch.device("cpu"))
+
+    def mix(_: Any, __: Any, output: torch.Tensor) -> torch.Tensor:
+        return output + output.roll(8, dims=1)
+
+    hook = unpadded.model.layers[0].mlp.register_forward_hook(mix)
+    with pytest.raises(UserError, match=r"mixes sequences.*padding_free: false"):
+        check_apart(unpadded, torch.device("cpu"))
+    hook.remove()
+
+
+def test_an_attention_that_is_not_told_where_sequences_end_is_refused(unpadded: Any) -> None:
+    with pytest.raises(UserError, match=r"LlamaAttention: does not pass on.*padding_free: false"):
+        unpadded(input_ids=torch.tensor([[5, 6, 7]]))
 
 
 def test_logits_are_computed_where_supervised_alone_and_equal_those_of_all(model: Any) -> None:
     members = sequences(examples(7), settings())
-    batch = collate(members, [1.0] * 7, END)
+    batch = collate(members_of(members), END)
     shapes = []
     hook = model.lm_head.register_forward_hook(lambda _, __, out: shapes.append(out.shape))
     with torch.no_grad():
@@ -101,7 +175,7 @@ def test_logits_are_computed_where_supervised_alone_and_equal_those_of_all(model
 
 def test_only_response_and_end_tokens_are_targets_and_each_follows_its_position() -> None:
     members = sequences(examples(9), settings())
-    batch = collate(members, [1.0] * 9, END)
+    batch = collate(members_of(members), END)
     wanted = [t for m in members for t in (*m.target_ids, *([END] if m.eos else []))]
     assert batch.targets.tolist() == wanted
     rows, places = batch.positions
@@ -115,7 +189,7 @@ def test_no_prompt_token_is_a_target_whatever_the_prompt_is(model: Any) -> None:
     (member,) = sequences(examples(1), settings())
     other = Fitted(member.slot, (7, *member.prompt_ids[1:]), member.target_ids, True, False)
     for each in (member, other):
-        batch = collate([each], [1.0], END)
+        batch = collate(members_of([each]), END)
         assert batch.targets.tolist() == [*member.target_ids, END]
         torch.testing.assert_close(
             weighted_loss(model, batch), reference(model, [each], "token_mean") * each.supervised
@@ -124,7 +198,7 @@ def test_no_prompt_token_is_a_target_whatever_the_prompt_is(model: Any) -> None:
 
 def test_what_fills_a_short_row_is_never_read(model: Any) -> None:
     members = sequences(examples(6), settings())
-    batch = collate(members, [1.0] * 6, END)
+    batch = collate(members_of(members), END)
     before = weighted_loss(model, batch)
     for row, member in enumerate(members):
         batch.input_ids[row, member.tokens :] = 77
@@ -134,4 +208,4 @@ def test_what_fills_a_short_row_is_never_read(model: Any) -> None:
 def test_an_end_token_without_an_id_is_an_error() -> None:
     (member,) = sequences(examples(1), settings())
     with pytest.raises(ValueError, match="none is given"):
-        collate([member], [1.0], None)
+        collate(members_of([member]), None)

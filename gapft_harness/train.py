@@ -1,0 +1,111 @@
+"""Training some of a run's arms: the stage function that executors run, a job a worker.
+
+Reads sealed selections; writes ``adapters/ARM`` for each arm. A job's arms share one loaded base.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from gapft_harness.errors import PluginError
+from gapft_harness.files import write_json
+from gapft_harness.generation import ReportProgress
+from gapft_harness.models import model_args
+from gapft_harness.plugin_manager import Registered, load_plugins
+from gapft_harness.protocols import TrainingJob
+from gapft_harness.records import Arm
+from gapft_harness.run_directory import RunDirectory
+from gapft_harness.tables import read_examples
+
+
+def train_arms(
+    run_path: str,
+    arms: Sequence[Sequence[Any]],
+    plugin_files: Sequence[str] = (),
+    progress: ReportProgress = lambda done, total: None,
+) -> dict[str, Any]:
+    """Trains the adapters of some arms that are not there yet.
+
+    Args:
+        run_path: the run directory.
+        arms: (condition, seed) of each.
+        plugin_files: files given by ``--plugin``.
+        progress: called with optimizer steps done and in all, over all the arms.
+
+    Returns:
+        By arm name, the trainer's facts for the manifest (also in ``adapters/ARM/training.json``).
+    """
+    run = RunDirectory.open(run_path)
+    wanted = [Arm(condition, seed) for condition, seed in arms]
+    missing = [arm for arm in wanted if not (run.path / "adapters" / arm.name).exists()]
+    found: dict[str, dict[str, Any]] = {}
+    if missing and run.recipe.executor.processes > 1:
+        from gapft_harness.training.launch import launch
+
+        launch(run.path, missing, plugin_files, run.recipe.executor, progress)
+    elif missing:
+        found = train_here(run, missing, plugin_files, progress)
+    for arm in wanted:
+        if arm.name not in found:
+            path = run.path / "adapters" / arm.name / "training.json"
+            found[arm.name] = json.loads(path.read_text("utf-8"))
+    return found
+
+
+def train_here(
+    run: RunDirectory, arms: Sequence[Arm], plugin_files: Sequence[str], progress: ReportProgress
+) -> dict[str, dict[str, Any]]:
+    """Trains arms in this process, or in its share of several.
+
+    Returns:
+        The trainer's facts by arm name.
+
+    Raises:
+        PluginError: a trainer that wrote no adapter.
+    """
+    budgets = run.manifest()["budgets"]
+    steps = [int(budgets[arm.name]["steps"]) for arm in arms]
+
+    def counted(before: int) -> Callable[[int, int], None]:
+        return lambda done, _: progress(before + done, sum(steps))
+
+    jobs = [_job(run, arm, counted(sum(steps[:i]))) for i, arm in enumerate(arms)]
+    found = {}
+    trainer = run.recipe.training.trainer
+    with load_plugins(plugin_files).blaming("trainer", trainer) as entry:
+        for job, facts in zip(jobs, _trained(entry, jobs), strict=True):
+            found[job.arm.name] = dict(facts)
+            _check_folder(entry, job, found[job.arm.name])
+    return found
+
+
+def _job(run: RunDirectory, arm: Arm, progress: Callable[[int, int], None]) -> TrainingJob:
+    recipe = run.recipe
+    return TrainingJob(
+        arm=arm,
+        examples=read_examples(run.sealed(f"selections/{arm.name}.parquet")),
+        settings=recipe.training.model_dump(mode="json"),
+        model_args=model_args(recipe),
+        output=run.path / "adapters" / arm.name,
+        base_sha256=run.manifest()["source"].get("weights_sha256"),
+        threads=recipe.executor.threads,
+        checkpoint_steps=recipe.executor.checkpoint_steps,
+        progress=progress,
+    )
+
+
+def _trained(entry: Registered, jobs: Sequence[TrainingJob]) -> Iterator[dict[str, Any]]:
+    together = getattr(entry.value, "together", None)
+    yield from together(jobs) if together is not None else map(entry.value, jobs)
+
+
+def _check_folder(entry: Registered, job: TrainingJob, facts: dict[str, Any]) -> None:
+    if not (job.output / "adapter_config.json").is_file():
+        raise PluginError(
+            f"trainer {entry.name!r} (plugin {entry.plugin}, hook register_trainers) wrote no PEFT "
+            f"folder at {job.output}"
+        )
+    if not (job.output / "training.json").is_file():
+        write_json(job.output / "training.json", facts)

@@ -1,0 +1,137 @@
+"""What each optimizer step weighs: supervised tokens, loss weights, learning rate.
+
+No torch here: the trainer follows the ledger, and ``gapft verify`` computes it again from the
+sealed selection.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gapft_harness.recipe import Normalization, Training
+from gapft_harness.training.plan import Fitted, table_hash
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One optimizer step as planned.
+
+    Attributes:
+        number: from 1.
+        slots: the examples, in the plan's order.
+        supervised_tokens: of all its members.
+        weights: a supervised token's weight in the step's loss, one a member.
+        weight: the weights summed over all supervised tokens; 1 for a mean.
+        learning_rate: of this step.
+    """
+
+    number: int
+    slots: tuple[str, ...]
+    supervised_tokens: int
+    weights: tuple[float, ...]
+    weight: float
+    learning_rate: float
+
+    def line(self) -> dict[str, Any]:
+        """Its part of a line of ``training_log.jsonl``."""
+        return {
+            "step": self.number,
+            "learning_rate": self.learning_rate,
+            "supervised_tokens": self.supervised_tokens,
+            "weight": self.weight,
+            "examples": list(self.slots),
+        }
+
+
+def ledger(
+    table: Sequence[Sequence[str]], fitted: Mapping[str, Fitted], settings: Training
+) -> list[Step]:
+    """Every step of a plan with what it weighs.
+
+    Args:
+        table: the plan's (step → slots) table.
+        fitted: the sequences by slot.
+        settings: the recipe's training section.
+    """
+    steps = []
+    for number, slots in enumerate(table, start=1):
+        members = [fitted[slot] for slot in slots]
+        weights = token_weights(members, settings.normalization)
+        pairs = zip(weights, members, strict=True)
+        steps.append(
+            Step(
+                number=number,
+                slots=tuple(slots),
+                supervised_tokens=sum(member.supervised for member in members),
+                weights=tuple(weights),
+                weight=math.fsum(weight * member.supervised for weight, member in pairs),
+                learning_rate=learning_rate(settings, number, len(table)),
+            )
+        )
+    return steps
+
+
+def ledger_facts(steps: Sequence[Step]) -> dict[str, Any]:
+    """Hashes and totals that two arms, or a run and its recomputation, are compared by.
+
+    Returns:
+        ``plan_sha256`` of the (step → slots) table, ``supervised_sha256`` of the steps' supervised
+        tokens, ``weights_sha256`` of every member's weight, ``weight_sum`` over all steps.
+    """
+    return {
+        "plan_sha256": table_hash([step.slots for step in steps]),
+        "supervised_sha256": _hash([step.supervised_tokens for step in steps]),
+        "weights_sha256": _hash([step.weights for step in steps]),
+        "weight_sum": math.fsum(step.weight for step in steps),
+    }
+
+
+def token_weights(members: Sequence[Fitted], normalization: Normalization) -> list[float]:
+    """The weight of each supervised token of each member of one optimizer step.
+
+    Args:
+        members: all of the step, whatever micro-batches it is cut into.
+        normalization: ``token_mean``: 1 / (supervised tokens of the step), for all alike;
+            ``sequence_mean``: 1 / (members · the member's own supervised tokens);
+            ``token_sum``: 1, the sum over tokens of Equation 2.
+
+    Returns:
+        One weight a member. Of a mean, a step's weights times supervised tokens sum to 1.
+    """
+    if normalization == "token_mean":
+        total = sum(member.supervised for member in members)
+        return [1 / total] * len(members)
+    if normalization == "token_sum":
+        return [1.0] * len(members)
+    return [1 / (len(members) * member.supervised) for member in members]
+
+
+def learning_rate(settings: Training, number: int, steps: int) -> float:
+    """The learning rate of one step, by the formulas of transformers' schedulers of these names.
+
+    Over the first ``warmup_steps`` it rises linearly from 0; after them it stays, or falls to 0
+    by a line or half a cosine wave at the end of training.
+
+    Args:
+        settings: ``learning_rate``, ``schedule`` and ``warmup_steps``.
+        number: the step, from 1.
+        steps: J.
+    """
+    done, warmup = number - 1, settings.warmup_steps
+    if done < warmup:
+        return settings.learning_rate * done / warmup
+    if settings.schedule == "constant":
+        return settings.learning_rate
+    progress = (done - warmup) / max(1, steps - warmup)
+    if settings.schedule == "linear":
+        return settings.learning_rate * (1 - progress)
+    return settings.learning_rate * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+def _hash(values: Sequence[Any]) -> str:
+    return hashlib.sha256(json.dumps(values, separators=(",", ":")).encode()).hexdigest()

@@ -1,0 +1,96 @@
+"""The optimizer loop: short, so that steps, members and loss weights can be seen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from gapft_harness.errors import GapftError
+from gapft_harness.protocols import TrainingJob
+from gapft_harness.recipe import Training
+from gapft_harness.training.attention import check_apart
+from gapft_harness.training.checkpoint import Checkpoint
+from gapft_harness.training.devices import Devices
+from gapft_harness.training.ledger import Step
+from gapft_harness.training.objective import collate, flatten, weighted_loss
+from gapft_harness.training.passes import cut
+from gapft_harness.training.plan import Fitted
+
+#: What the optimizer is, beside the settings that a recipe chooses.
+OPTIMIZER: dict[str, Any] = {"name": "AdamW", "betas": [0.9, 0.999], "eps": 1e-8}
+
+
+def run_steps(
+    job: TrainingJob,
+    settings: Training,
+    model: Any,
+    steps: Sequence[Step],
+    fitted: Mapping[str, Fitted],
+    end: int | None,
+    devices: Devices,
+    checkpoint: Checkpoint,
+) -> list[dict[str, Any]]:
+    """Runs the optimizer over all steps, or over those that a killed training left.
+
+    Args:
+        job: the arm, for messages and progress.
+        settings: the recipe's training section.
+        model: base and adapter, on the device.
+        steps: all of the arm's.
+        fitted: its sequences by slot.
+        end: the end-of-sequence id; None if no member supervises it.
+        devices: the processes that share every step.
+        checkpoint: where states between steps are kept.
+
+    Returns:
+        The log, an entry a step.
+
+    Raises:
+        GapftError: the loss or its gradient is no finite number; the state before that step, if
+            it is not the first, is kept in the checkpoint.
+    """
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(
+        trainable,
+        lr=settings.learning_rate,
+        betas=tuple(OPTIMIZER["betas"]),
+        eps=OPTIMIZER["eps"],
+        weight_decay=settings.weight_decay,
+        fused=True,
+    )
+    if settings.padding_free:
+        check_apart(model, devices.device)
+    lay_out = flatten if settings.padding_free else collate
+    log = checkpoint.load(devices, model, optimizer)
+    model.train()
+    for step in steps[len(log) :]:
+        for group in optimizer.param_groups:
+            group["lr"] = step.learning_rate
+        members = [fitted[slot] for slot in step.slots]
+        parts = [torch.zeros((), device=devices.device)]
+        for one_pass in cut(members, step.weights, settings, devices.share, devices.shares):
+            part = weighted_loss(model, lay_out(one_pass, end).to(devices.device))
+            part.backward()  # type: ignore[no-untyped-call, unused-ignore]
+            parts.append(part.detach())
+        # read here, not after each forward pass: reading waits for the device
+        loss = float(devices.total(torch.stack(parts).sum(), trainable))
+        norm = float(torch.nn.utils.clip_grad_norm_(trainable, settings.clip_norm))
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            kept = "Nothing was written"
+            if log:
+                checkpoint.save(devices, model, optimizer, log)
+                kept = f"The state before it is kept in {checkpoint.path}"
+            raise GapftError(
+                f"{job.arm.name}: step {step.number} of {len(steps)} has loss {loss} and gradient "
+                f"norm {norm}; examples: {', '.join(step.slots)}. {kept}"
+            )
+        optimizer.step()
+        optimizer.zero_grad()
+        log.append({"loss": loss, "grad_norm": norm, **step.line()})
+        if checkpoint.due(step.number, len(steps)):
+            checkpoint.save(devices, model, optimizer, log)
+        job.progress(step.number, len(steps))
+    return log

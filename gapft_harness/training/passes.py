@@ -1,0 +1,79 @@
+"""How an optimizer step is cut into forward passes. No cut changes its members or its loss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gapft_harness.recipe import Training
+from gapft_harness.training.plan import Fitted
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A sequence of a step with the weight of each of its supervised tokens."""
+
+    sequence: Fitted
+    weight: float
+
+
+def cut(
+    sequences: Sequence[Fitted],
+    weights: Sequence[float],
+    settings: Training,
+    share: int = 0,
+    shares: int = 1,
+) -> list[list[Member]]:
+    """One process's forward passes of one optimizer step.
+
+    Members are sorted by length first. With padding, ``micro_batch`` neighbours make a pass, which
+    saves padding. Without, a pass takes as many as ``max_tokens`` allows.
+
+    Args:
+        sequences: all members of the step.
+        weights: theirs, in the same order.
+        settings: the recipe's training section.
+        share: which process, from 0.
+        shares: processes that share the step. A process may get nothing.
+    """
+    members = [Member(s, w) for s, w in zip(sequences, weights, strict=True)]
+    members.sort(key=lambda m: (m.sequence.tokens, m.sequence.slot))
+    if settings.padding_free:
+        mine = _deal([[member] for member in members], share, shares)
+        return list(_fill([member for (member,) in mine], settings.max_tokens))
+    size = settings.micro_batch
+    return _deal([members[i : i + size] for i in range(0, len(members), size)], share, shares)
+
+
+def _deal(parts: list[list[Member]], share: int, shares: int) -> list[list[Member]]:
+    """The parts of one share: longest first, each to the share that has the fewest tokens."""
+    if shares == 1:
+        return parts
+    loads, mine = [0] * shares, []
+    for part in reversed(parts):
+        lightest = loads.index(min(loads))
+        loads[lightest] += len(part) * part[-1].sequence.tokens
+        if lightest == share:
+            mine.append(part)
+    return mine[::-1]
+
+
+def _fill(members: Sequence[Member], ceiling: int) -> Iterator[list[Member]]:
+    """Cuts sorted members into as many of about equal size as the ceiling on tokens asks for."""
+    total = sum(member.sequence.tokens for member in members)
+    bins: list[list[Member]] = [[] for _ in range(-(-total // ceiling))]
+    while members and not _fits(members, bins, ceiling):
+        bins = [[] for _ in range(len(bins) + 1)]
+    yield from (sorted(b, key=lambda m: (m.sequence.tokens, m.sequence.slot)) for b in bins if b)
+
+
+def _fits(members: Sequence[Member], bins: list[list[Member]], ceiling: int) -> bool:
+    """Longest first into the emptiest bin; False if one runs over."""
+    loads = [0] * len(bins)
+    for member in reversed(members):
+        emptiest = loads.index(min(loads))
+        loads[emptiest] += member.sequence.tokens
+        bins[emptiest].append(member)
+        if loads[emptiest] > ceiling:
+            return False
+    return True

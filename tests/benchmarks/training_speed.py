@@ -1,0 +1,239 @@
+"""Training against TRL's SFTTrainer step by step, and twelve arms against twelve separate runs."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.models import resolve_model
+from gapft_harness.protocols import TrainingJob
+from gapft_harness.recipe import Training
+from gapft_harness.records import Arm, Example
+from gapft_harness.streams import derive
+from gapft_harness.training.plan import plan, sequences
+from tests.benchmarks.measure import Figure, process
+from tests.tiny_models import byte_llama
+
+_ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class _Case:
+    """A base model and sequences of the lengths it is used with."""
+
+    name: str
+    model: str
+    vocabulary: int
+    prompt: tuple[int, int]
+    response: tuple[int, int]
+    steps: int
+
+    def examples(self, number: int) -> list[Example]:
+        """As many examples of random ids."""
+        draw = random.Random(number)
+
+        def ids(least: int, most: int) -> tuple[int, ...]:
+            return tuple(
+                draw.randrange(3, self.vocabulary) for _ in range(draw.randint(least, most))
+            )
+
+        return [
+            Example(f"p{i}", "S", ids(*self.prompt), ids(*self.response), 0, 0, ended=False)
+            for i in range(number)
+        ]
+
+    def job(self, output: Path, examples: Sequence[Example], **changes: Any) -> TrainingJob:
+        """The paper's logic settings on these examples, float32, without dropout."""
+        settings = Training(dtype="float32", dropout=0, repetitions=1, **changes)
+        return TrainingJob(
+            arm=Arm("bench", 13),
+            examples=examples,
+            settings=settings.model_dump(mode="json"),
+            model_args={"pretrained": self.model, "device": "cpu"},
+            output=output,
+        )
+
+
+def measure(folder: Path) -> list[Figure]:
+    """The demo policy and a 27M-parameter Llama, micro-batches of 2 x 8."""
+    import torch
+
+    torch.set_num_threads(1)
+    cases = (
+        _Case("demo policy", resolve_model("bundled:demo"), 60, (15, 40), (10, 40), 6),
+        _Case("27M Llama", str(_llama(folder / "llama")), 8192, (80, 240), (20, 100), 3),
+    )
+    figures = [figure for case in cases for figure in _against_trl(folder, case)]
+    return [*figures, _twelve(folder, cases[0])]
+
+
+def _against_trl(folder: Path, case: _Case) -> list[Figure]:
+    examples = case.examples(16 * case.steps)
+    ratios, unpadded, gaps = [], [], []
+    tokens = sum(len(e.response_ids) for e in examples)
+    for turn in range(_ROUNDS):
+        ours, losses = _ours(folder / f"{case.name}{turn}", case, examples)
+        without, _ = _ours(folder / f"{case.name}{turn}u", case, examples, padding_free=True)
+        theirs, expected = _theirs(folder / f"{case.name}{turn}t", case, examples)
+        ratios.append(theirs / ours)
+        unpadded.append(theirs / without)
+        gaps += [abs(a - b) / b for a, b in zip(losses, expected, strict=True)]
+        rate = tokens / ours
+    detail = f"{rate:.0f} supervised tokens/s; {case.steps} steps, 2 x 8; CPU seconds"
+    return [
+        # a figure holds if it is at most its limit: theirs / ours at least 1.3
+        Figure(
+            f"{case.name}: our time / SFTTrainer's", 1 / statistics.median(ratios), 1 / 1.3,
+            detail=detail,
+        ),
+        Figure(f"{case.name}: the same without padding", 1 / statistics.median(unpadded), None),
+        Figure(f"{case.name}: largest relative difference of a loss", max(gaps), 1e-4, ""),
+    ]  # fmt: skip
+
+
+def _ours(
+    output: Path, case: _Case, examples: Sequence[Example], **changes: Any
+) -> tuple[float, list[float]]:
+    """CPU seconds of all steps but the first, and every step's loss."""
+    import dataclasses
+    import json
+
+    from gapft_harness.training.lora import train
+
+    seen: list[float] = []
+    job = case.job(output, examples, **changes)
+    train(dataclasses.replace(job, progress=lambda done, total: seen.append(time.process_time())))
+    lines = (output / "training_log.jsonl").read_text().splitlines()
+    return seen[-1] - seen[0], [json.loads(line)["loss"] for line in lines]
+
+
+def _theirs(output: Path, case: _Case, examples: Sequence[Example]) -> tuple[float, list[float]]:
+    """The same of SFTTrainer, given the same adapter and the same examples in the same order."""
+    from datasets import Dataset
+    from torch.utils.data import SequentialSampler
+    from transformers import AutoTokenizer, TrainerCallback
+    from trl import SFTConfig, SFTTrainer
+
+    from gapft_harness.training.base_model import add_lora, load_base
+
+    job = case.job(output, examples)
+    settings = Training.model_validate(dict(job.settings))
+    fitted = {s.slot: s for s in sequences(examples, settings)}
+    rows = [fitted[slot] for step in plan(fitted, settings, 13) for slot in step]
+    data = Dataset.from_dict(
+        {
+            "input_ids": [[*r.prompt_ids, *r.target_ids] for r in rows],
+            "labels": [[-100] * len(r.prompt_ids) + list(r.target_ids) for r in rows],
+        }
+    )
+    seen: list[float] = []
+
+    class Clock(TrainerCallback):  # type: ignore[misc, unused-ignore]
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            seen.append(time.process_time())
+
+    class InOrder(SFTTrainer):  # type: ignore[misc, unused-ignore]
+        def _get_train_sampler(self, *_: Any, **__: Any) -> SequentialSampler:
+            return SequentialSampler(data)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        trainer = InOrder(
+            model=add_lora(
+                load_base(job.model_args, settings), settings, derive(13, "train/init") >> 33
+            ),
+            processing_class=AutoTokenizer.from_pretrained(case.model),
+            train_dataset=data,
+            callbacks=[Clock()],
+            args=SFTConfig(
+                output_dir=str(output),
+                per_device_train_batch_size=settings.micro_batch,
+                gradient_accumulation_steps=settings.accumulation,
+                num_train_epochs=1,
+                learning_rate=settings.learning_rate,
+                lr_scheduler_type="constant",
+                weight_decay=settings.weight_decay,
+                max_grad_norm=settings.clip_norm,
+                max_length=None,
+                gradient_checkpointing=False,
+                bf16=False,
+                use_cpu=True,
+                logging_steps=1,
+                report_to="none",
+                save_strategy="no",
+                disable_tqdm=True,
+                dataset_kwargs={"skip_prepare_dataset": True},
+            ),
+        )
+        trainer.train()
+    return seen[-1] - seen[0], [e["loss"] for e in trainer.state.log_history if "loss" in e]
+
+
+_CHILD = """
+import sys
+from pathlib import Path
+from tests.benchmarks.training_speed import train_arms
+train_arms(Path(sys.argv[1]), sys.argv[2], [int(seed) for seed in sys.argv[3:]])
+"""
+
+
+def _twelve(folder: Path, case: _Case) -> Figure:
+    """Twelve arms in one process against a process each; both load all they need."""
+    seeds = [str(seed) for seed in range(1, 13)]
+    command = [sys.executable, "-c", _CHILD]
+    root = Path(__file__).parents[2]
+    together = process([*command, str(folder / "together"), case.model, *seeds], root).seconds
+    alone = sum(
+        process([*command, str(folder / "alone"), case.model, seed], root).seconds for seed in seeds
+    )
+    return Figure(
+        "twelve arms in one process / twelve processes",
+        together / alone,
+        0.7,
+        detail=f"{together:.1f} s against {alone:.1f} s; demo policy, 8 steps an arm",
+    )
+
+
+def train_arms(folder: Path, model: str, seeds: Sequence[int]) -> None:
+    """Trains an arm for each seed on a base that is loaded once."""
+    import dataclasses
+
+    from gapft_harness.training.lora import train_together
+
+    case = _Case("demo policy", model, 60, (15, 40), (10, 40), 8)
+    jobs = [
+        dataclasses.replace(
+            case.job(folder / str(seed), case.examples(128), micro_batch=16, accumulation=1),
+            arm=Arm("bench", seed),
+        )
+        for seed in seeds
+    ]
+    for _ in train_together(jobs):
+        pass
+
+
+def _llama(folder: Path) -> Path:
+    """A random Llama of 27 million parameters with 8,192 words."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    byte_llama(folder)  # for a tokenizer
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=8192,
+        hidden_size=512,
+        intermediate_size=1408,
+        num_hidden_layers=6,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        max_position_embeddings=2048,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    return folder

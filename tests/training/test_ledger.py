@@ -1,0 +1,60 @@
+"""What steps weigh: learning rates against transformers' schedulers, weights, hashes."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from gapft_harness.training.ledger import learning_rate, ledger, ledger_facts
+from gapft_harness.training.plan import sequences
+from tests.training.examples import examples, settings
+
+
+@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
+@pytest.mark.parametrize(("warmup", "steps"), [(0, 1), (0, 7), (3, 10), (5, 5), (9, 4)])
+def test_learning_rates_are_those_of_transformers(schedule: str, warmup: int, steps: int) -> None:
+    from transformers import get_scheduler
+
+    name = "constant_with_warmup" if schedule == "constant" else schedule
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.3)
+    theirs = get_scheduler(name, optimizer, num_warmup_steps=warmup, num_training_steps=steps)
+    chosen = settings(learning_rate=0.3, schedule=schedule, warmup_steps=warmup)
+    for number in range(1, steps + 1):
+        expected = theirs.get_last_lr()[0]
+        assert learning_rate(chosen, number, steps) == pytest.approx(expected, abs=1e-15)
+        optimizer.step()
+        theirs.step()
+
+
+@pytest.mark.parametrize("normalization", ["token_mean", "sequence_mean", "token_sum"])
+def test_a_ledger_adds_up(normalization: str) -> None:
+    chosen = settings(normalization=normalization)
+    fitted = {s.slot: s for s in sequences(examples(5), chosen)}
+    slots = list(fitted)
+    steps = ledger([slots[:3], slots[3:]], fitted, chosen)
+    for step in steps:
+        tokens = [fitted[slot].supervised for slot in step.slots]
+        assert step.supervised_tokens == sum(tokens)
+        assert step.weight == math.fsum(w * n for w, n in zip(step.weights, tokens, strict=True))
+        expected = sum(tokens) if normalization == "token_sum" else 1
+        assert step.weight == pytest.approx(expected)
+    assert ledger_facts(steps)["weight_sum"] == steps[0].weight + steps[1].weight
+
+
+def test_each_hash_sees_what_it_is_of() -> None:
+    chosen = settings()
+    fitted = {s.slot: s for s in sequences(examples(5), chosen)}
+    slots = list(fitted)
+    one, two = ledger([slots[:3], slots[3:]], fitted, chosen)
+    facts = ledger_facts([one, two])
+    changed = {
+        "plan_sha256": dataclasses.replace(one, slots=one.slots[::-1]),
+        "supervised_sha256": dataclasses.replace(one, supervised_tokens=1),
+        "weights_sha256": dataclasses.replace(one, weights=one.weights[::-1][:2]),
+    }
+    for key, step in changed.items():
+        other = ledger_facts([step, two])
+        assert {k for k in changed if other[k] != facts[k]} == {key}
