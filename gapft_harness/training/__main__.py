@@ -14,7 +14,8 @@ import sys
 from pathlib import Path
 
 from gapft_harness.errors import GapftError, UserError, did_you_mean
-from gapft_harness.executors.worker import ERRORS, die_with
+from gapft_harness.executors.jobs import ERRORS
+from gapft_harness.executors.worker import die_with
 from gapft_harness.pipeline import require_selected
 from gapft_harness.run_directory import RunDirectory
 from gapft_harness.selection import arms

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gapft_harness.errors import GapftError
-from gapft_harness.executors.worker import ERRORS, die_with
+from gapft_harness.executors.jobs import ERRORS
+from gapft_harness.executors.worker import die_with
 from gapft_harness.generation import ReportProgress
 from gapft_harness.recipe import ExecutorChoice
 from gapft_harness.records import Arm
