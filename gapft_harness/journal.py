@@ -105,7 +105,8 @@ class Journal:
             shown = [[index, v.status, v.reason] for index, v in verdicts.items()]
             lines.append(_dump({"problem_id": problem_id, "judged": shown}))
         offsets = list(accumulate((len(line) for line in lines), initial=start))
-        lines.append(_dump({"chunk": chunk, "problems": len(requests)}))
+        commit = {"chunk": chunk, "problems": len(requests)}
+        lines.append(_dump(commit | ({"judged": len(judged)} if judged else {})))
         try:
             self._write(b"".join(lines))
         except OSError as error:
@@ -163,11 +164,12 @@ class Journal:
                         )
                     break
                 if "chunk" in record:
-                    if record["problems"] != len(pending):
+                    wanted = record["problems"] + record.get("judged", 0)
+                    if wanted != len(pending):
                         raise UserError(
-                            f"{self.path}, line {number}: commits {record['problems']} problems, "
-                            f"but {len(pending)} stand before it; restore the file, or delete it "
-                            "to generate again"
+                            f"{self.path}, line {number}: commits {wanted} lines, but "
+                            f"{len(pending)} stand before it; restore the file, or delete it to "
+                            "generate again"
                         )
                     self.committed.add(record["chunk"])
                     for problem_id, offset in pending:

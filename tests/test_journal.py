@@ -106,8 +106,8 @@ def test_a_lost_line_is_an_error_that_names_its_commit(tmp_path: Path, lost: int
     lines = path.read_bytes().splitlines(True)
     path.write_bytes(b"".join(lines[:lost] + lines[lost + 1 :]))
     commit = 2 if lost < 2 else 5
-    with pytest.raises(UserError, match=f"line {commit}: commits 2 problems, but 1 stand before"):
+    with pytest.raises(UserError, match=f"line {commit}: commits 2 lines, but 1 stand before"):
         Journal(path)
     path.write_bytes(b"".join(lines[:2] + lines[3:]))
-    with pytest.raises(UserError, match="line 5: commits 2 problems, but 4 stand before"):
+    with pytest.raises(UserError, match="line 5: commits 2 lines, but 4 stand before"):
         Journal(path)
