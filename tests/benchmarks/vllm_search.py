@@ -21,10 +21,10 @@ from gapft_harness.records import Decoding, Problem
 from tests.benchmarks.measure import Figure, in_turn
 from tests.tiny_models import byte_llama
 
-K, ROUNDS = 8, 5
+K, ROUNDS = 8, 3
 
 #: The work on which the two backends are compared: prompts as long as LogiQA's.
-PROBLEMS, PROMPT_TOKENS, NEW_TOKENS = 32, 300, 64
+PROBLEMS, PROMPT_TOKENS, NEW_TOKENS = 16, 300, 64
 
 
 def measure(folder: Path) -> list[Figure]:
@@ -67,7 +67,7 @@ def _against_bare(folder: Path) -> Figure:
 
 
 def _against_hf(folder: Path) -> list[Figure]:
-    model = str(byte_llama(folder / "model", hidden=512, layers=6, context=512))
+    model = str(byte_llama(folder / "model", hidden=256, layers=4, context=512))
     draw = random.Random(0)
     shared = "".join(draw.choices("abcdefgh ", k=PROMPT_TOKENS // 2))
     problems = [
