@@ -33,7 +33,8 @@ def small_disk(folder: Path, pages: int) -> Iterator[None]:
     try:
         yield
     finally:
-        subprocess.run(["umount", str(folder)], check=True)
+        # lazily: a worker of an interrupted test may still be there
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def remount(folder: Path, option: str) -> None:
