@@ -48,7 +48,7 @@ def test_slots_exposures_and_steps(sets: list[str], expected: str) -> None:
 
 
 def test_too_few_examples_for_the_update_groups_are_told_at_once() -> None:
-    with pytest.raises(UserError, match="update_groups is 64, but there are only 50 exposures"):
+    with pytest.raises(UserError, match=r"update_groups is 64, but .* is only 50, less than one"):
         select_line("budget.n=30", "budget.replay=20")
 
 
