@@ -16,39 +16,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gapft_harness.demo.code_habits import habit_examples, skill_examples
-from gapft_harness.demo.code_tokenizer import CONTEXT_TOKENS, build_tokenizer
-from gapft_harness.demo.pretrain import Phase, save, train
-
-if TYPE_CHECKING:
-    from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+from gapft_harness.demo.code_tokenizer import build_tokenizer
+from gapft_harness.demo.pretrain import Phase, build_model, save, train
 
 SKILL: Final = Phase("skill", steps=1_500, peak=3e-3, warmup=100)
 HABIT: Final = Phase("habit", steps=400, peak=1e-3, warmup=20)
-
-
-def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM:
-    """A Llama of about 360 thousand float32 parameters with random weights."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=96,
-        intermediate_size=256,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        max_position_embeddings=CONTEXT_TOKENS,
-        tie_word_embeddings=True,
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-    )
-    return LlamaForCausalLM(config)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -27,7 +27,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from gapft_harness.demo.problems import VERBS, Problem, stream
-from gapft_harness.demo.tokenizer import CONTEXT_TOKENS, build_tokenizer
+from gapft_harness.demo.tokenizer import build_tokenizer
 from gapft_harness.demo.widen import widen_heads
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def habitual_response(problem: Problem, rng: Random) -> str:
 
 
 def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM:
-    """A Llama of about 350 thousand float32 parameters with random weights."""
+    """A small Llama (about 350 thousand float32 parameters here) with random weights."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -113,7 +113,7 @@ def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausal
         num_hidden_layers=3,
         num_attention_heads=4,
         num_key_value_heads=4,
-        max_position_embeddings=CONTEXT_TOKENS,
+        max_position_embeddings=tokenizer.model_max_length,
         tie_word_embeddings=True,
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=tokenizer.bos_token_id,

@@ -27,10 +27,10 @@ from gapft_harness.demo.code_habits import (
     whole_probability,
 )
 from gapft_harness.demo.code_measure import MAX_NEW_TOKENS, gold, search, table
-from gapft_harness.demo.code_pretrain import HABIT, SKILL, build_model
+from gapft_harness.demo.code_pretrain import HABIT, SKILL
 from gapft_harness.demo.code_problems import OPENINGS, CodeProblem, generate, stream
 from gapft_harness.demo.code_tokenizer import CONTEXT_TOKENS, build_tokenizer, phrases
-from gapft_harness.demo.pretrain import Phase, train
+from gapft_harness.demo.pretrain import Phase, build_model, train
 from gapft_harness.models import resolve_model
 from gapft_harness.plugins.verifiers.program_tests import ProgramTests
 from gapft_harness.records import Attempt
