@@ -15,7 +15,7 @@ from gapft_harness.errors import UserError
 from gapft_harness.journal import Journal
 from gapft_harness.plugin_manager import Registered
 from gapft_harness.protocols import Verifier
-from gapft_harness.recipe import Search
+from gapft_harness.recipe_sections import Search
 from gapft_harness.records import Problem, Verdict
 from gapft_harness.verification import verify_responses
 

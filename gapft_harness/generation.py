@@ -15,7 +15,7 @@ from gapft_harness.episodes import Episodes, alive, check_conversations
 from gapft_harness.errors import UserError
 from gapft_harness.journal import Journal
 from gapft_harness.protocols import Request, Sampler, Verifier
-from gapft_harness.recipe import Search
+from gapft_harness.recipe_sections import Search
 from gapft_harness.records import GREEDY, Decoding, Problem
 from gapft_harness.streams import derive
 

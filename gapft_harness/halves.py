@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gapft_harness.errors import UserError
-from gapft_harness.recipe import Allocation
+from gapft_harness.recipe_sections import Allocation
 from gapft_harness.records import Arm, Example
 from gapft_harness.run_directory import RunDirectory
 from gapft_harness.tables import read_examples

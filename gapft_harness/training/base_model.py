@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from gapft_harness.errors import UserError, did_you_mean
-from gapft_harness.recipe import Training
+from gapft_harness.recipe_sections import Training
 from gapft_harness.training.attention import SEGMENTS, register_segments
 
 _PASSED_ON = ("revision", "trust_remote_code", "subfolder")

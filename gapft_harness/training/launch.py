@@ -18,7 +18,7 @@ from gapft_harness.errors import GapftError
 from gapft_harness.executors.jobs import ERRORS
 from gapft_harness.executors.worker import die_with
 from gapft_harness.generation import ReportProgress
-from gapft_harness.recipe import ExecutorChoice
+from gapft_harness.recipe_sections import ExecutorChoice
 from gapft_harness.records import Arm
 
 #: What a line of a report begins with.

@@ -10,7 +10,7 @@ import torch
 
 from gapft_harness.errors import GapftError
 from gapft_harness.protocols import TrainingJob
-from gapft_harness.recipe import Training
+from gapft_harness.recipe_sections import Training
 from gapft_harness.training.attention import check_apart
 from gapft_harness.training.checkpoint import Checkpoint
 from gapft_harness.training.devices import Devices

@@ -16,7 +16,7 @@ import torch
 from gapft_harness.errors import GapftError, UserError
 from gapft_harness.model_files import weights_folder, weights_hash
 from gapft_harness.protocols import TrainingJob
-from gapft_harness.recipe import Training
+from gapft_harness.recipe_sections import Training
 from gapft_harness.records import Budget
 from gapft_harness.streams import derive
 from gapft_harness.training.base_model import add_lora, end_id, load_base, take_off

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from gapft_harness.errors import UserError
-from gapft_harness.recipe import Training
+from gapft_harness.recipe_sections import Training
 from gapft_harness.records import Budget, Example
 from gapft_harness.streams import Stream
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from gapft_harness.models import resolve_model
 from gapft_harness.protocols import TrainingJob
-from gapft_harness.recipe import Training
+from gapft_harness.recipe_sections import Training
 from gapft_harness.records import Arm, Example
 from gapft_harness.streams import derive
 from gapft_harness.training.plan import plan, sequences

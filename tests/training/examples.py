@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.protocols import TrainingJob
-from gapft_harness.recipe import Training
+from gapft_harness.recipe_sections import Training
 from gapft_harness.records import Arm, Example
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.errors import UserError
-from gapft_harness.recipe import Normalization
+from gapft_harness.recipe_sections import Normalization
 from gapft_harness.training import objective
 from gapft_harness.training.attention import SEGMENTS, check_apart, register_segments
 from gapft_harness.training.ledger import token_weights

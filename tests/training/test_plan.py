@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.errors import UserError
-from gapft_harness.recipe import Training
+from gapft_harness.recipe_sections import Training
 from gapft_harness.training.plan import budget, plan, sequences, table_hash
 from tests.training.examples import example, examples, settings
 

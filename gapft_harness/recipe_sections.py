@@ -1,0 +1,270 @@
+"""The sections of a recipe: every key with its default, its bounds and what it means."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+Normalization = Literal["token_mean", "sequence_mean", "token_sum"]
+
+
+class Section(BaseModel):
+    """Unknown keys are errors; values do not change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+
+class Data(Section):
+    """Which problems: an lm-eval task's training split is the pool, its test split the audit."""
+
+    task: str = Field(description="lm-eval task whose splits are used, e.g. gapft_logiqa")
+    pool_limit: int | None = Field(
+        None, ge=1, description="use this many pool problems, drawn by a frozen hash of their ids"
+    )
+    audit_limit: int | None = Field(
+        None, ge=1, description="use this many audit problems, drawn by a frozen hash of their ids"
+    )
+    deduplicate: bool = Field(
+        False, description="drop problems whose content repeats an earlier one of the same split"
+    )
+
+
+class Model(Section):
+    """The source policy and how it is run, spelled as lm-eval's --model and --model_args."""
+
+    backend: str = Field("hf", description="sampler: hf, recorded, or a plugin's")
+    args: dict[str, Any] = Field(
+        description="lm-eval model_args; `pretrained` names the base model of search and training"
+    )
+    chat_template: bool = Field(False, description="render prompts through the chat template")
+    system_instruction: str | None = Field(None, description="system turn of the chat template")
+
+    @field_validator("args")
+    @classmethod
+    def _has_pretrained(cls, args: dict[str, Any]) -> dict[str, Any]:
+        if not isinstance(args.get("pretrained"), str):
+            raise ValueError("needs `pretrained`: a model folder or a hub name")
+        return args
+
+
+class VerifierChoice(Section):
+    """Overrides the task's verifier or its rule for this model. Empty: as the task says."""
+
+    name: str | None = Field(None, description="verifier to use instead of the task's own")
+    params: dict[str, Any] = Field(
+        default_factory=dict, description="parameters that replace the task's, e.g. rule"
+    )
+
+
+class Search(Section):
+    """One greedy decode and K samples per problem, on the pool and on the audit."""
+
+    k: int = Field(8, ge=1, description="K, samples per problem")
+    temperature: float = Field(0.7, gt=0, description="sampling temperature")
+    top_p: float = Field(0.95, gt=0, le=1, description="nucleus mass")
+    top_k: int = Field(0, ge=0, description="top-k cut; 0 means none")
+    max_gen_toks: int | None = Field(
+        None, ge=1, description="most new tokens of a response; default: the task's"
+    )
+    seed: int = Field(0, ge=0, description="seed of all samples of the run")
+    chunk: int = Field(
+        64, ge=1, description="problems per journalled chunk, the unit of resumption"
+    )
+    stop: Literal["never", "first_pass"] = Field(
+        "never",
+        description="first_pass: a pool problem that is solved gets no further samples; the audit "
+        "always gets all K",
+    )
+    round: int = Field(
+        1, ge=1, description="samples drawn of a problem before `stop` looks at them"
+    )
+
+    @field_validator("round")
+    @classmethod
+    def _needs_stop(cls, size: int, info: ValidationInfo) -> int:
+        if size > 1 and info.data.get("stop") == "never":
+            raise ValueError("has a meaning only with search.stop: first_pass")
+        return size
+
+
+class EpisodeChoice(Section):
+    """Overrides how a task's episodes go: attempts with feedback in between. Empty: as it says."""
+
+    attempts: int | None = Field(
+        None, ge=1, description="most attempts of one decode; default: the task's, 1 for most"
+    )
+    executions: int | None = Field(
+        None,
+        ge=1,
+        description="times that a greedy episode's programs are run, an odd number; its label is "
+        "the majority's; default: the task's, 1 for most",
+    )
+
+    @field_validator("executions")
+    @classmethod
+    def _odd(cls, executions: int | None) -> int | None:
+        if executions is not None and executions % 2 == 0:
+            raise ValueError("must be odd, so that there is a majority")
+        return executions
+
+
+class EvidenceChoice(Section):
+    """Which verified sample of a recovered problem is kept; frozen before training."""
+
+    keep: str | None = Field(
+        None, description="response rule: shortest, first, or a plugin's; default: the task's"
+    )
+    context: Literal["conversation", "problem"] = Field(
+        "conversation",
+        description="what an episode's final attempt is trained on: the whole conversation that it "
+        "answered, or the problem's prompt alone",
+    )
+
+
+class BudgetChoice(Section):
+    """The matched budget."""
+
+    n: int | Literal["recovered"] = Field(
+        "recovered", description="example slots per condition; `recovered` is |E_S,K| of the pool"
+    )
+
+    @field_validator("n")
+    @classmethod
+    def _positive(cls, n: int | str) -> int | str:
+        if isinstance(n, int) and n < 1:
+            raise ValueError("must be at least 1, or `recovered`")
+        return n
+
+    replay: int = Field(
+        0,
+        ge=0,
+        description="further slots that hold the same draw of solved problems in every matched "
+        "condition of a seed",
+    )
+    token_tolerance: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        description="most that supervised tokens may differ between matched conditions of a seed, "
+        "as a share of the larger; default: reported only",
+    )
+
+
+class Training(Section):
+    """LoRA fine-tuning; the defaults are the paper's logic settings (Table 4)."""
+
+    trainer: str = Field("lora", description="trainer: lora, or a plugin's")
+    rank: int = Field(8, ge=1, description="LoRA rank")
+    alpha: float = Field(16, gt=0, description="LoRA alpha")
+    dropout: float = Field(0.05, ge=0, lt=1, description="LoRA dropout")
+    target_modules: tuple[str, ...] = Field(
+        ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"),
+        description="modules that get adapters",
+    )
+    learning_rate: float = Field(5e-5, gt=0, description="AdamW learning rate, the highest")
+    schedule: Literal["constant", "linear", "cosine"] = Field(
+        "constant", description="how the learning rate goes on after the warm-up"
+    )
+    warmup_steps: int = Field(
+        0, ge=0, description="optimizer steps over which the learning rate rises from 0"
+    )
+    weight_decay: float = Field(0.01, ge=0, description="AdamW weight decay")
+    clip_norm: float = Field(1.0, gt=0, description="gradient norm is clipped to this")
+    micro_batch: int = Field(2, ge=1, description="sequences per forward pass")
+    accumulation: int = Field(8, ge=1, description="forward passes per optimizer step")
+    padding_free: bool = Field(
+        False,
+        description="lay a step's sequences end to end in one forward pass instead of padding "
+        "them; `micro_batch` then has a say in the step's size alone",
+    )
+    max_tokens: int = Field(
+        16384, ge=2, description="most tokens of one forward pass without padding"
+    )
+    update_groups: int | None = Field(
+        None,
+        ge=1,
+        description="exactly this many optimizer steps, the exposures dealt evenly among them; "
+        "`accumulation` then has no say",
+    )
+    repetitions: int = Field(8, ge=1, description="R, exposures of each example")
+    max_length: int = Field(2048, ge=2, description="longest sequence in tokens")
+    too_long: Literal["refuse", "truncate"] = Field(
+        "refuse", description="a longer sequence is an error, or loses its end (counted)"
+    )
+    normalization: Normalization = Field(
+        "token_mean",
+        description="loss: mean over a step's supervised tokens, mean over its sequences' means, "
+        "or sum over its supervised tokens",
+    )
+    supervise_eos: bool = Field(
+        True, description="train on the end-of-sequence token after a response that ended"
+    )
+    dtype: Literal["float32", "bfloat16"] = Field(
+        "bfloat16", description="dtype of the frozen base; adapters stay float32"
+    )
+    gradient_checkpointing: bool = Field(False, description="trade speed for memory")
+
+    @model_validator(mode="after")
+    def _one_fits(self) -> Training:
+        if self.padding_free and self.max_tokens < self.max_length:
+            raise ValueError(
+                f"max_tokens is {self.max_tokens}, but a sequence may have max_length "
+                f"{self.max_length} tokens; raise max_tokens or lower max_length"
+            )
+        return self
+
+
+class Allocation(Section):
+    """Compares coverage with repetition on the problems that two conditions train on."""
+
+    diffuse: str = Field(description="condition that sees the halves A and B once each")
+    concentrated: str = Field(description="condition that sees half A twice")
+
+
+class ExecutorChoice(Section):
+    """Where jobs run. Not part of a run's identity: it may change between two commands."""
+
+    name: str = Field("local", description="executor: local, ray, or a plugin's")
+    workers: int = Field(
+        1, ge=1, description="processes that run jobs side by side; a cluster decides by itself"
+    )
+    threads: int = Field(1, ge=1, description="CPU threads of each process")
+    shards: int = Field(
+        1,
+        ge=1,
+        description="jobs that the search of a split is divided into; samples depend on it",
+    )
+    address: str | None = Field(
+        None,
+        description="ray: the cluster, `auto` or host:port; default: a Ray of its own here",
+    )
+    gpus: float | None = Field(
+        None, ge=0, description="ray: GPUs of each job; default: 1 where there are any"
+    )
+    memory_gb: float | None = Field(
+        None, gt=0, description="ray: memory that each job reserves, in GB; default: none"
+    )
+    processes: int = Field(
+        1, ge=1, description="processes that share every optimizer step of one training"
+    )
+    checkpoint_steps: int | None = Field(
+        None,
+        ge=1,
+        description="optimizer steps between two kept states of a training, from which a killed "
+        "one goes on; default: it starts its arm again",
+    )
+
+
+class Statistics(Section):
+    """Intervals: replicates resample seeds and, jointly, audit items (Section 4.1)."""
+
+    replicates: int = Field(2000, ge=1, description="bootstrap replicates")
+    seed: int = Field(0, ge=0, description="seed of the replicates")
