@@ -54,6 +54,12 @@ class Context:
         """The loaded plugins."""
         return load_plugins(self.plugin_files)
 
+    @property
+    def own_process(self) -> bool:
+        """Whether the processes that generate end with their stage."""
+        sampler = self.plugins.get("sampler", self.run.recipe.model.backend)
+        return bool(sampler.options.get("own_process", False))
+
     def arms(self) -> list[Arm]:
         """The recipe's arms that have something to train on."""
         budgets = self.run.manifest()["budgets"]
@@ -228,6 +234,7 @@ def _arm_job(context: Context, verb: str, function: str, arm: Arm) -> Job:
             "seed": arm.seed,
             "plugin_files": list(context.plugin_files),
         },
+        context.own_process,
     )
 
 

@@ -50,6 +50,7 @@ KINDS = {
 _OPTIONS = {
     "selector": frozenset({"budget", "repeats", "gold"}),
     "response rule": frozenset({"stops_early"}),
+    "sampler": frozenset({"own_process"}),
 }
 
 

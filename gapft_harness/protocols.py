@@ -183,9 +183,15 @@ SamplerFactory = Callable[[SamplerSettings, Adapter | None], Sampler]
 
 
 class RegisterSampler(Protocol):
-    """Registers a sampler under the name a recipe's ``model.backend`` uses."""
+    """Registers a sampler under the name a recipe's ``model.backend`` uses.
 
-    def __call__(self, name: str, factory: SamplerFactory) -> None: ...
+    ``own_process=True``: an engine, of which ``close`` may leave something behind (memory of a GPU,
+    threads). The processes that it ran in end with the stage.
+    """
+
+    def __call__(
+        self, name: str, factory: SamplerFactory, *, own_process: bool = False
+    ) -> None: ...
 
 
 # Trainers
@@ -238,11 +244,19 @@ class RegisterTrainer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One unit of work: a stage function by name, its arguments (JSON values), and a label."""
+    """One unit of work: a stage function by name, its arguments (JSON values), and a label.
+
+    Attributes:
+        label: what people see.
+        function: ``module:name``.
+        arguments: what it is called with.
+        own_process: no process that did this job is there any more when ``Executor.run`` returns.
+    """
 
     label: str
     function: str
     arguments: Mapping[str, Any]
+    own_process: bool = False
 
 
 Progress = Callable[[str, int, int], None]

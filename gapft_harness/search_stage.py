@@ -72,13 +72,10 @@ def _job(context: Context, split: Split, shard: Shard | None) -> Job:
         "plugin_files": list(context.plugin_files),
         "include_paths": [str(path) for path in context.include_paths],
     }
-    if shard is None:
-        return Job(f"search {split}", "gapft_harness.search:search", arguments)
-    return Job(
-        f"search {split}, shard {shard}",
-        "gapft_harness.search:search",
-        {**arguments, "shard": str(shard)},
-    )
+    label = f"search {split}"
+    if shard is not None:
+        label, arguments = f"{label}, shard {shard}", {**arguments, "shard": str(shard)}
+    return Job(label, "gapft_harness.search:search", arguments, context.own_process)
 
 
 def _finish(context: Context, split: Split, facts: dict[str, Any]) -> None:

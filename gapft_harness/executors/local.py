@@ -1,7 +1,8 @@
 """The local executor: jobs in worker processes on this machine that outlive the job.
 
 A worker takes the next job when it has done one, and stays for the next stage, so torch and the
-model library are imported once a worker. What a job prints goes to a file that only an error shows.
+model library are imported once a worker; after jobs that want a process of their own it ends. What
+a job prints goes to a file that only an error shows.
 """
 
 from __future__ import annotations
@@ -64,10 +65,13 @@ class LocalExecutor:
             self._workers.remove(worker)
             worker.end()
         try:
-            return self._run(jobs, progress)
+            results = self._run(jobs, progress)
         except BaseException:  # Ctrl-C too: no job goes on behind the person's back
             _end_all(self._workers, os.getpid())
             raise
+        if any(job.own_process for job in jobs):
+            _end_all(self._workers, os.getpid())
+        return results
 
     def close(self) -> None:
         """Ends the workers. Closing twice is no error."""

@@ -111,11 +111,11 @@ class RayExecutor:
         self._join(ray)
         options = self._options(ray)
         reports: Any = ray.remote(Reports).options(num_cpus=0, max_restarts=-1).remote()
-        task = ray.remote(work)
+        tasks = {False: ray.remote(work), True: ray.remote(max_calls=1)(work)}
         pending = {
-            task.options(name=job.label, **options).remote(
-                number, job.function, dict(job.arguments), os.getcwd(), reports
-            ): number
+            tasks[job.own_process]
+            .options(name=job.label, **options)
+            .remote(number, job.function, dict(job.arguments), os.getcwd(), reports): number
             for number, job in enumerate(jobs)
         }
         try:

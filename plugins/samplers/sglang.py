@@ -17,5 +17,5 @@ def sglang(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
 @hookimpl
 def register_samplers(register: RegisterSampler) -> None:
     """Registers ``sglang`` and ``sglang-generate``."""
-    register("sglang", sglang)
+    register("sglang", sglang, own_process=True)
     register("sglang-generate", sglang)

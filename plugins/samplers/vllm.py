@@ -21,4 +21,4 @@ def vllm(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
 @hookimpl
 def register_samplers(register: RegisterSampler) -> None:
     """Registers ``vllm``."""
-    register("vllm", vllm)
+    register("vllm", vllm, own_process=True)

@@ -1,6 +1,7 @@
 """LocalExecutor, with real worker processes: order, failures, deaths, and nothing left behind."""
 
 import contextlib
+import dataclasses
 import os
 import signal
 import subprocess
@@ -84,6 +85,16 @@ def test_workers_are_reused_and_never_more_than_jobs(executor):
     assert len(executor._workers) == 1
     executor.run([job("nap", value=i) for i in range(5)], silent)
     assert len(executor._workers) == 2
+
+
+def test_no_process_of_an_engine_outlives_the_stage(executor):
+    def engine(value):
+        return dataclasses.replace(job("nap", value=value), own_process=True)
+
+    used = {found["pid"] for found in executor.run([engine(i) for i in range(5)], silent)}
+    assert 1 <= len(used) <= 2
+    assert not any(alive(pid) for pid in used)
+    assert executor.run([job("nap", value=0)], silent)[0]["pid"] not in used
 
 
 def test_an_idle_worker_that_died_is_replaced(executor):

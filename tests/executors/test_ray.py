@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib.util
 import json
 import os
@@ -142,6 +143,13 @@ def test_a_job_that_breaks_the_contract_is_an_error(
 ) -> None:
     with pytest.raises(GapftError, match=cause):
         executor.run([broken], silent)
+
+
+def test_no_process_of_an_engine_outlives_its_job(executor: RayExecutor) -> None:
+    engine = dataclasses.replace(job("nap", value=0), own_process=True)
+    used = [found["pid"] for found in executor.run([engine] * 3, silent)]
+    assert len(set(used)) == 3
+    wait_until(lambda: not any(psutil.pid_exists(pid) for pid in used))
 
 
 def test_a_killed_workers_job_is_done_again(executor: RayExecutor, tmp_path: Path) -> None:
