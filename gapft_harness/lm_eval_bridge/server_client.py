@@ -26,6 +26,7 @@ from tenacity import (
 from gapft_harness.lm_eval_bridge.server_errors import (
     PassingError,
     ServerError,
+    TooLongError,
     message_of,
     refused,
 )
@@ -56,13 +57,15 @@ class Outcomes(Generic[Reply]):
     """What became of some requests, in their order.
 
     Attributes:
-        replies: None where a request failed or was not sent.
+        replies: None where a request failed, was not sent, or does not fit.
         errors: the last error of each request that failed, by its place.
+        too_long: the places of requests that do not fit the model's context.
         unsent: how many were never sent, since another had failed for good.
     """
 
     replies: list[Reply | None]
     errors: dict[int, ServerError]
+    too_long: set[int]
     unsent: int
 
     @property
@@ -104,6 +107,7 @@ class ServerClient:
     ) -> Outcomes[Reply]:
         """Posts every payload; a request that fails is tried again, the others go on meanwhile.
 
+        One that does not fit the model's context is noted, and stops nothing.
         Once one has failed for good, those not yet sent are left; those under way finish.
 
         Args:
@@ -126,7 +130,7 @@ class ServerClient:
     async def _post_all(
         self, url: str, payloads: Sequence[Any], read: Callable[[bytes], Reply]
     ) -> Outcomes[Reply]:
-        outcomes: Outcomes[Reply] = Outcomes([None] * len(payloads), {}, 0)
+        outcomes: Outcomes[Reply] = Outcomes([None] * len(payloads), {}, set(), 0)
         unsent = 0
         places = asyncio.Semaphore(self._concurrent)
         self._closed_until = 0.0
@@ -143,12 +147,14 @@ class ServerClient:
                     outcomes.replies[place] = await self._patiently(
                         session, "POST", url, payloads[place], read
                     )
+                except TooLongError:
+                    outcomes.too_long.add(place)
                 except ServerError as error:
                     outcomes.errors[place] = error
 
         async with self._session() as session:
             await asyncio.gather(*(one(place, session) for place in range(len(payloads))))
-        return Outcomes(outcomes.replies, outcomes.errors, unsent)
+        return Outcomes(outcomes.replies, outcomes.errors, outcomes.too_long, unsent)
 
     async def _alone(
         self, method: str, url: str, read: Callable[[bytes], Reply], payload: Any

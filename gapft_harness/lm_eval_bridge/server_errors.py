@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import email.utils
 import json
+import re
 import time
 from collections.abc import Mapping
 from typing import Any
 
 #: Statuses that say nothing of the request itself: it may well succeed later.
 _PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
+#: Statuses by which servers refuse a prompt beyond their model's context, and what they then say:
+#: OpenAI and vLLM "maximum context length", SGLang "context length", llama.cpp "context size".
+_REFUSING = frozenset({400, 413, 422})
+_CONTEXT = re.compile(r"context (length|size|window)", re.IGNORECASE)
 #: A server that wants us to wait longer than this, in seconds, is treated as one that is down.
 LONGEST_RETRY_AFTER = 900.0
 
@@ -36,8 +41,14 @@ class PassingError(ServerError):
     retry_after: float = 0.0
 
 
+class TooLongError(ServerError):
+    """The prompt and the new tokens do not fit the model's context."""
+
+
 def refused(status: int, headers: Mapping[str, str], detail: str) -> ServerError:
     """The error that an HTTP status from 400 stands for; ``PassingError`` if it may pass."""
+    if status in _REFUSING and _CONTEXT.search(detail):
+        return TooLongError(f"status {status}", detail, status)
     if status not in _PASSING:
         return ServerError(f"status {status}", detail, status)
     asked = retry_after(headers.get("Retry-After", ""))

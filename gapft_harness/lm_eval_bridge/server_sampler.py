@@ -85,8 +85,8 @@ class ServerSampler:
     ) -> list[Generated]:
         """Answers every request, in order; see ``protocols.Sampler``.
 
-        A prompt that is known not to fit gets ``beyond_context``. Where the server renders chats
-        its length is not known: the server then refuses it.
+        A prompt that does not fit gets ``beyond_context``. Where its length or the context is not
+        known here it is sent, and the server says so.
 
         Raises:
             UserError: the server refuses a request for good.
@@ -171,11 +171,12 @@ class ServerSampler:
 
     def _answers(
         self, asked: Sequence[Request], payloads: Sequence[Mapping[str, Any]]
-    ) -> list[ServerReply]:
+    ) -> list[ServerReply | None]:
+        """The replies; None to what does not fit the context."""
         outcomes = self._client.post_all(self._arguments.base_url, payloads, read_reply)
         if outcomes.errors:
             raise self._failure(asked, outcomes)
-        return [reply for reply in outcomes.replies if reply is not None]
+        return outcomes.replies
 
     def _failure(self, asked: Sequence[Request], outcomes: Outcomes[ServerReply]) -> GapftError:
         for place, error in outcomes.errors.items():
@@ -206,18 +207,23 @@ class ServerSampler:
         context = self._arguments.max_length or self._facts.model(self._arguments.model).get(
             "max_model_len"
         )
-        if not isinstance(context, int) or not self._arguments.tokenized:
+        if not isinstance(context, int):
             return [True] * len(prompts)
         check_context(decoding, context)
+        if not self._arguments.tokenized:
+            return [True] * len(prompts)
         for request, prompt in zip(requests, prompts, strict=True):
             if not prompt:
                 raise UserError(empty_prompt(request.problem_id))
         return [len(prompt) <= context - decoding.max_gen_toks for prompt in prompts]
 
     def _generated(
-        self, request: Request, prompt: Any, replies: Sequence[ServerReply]
+        self, request: Request, prompt: Any, answers: Sequence[ServerReply | None]
     ) -> Generated:
         """One request's replies as its answer, with the best token ids to be had."""
+        replies = [reply for reply in answers if reply is not None]
+        if len(replies) < len(answers):
+            return beyond_context(request)
         prompt_ids: tuple[int, ...] = ()
         if self._arguments.tokenized:
             prompt_ids = tuple(prompt)

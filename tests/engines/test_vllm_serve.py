@@ -22,7 +22,7 @@ from gapft_harness.lm_eval_bridge.hf_sampler import HfSampler
 from gapft_harness.lm_eval_bridge.server_sampler import ServerSampler
 from gapft_harness.lm_eval_bridge.tasks import load_task
 from gapft_harness.models import resolve_model
-from gapft_harness.protocols import Generated, Request, SamplerSettings
+from gapft_harness.protocols import Generated, Request, SamplerSettings, beyond_context
 from gapft_harness.records import GREEDY, Adapter, Arm, Attempt, Decoding, Problem
 from tests.tiny_models import CHAT_TEMPLATE, byte_adapter
 
@@ -201,9 +201,15 @@ def test_mistakes_are_named_before_anything_is_generated(url: str) -> None:
         ServerSampler(settings(url, model="dmeo"), None)
     with pytest.raises(UserError, match="has nothing at this path"):
         ServerSampler(settings(url, base_url=f"{url}/v1/completions"), None)
-    long = [Request("long", "1 + " * 300, (GREEDY,))]
-    with pytest.raises(UserError, match=r"problem long: its prompt has \d+ tokens"):
-        ServerSampler(settings(url), None).generate(long, GREEDY_DECODE, 0)
-    as_text = ServerSampler(settings(url, tokenizer_backend="None"), None)
-    with pytest.raises(UserError, match=r"problem long: status 400 .*context length is 256"):
-        as_text.generate(long, GREEDY_DECODE, 0)
+
+
+def test_a_prompt_beyond_the_context_fails_alone_whoever_renders_it(url: str) -> None:
+    asked = [Request("long", "1 + " * 300, (GREEDY,)), Request("short", "Find 1 +1.", (GREEDY,))]
+    as_ids = settings(url)
+    as_text = settings(url, tokenizer_backend="None")
+    args = settings(url, base_url=f"{url}/chat/completions", tokenizer_backend="None").model_args
+    as_chat = SamplerSettings("local-chat-completions", args, chat_template=True)
+    for way in (as_ids, as_text, as_chat):
+        long, short = ServerSampler(way, None).generate(asked, GREEDY_DECODE, 0)
+        assert long == beyond_context(asked[0])
+        assert short.generations[0].text

@@ -16,7 +16,7 @@ from gapft_harness.journal import Journal
 from gapft_harness.lm_eval_bridge.server_client import Patience
 from gapft_harness.lm_eval_bridge.server_errors import retry_after
 from gapft_harness.lm_eval_bridge.server_sampler import ServerSampler
-from gapft_harness.protocols import Request, SamplerSettings
+from gapft_harness.protocols import Request, SamplerSettings, beyond_context
 from gapft_harness.records import Decoding, Problem
 from tests import toy_server
 from tests.toy_server import ToyServer, Ways
@@ -147,10 +147,29 @@ def test_after_the_bound_the_error_names_server_status_and_counts(server):
 
 def test_a_request_that_is_refused_for_good_is_not_repeated(server):
     sampler = sampler_of(server, num_concurrent=1)
-    server.ways.faults.append(toy_server.status(400, message="maximum context length is 8"))
-    with pytest.raises(UserError, match=r"problem p0: status 400 \(maximum context length is 8\)"):
+    server.ways.faults.append(toy_server.status(400, message="no such stop string"))
+    with pytest.raises(UserError, match=r"problem p0: status 400 \(no such stop string\)"):
         sampler.generate(REQUESTS, SAMPLED, seed=1)
     assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (400, "This model's maximum context length is 8 tokens."),
+        (400, "The input (9 tokens) is longer than the model's context length (8 tokens)."),
+        (422, "the request exceeds the available context size, try increasing it"),
+    ],
+)
+def test_a_prompt_that_the_server_finds_too_long_fails_alone(server, status, message):
+    """The first request of the first problem is refused: the problem is, the others go on."""
+    sampler = sampler_of(server, num_concurrent=1)
+    whole = sampler.generate(REQUESTS, SAMPLED, seed=1)
+    server.requests.clear()
+    server.ways.faults.append(toy_server.status(status, message=message))
+    found = sampler.generate(REQUESTS, SAMPLED, seed=1)
+    assert found == [beyond_context(REQUESTS[0]), *whole[1:]]
+    assert len(server.requests) == sum(len(request.indices) for request in REQUESTS)
 
 
 def test_reasoning_kept_apart_is_refused(server):
