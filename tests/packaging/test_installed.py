@@ -54,7 +54,8 @@ def wheel(tmp_path_factory, away) -> Path:
     hatch = [sys.executable, "-m", "hatchling", "build"]
     done(run([*hatch, "-t", "sdist", "-d", out], ROOT))
     (archive,) = out.glob("*.tar.gz")
-    shutil.unpack_archive(archive, out / "source", filter="data")
+    (out / "source").mkdir()
+    done(run(["tar", "-xzf", archive, "-C", out / "source"], ROOT))  # 3.11.2 has no safe unpacking
     (source,) = (out / "source").iterdir()
     done(run([*hatch, "-t", "wheel", "-d", out], source))
     (built,) = out.glob("*.whl")
