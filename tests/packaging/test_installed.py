@@ -5,7 +5,6 @@ own .pth files are not run, so an editable install of this tree is not seen thro
 """
 
 import os
-import shutil
 import subprocess
 import sys
 import sysconfig
