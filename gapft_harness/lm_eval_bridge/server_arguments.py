@@ -20,10 +20,13 @@ PATHS = {"local-completions": "/completions", "local-chat-completions": "/chat/c
 
 _KNOWN = (
     *("pretrained", "model", "base_url", "tokenizer", "tokenizer_backend", "tokenized_requests"),
-    *("add_bos_token", "num_concurrent", "timeout", "max_retries", "batch_size", "max_length"),
+    *("add_bos_token", "num_concurrent", "timeout", "max_retries", "max_length"),
     *("revision", "trust_remote_code", "verify_certificate", "ca_cert_path", "header"),
     "chat_template_args",
 )
+#: Arguments of a model that is loaded here, which a server settles by itself. They are no mistake:
+#: ``device`` is training's too, and a recipe may be turned to a server by its backend alone.
+_OF_LOCAL_MODELS = ("dtype", "device", "batch_size")
 _UNSUPPORTED = {
     "seed": "every sample has a seed of its own, derived from search.seed",
     "max_gen_toks": "the task says it, or search.max_gen_toks",
@@ -87,7 +90,11 @@ def check_arguments(backend: str, given: Mapping[str, Any]) -> ServerArguments:
     Raises:
         UserError: names the argument, what was found and what was expected.
     """
-    args = {key: value for key, value in given.items() if value is not None}
+    args = {
+        key: value
+        for key, value in given.items()
+        if value is not None and key not in _OF_LOCAL_MODELS
+    }
     refuse_credentials(args, f"backend {backend!r}")
     for key in args:
         if key in _UNSUPPORTED:
@@ -101,11 +108,6 @@ def check_arguments(backend: str, given: Mapping[str, Any]) -> ServerArguments:
     if not isinstance(model, str):
         raise UserError(
             f"model.args: model: found {model!r}; expected the name that the server gives its model"
-        )
-    if str(args.get("batch_size", 1)) not in ("1", "auto"):
-        raise UserError(
-            f"model.args: batch_size: found {args['batch_size']!r}; the samples of one request "
-            "would share a seed: leave it out and set num_concurrent"
         )
     tokenizer = _tokenizer(args.get("tokenizer_backend", "auto"))
     chat = backend == "local-chat-completions"

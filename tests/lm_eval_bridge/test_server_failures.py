@@ -300,7 +300,6 @@ def test_a_tokenizer_of_another_model(server, tmp_path):
         ({"num_concurent": 4}, "unknown argument 'num_concurent'; did you mean 'num_concurrent'"),
         ({"num_concurrent": 0}, "num_concurrent: found 0; expected a whole number from 1"),
         ({"timeout": "long"}, "timeout: found 'long'"),
-        ({"batch_size": 8}, "batch_size: found 8; the samples of one request would share a seed"),
         ({"seed": 1}, "'seed' is not supported .*search.seed"),
         ({"max_length": True}, "max_length: found True"),
         ({"tokenizer_backend": "tiktoken"}, "tokenizer_backend: found 'tiktoken'"),

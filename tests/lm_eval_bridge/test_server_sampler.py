@@ -186,6 +186,16 @@ def test_a_completion_is_sent_as_text_where_asked(server, model):
     assert server.requests[-1]["prompt"] == "Why?One.\n\nNo.\n\n"
 
 
+def test_arguments_of_a_local_model_say_nothing_to_a_server(server, model):
+    asked = requests(("x",), 2)
+    plain = ServerSampler(with_tokenizer(server, model), None)
+    of_hf = {"dtype": "bfloat16", "device": "cpu", "batch_size": 64}
+    switched = ServerSampler(with_tokenizer(server, model, **of_hf), None)
+    server.requests.clear()
+    assert plain.generate(asked, SAMPLED, 0) == switched.generate(asked, SAMPLED, 0)
+    assert server.requests[:2] == server.requests[2:]
+
+
 def test_a_prompt_that_does_not_fit_fails_alone_and_is_not_sent(server, model):
     server.ways.models = [{"id": "toy", "max_model_len": 32}]
     sampler = ServerSampler(with_tokenizer(server, model), None)

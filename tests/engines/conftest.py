@@ -1,0 +1,79 @@
+"""A real ``vllm serve`` on loopback, one for all modules that want it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gapft_harness.models import resolve_model
+from tests.tiny_models import CHAT_TEMPLATE
+
+#: The command beside this Python, as in the environment of `make test-vllm`, or on the path.
+VLLM = shutil.which("vllm", path=str(Path(sys.executable).parent)) or shutil.which("vllm")
+
+#: An engine of 1 GiB that needs no GPU, no hub and reports to nobody.
+ENVIRONMENT = {
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True",
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "HF_HUB_OFFLINE": "1",
+    "OMP_NUM_THREADS": "1",
+}
+
+
+@pytest.fixture(scope="session")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The root of a server's URLs. The demo policy has no chat template of its own."""
+    if VLLM is None:
+        pytest.skip("no vllm command here: `make test-vllm` sets up an environment that has it")
+    model = resolve_model("bundled:demo")
+    folder = tmp_path_factory.mktemp("vllm-serve")
+    template = folder / "template.jinja"
+    template.write_text(CHAT_TEMPLATE)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with (folder / "log").open("w") as log:
+        server = subprocess.Popen(
+            [
+                *(VLLM, "serve", model, "--served-model-name", "demo", model),
+                *("--host", "127.0.0.1", "--port", str(port)),
+                *("--dtype", "float32", "--enforce-eager", "--max-model-len", "256"),
+                # The CPU engine cannot set a generator back after a part of a prompt.
+                "--no-enable-chunked-prefill",
+                *("--enable-lora", "--max-lora-rank", "8", "--chat-template", str(template)),
+            ],
+            env={**os.environ, **ENVIRONMENT},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        _wait(server, f"http://127.0.0.1:{port}/health", folder / "log")
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        server.terminate()
+        server.wait(60)
+
+
+def _wait(server: subprocess.Popen[bytes], health: str, log: Path) -> None:
+    for _ in range(1200):
+        assert server.poll() is None, f"vllm serve ended:\n{log.read_text()[-3000:]}"
+        with contextlib.suppress(urllib.error.URLError, ConnectionError):
+            urllib.request.urlopen(health, timeout=5)
+            return
+        time.sleep(0.5)
+    raise AssertionError(f"vllm serve did not start:\n{log.read_text()[-3000:]}")

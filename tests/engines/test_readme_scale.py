@@ -1,0 +1,82 @@
+"""README's commands for one GPU, eight, a cluster and a server, with a small model and no GPU."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tests.engines.needs_vllm  # noqa: F401
+from tests.command import succeed
+from tests.end_to_end.readme import blocks
+from tests.end_to_end.results_checks import check_results
+
+pytestmark = pytest.mark.xdist_group("vllm")
+
+README = Path(__file__).parents[2] / "README.md"
+
+#: What is not here: the model and data of the paper, GPUs, and work for so many shards.
+INSTEAD = {
+    "paper/llama-logiqa": "demo",
+    "executor.gpus=1": "executor.gpus=0",
+    "executor.shards=8": "executor.shards=2",
+    "executor.shards=32": "executor.shards=2",
+}
+SMALL = [
+    *("--condition", "gapft", "--seed", 13, "--set", "data.pool_limit=40"),
+    *("--set", "data.audit_limit=20", "--set", "search.k=4", "--set", "training.repetitions=2"),
+]
+
+
+def command(*has: str, lacks: str = "\n") -> str:
+    """README's one command that holds these words, without its line breaks."""
+    text = "".join(b.text for b in blocks(README) if b.language == "console")
+    found = re.findall(r"^gapft (run .*)$", text.replace("\\\n", " "), re.M)
+    [one] = [line for line in found if all(word in line for word in has) and lacks not in line]
+    return str(one)
+
+
+def run(line: str, folder: Path, **instead: str) -> dict[str, Any]:
+    """Runs it with what stands in for the unavailable; the run's manifest."""
+    for there, here in (INSTEAD | instead).items():
+        line = line.replace(there, here)
+    succeed(*line.split(), *SMALL, "--run-dir", "run", cwd=folder)
+    check_results(json.loads((folder / "run/report/results.json").read_text()))
+    manifest: dict[str, Any] = json.loads((folder / "run/manifest.json").read_text())
+    return manifest
+
+
+@pytest.fixture
+def cluster() -> Iterator[str]:
+    """The address of a Ray that other processes can join."""
+    import ray
+
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    yield ray.get_runtime_context().gcs_address
+    ray.shutdown()
+
+
+def test_one_gpu(tmp_path: Path) -> None:
+    manifest = run(command("model.backend=vllm", lacks="executor"), tmp_path)
+    assert manifest["source"]["backend"] == "vllm"
+
+
+def test_eight_gpus_of_one_machine(tmp_path: Path) -> None:
+    manifest = run(command("executor.shards=8"), tmp_path)
+    assert manifest["source"]["backend"] == "vllm"
+    assert (tmp_path / "run/pool/shards/2-of-2/responses.parquet").exists()
+
+
+def test_a_ray_cluster(tmp_path: Path, cluster: str) -> None:
+    manifest = run(command("head:6379"), tmp_path, **{"head:6379": cluster})
+    assert manifest["source"]["backend"] == "vllm"
+    assert (tmp_path / "run/pool/shards/2-of-2/responses.parquet").exists()
+
+
+def test_an_existing_server(tmp_path: Path, url: str) -> None:
+    manifest = run(command("local-completions"), tmp_path, **{"http://localhost:8000/v1": url})
+    assert manifest["source"]["url"] == f"{url}/completions"
