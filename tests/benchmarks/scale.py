@@ -1,4 +1,4 @@
-"""Responses by the 100,000 and the million: journalled, sealed with verdicts, partitioned.
+"""Responses by the 100,000 and the million: journalled and sealed in shards, merged, partitioned.
 
 Generation and verification cost next to nothing here, so what is measured is the harness's own.
 Each size runs in a process of its own, for its peak memory.
@@ -10,22 +10,24 @@ import contextlib
 import sys
 import time
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from gapft_harness.generation import generate, greedy_phase, sample_phases
 from gapft_harness.journal import Journal
+from gapft_harness.merging import merge_split
 from gapft_harness.protocols import Generated, Generation, Request
 from gapft_harness.recipe_file import check_recipe
 from gapft_harness.records import Decoding, Problem, Verdict
 from gapft_harness.run_directory import RunDirectory
 from gapft_harness.sealing import write_responses
 from gapft_harness.search import write_problems
+from gapft_harness.shards import Shard, part_folder, take_part
 from gapft_harness.states import partition
 from tests.benchmarks.measure import Figure, process
 
-K = 9
+K, SHARDS = 9, 2
+TASK = {"name": "none", "fingerprint": "none", "keep": "shortest", "dropped": []}
 SMALL, LARGE = 100_000, 1_000_000
 
 #: A text of about 240 characters, and 60 ids: what a short worked solution takes.
@@ -84,7 +86,7 @@ class LastWord:
 
 
 def work(path: Path, responses: int) -> None:
-    """Searches, seals and partitions a pool; writes wall and processor seconds, and each part's."""
+    """Searches a pool in shards, merges and partitions it; writes wall and processor seconds."""
     recipe = check_recipe(
         {
             "name": "scale",
@@ -95,38 +97,57 @@ def work(path: Path, responses: int) -> None:
         "scale",
     )
     run = RunDirectory.create_or_open(path, recipe)
-    run.update_manifest(lambda manifest: manifest.update(task={"keep": "shortest"}))
+    run.update_manifest(lambda manifest: manifest.update(task=TASK))
     problems = [
         Problem(f"p{i}", f"What is {i} times {i}?", "right") for i in range(responses // 10)
     ]
     decoding = Decoding(False, 64)
-    start, marks = time.perf_counter(), [time.process_time()]
-    with contextlib.closing(Journal(path / "pool" / "responses.jsonl")) as journal:
-        generate(
-            problems,
-            [greedy_phase(decoding), *sample_phases(decoding, recipe.search, stop=False)],
-            FromMemory(),
-            journal,
-            purpose="scale",
-            source={},
-            seed=0,
-            chunk=recipe.search.chunk,
-            progress=lambda done, total: None,
-        )
-        marks.append(time.process_time())
-        write_problems(path / "pool" / "problems.parquet", problems, journal)
-        write_responses(path / "pool/responses.parquet", journal, problems, LastWord(), extra={})
+    start, marks = time.perf_counter(), Marks()
+    for shard in Shard.all(SHARDS):
+        members, division = take_part(problems, shard, recipe.identity())
+        folder = part_folder(path, "pool", shard)
+        with contextlib.closing(Journal(folder / "responses.jsonl")) as journal:
+            generate(
+                members,
+                [greedy_phase(decoding), *sample_phases(decoding, recipe.search, stop=False)],
+                FromMemory(),
+                journal,
+                purpose="scale",
+                source={},
+                seed=0,
+                chunk=recipe.search.chunk,
+                progress=lambda done, total: None,
+            )
+            marks.add("journal")
+            write_problems(folder / "problems.parquet", members, journal)
+            extra = {"task": TASK, "source": {"weights_sha256": "none"}, **division}
+            write_responses(folder / "responses.parquet", journal, members, LastWord(), extra=extra)
+        for file in ("problems", "responses"):
+            run.seal(f"pool/{shard.folder}/{file}.parquet")
+        marks.add("seal")
+    merge_split(run, "pool", [run])
     run.seal("pool/responses.parquet")
-    marks.append(time.process_time())
+    marks.add("merge")
     facts = partition(str(path), "pool")
-    marks.append(time.process_time())
+    marks.add("partition")
     assert sum(facts["states"].values()) == len(problems)
-    parts = [after - before for before, after in pairwise(marks)]
-    names = ("journal", "seal", "partition")
-    (path / "detail").write_text(
-        ", ".join(f"{name} {seconds:.1f} s" for name, seconds in zip(names, parts, strict=True))
-    )
-    (path / "seconds").write_text(f"{time.perf_counter() - start} {marks[-1] - marks[0]}")
+    (path / "detail").write_text(", ".join(f"{n} {s:.1f} s" for n, s in marks.seconds.items()))
+    total = sum(marks.seconds.values())
+    (path / "seconds").write_text(f"{time.perf_counter() - start} {total}")
+
+
+class Marks:
+    """Processor seconds by part."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.process_time()
+
+    def add(self, part: str) -> None:
+        """All since the last mark was this part."""
+        now = time.process_time()
+        self.seconds[part] = self.seconds.get(part, 0) + now - self._last
+        self._last = now
 
 
 def _detail(run: Path) -> str:
