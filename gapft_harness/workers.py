@@ -16,9 +16,9 @@ import time
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
+from gapft_harness.closing import Closing
 from gapft_harness.errors import GapftError
 from gapft_harness.worker_process import WorkerProcess
 
@@ -44,7 +44,7 @@ class Outcome:
     reason: str = ""
 
 
-class WorkerPool:
+class WorkerPool(Closing):
     """Applies a function to items in worker processes that can be killed.
 
     Use it as a context manager, or call ``close``; workers left over end with the interpreter.
@@ -111,17 +111,6 @@ class WorkerPool:
         with self._lock:
             self._closed = True
             self._finalizer()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class _Call:

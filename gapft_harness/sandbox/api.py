@@ -7,9 +7,9 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from types import TracebackType
 from typing import Literal, Self
 
+from gapft_harness.closing import Closing
 from gapft_harness.errors import UserError
 from gapft_harness.sandbox import probes
 from gapft_harness.sandbox.probes import Probe
@@ -28,7 +28,7 @@ from gapft_harness.sandbox.schedule import Rules, Schedule
 from gapft_harness.sandbox.syscalls import Refused
 
 
-class Sandbox:
+class Sandbox(Closing):
     """Runs untrusted programs against tests, in confined workers that persist between calls.
 
     Use it as a context manager: entering starts the workers and runs the canaries.
@@ -169,14 +169,6 @@ class Sandbox:
     def __enter__(self) -> Self:
         self.start()
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def probe(

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self
 
 from gapft_harness import hookimpl
 from gapft_harness.boxes import last_box
+from gapft_harness.closing import Closing
 from gapft_harness.errors import UserError
 from gapft_harness.protocols import RegisterVerifier
 from gapft_harness.records import Gold, Verdict
@@ -20,7 +19,7 @@ _INTEGER = re.compile(r"(-?)([0-9]+)")
 _SHOWN = 60
 
 
-class BoxedMath:
+class BoxedMath(Closing):
     """The last box of the response must equal the gold answer as mathematics.
 
     Args:
@@ -72,17 +71,6 @@ class BoxedMath:
     def close(self) -> None:
         """Ends the worker processes."""
         self._pool.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _judge(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
         verdicts: dict[int, Verdict] = {}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from operator import attrgetter
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from gapft_harness import hookimpl
+from gapft_harness.closing import Closing
 from gapft_harness.errors import UserError, did_you_mean
 from gapft_harness.identities import content_hash
 from gapft_harness.lm_eval_bridge.benchmarks.livecodebench_tests import MAX_DECODED_BYTES
@@ -26,7 +26,7 @@ _ALL: _Choice = attrgetter("tests")
 _PUBLIC: _Choice = attrgetter("public_tests")
 
 
-class ProgramTests:
+class ProgramTests(Closing):
     """Runs the last fenced program against all public and hidden tests, in the sandbox.
 
     The sandbox starts, and its canaries run, when the verifier is made: where no tier holds,
@@ -111,17 +111,6 @@ class ProgramTests:
     def close(self) -> None:
         """Ends the sandbox's workers."""
         self._sandbox.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _run(
         self,

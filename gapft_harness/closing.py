@@ -1,0 +1,26 @@
+"""What holds worker processes is used in a ``with`` statement, and closed at its end."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Self
+
+
+class Closing(ABC):
+    """Closes itself at the end of a ``with`` statement."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends what it holds. Closing twice is no error."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
