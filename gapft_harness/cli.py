@@ -162,14 +162,20 @@ def train(run_dir: RunDir, plugin: PluginFile = []) -> None:
 
 
 @app.command()
+def scale(run_dir: RunDir, plugin: PluginFile = []) -> None:
+    """Stage 5: choose every adapter's scale on the calibration split (recipes with `scaling`)."""
+    _stage("scale", run_dir, Choice(plugin_files=plugin))
+
+
+@app.command()
 def audit(run_dir: RunDir, plugin: PluginFile = []) -> None:
-    """Stage 5: decode the audit split greedily with every adapter."""
+    """Stage 6: decode the audit split greedily with every adapter."""
     _stage("audit", run_dir, Choice(plugin_files=plugin))
 
 
 @app.command()
 def report(run_dir: RunDir, plugin: PluginFile = []) -> None:
-    """Stage 6: write tables, figures, report.md, index.html and results.json."""
+    """Stage 7: write tables, figures, report.md, index.html and results.json."""
     page = _stage("report", run_dir, Choice(plugin_files=plugin))
     typer.echo(f"report: {page}")
 
