@@ -198,6 +198,22 @@ def verify(run_dir: RunDir, plugin: PluginFile = []) -> None:
     typer.echo("verified: the arms differ in nothing that the recipe does not declare")
 
 
+@app.command()
+def scaling(
+    runs: Annotated[list[str], typer.Argument(help="audited runs, folders or URLs")],
+    output: Annotated[
+        Path | None, typer.Option("--output", help="also write the tables into this folder")
+    ] = None,
+) -> None:
+    """Compare adapters at their chosen scales, over several runs as environments."""
+    from gapft_harness.pooled_scaling import pool_scaling
+
+    pooled = pool_scaling(runs)
+    if output is not None:
+        pooled.write(output)
+    typer.echo(pooled.text.rstrip())
+
+
 @app.command(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
     add_help_option=False,

@@ -212,6 +212,23 @@ def choose(run: RunDirectory, arm: Arm, settings: Scaling) -> Choice:
     )
 
 
+def no_scale_warning(solved: int, settings: Scaling) -> str:
+    """A sentence if no adapter could get a scale above 0, however well it does; else nothing.
+
+    Args:
+        solved: calibration problems that the source solves.
+        settings: the rule.
+    """
+    (bound, *_) = simultaneous_bounds([0] * len(SCALES), solved, settings.level)
+    if bound <= settings.tolerance:
+        return ""
+    return (
+        f"the source solves {solved} problems, too few for any scale above 0: without a single "
+        f"loss the upper bound is {bound:.1%}, above the tolerance of {settings.tolerance:.1%}; "
+        "every adapter will fall back to the source. Calibrate on more problems"
+    )
+
+
 def read_choice(run_path: Path, arm: Arm) -> dict[str, Any]:
     """The content of an arm's ``scaling.json``."""
     path = run_path / FOLDER / arm.name / "scaling.json"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from fractions import Fraction
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from gapft_harness.analysis.scaling import FIXED, SCALES
 from gapft_harness.report import wording
 from gapft_harness.report.blocks import Block, Table, Text
-from gapft_harness.report.scaling import CheckpointFindings, ConditionScaling, ScalingFindings
+from gapft_harness.report.scaling import CheckpointFindings, ScalingFindings
 from gapft_harness.report.wording import condition_name, percent, points, whole
 
 Rows = Iterator[Sequence[object]]
@@ -101,22 +101,16 @@ def bound_rows(found: ScalingFindings) -> Rows:
 
 
 def _result(found: ScalingFindings) -> str:
-    total = sum(of.checkpoints for of in found.conditions.values())
-    counts = {
-        scale: sum(of.chosen[scale] for of in found.conditions.values())
-        for scale in (*reversed(SCALES), 0.0)
-    }
-    chosen = wording.listed(
-        [f"{whole(count)} scale {_scale(scale)}" for scale, count in counts.items() if count]
-    )
+    conditions = found.conditions.values()
+    total = sum(of.checkpoints for of in conditions)
+    chosen = _chosen({s: sum(of.chosen[s] for of in conditions) for s in (0.0, *SCALES)})
     before, after = (
-        sum(getattr(of, name) for of in found.conditions.values())
-        for name in ("above_before", "above_after")
+        sum(getattr(of, name) for of in conditions) for name in ("above_before", "above_after")
     )
     return (
-        f"Of {whole(total)} {'checkpoint' if total == 1 else 'checkpoints'}, {chosen}. Above "
-        f"{percent(found.tolerance)} of the audit problems that the source solves are lost by "
-        f"{whole(before)} of them as trained, and by {whole(after)} at the chosen scale."
+        f"Chosen scales of {whole(total)} checkpoint{'s' * (total > 1)}: {chosen}. More than "
+        f"{_share(found.tolerance)} of the audit problems that the source solves are lost by "
+        f"{whole(before)} of {whole(total)} as trained, and by {whole(after)} at the chosen scale."
     )
 
 
@@ -128,7 +122,7 @@ def _conditions(found: ScalingFindings) -> Table:
             [
                 condition_name(name),
                 *([whole(len(of.environments))] if several else []),
-                _chosen(of),
+                _chosen(of.chosen),
                 *(
                     f"{points(compared.mean)} {wording.points_interval(compared.interval)}"
                     for compared in of.against.values()
@@ -144,7 +138,7 @@ def _conditions(found: ScalingFindings) -> Table:
             "against source",
             f"against {_scale(FIXED)}",
             "against 1",
-            f"ρ_G above {percent(found.tolerance, 0)}",
+            f"ρ_G above {_share(found.tolerance)}",
         ],
         rows,
         words=1,
@@ -178,38 +172,35 @@ def _checkpoints(found: ScalingFindings) -> Table:
     several = _several(found)
     rows = []
     for of in found.checkpoints:
-        lost = _calibration_lost(of)
-        at = of.choice.at(of.choice.scale)
+        choice = of.choice
+        at = choice.at(choice.scale)
         calibration = [
-            percent(Fraction(count, of.choice.solved) if of.choice.solved else None)
-            for count in lost
+            Fraction(lost, choice.solved) if choice.solved else None
+            for lost in _calibration_lost(of)
         ]
         rows.append(
             [
                 *([of.environment] if several else []),
                 condition_name(of.arm.condition),
                 str(of.arm.seed),
-                _scale(of.choice.scale),
-                *calibration,
+                _scale(choice.scale),
+                _change(*calibration),
                 "–" if at is None else percent(at.upper_bound),
-                percent(of.rho_before),
-                percent(of.rho_after),
+                _change(of.rho_before, of.rho_after),
                 *(percent(of.pass_at_1[name]) for name in ("source", "trained", "fixed", "chosen")),
             ]
         )
     return Table(
         [
             *(["environment"] if several else []),
-            *("condition", "seed", "scale"),
-            *("calibration ρ_G, 1", "chosen", "bound"),
-            *("audit ρ_G, 1", "chosen"),
-            *("Pass@1, source", "1", _scale(FIXED), "chosen"),
+            *("condition", "seed", "scale", "calibration ρ_G", "bound", "audit ρ_G"),
+            *("source", "at 1", f"at {_scale(FIXED)}", "at chosen"),
         ],
         rows,
         words=2 if several else 1,
         note="ρ_G: share of the problems that the source solves that are lost, on the calibration "
-        "and on the audit split, at scale 1 and at the chosen one. Bound: of the calibration "
-        "rate at the chosen scale. Pass@1: on the audit.",
+        "and on the audit split, at scale 1 → at the chosen scale. Bound: of the calibration rate "
+        "at the chosen scale. Last four columns: Pass@1 on the audit.",
     )
 
 
@@ -237,7 +228,7 @@ def _bounds(found: ScalingFindings) -> Table:
         words=2 if several else 1,
         note="On the calibration split. Upper bound: one-sided Wilson, at level "
         f"{found.level:g} / {len(SCALES)} each (Bonferroni). A scale is safe if its bound is at "
-        f"most {percent(found.tolerance)}; chosen is the largest below which, itself among them, "
+        f"most {_share(found.tolerance)}; chosen is the largest below which, itself among them, "
         "every scale is safe, and 0, the source, where there is none. Without a problem that the "
         "source solves the bound is 100%.",
         summary="Every scale of every checkpoint",
@@ -250,9 +241,21 @@ def _calibration_lost(of: CheckpointFindings) -> tuple[int, int]:
     return of.choice.scales[-1].regressed, 0 if at is None else at.regressed
 
 
-def _chosen(of: ConditionScaling) -> str:
-    shown = {scale: of.chosen[scale] for scale in (*reversed(SCALES), 0.0) if of.chosen[scale]}
-    return ", ".join(f"{whole(count)} × {_scale(scale)}" for scale, count in shown.items())
+def _change(before: Fraction | None, after: Fraction | None) -> str:
+    return f"{percent(before)} → {percent(after)}"
+
+
+def _chosen(counts: Mapping[float, int]) -> str:
+    return ", ".join(
+        f"{whole(counts[scale])} × {_scale(scale)}"
+        for scale in (*reversed(SCALES), 0.0)
+        if counts[scale]
+    )
+
+
+def _share(rate: float) -> str:
+    """A setting as a percentage, as it was written."""
+    return f"{100 * rate:g}%"
 
 
 def _several(found: ScalingFindings) -> bool:
