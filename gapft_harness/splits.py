@@ -132,12 +132,9 @@ def divide(problems: Sequence[Problem], count: int) -> Division:
             f"{len(problems)}, which leaves none for the pool; expected fewer"
         )
     repeats = len(rest) - len(pool)
-    dropped = (
-        f"pool: {repeats} problems dropped, as calibration problems have their content"
-        if repeats
-        else ""
-    )
-    return Division(pool, taken, dropped)
+    plural = "s" * (repeats > 1)
+    dropped = f"pool: {repeats} problem{plural} dropped that repeat the content of one taken out"
+    return Division(pool, taken, dropped if repeats else "")
 
 
 def require_disjoint(
