@@ -274,7 +274,12 @@ def test_the_report_says_what_was_chosen_and_what_it_changed(
             assert of[f"against_{what}"]["mean"] == pytest.approx(mean, abs=1e-12)
             low, high = of[f"against_{what}"]["ci95"]
             assert low <= mean <= high
-    assert "## Adapter scaling" in (run.path / "report/report.md").read_text("utf-8")
+    report = (run.path / "report/report.md").read_text("utf-8")
+    assert (
+        "## Adapter scaling\n\nOf 4 checkpoints, 1 chose scale 1, 1 scale 0.75, 1 scale 0.25 and "
+        "1 scale 0. More than 10% of the audit problems that the source solves are lost by 2 of 4 "
+        "as trained, and by 0 at the chosen scale."
+    ) in report
     assert (run.path / "report/tables/scaling.csv").read_text().count("\n") == 5
     assert (run.path / "report/tables/scaling_bounds.csv").read_text().count("\n") == 17
 
@@ -369,7 +374,7 @@ def test_a_calibration_without_a_solved_problem_leaves_every_adapter_at_0(
         assert [of["upper_bound"] for of in content["scales"]] == [1.0] * 4
         assert [of["rho_G"] for of in content["scales"]] == [None] * 4
     report = (run.path / "report/report.md").read_text("utf-8")
-    assert "4 × 0" in report
+    assert "Of 4 checkpoints, 4 chose scale 0." in report
     results = json.loads((run.path / "report/results.json").read_text("utf-8"))["scaling"]
     assert results["conditions"]["gapft"]["against_source"] == {"mean": 0.0, "ci95": [0.0, 0.0]}
 

@@ -103,12 +103,18 @@ def bound_rows(found: ScalingFindings) -> Rows:
 def _result(found: ScalingFindings) -> str:
     conditions = found.conditions.values()
     total = sum(of.checkpoints for of in conditions)
-    chosen = _chosen({s: sum(of.chosen[s] for of in conditions) for s in (0.0, *SCALES)})
+    counts = {
+        scale: sum(of.chosen[scale] for of in conditions) for scale in (*reversed(SCALES), 0.0)
+    }
+    first, *others = [
+        f"{whole(count)}{{}} scale {_scale(scale)}" for scale, count in counts.items() if count
+    ]
+    chosen = wording.listed([first.format(" chose"), *(other.format("") for other in others)])
     before, after = (
         sum(getattr(of, name) for of in conditions) for name in ("above_before", "above_after")
     )
     return (
-        f"Chosen scales of {whole(total)} checkpoint{'s' * (total > 1)}: {chosen}. More than "
+        f"Of {whole(total)} checkpoint{'s' * (total > 1)}, {chosen}. More than "
         f"{_share(found.tolerance)} of the audit problems that the source solves are lost by "
         f"{whole(before)} of {whole(total)} as trained, and by {whole(after)} at the chosen scale."
     )
@@ -144,9 +150,9 @@ def _conditions(found: ScalingFindings) -> Table:
         words=1,
         note="Pass@1 on the audit at the chosen scales, minus that of the source, of the fixed "
         f"scale {_scale(FIXED)}, and of the adapters as trained (scale 1); in percentage points, "
-        "mean over environments with 95% intervals. Scales chosen: how many checkpoints chose "
-        "each. Last column: checkpoints of which ρ_G on the audit is above the tolerance, as "
-        "trained and at the chosen scale.",
+        "mean over environments with 95% intervals. Scales chosen: in brackets how many "
+        "checkpoints chose each. Last column: checkpoints of which ρ_G on the audit is above the "
+        "tolerance, as trained and at the chosen scale.",
     )
 
 
@@ -163,8 +169,8 @@ def _caution(found: ScalingFindings) -> str:
             "model or budget would come out; gapft scaling takes several runs together. "
         )
     return text + (
-        "The scale is chosen on calibration problems alone; that keeps the expected regression "
-        "down, and is no promise about the audit of any one checkpoint."
+        "Scales are chosen on calibration problems alone: a bound that holds there is no promise "
+        "about the audit of any one checkpoint."
     )
 
 
@@ -247,7 +253,7 @@ def _change(before: Fraction | None, after: Fraction | None) -> str:
 
 def _chosen(counts: Mapping[float, int]) -> str:
     return ", ".join(
-        f"{whole(counts[scale])} × {_scale(scale)}"
+        f"{_scale(scale)} ({whole(counts[scale])})"
         for scale in (*reversed(SCALES), 0.0)
         if counts[scale]
     )
