@@ -22,11 +22,18 @@ if TYPE_CHECKING:
 
 
 def scale_stage(context: Context) -> None:
-    """Decodes the calibration split at every scale, chooses each arm's, and exports it."""
+    """Decodes the calibration split at every scale, chooses each arm's, and exports it.
+
+    Raises:
+        UserError: nothing is selected or trained yet, or the calibration split is not searched.
+    """
+    from gapft_harness.pipeline import require_selected
+
     run = context.run
     if run.recipe.scaling is None:
         context.say("the recipe has no section scaling: every adapter stays as it was trained")
         return
+    require_selected(run)
     run.sealed(f"{CALIBRATION}/responses.parquet")
     arms = context.arms()
     jobs = [context.arm_job("scale", "gapft_harness.scale:scale_arm", arm) for arm in arms]

@@ -414,6 +414,24 @@ def test_without_the_section_nothing_changes(task: ScaledLetters) -> None:
         pool_scaling([str(run.path)])
 
 
+def test_a_calibration_split_in_shards_is_merged_to_the_same_decisions(
+    task: ScaledLetters, run: RunDirectory
+) -> None:
+    divided = task.scale("divided", (), executor={"shards": 3})
+    assert ids(divided, "calibration") == ids(run, "calibration")
+    one, other = (
+        pq.read_table(of.path / "calibration/responses.parquet", columns=["problem_id", "status"])
+        for of in (divided, run)
+    )
+    assert one.equals(other)
+
+
+def test_scaling_before_anything_is_selected_is_refused(task: ScaledLetters) -> None:
+    run = task.scale("early", ())
+    with pytest.raises(UserError, match="nothing is selected yet"):
+        run_stages(task.context(run), ["scale"], lambda stage: None)
+
+
 def test_one_run_pooled_is_what_its_report_says(run: RunDirectory) -> None:
     from gapft_harness.report.scaling_section import content
 
