@@ -51,24 +51,26 @@ def decode_arm(
     purpose: str,
     plugin_files: Sequence[str],
     progress: ReportProgress,
+    adapter: Adapter | None = None,
 ) -> dict[str, Any]:
     """One deployment decode of each problem with an arm's adapter, verified and sealed.
 
     Args:
         run: the run.
-        arm: whose sealed adapter to use.
+        arm: whose adapter to use.
         problems: what to decode.
         path: the table to write; its journal stands beside it until then.
         purpose: names the random streams.
         plugin_files: files given by ``--plugin``.
         progress: called with attempts done and wanted.
+        adapter: what to decode with; default: the arm's sealed adapter.
 
     Returns:
         The facts of ``sealing.write_responses``.
     """
     plugins = load_plugins(plugin_files)
     task = run.manifest()["task"]
-    adapter = Adapter(arm, str(run.sealed(f"adapters/{arm.name}")))
+    adapter = adapter or Adapter(arm, str(run.sealed(f"adapters/{arm.name}")))
     verifier = plugins.verifier(task["verifier"], task["verifier_params"])
     journal = Journal(path.with_suffix(".jsonl"))
     with contextlib.closing(journal), closing_verifier(verifier):

@@ -162,14 +162,20 @@ def train(run_dir: RunDir, plugin: PluginFile = []) -> None:
 
 
 @app.command()
+def scale(run_dir: RunDir, plugin: PluginFile = []) -> None:
+    """Stage 5: choose every adapter's scale on the calibration split (recipes with `scaling`)."""
+    _stage("scale", run_dir, Choice(plugin_files=plugin))
+
+
+@app.command()
 def audit(run_dir: RunDir, plugin: PluginFile = []) -> None:
-    """Stage 5: decode the audit split greedily with every adapter."""
+    """Stage 6: decode the audit split greedily with every adapter."""
     _stage("audit", run_dir, Choice(plugin_files=plugin))
 
 
 @app.command()
 def report(run_dir: RunDir, plugin: PluginFile = []) -> None:
-    """Stage 6: write tables, figures, report.md, index.html and results.json."""
+    """Stage 7: write tables, figures, report.md, index.html and results.json."""
     page = _stage("report", run_dir, Choice(plugin_files=plugin))
     typer.echo(f"report: {page}")
 
@@ -190,6 +196,22 @@ def verify(run_dir: RunDir, plugin: PluginFile = []) -> None:
     for line in [*found.checked, *(f"not yet: {line}" for line in found.missing)]:
         typer.echo(line)
     typer.echo("verified: the arms differ in nothing that the recipe does not declare")
+
+
+@app.command()
+def scaling(
+    runs: Annotated[list[str], typer.Argument(help="audited runs, folders or URLs")],
+    output: Annotated[
+        Path | None, typer.Option("--output", help="also write the tables into this folder")
+    ] = None,
+) -> None:
+    """Compare adapters at their chosen scales, over several runs as environments."""
+    from gapft_harness.pooled_scaling import pool_scaling
+
+    pooled = pool_scaling(runs)
+    if output is not None:
+        pooled.write(output)
+    typer.echo(pooled.text.rstrip())
 
 
 @app.command(

@@ -10,12 +10,12 @@ from typing import Any
 
 from gapft_harness.display import Display
 from gapft_harness.errors import UserError, did_you_mean
-from gapft_harness.pipeline import STAGES, Context, check_names, run_stages
+from gapft_harness.pipeline import Context, check_names, run_stages, stages_of
 from gapft_harness.plugin_manager import load_plugins
 from gapft_harness.recipe import Recipe
 from gapft_harness.recipe_file import check_recipe, parse_override, read_recipe, set_key
 from gapft_harness.remote_run import Mirror, placed
-from gapft_harness.run_directory import SPLITS, RunDirectory, Split
+from gapft_harness.run_directory import RunDirectory, Split, splits_of
 from gapft_harness.run_lock import JOBS_LOCK, RUN_LOCK, hold
 from gapft_harness.search_stage import merge_all
 from gapft_harness.shards import Shard
@@ -106,7 +106,7 @@ def opened(run: RunDirectory, choice: Choice, display: Display) -> Iterator[Cont
             executor,
             choice.plugin_files,
             choice.include_paths,
-            _splits(choice),
+            _splits(choice, run.recipe),
             Shard.parse(choice.shard) if choice.shard else None,
             display.job,
             display.say,
@@ -126,7 +126,7 @@ def run_recipe(choice: Choice, place: str | None) -> Path:
     recipe = resolve_recipe(choice)
     check_names(recipe, load_plugins(choice.plugin_files))
     with placed(place or Path("runs") / recipe.name) as (path, mirror):
-        return _run(path, mirror, recipe, choice, list(STAGES))
+        return _run(path, mirror, recipe, choice, stages_of(recipe))
 
 
 def run_stage(name: str, place: str, choice: Choice) -> Path:
@@ -177,11 +177,12 @@ def _run(
             return run_stages(context, stages, display.stage, end)
 
 
-def _splits(choice: Choice) -> tuple[Split, ...]:
+def _splits(choice: Choice, recipe: Recipe) -> tuple[Split, ...]:
+    known = splits_of(recipe)
     for split in choice.splits:
-        if split not in SPLITS:
-            raise UserError(f"--split {split}: expected one of {', '.join(SPLITS)}")
-    return tuple(split for split in SPLITS if split in choice.splits or not choice.splits)
+        if split not in known:
+            raise UserError(f"--split {split}: expected one of {', '.join(known)}")
+    return tuple(split for split in known if split in choice.splits or not choice.splits)
 
 
 @contextlib.contextmanager

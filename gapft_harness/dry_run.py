@@ -6,6 +6,7 @@ from pathlib import Path
 
 import yaml
 
+from gapft_harness.analysis.scaling import SCALES
 from gapft_harness.driver import Choice, resolve_recipe
 from gapft_harness.early_stop import check_early_stop
 from gapft_harness.errors import GapftError
@@ -13,7 +14,7 @@ from gapft_harness.models import model_args, sampler_settings
 from gapft_harness.pipeline import check_names
 from gapft_harness.plugin_manager import load_plugins
 from gapft_harness.recipe import Recipe
-from gapft_harness.run_directory import SPLITS
+from gapft_harness.run_directory import splits_of
 from gapft_harness.sealing import closing_verifier
 from gapft_harness.search import load_problems
 from gapft_harness.selection import arms
@@ -49,7 +50,7 @@ def missing_here(recipe: Recipe, choice: Choice) -> list[str]:
     """One sentence for each thing that keeps this machine from running the recipe."""
     found = []
     plugins = load_plugins(choice.plugin_files)
-    for split in SPLITS:
+    for split in splits_of(recipe):
         try:
             _, task, verifier = load_problems(recipe, split, plugins, choice.include_paths)
             with closing_verifier(verifier):
@@ -102,13 +103,41 @@ def _stages(recipe: Recipe, run_dir: str) -> list[str]:
     return [
         f"search  {recipe.data.task}: pool and audit, 1 greedy + {k} samples a problem{early}",
         f"        -> {run_dir}/{{pool,audit}}/responses.parquet",
+        *_calibration(recipe, run_dir),
         f"states  G, S, U -> {run_dir}/{{pool,audit}}/states.parquet",
         f"select  {', '.join(recipe.conditions)}; {slots}; {exposures}; {steps}",
         f"        -> {run_dir}/selections/",
         f"train   {len(trained)} adapters ({len(recipe.conditions)} conditions x "
         f"{len(recipe.seeds)} seeds) -> {run_dir}/adapters/",
+        *_scale(recipe, run_dir, len(trained)),
         f"audit   one greedy decode per adapter and audit problem -> {run_dir}/decisions/",
         f"report  -> {run_dir}/report/index.html",
+    ]
+
+
+def _calibration(recipe: Recipe, run_dir: str) -> list[str]:
+    if recipe.scaling is None:
+        return []
+    taken = recipe.scaling.calibration
+    whence = (
+        "the validation split"
+        if taken == "validation"
+        else f"{taken} problems taken out of the training split"
+    )
+    return [
+        f"        calibration: {whence}, 1 greedy a problem",
+        f"        -> {run_dir}/calibration/responses.parquet",
+    ]
+
+
+def _scale(recipe: Recipe, run_dir: str, adapters: int) -> list[str]:
+    if recipe.scaling is None:
+        return []
+    scales = ", ".join(f"{scale:g}" for scale in SCALES)
+    return [
+        f"scale   {adapters} adapters x scales {scales}, 1 greedy a calibration problem; the "
+        f"largest with bounds up to {recipe.scaling.tolerance:g}",
+        f"        -> {run_dir}/scaled/",
     ]
 
 

@@ -23,6 +23,7 @@ HASH_DIGITS = 12
 
 # An own id always has the hash after it, so none can end like this.
 _REPEAT = re.compile(rf"[0-9a-f]{{{HASH_DIGITS}}}#[0-9]+\Z")
+_DIGEST = re.compile(rf"(?:\A|-)([0-9a-f]{{{HASH_DIGITS}}})(?:#[0-9]+)?\Z")
 
 
 def content_hash(content: Any) -> str:
@@ -79,3 +80,9 @@ def is_repeat(problem_id: str) -> bool:
     The number follows the content hash. A ``#`` in the benchmark's own id does not count.
     """
     return _REPEAT.search(problem_id) is not None
+
+
+def content_digest(problem_id: str) -> str | None:
+    """The hash of a problem's content that stands in its id; None in an id of another form."""
+    found = _DIGEST.search(problem_id)
+    return found[1] if found else None

@@ -1,6 +1,8 @@
 """The stages of a run in order. Each can be called by itself; each goes on where it stopped.
 
-search (pool and audit) → states → select → train → audit → report
+search (pool and audit) → states → select → train → scale → audit → report
+
+The stage scale is for recipes with a section ``scaling``; others go without.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from gapft_harness.recipe import Recipe
 from gapft_harness.recording import record_judging, recorder
 from gapft_harness.records import Arm
 from gapft_harness.run_directory import SPLITS, RunDirectory, Split
+from gapft_harness.scale_stage import scale_stage, scaled_audits
 from gapft_harness.search_stage import search_stage
 from gapft_harness.selection import arms, select
 from gapft_harness.shards import Shard
@@ -64,6 +67,16 @@ class Context:
         """The recipe's arms that have something to train on."""
         budgets = self.run.manifest()["budgets"]
         return [arm for arm in arms(self.run.recipe) if arm.name in budgets]
+
+    def arm_job(self, verb: str, function: str, arm: Arm, **more: float) -> Job:
+        """A job on one arm; ``more`` are further arguments of the function."""
+        arguments = {
+            "run_path": str(self.run.path),
+            "condition": arm.condition,
+            "seed": arm.seed,
+            "plugin_files": list(self.plugin_files),
+        }
+        return Job(f"{verb} {arm.name}", function, arguments | more, self.own_process)
 
     def compared_arms(self) -> list[Arm]:
         """The arms of the recipe's allocation comparison; none without one."""
@@ -158,16 +171,17 @@ def audit_stage(context: Context) -> None:
     jobs = [
         (
             f"decisions/{arm.name}.parquet",
-            _arm_job(context, "audit", "gapft_harness.audit:audit_arm", arm),
+            context.arm_job("audit", "gapft_harness.audit:audit_arm", arm),
         )
         for arm in context.arms()
     ] + [
         (
             exposed_file(arm),
-            _arm_job(context, "decode trained problems,", "gapft_harness.exposed:exposed_arm", arm),
+            context.arm_job("decode trained problems,", "gapft_harness.exposed:exposed_arm", arm),
         )
         for arm in context.compared_arms()
     ]
+    jobs += scaled_audits(context)
     results = context.executor.run([job for _, job in jobs], context.progress)
     for (file, _), facts in zip(jobs, results, strict=True):
         run.seal(file)
@@ -188,6 +202,8 @@ def report_stage(context: Context) -> None:
             run.sealed(f"{split}/{file}.parquet")
     for arm in context.arms():
         run.sealed(f"decisions/{arm.name}.parquet")
+    for file, _ in scaled_audits(context):
+        run.sealed(file)
     for arm in context.compared_arms():
         run.sealed(f"selections/{arm.name}.parquet")
         run.sealed(exposed_file(arm))
@@ -200,9 +216,15 @@ STAGES: dict[str, Callable[[Context], None]] = {
     "states": states_stage,
     "select": select_stage,
     "train": train_stage,
+    "scale": scale_stage,
     "audit": audit_stage,
     "report": report_stage,
 }
+
+
+def stages_of(recipe: Recipe) -> list[str]:
+    """The stages that a recipe goes through, in order."""
+    return [name for name in STAGES if name != "scale" or recipe.scaling is not None]
 
 
 def run_stages(
@@ -222,20 +244,6 @@ def run_stages(
             STAGES[name](context)
         end()
     return context.run.path / "report" / "index.html"
-
-
-def _arm_job(context: Context, verb: str, function: str, arm: Arm) -> Job:
-    return Job(
-        f"{verb} {arm.name}",
-        function,
-        {
-            "run_path": str(context.run.path),
-            "condition": arm.condition,
-            "seed": arm.seed,
-            "plugin_files": list(context.plugin_files),
-        },
-        context.own_process,
-    )
 
 
 def _even_groups(context: Context) -> list[list[Arm]]:

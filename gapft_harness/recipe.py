@@ -14,6 +14,7 @@ from gapft_harness.recipe_sections import (
     EvidenceChoice,
     ExecutorChoice,
     Model,
+    Scaling,
     Search,
     Section,
     Statistics,
@@ -49,6 +50,9 @@ class Recipe(Section):
     training: Training = Field(default_factory=Training)
     allocation: Allocation | None = Field(
         None, description="compares two conditions by their exposures; see docs/statistics.md"
+    )
+    scaling: Scaling | None = Field(
+        None, description="chooses the scale of each adapter; see docs/training.md"
     )
     executor: ExecutorChoice = Field(default_factory=ExecutorChoice)
     statistics: Statistics = Field(default_factory=Statistics)
@@ -90,6 +94,17 @@ class Recipe(Section):
         n = info.data["budget"].n if "budget" in info.data else "recovered"
         if n != "recovered" and n % 2:
             raise ValueError(f"splits budget.n into two halves, and {n} is odd")
+        return wanted
+
+    @field_validator("scaling")
+    @classmethod
+    def _real_adapters(cls, wanted: Scaling | None, info: ValidationInfo) -> Scaling | None:
+        model = info.data.get("model")
+        if wanted is not None and model is not None and model.backend == "recorded":
+            raise ValueError(
+                "needs a backend that generates: recorded responses are of each arm's adapter as "
+                "it was trained, and of no other scale"
+            )
         return wanted
 
     def identity(self) -> dict[str, Any]:

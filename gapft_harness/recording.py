@@ -53,6 +53,6 @@ def recorder(section: str, key: str, value: Any) -> Callable[[dict[str, Any]], N
     """One entry of a section."""
 
     def change(manifest: dict[str, Any]) -> None:
-        manifest[section][key] = value
+        manifest.setdefault(section, {})[key] = value
 
     return change

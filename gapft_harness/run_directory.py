@@ -25,8 +25,11 @@ from gapft_harness.recipe_file import check_recipe
 from gapft_harness.run_lock import JOBS_LOCK, RUN_LOCK, hold
 from gapft_harness.version import __version__
 
-Split = Literal["pool", "audit"]
+Split = Literal["pool", "audit", "calibration"]
+#: The splits of every run; each is searched.
 SPLITS: tuple[Split, ...] = ("pool", "audit")
+#: The split of a run that scales its adapters; it is decoded greedily and no more.
+CALIBRATION: Split = "calibration"
 
 _PACKAGES = (
     "lm_eval", "torch", "transformers", "peft", "accelerate", "datasets", "numpy", "scipy",
@@ -89,7 +92,7 @@ class RunDirectory:
             return
         for path in [*self.path.rglob("*.jsonl"), self._manifest_path, self.path / "recipe.yaml"]:
             path.unlink(missing_ok=True)
-        for split in SPLITS:
+        for split in (*SPLITS, CALIBRATION):
             folders = sorted((self.path / split).rglob("*/"), reverse=True)  # the inner ones first
             for folder in [*folders, self.path / split]:
                 with contextlib.suppress(OSError):
@@ -205,6 +208,11 @@ class RunDirectory:
                 self.update_manifest(change)
             raise
         self.update_manifest(change)
+
+
+def splits_of(recipe: Recipe) -> tuple[Split, ...]:
+    """The splits that a recipe's search stage sees to."""
+    return (*SPLITS, CALIBRATION) if recipe.scaling else SPLITS
 
 
 def _new_manifest(recipe: Recipe) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """Search: one greedy decode and K samples for every problem of a split, verified.
 
+The calibration split gets the greedy decode alone.
+
 Reads the task; writes ``SPLIT/problems.parquet`` and ``SPLIT/responses.parquet`` (Section 3.1:
 d_src(x) and Y_K(x), every generation from the same prompt, without feedback).
 """
@@ -14,7 +16,6 @@ from typing import Any
 
 from gapft_harness.early_stop import check_early_stop, stops
 from gapft_harness.episodes import episodes_of
-from gapft_harness.errors import UserError
 from gapft_harness.files import replace_file
 from gapft_harness.generation import (
     ReportProgress,
@@ -29,10 +30,10 @@ from gapft_harness.plugin_manager import Plugins, load_plugins
 from gapft_harness.protocols import Verifier
 from gapft_harness.recipe import Recipe
 from gapft_harness.records import Problem
-from gapft_harness.run_directory import RunDirectory, Split
+from gapft_harness.run_directory import CALIBRATION, RunDirectory, Split
 from gapft_harness.sealing import closing_verifier, read_facts, write_responses
 from gapft_harness.shards import Shard, part_folder, take_part
-from gapft_harness.streams import derive
+from gapft_harness.splits import read_split
 
 
 def search(
@@ -47,7 +48,7 @@ def search(
 
     Args:
         run_path: the run directory.
-        split: ``pool`` or ``audit``.
+        split: ``pool``, ``audit`` or ``calibration``, which gets the greedy decode alone.
         plugin_files: files given by ``--plugin``.
         include_paths: folders with task YAML given by ``--include-path``.
         progress: called with responses done and wanted.
@@ -73,10 +74,9 @@ def search(
     settings = run.recipe.search
     check_early_stop(settings, plugins.get("response rule", task["keep"]), task)
     decoding = decoding_from(task)
-    phases = [
-        greedy_phase(decoding),
-        *sample_phases(decoding, settings, stops(settings, split)),
-    ]
+    phases = [greedy_phase(decoding)]
+    if split != CALIBRATION:
+        phases += sample_phases(decoding, settings, stops(settings, split))
     journal = Journal(folder / "responses.jsonl")
     with contextlib.closing(journal), closing_verifier(verifier):
         episodes = episodes_of(verifier, task["episode"]["attempts"], task["verifier"])
@@ -122,36 +122,22 @@ def load_problems(
     Raises:
         UserError: an unknown task or verifier, or data that are missing or malformed.
     """
-    from gapft_harness.identities import is_repeat
     from gapft_harness.lm_eval_bridge.tasks import load_task
 
     task = load_task(recipe.data.task, [Path(path) for path in include_paths])
-    problems = task.pool() if split == "pool" else task.audit()
-    limit = recipe.data.pool_limit if split == "pool" else recipe.data.audit_limit
-    dropped = list(task.dropped)
-    if recipe.data.deduplicate:
-        kept = [problem for problem in problems if not is_repeat(problem.id)]
-        if len(kept) < len(problems):
-            dropped.append(
-                f"{split}: {len(problems) - len(kept)} repeated problems dropped (deduplicate)"
-            )
-        problems = kept
-    if limit is not None and limit < len(problems):
-        problems = sorted(problems, key=lambda p: derive("limit", p.id))[:limit]
-    if not problems:
-        raise UserError(f"task {recipe.data.task}: its {split} split has no problems")
+    read = read_split(task, recipe, split)
     decoding = task.decoding()
     override = recipe.verifier
     renamed = override.name is not None and override.name != task.verifier
     name = override.name or task.verifier
     params = {**({} if renamed else task.verifier_params), **override.params}
     verifier = plugins.verifier(name, params)
-    task.check_golds(verifier, split)
+    task.check_golds(verifier, read.golds)
     facts = {
         "name": task.name,
         "version": task.version,
         "fingerprint": task.fingerprint,
-        "dropped": dropped,
+        "dropped": list(read.dropped),
         "verifier": name,
         "verifier_params": params,
         "keep": recipe.evidence.keep or task.keep,
@@ -164,7 +150,7 @@ def load_problems(
             "executions": recipe.episode.executions or task.episode.executions,
         },
     }
-    return problems, facts, verifier
+    return read.problems, facts, verifier
 
 
 def write_problems(path: Path, problems: Sequence[Problem], journal: Journal) -> None:

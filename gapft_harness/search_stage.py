@@ -13,7 +13,8 @@ from gapft_harness.errors import UserError
 from gapft_harness.merging import merge_split
 from gapft_harness.protocols import Job
 from gapft_harness.recording import record_search
-from gapft_harness.run_directory import RunDirectory, Split
+from gapft_harness.run_directory import CALIBRATION, RunDirectory, Split
+from gapft_harness.scale import no_scale_warning
 from gapft_harness.shards import Shard, plan_search
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def search_stage(context: Context) -> None:
-    """One greedy decode and K samples, on the pool and on the audit."""
+    """One greedy decode and K samples, on pool and audit; the first alone to calibrate on."""
     run, of = context.run, context.run.recipe.executor.shards
     parts = [
         (split, shard)
@@ -80,6 +81,10 @@ def _job(context: Context, split: Split, shard: Shard | None) -> Job:
 
 def _finish(context: Context, split: Split, facts: dict[str, Any]) -> None:
     """A whole split is there: seal it, record what was found, say what people should see."""
+    settings = context.run.recipe.scaling
+    if split == CALIBRATION and settings is not None:
+        hopeless = no_scale_warning(facts["verdicts"].get("pass", 0), settings)
+        facts = {**facts, "warnings": [*facts["warnings"], *([hopeless] if hopeless else [])]}
     _seal(context.run, split)
     context.run.update_manifest(record_search(split, facts))
     _tell(context, split, facts)

@@ -20,11 +20,13 @@ from gapft_harness.files import sha256
 from gapft_harness.plugin_manager import Plugins, load_plugins
 from gapft_harness.recipe_file import check_recipe
 from gapft_harness.records import Arm, Budget, Evidence, Example
-from gapft_harness.run_directory import SPLITS, RunDirectory
+from gapft_harness.run_directory import CALIBRATION, SPLITS, RunDirectory
+from gapft_harness.scale import FOLDER
 from gapft_harness.selection import arms, fill, has_own_budget, make_pool, to_example
 from gapft_harness.states import state_row
 from gapft_harness.tables import read_evidence, read_examples, read_judged, read_states
 from gapft_harness.training.plan import budget
+from gapft_harness.verify_scaling import check_calibration, check_scaled
 from gapft_harness.verify_training import check_adapter, check_alike
 
 
@@ -163,6 +165,30 @@ def _adapters(
         found.checked.append(
             f"{len(trained)} adapters were trained on the steps, tokens, weights and learning "
             "rates that their selections and the recipe give, from one base model"
+        )
+    _scaling(run, manifest, trained, found)
+
+
+def _scaling(
+    run: RunDirectory, manifest: dict[str, Any], trained: Sequence[Arm], found: Findings
+) -> None:
+    """The calibration problems, and every scale that was chosen by them."""
+    settings = run.recipe.scaling
+    if settings is None:
+        return
+    if not (run.path / CALIBRATION / "problems.parquet").exists():
+        found.missing.append("the calibration split is not searched")
+        return
+    _gather(found, "calibration/problems.parquet", lambda: check_calibration(run, manifest))
+    scaled = [arm for arm in trained if (run.path / FOLDER / arm.name).is_dir()]
+    for arm in scaled:
+        check = partial(check_scaled, run, arm, settings, manifest)
+        _gather(found, f"{FOLDER}/{arm.name}", check)
+    found.missing += [f"{arm.name} has no scale" for arm in trained if arm not in scaled]
+    if scaled:
+        found.checked.append(
+            f"{len(scaled)} scales follow from the calibration split's decisions, and their "
+            "adapters from those that were trained"
         )
 
 

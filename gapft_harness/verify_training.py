@@ -43,15 +43,15 @@ def check_adapter(
     searched = manifest["source"].get("weights_sha256")
     if searched is not None:
         expected["base_sha256"] = searched
-    yield from _unequal(f"{where}/training.json", facts, expected)
+    yield from unequal(f"{where}/training.json", facts, expected)
     recorded = {k: v for k, v in manifest["training"].get(arm.name, {}).items() if k != "seconds"}
     if recorded:
-        yield from _unequal(f"{where}/training.json", facts, recorded, "the manifest has")
+        yield from unequal(f"{where}/training.json", facts, recorded, "the manifest has")
     yield from _log(f"{where}/training_log.jsonl", (folder / "training_log.jsonl"), steps, facts)
     config = json.loads((folder / "adapter_config.json").read_text("utf-8"))
     right = {key: getattr(settings, name) for key, name in _CONFIG.items()}
     right |= {"target_modules": sorted(settings.target_modules), "bias": "none"}
-    yield from _unequal(f"{where}/adapter_config.json", config, right)
+    yield from unequal(f"{where}/adapter_config.json", config, right)
     decisions = run.path / "decisions" / f"{arm.name}.parquet"
     if decisions.exists() and (audited := read_facts(decisions).get("adapter")):
         used = audited["weights_sha256"]
@@ -80,24 +80,25 @@ def _log(where: str, path: Any, steps: Sequence[Step], facts: dict[str, Any]) ->
     if len(lines) != len(steps):
         yield f"{where}: has {len(lines)} steps, the plan {len(steps)}"
     for number, (line, step) in enumerate(zip(lines, steps, strict=False), start=1):
-        yield from _unequal(f"{where}, line {number}", line, step.line(), "the plan gives")
+        yield from unequal(f"{where}, line {number}", line, step.line(), "the plan gives")
         for key in ("loss", "grad_norm"):
             if not math.isfinite(line[key]):
                 yield f"{where}, line {number}: {key} is {line[key]}"
     if lines:
         ends = {"first_loss": lines[0]["loss"], "last_loss": lines[-1]["loss"]}
-        yield from _unequal(where.replace("_log.jsonl", ".json"), facts, ends, "the log has")
+        yield from unequal(where.replace("_log.jsonl", ".json"), facts, ends, "the log has")
 
 
-def _unequal(
+def unequal(
     where: str, found: dict[str, Any], expected: dict[str, Any], says: str = "computed again it is"
 ) -> Iterable[str]:
+    """Yields a sentence for each expected value that is not the one found."""
     for key, value in expected.items():
         if key not in found:
             yield f"{where}: does not say {key}, so it cannot be verified"
         elif found[key] != value:
             if isinstance(value, dict) and isinstance(found[key], dict):
-                yield from _unequal(f"{where}, {key}", found[key], value, says)
+                yield from unequal(f"{where}, {key}", found[key], value, says)
             else:
                 yield f"{where}: {key} is {_short(found[key])}, {says} {_short(value)}"
 

@@ -60,3 +60,19 @@ def test_a_code_recipe_is_described_without_model_or_data(tmp_path: Path) -> Non
     )
     assert "train   6 adapters (2 conditions x 3 seeds)" in done.stdout
     assert "pool: LiveCodeBench: test.jsonl was found neither under" in done.stdout
+
+
+def test_scaling_is_described_and_a_split_that_is_not_there_is_missing() -> None:
+    chosen = Choice("demo", conditions=["uniform"], overrides=["scaling.calibration=100"])
+    text = describe(chosen, "r")
+    assert "calibration: 100 problems taken out of the training split, 1 greedy a problem" in text
+    assert "scale   3 adapters x scales 0.25, 0.5, 0.75, 1, 1 greedy a calibration problem" in text
+    assert "nothing: this recipe can run" in text
+    missing = describe(Choice("demo", overrides=["scaling.calibration=validation"]), "r")
+    assert "calibration: task gapft_demo has no validation_split" in missing
+
+
+def test_without_scaling_there_is_no_such_stage() -> None:
+    text = describe(Choice("demo"), "r")
+    assert "scale " not in text
+    assert "calibration" not in text

@@ -112,7 +112,28 @@ class LoadedTask:
             return self._problems("audit", task.config.validation_split, task.validation_docs)
         raise UserError(f"task {self.name} has neither test_split nor validation_split")
 
-    def check_golds(self, verifier: Verifier, split: Literal["pool", "audit"]) -> None:
+    def validation(self) -> list[Problem]:
+        """The validation split, where it is not the audit: problems to calibrate on.
+
+        Raises:
+            UserError: the task has none beside its audit, or its data are missing or malformed.
+        """
+        task = self._task
+        if not task.has_validation_docs():
+            raise UserError(
+                f"task {self.name} has no validation_split; give scaling.calibration a number of "
+                "problems to take out of the training split, or add the split to the task"
+            )
+        if not task.has_test_docs():
+            raise UserError(
+                f"task {self.name} has no test_split, so its validation split is the audit; give "
+                "scaling.calibration a number of problems to take out of the training split"
+            )
+        return self._problems("calibration", task.config.validation_split, task.validation_docs)
+
+    def check_golds(
+        self, verifier: Verifier, split: Literal["pool", "audit", "calibration"]
+    ) -> None:
         """Checks every gold answer of a split by the verifier that will judge with it.
 
         The verifier is the one in use: a recipe may override the task's own.
@@ -125,7 +146,7 @@ class LoadedTask:
             UserError: a gold answer is refused; the message names its record's file and line.
         """
         if split not in self._golds:
-            _ = self.pool() if split == "pool" else self.audit()
+            _ = {"pool": self.pool, "audit": self.audit, "calibration": self.validation}[split]()
         check_golds(verifier, self._golds[split])
 
     def decoding(self) -> Decoding:

@@ -12,6 +12,7 @@ from gapft_harness.report import (
     coverage_section,
     episodes_section,
     provenance,
+    scaling_section,
     stopping,
     wording,
 )
@@ -40,6 +41,8 @@ def build(inputs: ReportInputs, findings: Findings) -> list[Section]:
             compared = coverage_section.blocks(inputs, findings, findings.coverage)
             sections.append(Section("Coverage against repetition", compared))
         sections.append(Section("Where the change comes from", _decomposition(inputs, findings)))
+        if findings.scaling is not None:
+            sections.append(Section("Adapter scaling", scaling_section.blocks(findings.scaling)))
     sections += [
         Section("What search reaches", _search(inputs, findings)),
         Section("Evidence states", _states(inputs, findings)),

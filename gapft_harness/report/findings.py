@@ -25,6 +25,7 @@ from gapft_harness.records import Budget, State
 from gapft_harness.report.columns import count_codes
 from gapft_harness.report.coverage import Coverage, compute_coverage
 from gapft_harness.report.inputs import ReportInputs
+from gapft_harness.report.scaling import ScalingFindings, compute_scaling
 from gapft_harness.streams import Stream
 
 #: The name that stands for the source model in contrasts.
@@ -104,6 +105,7 @@ class Findings:
         lead: the condition the report is about: ``gapft``, else the diffuse one of an allocation
             comparison, else the recipe's first; empty if none.
         coverage: the allocation comparison; None without one.
+        scaling: the adapters at their chosen scales; None without ``recipe.scaling``.
     """
 
     source: SourceFindings
@@ -112,6 +114,7 @@ class Findings:
     contrasts: tuple[Contrast, ...]
     lead: str
     coverage: Coverage | None = None
+    scaling: ScalingFindings | None = None
 
     def contrast(self, a: str, b: str) -> Contrast:
         """The contrast of a minus b.
@@ -163,7 +166,10 @@ def compute(inputs: ReportInputs) -> Findings:
     contrasts = _contrasts(inputs, conditions, passed, replicates, ordered)
     exposures = inputs.allocation
     coverage = None if exposures is None else compute_coverage(inputs, exposures)
-    return Findings(source, inputs.pool_states, conditions, contrasts, lead, coverage)
+    scaling = None
+    if inputs.scaling is not None:
+        scaling = compute_scaling([inputs.scaling], statistics["replicates"], statistics["seed"])
+    return Findings(source, inputs.pool_states, conditions, contrasts, lead, coverage, scaling)
 
 
 def _ordered(inputs: ReportInputs) -> list[str]:

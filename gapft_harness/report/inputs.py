@@ -14,6 +14,7 @@ from gapft_harness.records import GREEDY, Arm, Budget, State
 from gapft_harness.report.columns import PASS, STATUSES, codes, columns
 from gapft_harness.report.episodes import EpisodeFacts, read_episodes
 from gapft_harness.report.exposures import Exposures, read_exposures
+from gapft_harness.report.scaled_runs import ScaledRun, read_scaled_run
 from gapft_harness.run_directory import require
 
 __all__ = ["PASS", "STATUSES", "Audit", "ReportInputs", "TrainedArm", "read_inputs"]
@@ -102,6 +103,7 @@ class ReportInputs:
         drawn: ``pool``, ``audit``: ``samples`` drawn and their ``tokens``.
         allocation: what the two conditions of ``recipe.allocation`` trained on; None without it.
         episodes: how decodes of several attempts went; None where a decode is one response.
+        scaling: the adapters at other scales; None without ``recipe.scaling``.
     """
 
     recipe: Mapping[str, Any]
@@ -122,6 +124,7 @@ class ReportInputs:
     drawn: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     allocation: Exposures | None = None
     episodes: EpisodeFacts | None = None
+    scaling: ScaledRun | None = None
 
     def of(self, condition: str) -> tuple[TrainedArm, ...]:
         """A condition's arms, by ascending seed."""
@@ -164,6 +167,7 @@ class ReportInputs:
             audit=audit,
             arms=tuple(by_arm[arm] for arm in wanted),
             allocation=allocation,
+            scaling=None if self.scaling is None else self.scaling.in_order(),
         )
 
 
@@ -204,6 +208,7 @@ def read_inputs(run_path: Path, manifest: Mapping[str, Any]) -> ReportInputs:
         drawn=manifest.get("drawn", {}),  # a run made before it was recorded has none
         allocation=read_exposures(run_path, compared, seeds) if arms and compared else None,
         episodes=read_episodes(run_path, manifest, arms),
+        scaling=read_scaled_run(run_path, manifest, arms),
     )
 
 

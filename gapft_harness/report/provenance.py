@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -94,6 +95,7 @@ def _verdicts(inputs: ReportInputs, findings: Findings) -> list[Block]:
         ):
             label = f"problems trained on, {wording.condition_name(name)}"
             counts[label] = count_codes(np.concatenate(codes))
+    counts |= _scaled_verdicts(inputs)
     for split in ("pool", "audit"):
         if split in inputs.verdict_counts:
             counts[f"{split}, source greedy and samples"] = inputs.verdict_counts[split]
@@ -109,3 +111,20 @@ def _verdicts(inputs: ReportInputs, findings: Findings) -> list[Block]:
             "not passed in every rate, and is told apart here from a wrong answer.",
         )
     ]
+
+
+def _scaled_verdicts(inputs: ReportInputs) -> dict[str, dict[str, int]]:
+    """Of a run that scales its adapters: the calibration split's, and those at other scales."""
+    if inputs.scaling is None:
+        return {}
+    counts = {"calibration, source greedy": Counter(inputs.verdict_counts["calibration"])}
+    for trained in inputs.arms:
+        name = wording.condition_name(trained.arm.condition)
+        for label, infix in (
+            (f"calibration, {name} at every scale", "calibration-"),
+            (f"audit, {name} at scales below 1", "scale-"),
+        ):
+            for file, of in inputs.verdict_counts.items():
+                if file.startswith(f"{trained.arm.name}.{infix}"):
+                    counts.setdefault(label, Counter()).update(of)
+    return {label: dict(of) for label, of in counts.items()}

@@ -10,7 +10,7 @@ from gapft_harness.analysis.decomposition import Decomposition, Terms
 from gapft_harness.analysis.k_equivalent import k_label
 from gapft_harness.analysis.pass_at_k import reported_k
 from gapft_harness.records import Budget
-from gapft_harness.report import episodes_section, stopping
+from gapft_harness.report import episodes_section, scaling_section, stopping
 from gapft_harness.report.coverage import Coverage, quantities
 from gapft_harness.report.findings import ConditionFindings, Contrast, Findings, SeedFindings
 from gapft_harness.report.inputs import ReportInputs
@@ -51,6 +51,8 @@ def results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
         content["pool"]["drawn"] = stopping.pool_drawn(inputs)
     if findings.coverage is not None:
         content["allocation"] = _allocation(findings.coverage)
+    if findings.scaling is not None:
+        content["scaling"] = scaling_section.content(findings.scaling)
     if inputs.episodes is not None:
         content["episodes"] = episodes_section.content(inputs.episodes)
     if inputs.judged_by:

@@ -12,6 +12,7 @@ from gapft_harness.report.coverage import quantities
 from gapft_harness.report.findings import Findings
 from gapft_harness.report.inputs import STATUSES, ReportInputs
 from gapft_harness.report.provenance import flat
+from gapft_harness.report.scaling_section import bound_rows, checkpoint_rows
 
 Rows = Iterator[Sequence[object]]
 
@@ -31,9 +32,17 @@ def all_tables(inputs: ReportInputs, findings: Findings) -> Iterator[tuple[str, 
     if inputs.allocation is not None:
         tables |= {"allocation.csv": _allocation, "exposed.csv": _exposed}
     for name, rows in tables.items():
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(rows(inputs, findings))
-        yield name, text.getvalue()
+        yield name, as_csv(rows(inputs, findings))
+    if findings.scaling is not None:
+        yield "scaling.csv", as_csv(checkpoint_rows(findings.scaling))
+        yield "scaling_bounds.csv", as_csv(bound_rows(findings.scaling))
+
+
+def as_csv(rows: Rows) -> str:
+    """Rows as CSV text."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
 
 
 def _conditions(inputs: ReportInputs, findings: Findings) -> Rows:

@@ -230,7 +230,8 @@ def result(run: Path) -> dict[str, bytes]:
     for facts in manifest["training"].values():
         facts.pop("seconds", None)
     files["manifest.json"] = json.dumps(manifest).encode()
-    time_row = rb"(?:\| |<th scope=\"row\">)(?:search|states|select|train|audit)(?: \||</th>).*"
+    stages = rb"search|states|select|train|scale|audit"
+    time_row = rb"(?:\| |<th scope=\"row\">)(?:" + stages + rb")(?: \||</th>).*"
     for page in ("report/report.md", "report/index.html"):
         files[page] = re.sub(time_row, b"", files[page])
     return files

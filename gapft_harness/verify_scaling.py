@@ -1,0 +1,84 @@
+"""What ``gapft verify`` checks of scaled adapters: the choice, the export, what was decoded."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.analysis.scaling import SCALES
+from gapft_harness.model_files import weights_hash
+from gapft_harness.recipe_sections import Scaling
+from gapft_harness.records import Arm
+from gapft_harness.run_directory import CALIBRATION, SPLITS, RunDirectory
+from gapft_harness.scale import (
+    FOLDER,
+    audited_scales,
+    calibration_file,
+    choose,
+    read_choice,
+    scaled_file,
+)
+from gapft_harness.sealing import read_facts
+from gapft_harness.splits import require_disjoint
+from gapft_harness.tables import read_problems
+from gapft_harness.verify_training import unequal
+
+
+def check_calibration(run: RunDirectory, manifest: dict[str, Any]) -> Iterable[str]:
+    """The sealed calibration problems are in neither pool nor audit.
+
+    Raises:
+        UserError: one is.
+    """
+    calibration = [p for p, _ in read_problems(run.path / CALIBRATION / "problems.parquet")]
+    for split in SPLITS:
+        others = [p for p, _ in read_problems(run.path / split / "problems.parquet")]
+        require_disjoint(calibration, others, split, manifest["task"]["name"])
+    return ()
+
+
+def check_scaled(
+    run: RunDirectory, arm: Arm, settings: Scaling, manifest: dict[str, Any]
+) -> Iterable[str]:
+    """Chooses one arm's scale again from the sealed decisions, and scales its adapter again."""
+    where = f"{FOLDER}/{arm.name}"
+    recorded = read_choice(run.path, arm)
+    choice = choose(run, arm, settings)
+    plain = asdict(choice) | {"scales": [asdict(at) for at in choice.scales]}
+    expected = plain | {"condition": arm.condition, "seed": arm.seed}
+    with tempfile.TemporaryDirectory() as folder:
+        hashes = {
+            scale: _hash_at(run.path / "adapters" / arm.name, Path(folder) / f"{scale:g}", scale)
+            for scale in (0.0, *SCALES)
+        }
+    exported = weights_hash(run.path / FOLDER / arm.name)
+    if exported != hashes[choice.scale]:
+        yield f"{where}: is not adapters/{arm.name} at scale {choice.scale:g}"
+    configs = [run.path / f / arm.name / "adapter_config.json" for f in ("adapters", FOLDER)]
+    if configs[0].read_bytes() != configs[1].read_bytes():
+        yield f"{where}/adapter_config.json: is not that of adapters/{arm.name}"
+    expected["adapter_sha256"] = exported
+    yield from unequal(f"{where}/scaling.json", recorded, expected)
+    if arm.name in manifest.get("scaling", {}):
+        of_manifest = manifest["scaling"][arm.name]
+        yield from unequal(f"{where}/scaling.json", recorded, of_manifest, "the manifest has")
+    trained = weights_hash(run.path / "adapters" / arm.name)
+    files = [(calibration_file(arm, scale), scale) for scale in SCALES]
+    files += [(scaled_file(arm, scale), scale) for scale in audited_scales(choice.scale)]
+    for file, scale in files:
+        if not (run.path / file).exists():
+            continue
+        used = (read_facts(run.path / file).get("adapter") or {}).get("weights_sha256")
+        right = trained if scale == 1 else hashes[scale]
+        if used is not None and used != right:
+            yield f"{file}: was decoded with another adapter than {arm.name} at scale {scale:g}"
+
+
+def _hash_at(folder: Path, output: Path, scale: float) -> str:
+    from gapft_harness.training.scaling import scale_adapter
+
+    scale_adapter(folder, output, scale, {})
+    return weights_hash(output)

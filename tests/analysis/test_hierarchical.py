@@ -1,0 +1,113 @@
+"""Replicates of a mean over environments: order says nothing, and the spread is the right one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gapft_harness.analysis.hierarchical import Environment, replicate_means
+from gapft_harness.streams import Stream
+
+STREAM = Stream(0, "test")
+
+
+def environment(name: str, values: np.ndarray, other: np.ndarray | None = None) -> Environment:
+    seeds, items = values.shape
+    return Environment(
+        name,
+        np.arange(seeds, dtype=np.int64),
+        np.array([f"{name}-{i:04}" for i in range(items)]),
+        {"one": values, "two": -values if other is None else other},
+    )
+
+
+def drawn(rng: np.random.Generator, environments: int) -> list[Environment]:
+    return [
+        environment(
+            f"e{i}", rng.integers(-1, 2, (int(rng.integers(1, 4)), int(rng.integers(1, 9))))
+        )
+        for i in range(environments)
+    ]
+
+
+@given(st.integers(0, 2**32), st.integers(1, 5))
+@settings(deadline=None, max_examples=25)
+def test_order_of_environments_seeds_and_items_changes_nothing(seed: int, count: int) -> None:
+    rng = np.random.default_rng(seed)
+    made = drawn(rng, count)
+    shuffled = []
+    for i in rng.permutation(count):
+        of = made[i]
+        rows, columns = rng.permutation(len(of.seeds)), rng.permutation(len(of.item_ids))
+        moved = {name: values[rows][:, columns] for name, values in of.differences.items()}
+        shuffled.append(
+            replace(of, seeds=of.seeds[rows], item_ids=of.item_ids[columns], differences=moved)
+        )
+    before = replicate_means(made, replicates=50, stream=STREAM)
+    after = replicate_means(shuffled, replicates=50, stream=STREAM)
+    for name in before:
+        np.testing.assert_array_equal(before[name], after[name])
+
+
+@given(st.integers(0, 2**32), st.integers(1, 5))
+@settings(deadline=None, max_examples=25)
+def test_all_differences_are_drawn_together(seed: int, count: int) -> None:
+    """The second difference is the first, negated: so it is in every replicate."""
+    found = replicate_means(drawn(np.random.default_rng(seed), count), replicates=50, stream=STREAM)
+    np.testing.assert_allclose(found["one"], -found["two"], atol=1e-15)
+    assert np.all(np.abs(found["one"]) <= 1)
+
+
+def test_environments_count_the_same_whatever_their_size() -> None:
+    """Constant environments of other sizes: a replicate is the mean of those drawn."""
+    values = [1, 0, -1, 1]
+    made = [
+        environment(f"e{i}", np.full((1 + i % 3, 5 + 40 * i), value))
+        for i, value in enumerate(values)
+    ]
+    found = replicate_means(made, replicates=20_000, stream=STREAM)["one"]
+    assert set(np.round(found * 4, 12)) <= set(range(-4, 5))
+    assert found.mean() == pytest.approx(np.mean(values), abs=0.01)
+    assert found.var() == pytest.approx(np.var(values) / 4, rel=0.05)
+
+
+def test_one_environment_of_one_seed_spreads_as_its_items() -> None:
+    values = np.array([[1] * 30 + [0] * 60 + [-1] * 10])
+    found = replicate_means([environment("e", values)], replicates=20_000, stream=STREAM)["one"]
+    assert found.mean() == pytest.approx(0.2, abs=0.002)
+    assert found.var() == pytest.approx(values.var() / 100, rel=0.05)
+
+
+def test_items_are_drawn_for_all_seeds_together() -> None:
+    """Seeds that agree on every item add nothing: drawn apart, the variance would be a third."""
+    values = np.tile(np.array([1] * 40 + [0] * 60), (3, 1))
+    found = replicate_means([environment("e", values)], replicates=20_000, stream=STREAM)["one"]
+    assert found.var() == pytest.approx(0.24 / 100, rel=0.05)
+
+
+def test_seeds_are_drawn() -> None:
+    values = np.repeat(np.array([[1], [0], [0], [0]]), 20, axis=1)
+    found = replicate_means([environment("e", values)], replicates=20_000, stream=STREAM)["one"]
+    assert found.var() == pytest.approx(0.1875 / 4, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ([], "at least one environment"),
+        ([environment("e", np.zeros((1, 2)))] * 2, "distinct names"),
+        ([environment("e", np.zeros((1, 2)), np.zeros((2, 2)))], "do not fit"),
+        ([environment("e", np.zeros((0, 2)))], "and some"),
+        (
+            [replace(environment("e", np.zeros((2, 1))), seeds=np.array([13, 13]))],
+            "must be distinct",
+        ),
+    ],
+)
+def test_what_are_no_environments(wrong: list[Environment], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        replicate_means(wrong, replicates=5, stream=STREAM)

@@ -1,0 +1,91 @@
+"""A run that scales its adapters, by the real command: killed while it scales, and verified."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from gapft_harness.files import sha256, write_json
+from tests.command import gapft, succeed
+from tests.end_to_end.letters_run import chunks, content, result
+from tests.training.letters import prepare
+
+OPTIONS = (
+    "--condition", "gapft", "--seed", "13", "--set", "scaling.calibration=20",
+    "--set", "scaling.tolerance=0.9", "--set", "statistics.replicates=20",
+    "--set", "executor.workers=1",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("scaled-run")
+    command = prepare(made)
+    succeed(*command, "whole", *OPTIONS, cwd=made)
+    return made
+
+
+def test_killed_while_it_scales_it_goes_on_and_ends_with_the_same_bytes(folder: Path) -> None:
+    command = ["run", "recipe.yaml", "--include-path", "tasks", "--plugin", "plugin.py"]
+    arguments = [*command, "--run-dir", "killed", *OPTIONS]
+    started = subprocess.Popen(
+        [sys.executable, "-m", "gapft_harness.cli", *arguments],
+        cwd=folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    journal = folder / "killed/decisions/gapft-seed13.calibration-0.5.jsonl"
+    deadline = time.monotonic() + 300
+    while not chunks(content(journal)):
+        assert started.poll() is None, "it ended before it was killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    workers = psutil.Process(started.pid).children(recursive=True)
+    os.killpg(started.pid, 9)
+    assert started.wait() == -9
+    psutil.wait_procs(workers, timeout=60)
+    kept = content(journal)
+    assert journal.exists(), "it was killed before this scale was sealed"
+    assert chunks(kept)
+    assert not (folder / "killed/scaled/gapft-seed13").exists()
+    succeed(*arguments, cwd=folder)
+    assert result(folder / "killed") == result(folder / "whole")
+    assert [p.name for p in (folder / "killed/scaled").iterdir()] == ["gapft-seed13"]
+
+
+def test_verify_computes_the_choice_again(folder: Path, tmp_path: Path) -> None:
+    plugin = ("--plugin", folder / "plugin.py")
+    done = succeed("verify", folder / "whole", *plugin)
+    assert "1 scales follow from the calibration split's decisions" in done.stdout
+    run = Path(shutil.copytree(folder / "whole", tmp_path / "run"))
+    relative = "scaled/gapft-seed13"
+    facts = json.loads((run / relative / "scaling.json").read_text())
+    facts["scale"] = 0.5
+    (run / relative / "scaling.json").write_text(json.dumps(facts))
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["files"][relative] = sha256(run / relative)
+    manifest["scaling"]["gapft-seed13"] = facts
+    write_json(run / "manifest.json", manifest)
+    done = gapft("verify", run, *plugin)
+    assert done.returncode == 1
+    assert f"{relative}/scaling.json: scale is 0.5, computed again it is" in done.stderr
+
+
+def test_the_command_prints_the_table_and_writes_it(folder: Path, tmp_path: Path) -> None:
+    done = succeed("scaling", folder / "whole", "--output", tmp_path / "out")
+    assert done.stdout.startswith("# Adapter scaling, 1 environment\n")
+    assert (tmp_path / "out/scaling.md").read_text("utf-8") == done.stdout
+    assert (
+        json.loads((tmp_path / "out/scaling.json").read_text())
+        == json.loads((folder / "whole/report/results.json").read_text())["scaling"]
+    )

@@ -1,0 +1,114 @@
+"""The findings on adapter scaling: exact means, counts, and figures that no order changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gapft_harness.records import Arm
+from gapft_harness.report.scaled_runs import Checkpoint, ScaledRun
+from gapft_harness.report.scaling import compute_scaling
+from gapft_harness.report.scaling_section import blocks, content
+from gapft_harness.scale import AtScale, Choice
+
+
+def checkpoint(arm: Arm, source: np.ndarray, lost: int, scale: float) -> Checkpoint:
+    """Loses ``lost`` solved problems at scale 1, half of them at 0.75, none below."""
+    trained, fixed = source.copy(), source.copy()
+    solved, wrong = np.flatnonzero(source), np.flatnonzero(~source)
+    for passed, share in ((trained, 2), (fixed, 1)):
+        passed[solved[: lost * share // 2]] = False
+        passed[wrong[: len(wrong) * share // 2]] = True
+    half = source.copy()
+    half[wrong[: len(wrong) // 4]] = True
+    by_scale = {0.0: source, 0.25: half, 0.5: half, 0.75: fixed, 1.0: trained}
+    scales = tuple(AtScale(s, 0, 0.0, 0.05) for s in (0.25, 0.5, 0.75, 1.0))
+    choice = Choice(scale, 0.05, 0.10, 100, 60, scales)
+    return Checkpoint(arm, choice, trained, fixed, by_scale[scale])
+
+
+def run(name: str, chosen: dict[str, tuple[int, float]], solved: int = 50) -> ScaledRun:
+    """By arm: solved problems lost at scale 1, and the chosen scale."""
+    source = np.arange(100) < solved
+    arms = [Arm(arm.split("-")[0], int(arm.split("-")[1])) for arm in chosen]
+    checkpoints = tuple(
+        checkpoint(arm, source, lost, scale)
+        for arm, (lost, scale) in zip(arms, chosen.values(), strict=True)
+    )
+    return ScaledRun(name, np.array([f"p{i:03}" for i in range(100)]), source, checkpoints)
+
+
+def test_exactly_the_tolerance_is_not_above_it() -> None:
+    """5 of 50 is 10%; 6 of 50 is more; the fixed scale loses half of what scale 1 loses."""
+    found = compute_scaling([run("r", {"a-1": (5, 1.0), "a-2": (6, 0.75)})], 20, 0)
+    of = found.conditions["a"]
+    assert (of.above_before, of.above_after) == (1, 0)
+    assert [c.rho_before for c in found.checkpoints] == [Fraction(1, 10), Fraction(6, 50)]
+    assert [c.rho_after for c in found.checkpoints] == [Fraction(1, 10), Fraction(3, 50)]
+
+
+def test_means_count_environments_alike() -> None:
+    """One environment of three seeds and one of a single seed weigh the same."""
+    one = run("one", {"a-1": (4, 1.0), "a-2": (4, 1.0), "a-3": (4, 1.0)})
+    two = run("two", {"a-1": (0, 0.0)})
+    of = compute_scaling([one, two], 20, 0).conditions["a"]
+    gain = Fraction(50 - 4, 100)
+    assert of.against["source"].mean == gain / 2
+    assert of.against["fixed"].mean == (gain - Fraction(25 - 2, 100) - Fraction(25, 100)) / 2
+    assert of.against["trained"].mean == (0 - Fraction(50, 100)) / 2
+    assert of.chosen == {0.0: 1, 0.25: 0, 0.5: 0, 0.75: 0, 1.0: 3}
+
+
+def test_a_source_that_solves_nothing_has_no_rate() -> None:
+    found = compute_scaling([run("r", {"a-1": (0, 0.5)}, solved=0)], 20, 0)
+    assert content(found)["checkpoints"][0]["audit"]["rho_G"] == {"before": None, "after": None}
+    assert found.conditions["a"].above_before == 0
+    assert len(blocks(found)) == 5
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.integers(0, 2**32))
+def test_order_changes_no_figure(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    runs = [
+        run("x", {"a-1": (3, 1.0), "a-2": (8, 0.5), "b-1": (2, 0.75), "b-2": (1, 0.0)}),
+        run("y", {"a-1": (5, 0.75), "a-2": (0, 1.0)}, solved=40),
+    ]
+    shuffled = []
+    for of in (runs[i] for i in rng.permutation(2)):
+        order = rng.permutation(100)
+        moved = [
+            replace(c, trained=c.trained[order], fixed=c.fixed[order], chosen=c.chosen[order])
+            for c in of.checkpoints
+        ]
+        seeds = sorted(moved, key=lambda c: (c.arm.condition, rng.random()))
+        shuffled.append(
+            replace(
+                of,
+                item_ids=of.item_ids[order],
+                source=of.source[order],
+                checkpoints=tuple(seeds),
+            )
+        )
+    assert content(compute_scaling(shuffled, 30, 0)) == content(compute_scaling(runs, 30, 0))
+
+
+def test_a_condition_more_changes_no_figure_of_another() -> None:
+    alone = compute_scaling([run("x", {"a-1": (3, 1.0), "a-2": (8, 0.5)})], 50, 0)
+    both = compute_scaling(
+        [run("x", {"a-1": (3, 1.0), "a-2": (8, 0.5), "b-1": (2, 0.75), "b-2": (1, 0.0)})], 50, 0
+    )
+    assert both.conditions["a"] == alone.conditions["a"]
+
+
+@pytest.mark.parametrize(("runs", "one"), [(1, True), (2, False)])
+def test_the_page_says_where_there_is_one_environment(runs: int, one: bool) -> None:
+    made = [run(f"r{i}", {"a-1": (3, 1.0)}) for i in range(runs)]
+    text = " ".join(str(block) for block in blocks(compute_scaling(made, 20, 0)))
+    assert ("There is one environment here" in text) == one
+    assert ("'environments'" in text) == (not one)

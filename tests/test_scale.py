@@ -1,0 +1,481 @@
+"""Adapter scaling through the stages: models whose losses at every scale are planted."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from gapft_harness.analysis.scaling import SCALES, upper_bound
+from gapft_harness.errors import GapftError, UserError
+from gapft_harness.files import sha256
+from gapft_harness.pipeline import run_stages, stages_of
+from gapft_harness.pooled_scaling import pool_scaling
+from gapft_harness.records import Arm
+from gapft_harness.run_directory import RunDirectory
+from gapft_harness.scale import calibration_file, scale_arm, scaled_file
+from gapft_harness.verify_scaling import check_calibration, check_scaled
+from tests.recording_run import Letters, letters
+
+STAGES = ("states", "select", "train", "scale", "audit", "report")
+SPLITS = ("pool", "audit", "calibration")
+CALIBRATION, AUDIT = 90, 60
+
+#: The share of solved problems that each arm loses at the scales of the paper, and what it chooses.
+LOSSES = {
+    "gapft-seed13": ([0, 0, 0, 0], 1.0),
+    "gapft-seed21": ([0, 0, 0, 0.5], 0.75),
+    "uniform-seed13": ([0, 0.5, 0, 0], 0.25),
+    "uniform-seed21": ([0.5, 0.5, 0.5, 0.5], 0.0),
+}
+
+#: The trainer writes a lora_B of ones, so the sampler reads the scale off the adapter's weights.
+#: The file ``fuse`` beside the log, if there is one, holds how many calls go well.
+PLUGIN = (
+    f"LOSSES = {LOSSES!r}\n"
+    + """
+import hashlib
+import json
+import pathlib
+
+from gapft_harness import hookimpl
+from gapft_harness.protocols import Generated, Generation
+
+SCALES = [0.25, 0.5, 0.75, 1.0]
+
+
+def share(*parts):
+    return hashlib.sha256(" ".join(parts).encode()).digest()[0] / 256
+
+
+def solved(problem_id):
+    return share(problem_id, "solved") < 0.7
+
+
+def right(arm, scale, problem_id):
+    if arm is None or not scale:
+        return solved(problem_id)
+    if solved(problem_id):
+        return share(problem_id, "lost") >= LOSSES[arm][0][SCALES.index(scale)]
+    return share(problem_id, "gained") < scale / 2
+
+
+class ByScale:
+    def __init__(self, settings, adapter):
+        self._args = settings.model_args
+        self._arm, self._scale, self._adapter = None, None, None
+        if adapter is not None:
+            from safetensors.torch import load_file
+            from gapft_harness.model_files import weights_hash
+
+            folder = pathlib.Path(adapter.path)
+            weights = load_file(folder / "adapter_model.safetensors")
+            assert weights["q.lora_A.weight"].eq(1).all()
+            self._arm, self._scale = adapter.arm.name, float(weights["q.lora_B.weight"][0, 0])
+            self._adapter = {"arm": self._arm, "weights_sha256": weights_hash(folder)}
+
+    def generate(self, requests, decoding, seed):
+        fuse = pathlib.Path(self._args["log"]).with_name("fuse")
+        if fuse.exists():
+            left = int(fuse.read_text())
+            if not left:
+                raise RuntimeError("the fuse blew")
+            fuse.write_text(str(left - 1))
+        with open(self._args["log"], "a") as file:
+            ids = [r.problem_id for r in requests]
+            file.write(json.dumps([self._arm, self._scale, decoding.do_sample, ids]) + "\\n")
+        return [
+            Generated(
+                tuple(r.prompt.encode()), tuple(self._answer(r, i) for i in r.indices)
+            )
+            for r in requests
+        ]
+
+    def _answer(self, request, index):
+        good = index == 1 or right(self._arm, self._scale, request.problem_id)
+        if self._args.get("hopeless") and index == -1:
+            good = False
+        text = "it is " + request.prompt[-1] if good else "?"
+        return Generation(text, tuple(text.encode()), "stop")
+
+    def describe(self):
+        return {"model": "by scale", "adapter": self._adapter}
+
+    def close(self):
+        pass
+
+
+def train(job):
+    import torch
+    from safetensors.torch import save_file
+
+    job.output.mkdir(parents=True)
+    (job.output / "adapter_config.json").write_text('{"peft_type": "LORA"}')
+    ones = {f"q.lora_{x}.weight": torch.ones(2, 2) for x in "AB"}
+    save_file(ones, job.output / "adapter_model.safetensors")
+    return {"seconds": 0.0}
+
+
+@hookimpl
+def register_samplers(register):
+    register("by_scale", ByScale)
+
+
+@hookimpl
+def register_trainers(register):
+    register("ones", train)
+"""
+)
+
+
+@dataclass(frozen=True)
+class ScaledLetters(Letters):
+    """The letters task with models whose losses depend on their scale."""
+
+    @property
+    def plugins(self) -> list[str]:
+        return [*super().plugins, str(self.folder / "by_scale.py")]
+
+    def scale(self, name: str, stages: tuple[str, ...] = STAGES, **keys: Any) -> RunDirectory:
+        settings = {
+            "conditions": ["gapft", "uniform"],
+            "seeds": [13, 21],
+            "budget": {"n": 4},
+            "model": {"backend": "by_scale"},
+            "training": {"trainer": "ones", "repetitions": 1},
+            "search": {"k": 2, "chunk": 20},
+            "statistics": {"replicates": 100},
+            "scaling": {"calibration": CALIBRATION},
+        }
+        return self.run(name, stages, SPLITS, **{**settings, **keys})  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> ScaledLetters:
+    folder = tmp_path_factory.mktemp("scaled")
+    made = ScaledLetters(letters(folder, pool=CALIBRATION + 40, audit=AUDIT).folder)
+    (folder / "by_scale.py").write_text(PLUGIN)
+    return made
+
+
+@pytest.fixture(scope="module")
+def run(task: ScaledLetters) -> RunDirectory:
+    return task.scale("scaled")
+
+
+@pytest.fixture(scope="module")
+def planted() -> dict[str, Any]:
+    names: dict[str, Any] = {}
+    exec(PLUGIN, names)
+    return names
+
+
+def ids(run: RunDirectory, split: str) -> list[str]:
+    found: list[str] = pq.read_table(run.path / split / "problems.parquet")[
+        "problem_id"
+    ].to_pylist()
+    return found
+
+
+def arms() -> list[Arm]:
+    return [Arm(name.split("-")[0], int(name[-2:])) for name in LOSSES]
+
+
+def chosen(run: RunDirectory, arm: Arm) -> dict[str, Any]:
+    content = json.loads((run.path / "scaled" / arm.name / "scaling.json").read_text())
+    return dict(content)
+
+
+def test_the_calibration_split_is_decoded_greedily_and_no_more(
+    task: ScaledLetters, run: RunDirectory
+) -> None:
+    held = ids(run, "calibration")
+    assert len(held) == CALIBRATION
+    assert set(held).isdisjoint({*ids(run, "pool"), *ids(run, "audit")})
+    assert len(ids(run, "pool")) == 40
+    responses = pq.read_table(run.path / "calibration/responses.parquet").to_pylist()
+    assert [(r["problem_id"], r["index"]) for r in responses] == [(i, -1) for i in held]
+    sampled = {i for arm, _, do_sample, of in task.log("scaled") if do_sample for i in of}
+    assert sampled.isdisjoint(held)
+    assert not (run.path / "calibration/states.parquet").exists()
+
+
+def test_every_arm_chooses_by_the_rule(run: RunDirectory, planted: dict[str, Any]) -> None:
+    held = [i for i in ids(run, "calibration") if planted["solved"](i)]
+    assert len(held) > 46, "else no scale is safe"
+    for arm in arms():
+        content = chosen(run, arm)
+        assert content["scale"] == LOSSES[arm.name][1], arm.name
+        assert content["solved"] == len(held)
+        lost = [sum(not planted["right"](arm.name, s, i) for i in held) for s in SCALES]
+        assert [of["regressed"] for of in content["scales"]] == lost
+        assert [of["upper_bound"] for of in content["scales"]] == [
+            upper_bound(count, len(held), 0.05 / 4) for count in lost
+        ]
+        assert run.manifest()["scaling"][arm.name] == content
+
+
+def test_what_is_decoded_anew_and_what_is_there_already(
+    task: ScaledLetters, run: RunDirectory, planted: dict[str, Any]
+) -> None:
+    """0.75 of every arm, and the chosen scale where it is another than 0 and 1."""
+    wanted = {
+        *(("scaled", arm.name, 0.75) for arm in arms()),
+        ("scaled", "uniform-seed13", 0.25),
+    }
+    audited = set(ids(run, "audit"))
+    decoded = {
+        ("scaled", arm, scale)
+        for arm, scale, _, of in task.log("scaled")
+        if arm and scale < 1 and set(of) <= audited
+    }
+    assert decoded == wanted
+    for _, name, scale in wanted:
+        arm = next(arm for arm in arms() if arm.name == name)
+        rows = pq.read_table(run.sealed(scaled_file(arm, scale))).to_pylist()
+        assert {r["problem_id"]: r["status"] == "pass" for r in rows} == {
+            i: planted["right"](name, scale, i) for i in audited
+        }
+
+
+def test_the_report_says_what_was_chosen_and_what_it_changed(
+    run: RunDirectory, planted: dict[str, Any]
+) -> None:
+    results = json.loads((run.path / "report/results.json").read_text("utf-8"))["scaling"]
+    audited = ids(run, "audit")
+    solved = [i for i in audited if planted["solved"](i)]
+    for of in results["checkpoints"]:
+        name = f"{of['condition']}-seed{of['seed']}"
+        scale = LOSSES[name][1]
+        assert of["scale"] == scale
+        for when, at in (("before", 1.0), ("after", scale)):
+            lost = sum(not planted["right"](name, at, i) for i in solved)
+            assert of["audit"]["regressed"][when] == lost
+            assert of["audit"]["rho_G"][when] == lost / len(solved)
+        for what, at in (("source", 0.0), ("trained", 1.0), ("fixed", 0.75), ("chosen", scale)):
+            right = sum(planted["right"](name, at, i) for i in audited)
+            assert of["audit"]["pass_at_1"][what] == right / len(audited)
+    assert [of["environment"] for of in results["checkpoints"]] == ["scaled"] * 4
+    gapft, uniform = results["conditions"]["gapft"], results["conditions"]["uniform"]
+    assert gapft["scales"] == {"0": 0, "0.25": 0, "0.5": 0, "0.75": 1, "1": 1}
+    assert uniform["scales"] == {"0": 1, "0.25": 1, "0.5": 0, "0.75": 0, "1": 0}
+    assert gapft["above_tolerance"] == {"before": 1, "after": 0}
+    assert uniform["above_tolerance"] == {"before": 1, "after": 0}
+    for name, of in results["conditions"].items():
+        members = [
+            c["audit"]["pass_at_1"] for c in results["checkpoints"] if c["condition"] == name
+        ]
+        for what in ("source", "fixed", "trained"):
+            mean = sum(m["chosen"] - m[what] for m in members) / 2
+            assert of[f"against_{what}"]["mean"] == pytest.approx(mean, abs=1e-12)
+            low, high = of[f"against_{what}"]["ci95"]
+            assert low <= mean <= high
+    report = (run.path / "report/report.md").read_text("utf-8")
+    assert (
+        "## Adapter scaling\n\nOf 4 checkpoints, 1 chose scale 1, 1 scale 0.75, 1 scale 0.25 and "
+        "1 scale 0. More than 10% of the audit problems that the source solves are lost by 2 of 4 "
+        "as trained, and by 0 at the chosen scale."
+    ) in report
+    assert (run.path / "report/tables/scaling.csv").read_text().count("\n") == 5
+    assert (run.path / "report/tables/scaling_bounds.csv").read_text().count("\n") == 17
+
+
+def test_the_choice_follows_from_the_sealed_decisions(run: RunDirectory) -> None:
+    settings, manifest = run.recipe.scaling, run.manifest()
+    assert settings is not None
+    assert list(check_calibration(run, manifest)) == []
+    for arm in arms():
+        assert list(check_scaled(run, arm, settings, manifest)) == []
+
+
+def test_a_verdict_changed_under_the_choice_is_found(task: ScaledLetters) -> None:
+    run = task.scale("changed", STAGES[:4], conditions=["gapft"])
+    arm, settings = Arm("gapft", 13), run.recipe.scaling
+    assert settings is not None
+    path = run.path / calibration_file(arm, 0.5)
+    table = pq.read_table(path)
+    status = ["fail"] * table.num_rows
+    place = table.schema.get_field_index("status")
+    changed = table.set_column(place, table.schema.field(place), [status])
+    facts = {b"gapft": pq.read_metadata(path).metadata[b"gapft"]}
+    pq.write_table(changed.replace_schema_metadata(facts), path)
+    text = "\n".join(check_scaled(run, arm, settings, run.manifest()))
+    assert "scaled/gapft-seed13: is not adapters/gapft-seed13 at scale 0.25" in text
+    assert "scaled/gapft-seed13/scaling.json: scale is 1.0, computed again it is 0.25" in text
+
+
+def test_another_adapter_in_the_place_of_the_chosen_one_is_found(task: ScaledLetters) -> None:
+    run = task.scale("exchanged", STAGES[:4], conditions=["gapft"])
+    settings = run.recipe.scaling
+    assert settings is not None
+    one, other = run.path / "scaled/gapft-seed13", run.path / "scaled/gapft-seed21"
+    name = "adapter_model.safetensors"
+    (one / name).write_bytes((other / name).read_bytes())
+    (found,) = list(check_scaled(run, Arm("gapft", 13), settings, run.manifest()))[:1]
+    assert found == "scaled/gapft-seed13: is not adapters/gapft-seed13 at scale 1"
+
+
+def test_a_second_command_decodes_nothing(task: ScaledLetters, run: RunDirectory) -> None:
+    calls = task.log("scaled")
+    before = hashes(run)
+    run_stages(task.context(run, SPLITS), ["search", "scale", "audit"], lambda stage: None)  # type: ignore[arg-type]
+    assert task.log("scaled") == calls
+    assert hashes(run) == before
+
+
+def hashes(run: RunDirectory) -> dict[str, str]:
+    return {
+        path.relative_to(run.path).as_posix(): sha256(path)
+        for folder in ("decisions", "scaled", "calibration")
+        for path in (run.path / folder).rglob("*")
+        if path.is_file()
+    }
+
+
+def test_stopped_anywhere_it_goes_on_and_ends_the_same(
+    task: ScaledLetters, run: RunDirectory
+) -> None:
+    """A call that fails ends the command as a kill would: with the journal as it was committed."""
+    fuse = task.folder / "fuse"
+    half = task.scale("stopped", STAGES[:3])
+
+    def go_on() -> None:
+        context = task.context(half, SPLITS)  # type: ignore[arg-type]
+        run_stages(context, ["scale", "audit"], lambda stage: None)
+
+    try:
+        for calls in (0, 1, 7, 30):
+            fuse.write_text(str(calls))
+            with pytest.raises(GapftError, match="the fuse blew"):
+                go_on()
+    finally:
+        fuse.unlink()
+    go_on()
+    assert hashes(half) == hashes(run)
+    assert sorted(map(str, task.log("stopped"))) == sorted(map(str, task.log("scaled")))
+    assert [p.name for p in (half.path / "scaled").glob(".*")] == []
+
+
+def test_a_calibration_without_a_solved_problem_leaves_every_adapter_at_0(
+    task: ScaledLetters,
+) -> None:
+    run = task.scale("hopeless", (), model={"backend": "by_scale", "args": {"hopeless": True}})
+    (warning,) = [w for w in run.manifest()["warnings"] if w.startswith("calibration: ")]
+    assert "solves 0 problems, too few for any scale above 0" in warning
+    assert "upper bound is 100.0%" in warning
+    run_stages(task.context(run, SPLITS), STAGES, lambda stage: None)  # type: ignore[arg-type]
+    for arm in arms():
+        content = chosen(run, arm)
+        assert (content["scale"], content["solved"]) == (0.0, 0)
+        assert [of["upper_bound"] for of in content["scales"]] == [1.0] * 4
+        assert [of["rho_G"] for of in content["scales"]] == [None] * 4
+    report = (run.path / "report/report.md").read_text("utf-8")
+    assert "Of 4 checkpoints, 4 chose scale 0." in report
+    results = json.loads((run.path / "report/results.json").read_text("utf-8"))["scaling"]
+    assert results["conditions"]["gapft"]["against_source"] == {"mean": 0.0, "ci95": [0.0, 0.0]}
+
+
+def test_tolerance_and_level_are_the_recipes(task: ScaledLetters) -> None:
+    settings = {"calibration": CALIBRATION, "tolerance": 0.7, "level": 0.2}
+    run = task.scale("lenient", STAGES[:4], scaling=settings)
+    assert chosen(run, Arm("gapft", 21))["scale"] == 1
+    assert chosen(run, Arm("gapft", 21))["scales"][0]["upper_bound"] == upper_bound(
+        0, chosen(run, Arm("gapft", 21))["solved"], 0.05
+    )
+    with pytest.raises(UserError, match=r"made by another recipe; differing: scaling.level"):
+        task.scale("lenient", STAGES[:4])
+
+
+def test_without_the_section_nothing_changes(task: ScaledLetters) -> None:
+    run = task.run(
+        "plain",
+        STAGES,
+        ("pool", "audit"),
+        conditions=["gapft"],
+        budget={"n": 4},
+        model={"backend": "by_scale"},
+        training={"trainer": "ones", "repetitions": 1},
+        search={"k": 2},
+        statistics={"replicates": 20},
+    )
+    assert "scale" not in stages_of(run.recipe)
+    assert len(ids(run, "pool")) == CALIBRATION + 40
+    assert sorted(p.name for p in (run.path / "decisions").iterdir()) == ["gapft-seed13.parquet"]
+    assert not (run.path / "scaled").exists()
+    assert not (run.path / "calibration").exists()
+    assert "scaling" not in json.loads((run.path / "report/results.json").read_text("utf-8"))
+    with pytest.raises(UserError, match="has no section scaling"):
+        scale_arm(str(run.path), "gapft", 13, task.plugins)
+    with pytest.raises(UserError, match="has no section scaling"):
+        pool_scaling([str(run.path)])
+
+
+def test_a_calibration_split_in_shards_is_merged_to_the_same_decisions(
+    task: ScaledLetters, run: RunDirectory
+) -> None:
+    divided = task.scale("divided", (), executor={"shards": 3})
+    assert ids(divided, "calibration") == ids(run, "calibration")
+    one, other = (
+        pq.read_table(of.path / "calibration/responses.parquet", columns=["problem_id", "status"])
+        for of in (divided, run)
+    )
+    assert one.equals(other)
+
+
+def test_scaling_before_anything_is_selected_is_refused(task: ScaledLetters) -> None:
+    run = task.scale("early", ())
+    with pytest.raises(UserError, match="nothing is selected yet"):
+        run_stages(task.context(run), ["scale"], lambda stage: None)
+
+
+def test_one_run_pooled_is_what_its_report_says(run: RunDirectory) -> None:
+    from gapft_harness.report.scaling_section import content
+
+    results = json.loads((run.path / "report/results.json").read_text("utf-8"))["scaling"]
+    assert json.loads(json.dumps(content(pool_scaling([str(run.path)]).found))) == results
+
+
+def test_several_runs_are_environments_in_any_order(
+    task: ScaledLetters, run: RunDirectory, tmp_path: Path
+) -> None:
+    other = task.scale(
+        "other", STAGES[:5], seeds=[13], conditions=["gapft"], search={"k": 2, "seed": 5}
+    )
+    places = [str(run.path), str(other.path)]
+    pooled = pool_scaling(places)
+    assert pooled.text == pool_scaling(places[::-1]).text
+    gapft = pooled.found.conditions["gapft"]
+    assert gapft.environments == ("other", "scaled")
+    assert gapft.checkpoints == 3
+    means = []
+    for place in places:
+        of = pool_scaling([place]).found.conditions["gapft"]
+        means.append(of.against["source"].mean)
+    assert gapft.against["source"].mean == sum(means) / 2
+    assert pooled.found.conditions["uniform"].environments == ("scaled",)
+    pooled.write(tmp_path / "out")
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
+        "scaling.csv", "scaling.json", "scaling.md", "scaling_bounds.csv",
+    ]  # fmt: skip
+    assert (tmp_path / "out/scaling.md").read_text("utf-8") == pooled.text
+
+
+def test_runs_that_do_not_go_together(task: ScaledLetters, run: RunDirectory) -> None:
+    place = str(run.path)
+    with pytest.raises(UserError, match="are the same run"):
+        pool_scaling([place, place])
+    strict = task.scale(
+        "strict",
+        STAGES[:5],
+        conditions=["gapft"],
+        scaling={"calibration": CALIBRATION, "tolerance": 0.08},
+    )
+    with pytest.raises(UserError, match=r"tolerance 0\.1, .*strict at 0\.05 and 0\.08"):
+        pool_scaling([place, str(strict.path)])
+    half = task.scale("half", STAGES[:4], conditions=["gapft"])
+    with pytest.raises(UserError, match="run the stage that writes it first"):
+        pool_scaling([str(half.path)])

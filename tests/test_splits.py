@@ -1,0 +1,236 @@
+"""Which problems calibrate: taken out by the frozen hash, and in neither pool nor audit."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gapft_harness.errors import UserError
+from gapft_harness.identities import content_digest
+from gapft_harness.lm_eval_bridge.tasks import load_task
+from gapft_harness.recipe import Recipe
+from gapft_harness.recipe_file import check_recipe
+from gapft_harness.records import Problem
+from gapft_harness.splits import divide, hash_order, read_split, require_disjoint
+from gapft_harness.streams import derive
+
+TASK = """
+task: letters
+class: !function gapft_harness.lm_eval_bridge.task.GapTask
+dataset_path: json
+dataset_kwargs: {data_files: {train: train.jsonl, test: test.jsonl, dev: dev.jsonl}}
+training_split: train
+test_split: test
+validation_split: dev
+doc_to_text: "{{question}}"
+doc_to_target: "{{answer}}"
+generation_kwargs: {do_sample: false, max_gen_toks: 12}
+metadata: {version: 1, gapft: {verifier: option_letter, id: "{{id}}", content: [question]}}
+"""
+
+
+def problems(count: int) -> list[Problem]:
+    return [Problem(f"p{i}-{derive(i) % 16**12:012x}", f"question {i}", "A") for i in range(count)]
+
+
+def recipe(calibration: object = None, **data: object) -> Recipe:
+    content = {
+        "name": "r",
+        "data": {"task": "letters", **data},
+        "model": {"args": {"pretrained": "m"}},
+    }
+    scaling = {} if calibration is None else {"scaling": {"calibration": calibration}}
+    return check_recipe(content | scaling, "test")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "letters.yaml").write_text(TASK)
+    for split, count in (("train", 30), ("test", 10), ("dev", 8)):
+        write(tmp_path, split, [f"{split} {i}" for i in range(count)])
+    return tmp_path
+
+
+def write(folder: Path, split: str, questions: list[str]) -> None:
+    records = [
+        {"id": f"{split}{i}", "question": question, "answer": "A"}
+        for i, question in enumerate(questions)
+    ]
+    lines = "".join(json.dumps(record) + "\n" for record in records)
+    (folder / f"{split}.jsonl").write_text(lines)
+
+
+def read(folder: Path, wanted: Recipe, split: str) -> list[Problem]:
+    return read_split(load_task("letters", [folder]), wanted, split).problems  # type: ignore[arg-type]
+
+
+def ids(found: list[Problem]) -> set[str]:
+    return {problem.id for problem in found}
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(2, 60), st.data(), st.randoms())
+def test_a_division_parts_the_split_and_order_says_nothing(
+    count: int, data: st.DataObject, rng: random.Random
+) -> None:
+    made = problems(count)
+    taken = data.draw(st.integers(1, count - 1))
+    found = divide(made, taken)
+    assert len(found.calibration) == taken
+    assert ids(found.pool) | ids(found.calibration) == ids(made)
+    assert ids(found.pool).isdisjoint(ids(found.calibration))
+    rng.shuffle(made)
+    assert ids(divide(made, taken).calibration) == ids(found.calibration)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(2, 60), st.data())
+def test_a_limited_pool_stays_as_it_is_where_there_are_problems_enough(
+    count: int, data: st.DataObject
+) -> None:
+    made = problems(count)
+    taken = data.draw(st.integers(1, count - 1))
+    limit = data.draw(st.integers(1, count - taken))
+    kept = hash_order(divide(made, taken).pool)[:limit]
+    assert kept == hash_order(made)[:limit]
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=8, max_size=25))
+def test_problems_of_the_content_that_is_taken_leave_the_pool(
+    contents: list[tuple[int, int]],
+) -> None:
+    """Some repeat another's content hash, some its prompt."""
+    made = [
+        Problem(f"{i}-{derive(digest) % 16**12:012x}", f"prompt {prompt}", "A")
+        for i, (digest, prompt) in enumerate(contents)
+    ]
+    taken = hash_order(made)[-1]
+    left = [
+        problem
+        for problem in made
+        if problem.prompt != taken.prompt and content_digest(problem.id) != content_digest(taken.id)
+    ]
+    if not left:
+        return
+    found = divide(made, 1)
+    assert (found.calibration, found.pool) == ([taken], left)
+    gone = len(made) - 1 - len(left)
+    assert found.dropped.startswith(f"pool: {gone} problem" if gone else "")
+    assert bool(found.dropped) == bool(gone)
+    require_disjoint(found.calibration, found.pool, "pool", "t")
+
+
+def test_nothing_left_for_the_pool_is_refused() -> None:
+    for count in (5, 6):
+        with pytest.raises(UserError, match=rf"takes {count} problems .* has 5, .* none"):
+            divide(problems(5), count)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Problem("a-0123456789ab", "x", "A"),
+        Problem("b-0123456789ab", "x", "A"),
+        Problem("a-0123456789ab#2", "x", "A"),
+        Problem("c-ffffffffffff", "the prompt", "A"),
+    ],
+)
+def test_a_shared_problem_is_named(other: Problem) -> None:
+    calibration = [Problem("a-0123456789ab", "the prompt", "A"), *problems(3)]
+    with pytest.raises(UserError, match=r"1 of 4 calibration problems .* audit.*first: a-0123"):
+        require_disjoint(calibration, [*problems(9)[5:], other], "audit", "t")
+    require_disjoint(calibration, problems(9)[5:], "audit", "t")
+
+
+@pytest.mark.parametrize(
+    ("problem_id", "digest"),
+    [
+        ("7-0123456789ab", "0123456789ab"),
+        ("0123456789ab#3", "0123456789ab"),
+        ("a-b-0123456789ab#12", "0123456789ab"),
+        ("0123456789ab-x", None),
+        ("plain", None),
+    ],
+)
+def test_the_content_hash_of_an_id(problem_id: str, digest: str | None) -> None:
+    assert content_digest(problem_id) == digest
+
+
+def test_without_the_section_the_pool_is_the_training_split(folder: Path) -> None:
+    assert len(read(folder, recipe(), "pool")) == 30
+
+
+@pytest.mark.parametrize("limit", [None, 10])
+def test_the_pool_loses_what_calibrates(folder: Path, limit: int | None) -> None:
+    wanted = recipe(7, pool_limit=limit)
+    calibration, pool = (ids(read(folder, wanted, split)) for split in ("calibration", "pool"))
+    assert len(calibration) == 7
+    assert len(pool) == (limit or 23)
+    assert calibration.isdisjoint(pool)
+    assert calibration | pool <= ids(read(folder, recipe(), "pool"))
+    assert ids(read(folder, recipe(7), "calibration")) == calibration
+
+
+def test_what_was_taken_out_is_said(folder: Path) -> None:
+    found = read_split(load_task("letters", [folder]), recipe(7), "pool")
+    assert found.dropped == ("pool: 7 problems taken out to calibrate on (scaling.calibration)",)
+    assert read_split(load_task("letters", [folder]), recipe(7), "calibration").dropped == ()
+
+
+def test_the_validation_split(folder: Path) -> None:
+    wanted = recipe("validation")
+    assert {p.prompt for p in read(folder, wanted, "calibration")} == {f"dev {i}" for i in range(8)}
+    assert len(read(folder, wanted, "pool")) == 30
+
+
+@pytest.mark.parametrize("split", ["pool", "audit", "calibration"])
+@pytest.mark.parametrize("shared", ["pool", "audit"])
+def test_a_validation_split_that_shares_content_is_refused_whatever_is_read_first(
+    folder: Path, shared: str, split: str
+) -> None:
+    there = {"pool": "train 3", "audit": "test 3"}[shared]
+    write(folder, "dev", ["dev 0", there])
+    with pytest.raises(UserError, match=rf"1 of 2 calibration problems are also in the {shared}"):
+        read(folder, recipe("validation"), split)
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("validation_split: dev\n", "has no validation_split"),
+        ("test_split: test\n", "its validation split is the audit"),
+    ],
+)
+def test_a_task_without_a_split_to_spare(folder: Path, line: str, why: str) -> None:
+    (folder / "letters.yaml").write_text(TASK.replace(line, ""))
+    with pytest.raises(UserError, match=why):
+        read(folder, recipe("validation"), "audit")
+
+
+@pytest.mark.parametrize(
+    ("section", "why"),
+    [
+        ({"calibration": 0}, "at least 1"),
+        ({"calibration": "dev"}, "scaling.calibration"),
+        ({}, "missing key 'scaling.calibration'"),
+        ({"calibration": 5, "level": 1}, "less than 1"),
+        ({"calibration": 5, "tolerance": 1.5}, "less than or equal to 1"),
+    ],
+)
+def test_sections_that_do_not_hold(section: dict[str, object], why: str) -> None:
+    content = {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "m"}}}
+    with pytest.raises(UserError, match=why):
+        check_recipe(content | {"scaling": section}, "test")
+
+
+def test_recorded_responses_are_of_no_scale() -> None:
+    model = {"backend": "recorded", "args": {"pretrained": "m"}}
+    content = {"name": "r", "data": {"task": "t"}, "model": model, "scaling": {"calibration": 5}}
+    with pytest.raises(UserError, match="'scaling': needs a backend that generates"):
+        check_recipe(content, "test")

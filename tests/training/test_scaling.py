@@ -1,0 +1,149 @@
+"""An adapter at another scale is the base plus alpha times its update, and loads as any other."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+from gapft_harness.errors import UserError
+from gapft_harness.model_files import weights_hash
+from gapft_harness.plugins.samplers.hf import hf
+from gapft_harness.protocols import Request, SamplerSettings
+from gapft_harness.records import GREEDY, Adapter, Arm, Decoding
+from gapft_harness.training.scaling import scale_adapter
+from tests.tiny_models import byte_adapter, byte_llama
+
+PROMPTS = ("one", "another prompt", "and a third one?")
+FACTS = {"base_model": "b", "condition": "gapft", "seed": 13, "scale": 0.5, "tolerance": 0.1}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return byte_llama(tmp_path_factory.mktemp("scaling") / "model")
+
+
+@pytest.fixture(scope="module")
+def adapter(model: Path) -> Path:
+    return byte_adapter(model, model.with_name("adapter"))
+
+
+def loaded(model: Path, folder: Path | None) -> Any:
+    base = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    return (base if folder is None else PeftModel.from_pretrained(base, folder)).eval()
+
+
+def greedy(model: Path, folder: Path | None) -> list[str]:
+    """What the hf sampler gives: the responses that decisions are made of."""
+    args = {"pretrained": str(model), "dtype": "float32", "device": "cpu", "batch_size": 4}
+    settings = SamplerSettings("hf", args, chat_template=False, system_instruction=None, threads=1)
+    sampler = hf(settings, Adapter(Arm("gapft", 13), str(folder)) if folder else None)
+    requests = [Request(f"p{i}", prompt, (GREEDY,)) for i, prompt in enumerate(PROMPTS)]
+    answers = sampler.generate(requests, Decoding(False, 16), 0)
+    sampler.close()
+    return [answer.generations[0].text for answer in answers]
+
+
+def test_the_source_at_scale_0_and_the_adapter_at_scale_1(
+    model: Path, adapter: Path, tmp_path: Path
+) -> None:
+    for scale in (0, 1):
+        scale_adapter(adapter, tmp_path / f"{scale}", scale, FACTS)
+    source, trained = greedy(model, None), greedy(model, adapter)
+    assert source != trained, "else this shows nothing"
+    assert greedy(model, tmp_path / "0") == source
+    assert greedy(model, tmp_path / "1") == trained
+    before = load_file(adapter / "adapter_model.safetensors")
+    after = load_file(tmp_path / "1" / "adapter_model.safetensors")
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.25, 0.5, 0.75, 1.0])
+def test_a_layer_gives_the_base_plus_alpha_times_the_update(
+    model: Path, adapter: Path, tmp_path: Path, scale: float
+) -> None:
+    scale_adapter(adapter, tmp_path / "scaled", scale, FACTS)
+    layers = {
+        name: folder_model.base_model.model.model.layers[1].self_attn.q_proj
+        for name, folder_model in (
+            ("trained", loaded(model, adapter)),
+            ("scaled", loaded(model, tmp_path / "scaled")),
+        )
+    }
+    x = torch.randn(5, layers["trained"].in_features, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        base = layers["trained"].base_layer(x)
+        expected = base + scale * (layers["trained"](x) - base)
+        torch.testing.assert_close(layers["scaled"](x), expected, rtol=1e-5, atol=1e-6)
+        assert (layers["trained"](x) - base).abs().max() > 0.1, "else this shows nothing"
+
+
+def test_only_lora_b_is_multiplied_and_only_once(adapter: Path, tmp_path: Path) -> None:
+    scale_adapter(adapter, tmp_path / "half", 0.5, FACTS)
+    before = load_file(adapter / "adapter_model.safetensors")
+    after = load_file(tmp_path / "half" / "adapter_model.safetensors")
+    for name, weight in before.items():
+        torch.testing.assert_close(
+            after[name], weight * (0.5 if "lora_B" in name else 1), rtol=0, atol=0
+        )
+
+
+def test_stock_lm_eval_loads_it(model: Path, adapter: Path, tmp_path: Path) -> None:
+    """As ``lm_eval --model hf --model_args pretrained=MODEL,peft=FOLDER`` does."""
+    from lm_eval.api.instance import Instance
+    from lm_eval.models.huggingface import HFLM
+
+    scale_adapter(adapter, tmp_path / "scaled", 0.75, FACTS)
+    lm = HFLM(pretrained=str(model), peft=str(tmp_path / "scaled"), dtype="float32", device="cpu")
+    options = {"until": [], "max_gen_toks": 16, "do_sample": False}
+    asked = [
+        Instance("generate_until", {}, (prompt, options), i) for i, prompt in enumerate(PROMPTS)
+    ]
+    assert lm.generate_until(asked, disable_tqdm=True) == greedy(model, tmp_path / "scaled")
+
+
+def test_the_same_adapter_gives_the_same_bytes_and_says_what_it_is(
+    adapter: Path, tmp_path: Path
+) -> None:
+    for name in ("a", "b"):
+        scale_adapter(adapter, tmp_path / name, 0.5, FACTS)
+    a, b = ({f.name: f.read_bytes() for f in (tmp_path / n).iterdir()} for n in ("a", "b"))
+    assert a == b
+    assert a["adapter_config.json"] == (adapter / "adapter_config.json").read_bytes()
+    said = json.loads(a["scaling.json"])
+    assert said == {**FACTS, "adapter_sha256": weights_hash(tmp_path / "a")}
+    assert "at scale 0.5" in a["README.md"].decode()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"use_dora": True}, "use_dora is True"),
+        ({"modules_to_save": ["lm_head"]}, r"holds the weight .*lm_head"),
+        ({"bias": "lora_only"}, "bias is 'lora_only'"),
+    ],
+)
+def test_an_update_that_lora_b_does_not_scale_is_refused(
+    model: Path, tmp_path: Path, options: dict[str, Any], why: str
+) -> None:
+    base = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    get_peft_model(base, LoraConfig(r=2, target_modules=["q_proj"], **options)).save_pretrained(
+        tmp_path / "adapter"
+    )
+    with pytest.raises(UserError, match=why):
+        scale_adapter(tmp_path / "adapter", tmp_path / "scaled", 0.5, {})
+    assert [p.name for p in tmp_path.iterdir()] == ["adapter"]
+
+
+def test_a_folder_that_is_no_adapter(tmp_path: Path) -> None:
+    (tmp_path / "adapter").mkdir()
+    with pytest.raises(UserError, match=r"adapter_config\.json: cannot be read"):
+        scale_adapter(tmp_path / "adapter", tmp_path / "scaled", 0.5, {})
