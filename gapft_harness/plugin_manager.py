@@ -41,6 +41,7 @@ KINDS = {
     "register_response_rules": "response rule",
     "register_samplers": "sampler",
     "register_trainers": "trainer",
+    "register_trackers": "tracker",
     "register_executors": "executor",
     "register_report_sections": "report section",
 }
@@ -50,6 +51,7 @@ KINDS = {
 _OPTIONS = {
     "selector": frozenset({"budget", "repeats", "gold"}),
     "response rule": frozenset({"stops_early"}),
+    "tracker": frozenset({"needs"}),
 }
 
 
