@@ -47,7 +47,7 @@ class Failing:
             raise ConnectionError("no such server")
         arm.folder.mkdir(exist_ok=True)
         with (arm.folder / "opened").open("a") as file:
-            file.write("once\n")
+            file.write("once ")
 
     def log(self, values, step):
         if step == 3:
@@ -291,7 +291,7 @@ def test_a_tracker_that_fails_costs_a_warning_and_two_processes_track_once(selec
     assert output.count(sentence) == 1
     (warning,) = json.loads((run / "manifest.json").read_text())["warnings"]
     assert warning.startswith(f"{ARM}: {sentence}")
-    assert (run / "tracking" / "opened").read_text() == "once\n", "by one process"
+    assert (run / "tracking" / "opened").read_text() == "once ", "by one process"
     check_told(run)
     assert verify(run, plugin_files(selected, "failing", "lines")).differences == []
 
