@@ -247,7 +247,9 @@ def wandb_records(file: Path) -> Iterator[Any]:
 
 
 @pytest.mark.skipif(
-    find_spec("trackio") is None, reason="trackio is not installed; pip install trackio"
+    find_spec("trackio") is None,
+    reason="trackio is not installed (constraints.txt has a newer pillow than it takes); "
+    "pip install trackio",
 )
 def test_trackio_keeps_every_step(selected: Path, tmp_path: Path) -> None:
     run = run_with(selected, "io", {"trackers": ["trackio"]})
