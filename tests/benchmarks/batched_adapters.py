@@ -21,7 +21,7 @@ from tests.benchmarks.measure import Figure
 _RANK, _SCALING = 8, 2.0
 _NAMES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 _ADAPTERS = 4
-_ROUNDS = 5
+_PASSES, _ROUNDS = 2, 5
 
 
 class BatchedLora(torch.nn.Module):
@@ -65,12 +65,12 @@ def measure(folder: Path) -> list[Figure]:
 
 
 def _compare(name: str, base: Any, length: int) -> Figure:
-    """One step of every adapter: 8 passes of 2 sequences each, then the median of the rounds."""
+    """A few passes of 2 sequences for every adapter; the median of the rounds."""
     together = _with_adapters(base, _ADAPTERS)
     alone = [_with_adapters(base, 1, of=together, number=i) for i in range(_ADAPTERS)]
     draw = torch.Generator().manual_seed(1)
     words = base.config.vocab_size
-    ids = torch.randint(3, words, (8, _ADAPTERS * 2, length), generator=draw)
+    ids = torch.randint(3, words, (_PASSES, _ADAPTERS * 2, length), generator=draw)
 
     def one_pass() -> None:
         for part in ids:

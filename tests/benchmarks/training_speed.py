@@ -21,8 +21,6 @@ from gapft_harness.training.plan import plan, sequences
 from tests.benchmarks.measure import Figure, process
 from tests.tiny_models import byte_llama
 
-_ROUNDS = 3
-
 
 @dataclass(frozen=True)
 class _Case:
@@ -34,6 +32,7 @@ class _Case:
     prompt: tuple[int, int]
     response: tuple[int, int]
     steps: int
+    rounds: int
 
     def examples(self, number: int) -> list[Example]:
         """As many examples of random ids."""
@@ -67,8 +66,8 @@ def measure(folder: Path) -> list[Figure]:
 
     torch.set_num_threads(1)
     cases = (
-        _Case("demo policy", resolve_model("bundled:demo"), 60, (15, 40), (10, 40), 6),
-        _Case("27M Llama", str(small_llama(folder / "llama")), 8192, (80, 240), (20, 100), 3),
+        _Case("demo policy", resolve_model("bundled:demo"), 60, (15, 40), (10, 40), 6, 9),
+        _Case("27M Llama", str(small_llama(folder / "llama")), 8192, (80, 240), (20, 100), 3, 3),
     )
     figures = [figure for case in cases for figure in _against_trl(folder, case)]
     return [*figures, _twelve(folder, cases[0])]
@@ -96,7 +95,7 @@ def _against_trl(folder: Path, case: _Case) -> list[Figure]:
     theirs: list[float] = []
     ours: dict[str, list[float]] = {way: [] for way in _WAYS}
     gap = 0.0
-    for turn in range(_ROUNDS):
+    for turn in range(case.rounds):
         seconds, expected = _theirs(folder / f"{case.name} theirs {turn}", case, examples)
         theirs.append(seconds)
         for way, changes in _WAYS.items():
@@ -229,7 +228,7 @@ def train_arms(folder: Path, model: str, seeds: Sequence[int]) -> None:
 
     from gapft_harness.training.lora import train_together
 
-    case = _Case("demo policy", model, 60, (15, 40), (10, 40), 8)
+    case = _Case("demo policy", model, 60, (15, 40), (10, 40), 8, 1)
     jobs = [
         dataclasses.replace(
             case.job(folder / str(seed), case.examples(128), micro_batch=16, accumulation=1),
