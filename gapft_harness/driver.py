@@ -19,6 +19,7 @@ from gapft_harness.run_directory import RunDirectory, Split, splits_of
 from gapft_harness.run_lock import JOBS_LOCK, RUN_LOCK, hold
 from gapft_harness.search_stage import merge_all
 from gapft_harness.shards import Shard
+from gapft_harness.trackers import check_trackers
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,9 @@ def run_recipe(choice: Choice, place: str | None) -> Path:
         The path of the report's page; of a URL, in its working copy.
     """
     recipe = resolve_recipe(choice)
-    check_names(recipe, load_plugins(choice.plugin_files))
+    plugins = load_plugins(choice.plugin_files)
+    check_names(recipe, plugins)
+    check_trackers(recipe, plugins)
     with placed(place or Path("runs") / recipe.name) as (path, mirror):
         return _run(path, mirror, recipe, choice, stages_of(recipe))
 

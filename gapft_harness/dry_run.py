@@ -18,6 +18,7 @@ from gapft_harness.run_directory import splits_of
 from gapft_harness.sealing import closing_verifier
 from gapft_harness.search import load_problems
 from gapft_harness.selection import arms
+from gapft_harness.trackers import missing_packages
 from gapft_harness.training.plan import count_steps
 
 #: Backends whose model is not on this machine.
@@ -59,6 +60,7 @@ def missing_here(recipe: Recipe, choice: Choice) -> list[str]:
         except GapftError as error:
             found.append(f"{split}: {error}")
     found += _model_missing(recipe)
+    found += missing_packages(recipe, plugins)
     return list(dict.fromkeys(found))
 
 

@@ -14,6 +14,7 @@ from gapft_harness.protocols import (
     RegisterResponseRule,
     RegisterSampler,
     RegisterSelector,
+    RegisterTracker,
     RegisterTrainer,
     RegisterVerifier,
 )
@@ -46,6 +47,11 @@ def register_samplers(register: RegisterSampler) -> None:
 @hookspec
 def register_trainers(register: RegisterTrainer) -> None:
     """``register(name, train)``: ``train(job)`` writes an adapter folder."""
+
+
+@hookspec
+def register_trackers(register: RegisterTracker) -> None:
+    """``register(name, factory, needs=())``: ``factory(arm)`` gives a ``Tracker``."""
 
 
 @hookspec

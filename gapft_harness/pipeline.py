@@ -18,7 +18,7 @@ from gapft_harness.halves import exposed_file, read_halves
 from gapft_harness.plugin_manager import Plugins, load_plugins
 from gapft_harness.protocols import Executor, Job, Progress
 from gapft_harness.recipe import Recipe
-from gapft_harness.recording import record_judging, recorder
+from gapft_harness.recording import record_judging, record_warnings, recorder
 from gapft_harness.records import Arm
 from gapft_harness.run_directory import SPLITS, RunDirectory, Split
 from gapft_harness.scale_stage import scale_stage, scaled_audits
@@ -26,6 +26,8 @@ from gapft_harness.search_stage import search_stage
 from gapft_harness.selection import arms, select
 from gapft_harness.shards import Shard
 from gapft_harness.states import partition
+from gapft_harness.trackers import check_trackers
+from gapft_harness.train import TRACKING_WARNINGS
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,8 @@ def check_names(recipe: Recipe, plugins: Plugins) -> None:
     plugins.get("executor", recipe.executor.name)
     for condition in recipe.conditions:
         plugins.get("selector", condition)
+    for tracker in recipe.trackers:
+        plugins.get("tracker", tracker)
     if recipe.evidence.keep is not None:
         plugins.get("response rule", recipe.evidence.keep)
     if recipe.verifier.name is not None:
@@ -145,6 +149,7 @@ def train_stage(context: Context) -> None:
     """One LoRA adapter per condition and seed."""
     run = context.run
     require_selected(run)
+    check_trackers(run.recipe, context.plugins)
     jobs = [
         Job(
             f"train {group[0].name}" + (f" and {len(group) - 1} more" if group[1:] else ""),
@@ -160,8 +165,13 @@ def train_stage(context: Context) -> None:
     results = context.executor.run(jobs, context.progress)
     trained = {name: facts for found in results for name, facts in found.items()}
     for arm in context.arms():
+        facts = trained[arm.name]
+        warnings = [f"{arm.name}: {line}" for line in facts.pop(TRACKING_WARNINGS, [])]
         run.seal(f"adapters/{arm.name}")
-        run.update_manifest(recorder("training", arm.name, trained[arm.name]))
+        run.update_manifest(recorder("training", arm.name, facts))
+        run.update_manifest(partial(record_warnings, warnings=warnings))
+        for warning in warnings:
+            context.say(f"warning: {warning}")
 
 
 def audit_stage(context: Context) -> None:

@@ -41,6 +41,7 @@ KINDS = {
     "register_response_rules": "response rule",
     "register_samplers": "sampler",
     "register_trainers": "trainer",
+    "register_trackers": "tracker",
     "register_executors": "executor",
     "register_report_sections": "report section",
 }
@@ -51,6 +52,7 @@ _OPTIONS = {
     "selector": frozenset({"budget", "repeats", "gold"}),
     "response rule": frozenset({"stops_early"}),
     "sampler": frozenset({"own_process"}),
+    "tracker": frozenset({"needs"}),
 }
 
 

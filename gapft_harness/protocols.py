@@ -21,6 +21,8 @@ from gapft_harness.records import (
 )
 from gapft_harness.records import Verdict as Verdict
 from gapft_harness.streams import Stream
+from gapft_harness.tracking import RegisterTracker as RegisterTracker
+from gapft_harness.tracking import Tracking
 
 # Verifiers
 
@@ -213,6 +215,7 @@ class TrainingJob:
         checkpoint_steps: optimizer steps between two states that are kept, so that a killed
             training goes on from there; None: it starts again.
         progress: call with (steps done, steps in all).
+        tracking: the recipe's trackers; open them before the first step, in the first process.
     """
 
     arm: Arm
@@ -224,6 +227,7 @@ class TrainingJob:
     threads: int = 1
     checkpoint_steps: int | None = None
     progress: Callable[[int, int], None] = field(default=lambda done, total: None)
+    tracking: Tracking = field(default_factory=Tracking)
 
 
 Trainer = Callable[[TrainingJob], dict[str, Any]]

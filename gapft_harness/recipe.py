@@ -23,7 +23,7 @@ from gapft_harness.recipe_sections import (
 )
 
 _NOT_IDENTITY = (
-    "conditions", "seeds", "budget", "allocation", "executor", "description", "notes",
+    "conditions", "seeds", "budget", "allocation", "executor", "trackers", "description", "notes",
 )  # fmt: skip
 
 
@@ -55,10 +55,13 @@ class Recipe(Section):
         None, description="chooses the scale of each adapter; see docs/training.md"
     )
     executor: ExecutorChoice = Field(default_factory=ExecutorChoice)
+    trackers: tuple[str, ...] = Field(
+        (), description="what follows every training: tensorboard, wandb, trackio, or a plugin's"
+    )
     statistics: Statistics = Field(default_factory=Statistics)
     notes: tuple[str, ...] = Field((), description="remarks shown in the report")
 
-    @field_validator("conditions", "seeds")
+    @field_validator("conditions", "seeds", "trackers")
     @classmethod
     def _distinct(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
         if len(set(values)) != len(values):
@@ -110,7 +113,7 @@ class Recipe(Section):
     def identity(self) -> dict[str, Any]:
         """What a run directory is bound to.
 
-        Conditions and seeds may be added later, the executor may change, and prose may be
+        Conditions and seeds may be added later, executor and trackers may change, and prose may be
         rewritten; the budget may change until selections are sealed. Anything else makes another
         run.
         """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gapft_harness.errors import UserError
@@ -45,7 +45,11 @@ def record_judging(manifest: dict[str, Any], name: str, facts: dict[str, Any]) -
     ):
         if key in facts:
             manifest.setdefault(section, {})[name] = facts[key]
-    warnings = [f"{name}: {warning}" for warning in facts["warnings"]]
+    record_warnings(manifest, [f"{name}: {warning}" for warning in facts["warnings"]])
+
+
+def record_warnings(manifest: dict[str, Any], warnings: Sequence[str]) -> None:
+    """Sentences that the report shows; one that is there already is not repeated."""
     manifest["warnings"] += [w for w in warnings if w not in manifest["warnings"]]
 
 

@@ -18,6 +18,11 @@ from gapft_harness.protocols import TrainingJob
 from gapft_harness.records import Arm
 from gapft_harness.run_directory import RunDirectory
 from gapft_harness.tables import read_examples
+from gapft_harness.trackers import tracking
+from gapft_harness.tracking import Tracking
+
+#: Where a job's result holds what trackers could not do; no part of what the manifest compares.
+TRACKING_WARNINGS = "tracking_warnings"
 
 
 def train_arms(
@@ -35,32 +40,36 @@ def train_arms(
         progress: called with optimizer steps done and in all, over all the arms.
 
     Returns:
-        By arm name, the trainer's facts for the manifest (also in ``adapters/ARM/training.json``).
+        By arm name, the trainer's facts for the manifest (also in ``adapters/ARM/training.json``),
+        and under ``TRACKING_WARNINGS`` what its trackers could not do.
     """
     run = RunDirectory.open(run_path)
+    warnings: dict[str, list[str]] = {}
     wanted = [Arm(condition, seed) for condition, seed in arms]
     missing = [arm for arm in wanted if not (run.path / "adapters" / arm.name).exists()]
     found: dict[str, dict[str, Any]] = {}
     if missing and run.recipe.executor.processes > 1:
         from gapft_harness.training.launch import launch
 
-        launch(run.path, missing, plugin_files, run.recipe.executor, progress)
+        warnings = launch(run.path, missing, plugin_files, run.recipe.executor, progress)
     elif missing:
-        found = train_here(run, missing, plugin_files, progress)
+        found, warnings = train_here(run, missing, plugin_files, progress)
     for arm in wanted:
         if arm.name not in found:
             path = run.path / "adapters" / arm.name / "training.json"
             found[arm.name] = json.loads(path.read_text("utf-8"))
+        if arm.name in warnings:
+            found[arm.name] |= {TRACKING_WARNINGS: warnings[arm.name]}
     return found
 
 
 def train_here(
     run: RunDirectory, arms: Sequence[Arm], plugin_files: Sequence[str], progress: ReportProgress
-) -> dict[str, dict[str, Any]]:
+) -> tuple[dict[str, dict[str, Any]], dict[str, list[str]]]:
     """Trains arms in this process, or in its share of several.
 
     Returns:
-        The trainer's facts by arm name.
+        The trainer's facts by arm name, and by arm name what trackers could not do, if anything.
 
     Raises:
         PluginError: a trainer that wrote no adapter.
@@ -71,17 +80,25 @@ def train_here(
     def counted(before: int) -> Callable[[int, int], None]:
         return lambda done, _: progress(before + done, sum(steps))
 
-    jobs = [_job(run, arm, counted(sum(steps[:i]))) for i, arm in enumerate(arms)]
-    found = {}
+    plugins = load_plugins(plugin_files)
+    jobs = [
+        _job(run, arm, counted(sum(steps[:i])), tracking(run, arm, plugins))
+        for i, arm in enumerate(arms)
+    ]
+    found, warnings = {}, {}
     trainer = run.recipe.training.trainer
-    with load_plugins(plugin_files).blaming("trainer", trainer) as entry:
+    with plugins.blaming("trainer", trainer) as entry:
         for job, facts in zip(jobs, _trained(entry, jobs), strict=True):
             found[job.arm.name] = dict(facts)
             _check_folder(entry, job, found[job.arm.name])
-    return found
+            if told := [*job.tracking.warnings, *job.tracking.unused(trainer)]:
+                warnings[job.arm.name] = told
+    return found, warnings
 
 
-def _job(run: RunDirectory, arm: Arm, progress: Callable[[int, int], None]) -> TrainingJob:
+def _job(
+    run: RunDirectory, arm: Arm, progress: Callable[[int, int], None], followed: Tracking
+) -> TrainingJob:
     recipe = run.recipe
     return TrainingJob(
         arm=arm,
@@ -93,6 +110,7 @@ def _job(run: RunDirectory, arm: Arm, progress: Callable[[int, int], None]) -> T
         threads=recipe.executor.threads,
         checkpoint_steps=recipe.executor.checkpoint_steps,
         progress=progress,
+        tracking=followed,
     )
 
 

@@ -100,7 +100,8 @@ def test_identity_leaves_out_only_what_may_change_between_two_commands() -> None
     recipe = check_recipe(MINIMAL, "x")
     left_out = set(Recipe.model_fields) - set(recipe.identity())
     assert left_out == {
-        "conditions", "seeds", "budget", "allocation", "executor", "description", "notes",
+        "conditions", "seeds", "budget", "allocation", "executor", "trackers", "description",
+        "notes",
     }  # fmt: skip
 
 

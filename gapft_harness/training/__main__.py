@@ -53,7 +53,9 @@ def main(arguments: list[str]) -> int:
                 if name in (chosen.arm or known) and not (run.path / "adapters" / name).exists()
             ]
             if wanted:
-                train_here(run, wanted, chosen.plugin, progress)
+                _, warnings = train_here(run, wanted, chosen.plugin, progress)
+                if first:
+                    _report("warnings", warnings)
     except GapftError as error:
         kind = next(known.__name__ for known in ERRORS if isinstance(error, known))
         _report("error", kind, str(error))

@@ -31,8 +31,11 @@ def launch(
     plugin_files: Sequence[str],
     settings: ExecutorChoice,
     progress: ReportProgress,
-) -> None:
+) -> dict[str, list[str]]:
     """Trains arms on ``settings.processes`` processes of this machine, and waits for them.
+
+    Returns:
+        By arm name, what trackers could not do, if anything.
 
     Raises:
         GapftError: the error of the process that failed.
@@ -58,6 +61,7 @@ def launch(
     )
     assert child.stdout is not None
     failure: GapftError | None = None
+    warnings: dict[str, list[str]] = {}
     for line in child.stdout:
         if not line.startswith(MARK):
             print(line, end="")
@@ -65,6 +69,8 @@ def launch(
         kind, *fields = json.loads(line.removeprefix(MARK))
         if kind == "progress":
             progress(*fields)
+        elif kind == "warnings":
+            (warnings,) = fields
         elif failure is None:  # the first tells the cause; others may fail for its absence
             name, text = fields
             failure = next((e for e in ERRORS if e.__name__ == name), GapftError)(text)
@@ -72,6 +78,7 @@ def launch(
         raise failure or GapftError(
             f"training on {settings.processes} processes ended with exit status {child.returncode}"
         )
+    return warnings
 
 
 if __name__ == "__main__":

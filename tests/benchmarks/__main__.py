@@ -22,6 +22,7 @@ BENCHMARKS = (
     "sandbox_scale",
     "ray_grid",
     "training_speed",
+    "batched_adapters",
 )
 #: These need vLLM, and run by name alone (``make bench-vllm``).
 ENGINE_BENCHMARKS = ("vllm_search",)
@@ -43,13 +44,18 @@ def main(names: list[str]) -> int:
                 table.add_row(
                     name,
                     figure.name,
-                    f"{figure.value:.2f} {figure.unit}",
-                    "none" if figure.limit is None else f"{figure.limit:.2f}",
+                    f"{_short(figure.value)} {figure.unit}",
+                    "none" if figure.limit is None else _short(figure.limit),
                     "ok" if figure.holds else "BEYOND",
                     figure.detail,
                 )
     Console(width=150).print(table)
     return int(failed)
+
+
+def _short(value: float) -> str:
+    """Two decimals, or the order of magnitude where they would show nothing."""
+    return f"{value:.2f}" if value == 0 or abs(value) >= 0.01 else f"{value:.1e}"
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""Trackers: what shows a training while it runs."""

@@ -1,0 +1,52 @@
+"""The bundled trackers: accelerate's own, a run of theirs for each arm."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from gapft_harness import hookimpl
+from gapft_harness.protocols import RegisterTracker
+from gapft_harness.tracking import TrackedArm, Tracker
+
+
+def tensorboard(arm: TrackedArm) -> Tracker:
+    """Event files in tracking/tensorboard/ of the run directory."""
+    from accelerate.tracking import TensorBoardTracker
+
+    # hides what a killed training had logged after the state from which it goes on
+    purge = {"purge_step": arm.first_step}
+    return _started(TensorBoardTracker(arm.arm.name, arm.folder / "tensorboard", **purge), arm)
+
+
+def wandb(arm: TrackedArm) -> Tracker:
+    """Weights & Biases; WANDB_PROJECT, WANDB_MODE and its other variables hold."""
+    from accelerate.tracking import WandBTracker
+
+    arm.folder.mkdir(parents=True, exist_ok=True)
+    project = os.environ.get("WANDB_PROJECT", arm.project)
+    names = {"name": arm.name, "group": arm.run, "dir": str(arm.folder)}
+    return _started(WandBTracker(project, **names), arm)
+
+
+def trackio(arm: TrackedArm) -> Tracker:
+    """Trackio, in its own local database; TRACKIO_PROJECT and TRACKIO_DIR hold."""
+    from accelerate.tracking import TrackioTracker
+
+    project = os.environ.get("TRACKIO_PROJECT", arm.project)
+    return _started(TrackioTracker(project, name=arm.name, group=arm.run), arm)
+
+
+def _started(tracker: Any, arm: TrackedArm) -> Tracker:
+    tracker.start()
+    tracker.store_init_configuration(dict(arm.settings))
+    started: Tracker = tracker
+    return started
+
+
+@hookimpl
+def register_trackers(register: RegisterTracker) -> None:
+    """Registers them."""
+    register("tensorboard", tensorboard, needs=("tensorboard",))
+    register("wandb", wandb, needs=("wandb",))
+    register("trackio", trackio, needs=("trackio",))

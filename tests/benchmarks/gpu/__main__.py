@@ -1,0 +1,110 @@
+"""Measures the device's ceilings and each way of training; prints a table, writes a JSON file."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import gc
+import json
+import os
+import sys
+import tempfile
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from gapft_harness.training.speed import matrix_peak, synchronize
+from tests.benchmarks.gpu.shapes import LLAMA_8B, SHAPES
+from tests.benchmarks.gpu.ways import LITERAL, OURS, Bench, Measured
+
+
+def main(arguments: list[str]) -> int:
+    """The exit status: 0, or 2 where there is no GPU and none was waived."""
+    parser = argparse.ArgumentParser(prog="tests.benchmarks.gpu", description=__doc__)
+    parser.add_argument("--shape", choices=sorted(SHAPES), default=LLAMA_8B.name)
+    parser.add_argument("--steps", type=int, default=12, help="timed steps of each way")
+    parser.add_argument("--dropout", type=float, default=0.05, help="the recipe's is 0.05")
+    parser.add_argument("--profile", action="store_true", help="profile two more steps of each way")
+    parser.add_argument("--output", type=Path, default=Path("gpu_training.json"))
+    chosen = parser.parse_args(arguments)
+    shape = SHAPES[chosen.shape]
+    if not torch.cuda.is_available() and shape is LLAMA_8B:
+        print("no CUDA device here; --shape tiny runs on a CPU", file=sys.stderr)
+        return 2
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if device.type == "cpu":
+        torch.set_num_threads(1)
+    peak = matrix_peak(device, getattr(torch, shape.dtype))
+    bench = Bench(shape, device, peak, chosen.steps, chosen.dropout, chosen.profile)
+    found = []
+    for way in [*OURS, LITERAL]:
+        print(f"{way} ...", file=sys.stderr, flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            found.append(bench.literal() if way == LITERAL else bench.ours(way, Path(folder)))
+        gc.collect()  # the model of one way makes room for the next
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+    machine = {
+        "device": torch.cuda.get_device_name() if device.type == "cuda" else "CPU",
+        "cpu_cores": os.cpu_count(),
+        "dtype": shape.dtype,
+        "matrix_peak_tflops": peak / 1e12,
+        "bandwidth_gb_per_s": bandwidth(device, shape.bandwidth_bytes) / 1e9,
+        "versions": {name: version(name) for name in ("torch", "transformers", "peft")},
+    }
+    written = {
+        "shape": shape.name,
+        "dropout": chosen.dropout,
+        "machine": machine,
+        "ways": [{**dataclasses.asdict(m), "tokens_per_second": m.rate} for m in found],
+    }
+    chosen.output.write_text(json.dumps(written, indent=1) + "\n")
+    _print(machine, found)
+    return 0
+
+
+def bandwidth(device: torch.device, size: int) -> float:
+    """Bytes a second, read and written, of the fastest of ten copies within the device's memory."""
+    source = torch.ones(size, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    best = float("inf")
+    for _ in range(10):
+        synchronize(device)
+        start = time.perf_counter()
+        target.copy_(source)
+        synchronize(device)
+        best = min(best, time.perf_counter() - start)
+    return 2 * size / best
+
+
+def _print(machine: dict[str, Any], found: list[Measured]) -> None:
+    title = (
+        f"{machine['device']}: matrix peak {machine['matrix_peak_tflops']:.3g} TFLOP/s "
+        f"({machine['dtype']}), memory {machine['bandwidth_gb_per_s']:.4g} GB/s"
+    )
+    table = Table(
+        "way", "tokens/s", "supervised/s", "s a step", "share of peak", "memory GB", title=title
+    )
+    for m in found:
+        table.add_row(
+            m.way,
+            f"{m.rate:,.0f}",
+            f"{m.supervised_tokens / m.seconds:,.0f}",
+            f"{m.seconds / m.steps:.3f}",
+            f"{m.share_of_peak:.1%}",
+            "—" if m.peak_gb is None else f"{m.peak_gb:.1f}",
+        )
+    console = Console(width=140)
+    console.print(table)
+    for m in found:
+        if m.profile:
+            console.print(f"{m.way}, two steps:\n{m.profile}", markup=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

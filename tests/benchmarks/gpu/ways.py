@@ -1,0 +1,212 @@
+"""The ways of training that are measured: our loop as the recipe sets it, and a literal one."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gapft_harness.protocols import TrainingJob
+from gapft_harness.recipe_sections import Training
+from gapft_harness.records import Arm
+from gapft_harness.training.attention import SEGMENTS, register_segments
+from gapft_harness.training.base_model import add_lora
+from gapft_harness.training.checkpoint import Checkpoint
+from gapft_harness.training.devices import Devices
+from gapft_harness.training.ledger import Step, ledger
+from gapft_harness.training.loop import run_steps
+from gapft_harness.training.plan import Fitted, plan, sequences
+from gapft_harness.training.speed import FLOPS, base_parameters, synchronize
+from tests.benchmarks.gpu.shapes import Shape
+
+#: Steps before the clock starts: kernels are chosen and memory is reserved in them.
+WARM = 3
+
+#: Our loop's ways: what each changes of the main LogiQA recipe's settings.
+OURS: dict[str, dict[str, Any]] = {
+    "ours, padded 2 x 8": {},
+    "ours, padded 16 x 1": {"micro_batch": 16, "accumulation": 1},
+    "ours, padding-free": {"padding_free": True},
+    "ours, padding-free, gradient checkpointing": {
+        "padding_free": True,
+        "gradient_checkpointing": True,
+    },
+}
+LITERAL = "literal loop, padded 2 x 8"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One way's figures over the timed steps.
+
+    Attributes:
+        way: its name.
+        steps: that were timed.
+        tokens: of these steps, prompts included, padding not.
+        supervised_tokens: among them.
+        seconds: of these steps.
+        parameters: of the base.
+        share_of_peak: 4 x parameters x tokens / seconds, over the measured matrix peak.
+        peak_gb: most memory that was allocated on the device; None on a CPU.
+        losses: of all steps, the untimed ones first.
+        profile: the operations that took longest; empty if it was not asked for.
+    """
+
+    way: str
+    steps: int
+    tokens: int
+    supervised_tokens: int
+    seconds: float
+    parameters: int
+    share_of_peak: float
+    peak_gb: float | None
+    losses: list[float]
+    profile: str = ""
+
+    @property
+    def rate(self) -> float:
+        """Tokens a second."""
+        return self.tokens / self.seconds
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What all ways share."""
+
+    shape: Shape
+    device: torch.device
+    peak: float
+    steps: int
+    dropout: float
+    profile: bool
+
+    def settings(self, changes: dict[str, Any]) -> Training:
+        """The paper's logic settings (Table 4), which are the recipe's defaults."""
+        return Training(dtype=self.shape.dtype, dropout=self.dropout, repetitions=1, **changes)  # type: ignore[arg-type, unused-ignore]
+
+    def ours(self, way: str, folder: Path) -> Measured:
+        """The loop that ``gapft train`` runs, on a base made on the device."""
+        settings = self.settings(OURS[way])
+        job = TrainingJob(
+            arm=Arm("bench", 13),
+            examples=self.shape.examples(16 * (WARM + self.steps)),
+            settings=settings.model_dump(mode="json"),
+            model_args={"pretrained": self.shape.name, "device": self.device.type},
+            output=folder / "adapter",
+        )
+        if settings.padding_free:
+            register_segments()
+        attention = SEGMENTS if settings.padding_free else None
+        model = add_lora(self.shape.model(self.device, attention), settings, 13)
+
+        def go(end_of_step: Callable[[], None], steps: list[Step], fitted: Any) -> list[float]:
+            told = dataclasses.replace(job, progress=lambda done, total: end_of_step())
+            log = run_steps(
+                told, settings, model, steps, fitted, None, Devices.of(job),
+                Checkpoint.beside(job.output, {}, None),
+            )  # fmt: skip
+            return [line["loss"] for line in log]
+
+        return self._measured(way, model, settings, go)
+
+    def literal(self) -> Measured:
+        """What the recipe says, written down plainly: PEFT, masks, all logits, the plan's order."""
+        settings = self.settings({})
+        model = add_lora(self.shape.model(self.device, None), settings, 13)
+
+        def go(end_of_step: Callable[[], None], steps: list[Step], fitted: Any) -> list[float]:
+            trainable = [p for p in model.parameters() if p.requires_grad]
+            optimizer = torch.optim.AdamW(
+                trainable, lr=settings.learning_rate, weight_decay=settings.weight_decay
+            )
+            model.train()
+            losses = []
+            for step in steps:
+                parts = []
+                for at in range(0, len(step.slots), settings.micro_batch):
+                    rows = [fitted[slot] for slot in step.slots[at : at + settings.micro_batch]]
+                    batch = {k: v.to(self.device) for k, v in _padded(rows).items()}
+                    loss = model(**batch, num_items_in_batch=step.supervised_tokens).loss
+                    loss.backward()
+                    parts.append(loss.detach())
+                torch.nn.utils.clip_grad_norm_(trainable, settings.clip_norm)
+                optimizer.step()
+                optimizer.zero_grad()
+                losses.append(float(torch.stack(parts).sum()))
+                end_of_step()
+            return losses
+
+        return self._measured(LITERAL, model, settings, go)
+
+    def _measured(self, way: str, model: Any, settings: Training, go: Any) -> Measured:
+        fitted = {
+            s.slot: s for s in sequences(self.shape.examples(16 * (WARM + self.steps)), settings)
+        }
+        steps = ledger(plan(fitted, settings, 13), fitted, settings)
+        stamps: list[float] = []
+
+        def end_of_step() -> None:
+            synchronize(self.device)
+            stamps.append(time.perf_counter())
+
+        parameters = base_parameters(model)
+        torch.manual_seed(0)
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
+        losses = go(end_of_step, steps, fitted)
+        seconds = stamps[-1] - stamps[WARM - 1]
+        tokens, supervised = _tokens(steps[WARM:], fitted)
+        on_gpu = self.device.type == "cuda"
+        peak_gb = torch.cuda.max_memory_allocated(self.device) / 1e9 if on_gpu else None
+        profile = ""
+        if self.profile:
+            with _profiler(self.device) as profiler:
+                go(lambda: None, steps[:2], fitted)
+            by = "self_device_time_total" if on_gpu else "self_cpu_time_total"
+            profile = profiler.key_averages().table(sort_by=by, row_limit=20)
+        return Measured(
+            way,
+            len(steps) - WARM,
+            tokens,
+            supervised,
+            seconds,
+            parameters,
+            FLOPS * parameters * tokens / seconds / self.peak,
+            peak_gb,
+            losses,
+            profile,
+        )
+
+
+def _tokens(steps: Sequence[Step], fitted: dict[str, Fitted]) -> tuple[int, int]:
+    members = [fitted[slot] for step in steps for slot in step.slots]
+    return sum(m.tokens for m in members), sum(m.supervised for m in members)
+
+
+def _padded(rows: Sequence[Fitted]) -> dict[str, torch.Tensor]:
+    """Ids, mask and labels as a padding collator makes them."""
+    length = max(row.tokens for row in rows)
+    made: dict[str, list[list[int]]] = {"input_ids": [], "attention_mask": [], "labels": []}
+    for row in rows:
+        prompt, target, rest = list(row.prompt_ids), list(row.target_ids), length - row.tokens
+        made["input_ids"].append(prompt + target + [0] * rest)
+        made["attention_mask"].append([1] * row.tokens + [0] * rest)
+        made["labels"].append([-100] * len(prompt) + target + [-100] * rest)
+    return {key: torch.tensor(value) for key, value in made.items()}
+
+
+@contextlib.contextmanager
+def _profiler(device: torch.device) -> Iterator[Any]:
+    from torch.profiler import ProfilerActivity, profile
+
+    kinds = [ProfilerActivity.CPU]
+    if device.type == "cuda":
+        kinds.append(ProfilerActivity.CUDA)
+    with profile(activities=kinds) as profiler:
+        yield profiler
