@@ -255,6 +255,11 @@ class ExecutorChoice(Section):
     processes: int = Field(
         1, ge=1, description="processes that share every optimizer step of one training"
     )
+    fsdp: bool = Field(
+        False,
+        description="split the frozen base's weights among the processes of a training (FSDP), for "
+        "bases that do not fit one device; needs several processes",
+    )
     checkpoint_steps: int | None = Field(
         None,
         ge=1,

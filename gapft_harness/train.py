@@ -55,9 +55,21 @@ def train_arms(
 
 
 def train_here(
-    run: RunDirectory, arms: Sequence[Arm], plugin_files: Sequence[str], progress: ReportProgress
+    run: RunDirectory,
+    arms: Sequence[Arm],
+    plugin_files: Sequence[str],
+    progress: ReportProgress,
+    *,
+    fsdp: bool = False,
 ) -> dict[str, dict[str, Any]]:
     """Trains arms in this process, or in its share of several.
+
+    Args:
+        run: the run.
+        arms: the arms; their adapters are not there yet.
+        plugin_files: files given by ``--plugin``.
+        progress: called with optimizer steps done and in all, over all the arms.
+        fsdp: whether a launcher asked for FSDP, whatever the recipe says.
 
     Returns:
         The trainer's facts by arm name.
@@ -71,7 +83,7 @@ def train_here(
     def counted(before: int) -> Callable[[int, int], None]:
         return lambda done, _: progress(before + done, sum(steps))
 
-    jobs = [_job(run, arm, counted(sum(steps[:i]))) for i, arm in enumerate(arms)]
+    jobs = [_job(run, arm, counted(sum(steps[:i])), fsdp) for i, arm in enumerate(arms)]
     found = {}
     trainer = run.recipe.training.trainer
     with load_plugins(plugin_files).blaming("trainer", trainer) as entry:
@@ -81,7 +93,9 @@ def train_here(
     return found
 
 
-def _job(run: RunDirectory, arm: Arm, progress: Callable[[int, int], None]) -> TrainingJob:
+def _job(
+    run: RunDirectory, arm: Arm, progress: Callable[[int, int], None], fsdp: bool
+) -> TrainingJob:
     recipe = run.recipe
     return TrainingJob(
         arm=arm,
@@ -92,6 +106,7 @@ def _job(run: RunDirectory, arm: Arm, progress: Callable[[int, int], None]) -> T
         base_sha256=run.manifest()["source"].get("weights_sha256"),
         threads=recipe.executor.threads,
         checkpoint_steps=recipe.executor.checkpoint_steps,
+        fsdp=fsdp or recipe.executor.fsdp,
         progress=progress,
     )
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
+from gapft_harness.errors import UserError
 from gapft_harness.protocols import TrainingJob
 
 
@@ -21,21 +22,59 @@ class Devices:
         device: what this process computes on.
         share: this process's number, from 0.
         shares: how many there are.
+        sharded: whether they share the base's weights out among them (FSDP).
     """
 
     accelerator: Any
     device: torch.device
     share: int
     shares: int
+    sharded: bool = False
 
     @classmethod
     def of(cls, job: TrainingJob) -> Devices:
-        """Those that a launcher's environment names, or this process alone."""
+        """Those that a launcher's environment names, or this process alone.
+
+        Raises:
+            UserError: the base's weights are to be shared out, and there is one process.
+        """
         on_cpu = job.model_args.get("device") == "cpu" or not torch.cuda.is_available()
         accelerator = Accelerator(cpu=on_cpu)
-        return cls(
-            accelerator, accelerator.device, accelerator.process_index, accelerator.num_processes
-        )
+        shares = accelerator.num_processes
+        if job.fsdp and shares == 1:
+            raise UserError(
+                "executor.fsdp: there is one process, so no other to share the base's weights "
+                "with; set executor.processes to 2 or more, or executor.fsdp: false"
+            )
+        return cls(accelerator, accelerator.device, accelerator.process_index, shares, job.fsdp)
+
+    def place(self, model: Any) -> Any:
+        """The frozen base on this process's device: whole, or this process's part of it.
+
+        With FSDP a layer's weights are together only while it computes; adapters are added later
+        and stay whole on every process, so that gradients, clipping, optimizer, kept states and
+        saving are those of unshared weights.
+
+        Raises:
+            UserError: transformers does not say which modules of the model are its layers.
+        """
+        if not self.sharded:
+            return model.to(self.device)
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
+        names = set(getattr(model, "_no_split_modules", None) or ())
+        layers = [module for module in model.modules() if type(module).__name__ in names]
+        if not layers:
+            raise UserError(
+                f"executor.fsdp: {type(model).__name__} does not name its layers "
+                "(_no_split_modules), so its weights cannot be shared out; set it to false"
+            )
+        model.requires_grad_(False)
+        mesh = init_device_mesh(self.device.type, (self.shares,))
+        for layer in layers:
+            fully_shard(layer, mesh=mesh)
+        return fully_shard(model, mesh=mesh)
 
     def total(self, loss: torch.Tensor, trainable: Sequence[torch.nn.Parameter]) -> torch.Tensor:
         """Sums loss and gradients over all processes; every process then has the sums.

@@ -113,6 +113,7 @@ def _plan(job: TrainingJob, settings: Training) -> _Planned:
 
 
 def _load(job: TrainingJob, settings: Training, needs_end: bool) -> _Base:
+    devices = Devices.of(job)
     model = load_base(job.model_args, settings)
     found = weights_hash(weights_folder(job.model_args))
     if job.base_sha256 is not None and found != job.base_sha256:
@@ -122,8 +123,7 @@ def _load(job: TrainingJob, settings: Training, needs_end: bool) -> _Base:
             "Restore the weights, or start a new run directory"
         )
     end = end_id(job.model_args) if needs_end else None
-    devices = Devices.of(job)
-    return _Base(model.to(devices.device), found, end, devices)
+    return _Base(devices.place(model), found, end, devices)
 
 
 def _train(job: TrainingJob, settings: Training, planned: _Planned, base: _Base) -> dict[str, Any]:
@@ -138,6 +138,7 @@ def _train(job: TrainingJob, settings: Training, planned: _Planned, base: _Base)
         "truncated": sum(s.truncated for s in planned.fitted.values()),
         "optimizer": OPTIMIZER,
         "processes": devices.shares,
+        **({"fsdp": True} if devices.sharded else {}),
         "settings": settings.model_dump(mode="json"),
         "versions": {name: version(name) for name in _LIBRARIES},
     }
