@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from accelerate import Accelerator
 
 from gapft_harness.errors import UserError
 from gapft_harness.protocols import TrainingJob
+from gapft_harness.recipe_sections import Training
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,28 @@ class Devices:
             )
         return cls(accelerator, accelerator.device, accelerator.process_index, shares, job.fsdp)
 
+    def check(self, settings: Training) -> None:
+        """Checks that the device and the sharing are able to do what the recipe asks.
+
+        Raises:
+            UserError: they are not.
+        """
+        if (
+            settings.dtype == "bfloat16"
+            and self.device.type == "cuda"
+            and not torch.cuda.is_bf16_supported(including_emulation=False)
+        ):
+            raise UserError(
+                f"training.dtype: {torch.cuda.get_device_name(self.device)} does not compute in "
+                "bfloat16; set training.dtype: float32, or use a GPU of the Ampere generation or "
+                "later"
+            )
+        if self.sharded and settings.quantize is not None:
+            raise UserError(
+                f"executor.fsdp: a base in {settings.quantize} (training.quantize) cannot be "
+                "shared out; leave one of the two out"
+            )
+
     def place(self, model: Any) -> Any:
         """The frozen base on this process's device: whole, or this process's part of it.
 
@@ -58,6 +82,8 @@ class Devices:
         Raises:
             UserError: transformers does not say which modules of the model are its layers.
         """
+        if getattr(model, "is_quantized", False):  # loaded to where it belongs
+            return model
         if not self.sharded:
             return model.to(self.device)
         from torch.distributed.device_mesh import init_device_mesh
@@ -105,6 +131,13 @@ class Devices:
         from accelerate.utils import gather_object
 
         return list(gather_object([value])) if self.shares > 1 else [value]
+
+    @property
+    def on_this_memory(self) -> int:
+        """How many of the processes use the memory that this one does."""
+        if self.device.type != "cpu":
+            return 1
+        return int(os.environ.get("LOCAL_WORLD_SIZE", self.shares)) if self.shares > 1 else 1
 
     @property
     def first(self) -> bool:
