@@ -214,6 +214,7 @@ class TrainingJob:
         threads: CPU threads.
         checkpoint_steps: optimizer steps between two states that are kept, so that a killed
             training goes on from there; None: it starts again.
+        fsdp: whether the processes of a training share the base's weights out among them.
         progress: call with (steps done, steps in all).
         tracking: the recipe's trackers; open them before the first step, in the first process.
     """
@@ -226,6 +227,7 @@ class TrainingJob:
     base_sha256: str | None = None
     threads: int = 1
     checkpoint_steps: int | None = None
+    fsdp: bool = False
     progress: Callable[[int, int], None] = field(default=lambda done, total: None)
     tracking: Tracking = field(default_factory=Tracking)
 

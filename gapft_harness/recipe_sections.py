@@ -210,6 +210,11 @@ class Training(Section):
     dtype: Literal["float32", "bfloat16"] = Field(
         "bfloat16", description="dtype of the frozen base; adapters stay float32"
     )
+    quantize: Literal["8bit", "4bit"] | None = Field(
+        None,
+        description="hold the frozen base's linear layers in 8 or 4 bits (bitsandbytes); another "
+        "base than the one that is searched, so another recipe",
+    )
     gradient_checkpointing: bool = Field(False, description="trade speed for memory")
 
     @model_validator(mode="after")
@@ -218,6 +223,11 @@ class Training(Section):
             raise ValueError(
                 f"max_tokens is {self.max_tokens}, but a sequence may have max_length "
                 f"{self.max_length} tokens; raise max_tokens or lower max_length"
+            )
+        if self.padding_free and self.quantize == "8bit":
+            raise ValueError(
+                "quantize: 8bit looks for outliers over a whole forward pass, so sequences laid "
+                "end to end would have a say in each other; take 4bit, or padding_free: false"
             )
         return self
 
@@ -279,6 +289,11 @@ class ExecutorChoice(Section):
     )
     processes: int = Field(
         1, ge=1, description="processes that share every optimizer step of one training"
+    )
+    fsdp: bool = Field(
+        False,
+        description="split the frozen base's weights among the processes of a training (FSDP), for "
+        "bases that do not fit one device; needs several processes",
     )
     checkpoint_steps: int | None = Field(
         None,

@@ -64,9 +64,21 @@ def train_arms(
 
 
 def train_here(
-    run: RunDirectory, arms: Sequence[Arm], plugin_files: Sequence[str], progress: ReportProgress
+    run: RunDirectory,
+    arms: Sequence[Arm],
+    plugin_files: Sequence[str],
+    progress: ReportProgress,
+    *,
+    fsdp: bool = False,
 ) -> tuple[dict[str, dict[str, Any]], dict[str, list[str]]]:
     """Trains arms in this process, or in its share of several.
+
+    Args:
+        run: the run.
+        arms: the arms; their adapters are not there yet.
+        plugin_files: files given by ``--plugin``.
+        progress: called with optimizer steps done and in all, over all the arms.
+        fsdp: whether a launcher asked for FSDP, whatever the recipe says.
 
     Returns:
         The trainer's facts by arm name, and by arm name what trackers could not do, if anything.
@@ -82,7 +94,7 @@ def train_here(
 
     plugins = load_plugins(plugin_files)
     jobs = [
-        _job(run, arm, counted(sum(steps[:i])), tracking(run, arm, plugins))
+        _job(run, arm, counted(sum(steps[:i])), tracking(run, arm, plugins), fsdp)
         for i, arm in enumerate(arms)
     ]
     found, warnings = {}, {}
@@ -97,7 +109,11 @@ def train_here(
 
 
 def _job(
-    run: RunDirectory, arm: Arm, progress: Callable[[int, int], None], followed: Tracking
+    run: RunDirectory,
+    arm: Arm,
+    progress: Callable[[int, int], None],
+    followed: Tracking,
+    fsdp: bool,
 ) -> TrainingJob:
     recipe = run.recipe
     return TrainingJob(
@@ -109,6 +125,7 @@ def _job(
         base_sha256=run.manifest()["source"].get("weights_sha256"),
         threads=recipe.executor.threads,
         checkpoint_steps=recipe.executor.checkpoint_steps,
+        fsdp=fsdp or recipe.executor.fsdp,
         progress=progress,
         tracking=followed,
     )

@@ -72,6 +72,8 @@ def check_alike(run: RunDirectory, arms: Sequence[Arm]) -> Iterable[str]:
                 yield f"adapters/{arm.name}/training.json: does not say {key}"
             elif a != b:
                 yield f"arms {first[0].name} and {arm.name} differ in {key}: {a} and {b}"
+        if first[1].get("fsdp") != facts.get("fsdp"):
+            yield f"arms {first[0].name} and {arm.name} differ in fsdp: one shared the base out"
 
 
 def _log(where: str, path: Any, steps: Sequence[Step], facts: dict[str, Any]) -> Iterable[str]:

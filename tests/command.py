@@ -10,7 +10,10 @@ from pathlib import Path
 
 
 def gapft(
-    *arguments: object, cwd: Path | None = None, env: Mapping[str, str] | None = None
+    *arguments: object,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    timeout: float = 900,
 ) -> subprocess.CompletedProcess[str]:
     """Runs ``gapft ARGUMENTS``; output is captured, the exit status is the caller's to check."""
     return subprocess.run(
@@ -19,15 +22,18 @@ def gapft(
         env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120", **(env or {})},
         capture_output=True,
         text=True,
-        timeout=900,
+        timeout=timeout,
         check=False,
     )
 
 
 def succeed(
-    *arguments: object, cwd: Path | None = None, env: Mapping[str, str] | None = None
+    *arguments: object,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    timeout: float = 900,
 ) -> subprocess.CompletedProcess[str]:
     """Runs ``gapft ARGUMENTS`` and insists on exit status 0."""
-    done = gapft(*arguments, cwd=cwd, env=env)
+    done = gapft(*arguments, cwd=cwd, env=env, timeout=timeout)
     assert done.returncode == 0, f"gapft {arguments}\n{done.stdout}\n{done.stderr}"
     return done

@@ -210,6 +210,7 @@ def test_an_adapter_of_another_rank(made: Path, run: Path) -> None:
         ("optimizer", {"name": "AdamW", "betas": [0.9, 0.95], "eps": 1e-8}),
         ("base_sha256", "0" * 64),
         ("processes", 2),
+        ("fsdp", True),
     ],
 )
 def test_arms_that_were_not_trained_alike(made: Path, run: Path, key: str, value: object) -> None:

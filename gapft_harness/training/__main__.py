@@ -1,7 +1,7 @@
-"""``torchrun --nproc-per-node N -m gapft_harness.training RUN``: trains a run's arms.
+"""``torchrun --nproc-per-node N -m gapft_harness.training RUN``: trains a run's adapters.
 
-Started once per process by torchrun, or by ``accelerate launch`` on GPUs. All processes share every
-optimizer step; the first one writes. ``gapft train RUN`` seals what it finds done.
+Started once per process by torchrun or ``accelerate launch``. All processes share every optimizer
+step; the first one writes. ``gapft train RUN`` seals what it finds done.
 """
 
 from __future__ import annotations
@@ -32,15 +32,28 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--held", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
     die_with(os.getppid())
+    # taken away: transformers would leave the weights of all processes but the first to accelerate
+    fsdp = os.environ.pop("ACCELERATE_USE_FSDP", "false").lower() == "true"
     first = int(os.environ.get("RANK", "0")) == 0
     if "LOCAL_RANK" in os.environ and not _has_gpu():
         os.environ["ACCELERATE_USE_CPU"] = "true"
 
     def progress(done: int, total: int) -> None:
-        if first:
+        if first and chosen.held:
             _report("progress", done, total)
+        elif first:
+            print(f"step {done} of {total}", flush=True)
+
+    def tell(warnings: dict[str, list[str]]) -> None:
+        if chosen.held:
+            _report("warnings", warnings)
+            return
+        for arm, lines in warnings.items():
+            for line in lines:
+                print(f"warning: {arm}: {line}", file=sys.stderr)
 
     try:
+        _refuse_other_launches()
         run = RunDirectory.open(chosen.run)
         require_selected(run)
         with run.lock() if first and not chosen.held else contextlib.nullcontext():
@@ -53,14 +66,39 @@ def main(arguments: list[str]) -> int:
                 if name in (chosen.arm or known) and not (run.path / "adapters" / name).exists()
             ]
             if wanted:
-                _, warnings = train_here(run, wanted, chosen.plugin, progress)
+                _, warnings = train_here(run, wanted, chosen.plugin, progress, fsdp=fsdp)
                 if first:
-                    _report("warnings", warnings)
+                    tell(warnings)
     except GapftError as error:
-        kind = next(known.__name__ for known in ERRORS if isinstance(error, known))
-        _report("error", kind, str(error))
+        if chosen.held:
+            kind = next(known.__name__ for known in ERRORS if isinstance(error, known))
+            _report("error", kind, str(error))
+        else:
+            print(f"gapft: {error}", file=sys.stderr)
         return error.exit_status
+    _leave_the_group()
     return 0
+
+
+def _leave_the_group() -> None:
+    """Ends the group's threads and sockets while the interpreter is still whole.
+
+    Left to the interpreter's end, they have been seen to keep a finished process from ending.
+    """
+    from torch import distributed
+
+    if distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()
+
+
+def _refuse_other_launches() -> None:
+    """Nobody who asks a launcher for what is not there gets something else unsaid."""
+    for name in ("DEEPSPEED", "MEGATRON_LM", "PARALLELISM_CONFIG"):
+        if os.environ.get(f"ACCELERATE_USE_{name}", "false").lower() == "true":
+            raise UserError(
+                f"the launcher asks for {name}, which training lacks; launch with --multi_gpu or "
+                "--use_fsdp alone"
+            )
 
 
 def _has_gpu() -> bool:

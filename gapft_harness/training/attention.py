@@ -111,6 +111,10 @@ def check_apart(model: Any, device: torch.device) -> None:
     none = torch.empty(0, device=device)
     training = model.training
     model.eval()
+    for module in model.modules():
+        if hasattr(module, "quant_state"):
+            # else bitsandbytes packs its weights for inference on a CPU, and its gradients are lost
+            module.train()
     with torch.no_grad():
         one, two = (
             forward_logits(model, Batch(i, last, none, none, places, (0, length, 2 * length)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -16,31 +17,82 @@ from gapft_harness.training.attention import SEGMENTS, register_segments
 _PASSED_ON = ("revision", "trust_remote_code", "subfolder")
 
 
-def load_base(model_args: Mapping[str, Any], settings: Training) -> Any:
-    """Loads the base model in the recipe's dtype, on the CPU.
+def load_base(
+    model_args: Mapping[str, Any], settings: Training, device: torch.device | None = None
+) -> Any:
+    """Loads the base model in the recipe's dtype, on the CPU; a quantised one on its device.
 
     Raises:
-        UserError: there is no such model, or none that trains without padding as asked.
+        UserError: there is no such model, none that trains without padding as asked, or nothing
+            that quantises it.
     """
     from transformers import AutoModelForCausalLM
 
-    name = model_args["pretrained"]
-    options = {key: model_args[key] for key in _PASSED_ON if key in model_args}
+    options = _options(model_args)
     if settings.padding_free:
         register_segments()
         options["attn_implementation"] = SEGMENTS
-    try:
-        with _no_progress_bars():
-            model = AutoModelForCausalLM.from_pretrained(
-                name, dtype=getattr(torch, settings.dtype), **options
-            )
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"model {name}: cannot be loaded for training: {' '.join(str(error).split())}"
-        ) from error
+    if settings.quantize is not None:
+        options |= _quantized(settings, device)
+    with _loading(model_args), _no_progress_bars():
+        model = AutoModelForCausalLM.from_pretrained(
+            model_args["pretrained"], dtype=getattr(torch, settings.dtype), **options
+        )
     # silences a warning of the trainer's own making: caches are for generation
     model.config.use_cache = False
     return model
+
+
+def without_weights(model_args: Mapping[str, Any], settings: Training) -> Any:
+    """The base model as its config describes it, on torch's meta device: shapes and no memory.
+
+    Raises:
+        UserError: there is no such model.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    options = _options(model_args)
+    trust = {"trust_remote_code": options.get("trust_remote_code", False)}
+    with _loading(model_args), torch.device("meta"):
+        config = AutoConfig.from_pretrained(model_args["pretrained"], **options)
+        return AutoModelForCausalLM.from_config(
+            config, dtype=getattr(torch, settings.dtype), **trust
+        )
+
+
+def _options(model_args: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: model_args[key] for key in _PASSED_ON if key in model_args}
+
+
+@contextlib.contextmanager
+def _loading(model_args: Mapping[str, Any]) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"model {model_args['pretrained']}: cannot be loaded for training: "
+            f"{' '.join(str(error).split())}"
+        ) from error
+
+
+def _quantized(settings: Training, device: torch.device | None) -> dict[str, Any]:
+    """What ``from_pretrained`` needs to quantise linear layers, all but the output layer."""
+    if importlib.util.find_spec("bitsandbytes") is None:
+        raise UserError(
+            f"training.quantize: {settings.quantize} needs bitsandbytes, which is not installed; "
+            "pip install 'gapft-harness[quantized]', or leave training.quantize out"
+        )
+    from transformers import BitsAndBytesConfig
+
+    if settings.quantize == "8bit":
+        config = BitsAndBytesConfig(load_in_8bit=True)
+    else:
+        config = BitsAndBytesConfig(
+            load_in_4bit=True,
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_compute_dtype=getattr(torch, settings.dtype),
+        )
+    return {"quantization_config": config, "device_map": {"": device or "cpu"}}
 
 
 def end_id(model_args: Mapping[str, Any]) -> int:
@@ -52,8 +104,7 @@ def end_id(model_args: Mapping[str, Any]) -> int:
     from transformers import AutoTokenizer
 
     name = model_args.get("tokenizer") or model_args["pretrained"]
-    options = {key: model_args[key] for key in _PASSED_ON if key in model_args}
-    found = AutoTokenizer.from_pretrained(name, **options).eos_token_id
+    found = AutoTokenizer.from_pretrained(name, **_options(model_args)).eos_token_id
     if found is None:
         raise UserError(
             f"model {name}: its tokenizer has no end-of-sequence token to train on; set "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
+from gapft_harness.errors import UserError
 from gapft_harness.protocols import TrainingJob
+from gapft_harness.recipe_sections import Training
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,21 +24,83 @@ class Devices:
         device: what this process computes on.
         share: this process's number, from 0.
         shares: how many there are.
+        sharded: whether they share the base's weights out among them (FSDP).
     """
 
     accelerator: Any
     device: torch.device
     share: int
     shares: int
+    sharded: bool = False
 
     @classmethod
     def of(cls, job: TrainingJob) -> Devices:
-        """Those that a launcher's environment names, or this process alone."""
+        """Those that a launcher's environment names, or this process alone.
+
+        Raises:
+            UserError: the base's weights are to be shared out, and there is one process.
+        """
         on_cpu = job.model_args.get("device") == "cpu" or not torch.cuda.is_available()
         accelerator = Accelerator(cpu=on_cpu)
-        return cls(
-            accelerator, accelerator.device, accelerator.process_index, accelerator.num_processes
-        )
+        shares = accelerator.num_processes
+        if job.fsdp and shares == 1:
+            raise UserError(
+                "executor.fsdp: there is one process, so no other to share the base's weights "
+                "with; set executor.processes to 2 or more, or executor.fsdp: false"
+            )
+        return cls(accelerator, accelerator.device, accelerator.process_index, shares, job.fsdp)
+
+    def check(self, settings: Training) -> None:
+        """Checks that the device and the sharing are able to do what the recipe asks.
+
+        Raises:
+            UserError: they are not.
+        """
+        if (
+            settings.dtype == "bfloat16"
+            and self.device.type == "cuda"
+            and not torch.cuda.is_bf16_supported(including_emulation=False)
+        ):
+            raise UserError(
+                f"training.dtype: {torch.cuda.get_device_name(self.device)} does not compute in "
+                "bfloat16; set training.dtype: float32, or use a GPU of the Ampere generation or "
+                "later"
+            )
+        if self.sharded and settings.quantize is not None:
+            raise UserError(
+                f"executor.fsdp: a base in {settings.quantize} (training.quantize) cannot be "
+                "shared out; leave one of the two out"
+            )
+
+    def place(self, model: Any) -> Any:
+        """The frozen base on this process's device: whole, or this process's part of it.
+
+        With FSDP a layer's weights are together only while it computes; adapters are added later
+        and stay whole on every process, so that gradients, clipping, optimizer, kept states and
+        saving are those of unshared weights.
+
+        Raises:
+            UserError: transformers does not say which modules of the model are its layers.
+        """
+        if getattr(model, "is_quantized", False):  # loaded to where it belongs
+            return model
+        if not self.sharded:
+            return model.to(self.device)
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
+        names = set(getattr(model, "_no_split_modules", None) or ())
+        layers = [module for module in model.modules() if type(module).__name__ in names]
+        if not layers:
+            raise UserError(
+                f"executor.fsdp: {type(model).__name__} does not name its layers "
+                "(_no_split_modules), so its weights cannot be shared out; set it to false"
+            )
+        model.requires_grad_(False)
+        mesh = init_device_mesh(self.device.type, (self.shares,))
+        for layer in layers:
+            fully_shard(layer, mesh=mesh)
+        return fully_shard(model, mesh=mesh)
 
     def total(self, loss: torch.Tensor, trainable: Sequence[torch.nn.Parameter]) -> torch.Tensor:
         """Sums loss and gradients over all processes; every process then has the sums.
@@ -66,6 +131,13 @@ class Devices:
         from accelerate.utils import gather_object
 
         return list(gather_object([value])) if self.shares > 1 else [value]
+
+    @property
+    def on_this_memory(self) -> int:
+        """How many of the processes use the memory that this one does."""
+        if self.device.type != "cpu":
+            return 1
+        return int(os.environ.get("LOCAL_WORLD_SIZE", self.shares)) if self.shares > 1 else 1
 
     @property
     def first(self) -> bool:

@@ -86,3 +86,8 @@ if __name__ == "__main__":
 
     die_with(int(sys.argv[1]))
     main(sys.argv[2:])
+    # All processes have ended well. The interpreter's own end, with the rendezvous's threads still
+    # there, has been seen not to come.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)

@@ -17,7 +17,7 @@ from gapft_harness.training.checkpoint import Checkpoint
 from gapft_harness.training.devices import Devices
 from gapft_harness.training.ledger import Step
 from gapft_harness.training.objective import collate, flatten, weighted_loss
-from gapft_harness.training.passes import cut
+from gapft_harness.training.passes import cut, cut_alike
 from gapft_harness.training.plan import Fitted
 from gapft_harness.training.speed import followed
 
@@ -65,6 +65,7 @@ def run_steps(
     )
     if settings.padding_free:
         check_apart(model, devices.device)
+    divide = cut_alike if devices.sharded else cut
     lay_out = flatten if settings.padding_free else collate
     log = checkpoint.load(devices, model, optimizer)
     model.train()
@@ -75,7 +76,7 @@ def run_steps(
                 group["lr"] = step.learning_rate
             members = [fitted[slot] for slot in step.slots]
             parts = [torch.zeros((), device=devices.device)]
-            for one_pass in cut(members, step.weights, settings, devices.share, devices.shares):
+            for one_pass in divide(members, step.weights, settings, devices.share, devices.shares):
                 part = weighted_loss(model, lay_out(one_pass, end).to(devices.device))
                 part.backward()  # type: ignore[no-untyped-call, unused-ignore]
                 parts.append(part.detach())

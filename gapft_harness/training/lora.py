@@ -19,15 +19,21 @@ from gapft_harness.protocols import TrainingJob
 from gapft_harness.recipe_sections import Training
 from gapft_harness.records import Budget
 from gapft_harness.streams import derive
-from gapft_harness.training.base_model import add_lora, end_id, load_base, take_off
+from gapft_harness.training.base_model import (
+    add_lora,
+    end_id,
+    load_base,
+    take_off,
+    without_weights,
+)
 from gapft_harness.training.checkpoint import Checkpoint
 from gapft_harness.training.devices import Devices
 from gapft_harness.training.ledger import Step, ledger, ledger_facts
 from gapft_harness.training.loop import OPTIMIZER, run_steps
+from gapft_harness.training.memory import Estimate, enforce, estimate, free_memory, told
+from gapft_harness.training.passes import cut
 from gapft_harness.training.plan import Fitted, budget, plan, sequences
 from gapft_harness.training.saving import save_adapter
-
-_LIBRARIES = ("torch", "transformers", "peft", "accelerate")
 
 
 def train(job: TrainingJob) -> dict[str, Any]:
@@ -53,7 +59,7 @@ def train_together(jobs: Sequence[TrainingJob]) -> Iterator[dict[str, Any]]:
 
     Raises:
         UserError: a model that is none or not the one that was searched, modules it lacks, a
-            sequence that is too long.
+            sequence that is too long, a dtype that the device lacks, too little memory.
         GapftError: the loss or its gradient is no finite number; no folder is written then.
         ValueError: jobs that are no comparison on one base.
     """
@@ -68,7 +74,7 @@ def train_together(jobs: Sequence[TrainingJob]) -> Iterator[dict[str, Any]]:
     torch.set_num_threads(first.threads)
     settings = Training.model_validate(dict(first.settings))
     plans = [_plan(job, settings) for job in jobs]
-    base = _load(first, settings, needs_end=any(p.needs_end for p in plans))
+    base = _load(first, settings, plans)
     for job, planned in zip(jobs, plans, strict=True):
         facts = _train(job, settings, planned, base)
         yield {**facts, "seconds": round(time.monotonic() - start, 3)}
@@ -90,12 +96,15 @@ class _Planned:
 
 @dataclass(frozen=True, slots=True)
 class _Base:
-    """The loaded base: the model on its device, its weights' hash, its end-of-sequence id."""
+    """The loaded base: the model on its device, its weights' hash, its end-of-sequence id, and
+    the memory that training was estimated to need.
+    """
 
     model: Any
     sha256: str
     end: int | None
     devices: Devices
+    needed: Estimate
 
 
 def _plan(job: TrainingJob, settings: Training) -> _Planned:
@@ -112,8 +121,11 @@ def _plan(job: TrainingJob, settings: Training) -> _Planned:
     return _Planned(fitted, steps, found)
 
 
-def _load(job: TrainingJob, settings: Training, needs_end: bool) -> _Base:
-    model = load_base(job.model_args, settings)
+def _load(job: TrainingJob, settings: Training, plans: Sequence[_Planned]) -> _Base:
+    devices = Devices.of(job)
+    devices.check(settings)
+    needed = _check_memory(job, settings, plans, devices)
+    model = load_base(job.model_args, settings, devices.device)
     found = weights_hash(weights_folder(job.model_args))
     if job.base_sha256 is not None and found != job.base_sha256:
         raise UserError(
@@ -121,9 +133,32 @@ def _load(job: TrainingJob, settings: Training, needs_end: bool) -> _Base:
             f"searched: its weights' hash is {found[:12]}…, the search's {job.base_sha256[:12]}…. "
             "Restore the weights, or start a new run directory"
         )
-    end = end_id(job.model_args) if needs_end else None
-    devices = Devices.of(job)
-    return _Base(model.to(devices.device), found, end, devices)
+    end = end_id(job.model_args) if any(p.needs_end for p in plans) else None
+    with told(needed, job.arm.name, devices.device):
+        return _Base(devices.place(model), found, end, devices, needed)
+
+
+def _check_memory(
+    job: TrainingJob, settings: Training, plans: Sequence[_Planned], devices: Devices
+) -> Estimate:
+    """Refuses what cannot fit; the estimate."""
+    passes = (
+        one_pass
+        for planned in plans
+        for step in planned.steps
+        for one_pass in cut(
+            [planned.fitted[slot] for slot in step.slots],
+            step.weights,
+            settings,
+            devices.share,
+            devices.shares,
+        )
+    )
+    shards = devices.shares if devices.sharded else 1
+    needed = estimate(without_weights(job.model_args, settings), settings, passes, shards)
+    free = free_memory(devices.device)
+    enforce(needed, free, devices.device, devices.on_this_memory)
+    return needed
 
 
 def _train(job: TrainingJob, settings: Training, planned: _Planned, base: _Base) -> dict[str, Any]:
@@ -138,8 +173,9 @@ def _train(job: TrainingJob, settings: Training, planned: _Planned, base: _Base)
         "truncated": sum(s.truncated for s in planned.fitted.values()),
         "optimizer": OPTIMIZER,
         "processes": devices.shares,
+        **({"fsdp": True} if devices.sharded else {}),
         "settings": settings.model_dump(mode="json"),
-        "versions": {name: version(name) for name in _LIBRARIES},
+        "versions": {name: version(name) for name in _libraries(settings)},
     }
     rests_on = {**identity, "sequences": _content(planned.fitted)}
     checkpoint = Checkpoint.beside(job.output, rests_on, job.checkpoint_steps)
@@ -147,10 +183,11 @@ def _train(job: TrainingJob, settings: Training, planned: _Planned, base: _Base)
     stream = "train/dropout" if devices.first else f"train/dropout/{devices.share}"
     torch.manual_seed(derive(job.arm.seed, stream) >> 33)
     try:
-        log = run_steps(
-            job, settings, model.to(devices.device), planned.steps, planned.fitted, base.end,
-            devices, checkpoint,
-        )  # fmt: skip
+        with told(base.needed, job.arm.name, devices.device):
+            log = run_steps(
+                job, settings, model.to(devices.device), planned.steps, planned.fitted, base.end,
+                devices, checkpoint,
+            )  # fmt: skip
         ends = {"first_loss": log[0]["loss"], "last_loss": log[-1]["loss"]}
         facts = {**identity, "base_model": job.model_args["pretrained"], **ends}
         if devices.first:
@@ -160,6 +197,11 @@ def _train(job: TrainingJob, settings: Training, planned: _Planned, base: _Base)
     finally:
         take_off(model, settings)
     return facts
+
+
+def _libraries(settings: Training) -> tuple[str, ...]:
+    quantizer = ("bitsandbytes",) if settings.quantize else ()
+    return ("torch", "transformers", "peft", "accelerate", *quantizer)
 
 
 def _content(fitted: dict[str, Fitted]) -> str:

@@ -19,7 +19,7 @@ from gapft_harness.training.passes import Member
 from gapft_harness.training.plan import Fitted
 
 #: Most logits that are in memory as float32 at a time: 0.5 GB.
-_LOGITS = 1 << 27
+LOGITS_AT_ONCE = 1 << 27
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def _batch(
 def weighted_loss(model: Any, batch: Batch) -> torch.Tensor:
     """The forward pass's part of the step's loss, a scalar in float32."""
     logits = forward_logits(model, batch)
-    rows = max(1, _LOGITS // logits.shape[-1])
+    rows = max(1, LOGITS_AT_ONCE // logits.shape[-1])
     if len(logits) <= rows:
         return _cross_entropy(logits, batch.targets, batch.weights)
     parts = [

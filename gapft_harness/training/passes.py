@@ -45,6 +45,24 @@ def cut(
     return _deal([members[i : i + size] for i in range(0, len(members), size)], share, shares)
 
 
+def cut_alike(
+    sequences: Sequence[Fitted],
+    weights: Sequence[float],
+    settings: Training,
+    share: int,
+    shares: int,
+) -> list[list[Member]]:
+    """As ``cut``, but every process gets the same number of forward passes.
+
+    Processes that share the base's weights out must compute each layer together. Whoever has fewer
+    passes repeats the step's shortest sequence with weight 0, which adds nothing to the loss.
+    """
+    every = [cut(sequences, weights, settings, one, shares) for one in range(shares)]
+    shortest = min(sequences, key=lambda s: (s.tokens, s.slot))
+    missing = max(map(len, every)) - len(every[share])
+    return every[share] + [[Member(shortest, 0.0)]] * missing
+
+
 def _deal(parts: list[list[Member]], share: int, shares: int) -> list[list[Member]]:
     """The parts of one share: longest first, each to the share that has the fewest tokens."""
     if shares == 1:

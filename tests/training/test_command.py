@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,9 @@ from tests.command import gapft, succeed
 from tests.training.letters import prepare
 
 ARM = "gapft-seed13"
+
+#: A command that takes longer does not end: the test fails, and waits for nothing.
+TIMEOUT_S = 300
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +64,7 @@ def copy_with(selected: Path, target: Path, training: dict[str, Any], **executor
 def train(selected: Path, target: Path, training: dict[str, Any], **executor: Any) -> Path:
     """Trains such a copy by ``gapft train``; its adapter."""
     copy_with(selected, target, training, **executor)
-    succeed("train", target, "--plugin", selected / "plugin.py")
+    succeed("train", target, "--plugin", selected / "plugin.py", timeout=TIMEOUT_S)
     return target / "adapters" / ARM
 
 
@@ -75,45 +79,122 @@ def one_by_sixteen(selected: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.mark.parametrize(
-    ("training", "processes"),
+    ("training", "executor"),
     [
-        ({"micro_batch": 2, "accumulation": 8}, 1),
-        ({"micro_batch": 16, "accumulation": 1}, 1),
-        ({"padding_free": True, "max_tokens": 64, "max_length": 64}, 1),
-        ({"micro_batch": 2, "accumulation": 8}, 2),
-        ({"padding_free": True}, 2),
+        ({"micro_batch": 2, "accumulation": 8}, {}),
+        ({"micro_batch": 16, "accumulation": 1}, {}),
+        ({"padding_free": True, "max_tokens": 64, "max_length": 64}, {}),
+        ({"micro_batch": 2, "accumulation": 8}, {"processes": 2}),
+        ({"padding_free": True}, {"processes": 2}),
+        ({"gradient_checkpointing": True}, {"processes": 2, "fsdp": True}),
+        (
+            {"padding_free": True, "max_tokens": 64, "max_length": 64},
+            {"processes": 2, "fsdp": True},
+        ),
     ],
-    ids=["2x8", "16x1", "unpadded", "2x8 on two", "unpadded on two"],
+    ids=[
+        "2x8",
+        "16x1",
+        "unpadded",
+        "2x8 on two",
+        "unpadded on two",
+        "2x8, base shared out",
+        "unpadded, base shared out",
+    ],
 )
 def test_every_cut_of_a_step_trains_the_same(
-    selected: Path, one_by_sixteen: Path, tmp_path: Path, training: dict[str, Any], processes: int
+    selected: Path,
+    one_by_sixteen: Path,
+    tmp_path: Path,
+    training: dict[str, Any],
+    executor: dict[str, Any],
 ) -> None:
-    adapter = train(selected, tmp_path / "run", training, processes=processes)
-    expected, found = log_of(one_by_sixteen), log_of(adapter)
-    assert len(expected) == len(found) == 5
-    for one, other in zip(expected, found, strict=True):
+    adapter = train(selected, tmp_path / "run", training, **executor)
+    assert_same(one_by_sixteen, adapter)
+    facts = json.loads((adapter / "training.json").read_text())
+    assert facts["processes"] == executor.get("processes", 1)
+    assert facts.get("fsdp", False) == executor.get("fsdp", False)
+    assert verify(tmp_path / "run", [str(selected / "plugin.py")]).differences == []
+
+
+def assert_same(expected: Path, found: Path) -> None:
+    """Asserts that two adapters of the same plan are equal but for rounding in float32."""
+    logs = log_of(expected), log_of(found)
+    assert len(logs[0]) == len(logs[1]) == 5
+    for one, other in zip(*logs, strict=True):
         for exact in ("step", "examples", "supervised_tokens", "weight", "learning_rate"):
             assert one[exact] == other[exact]
         assert one["loss"] == pytest.approx(other["loss"], rel=1e-5)
         assert one["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-4)
-    one, other = (load_file(a / "adapter_model.safetensors") for a in (one_by_sixteen, adapter))
+    one, other = (load_file(a / "adapter_model.safetensors") for a in (expected, found))
     assert one.keys() == other.keys()
     for name, tensor in one.items():
         torch.testing.assert_close(tensor, other[name], rtol=1e-3, atol=1e-5)
-    facts = json.loads((adapter / "training.json").read_text())
-    assert facts["processes"] == processes
-    assert verify(tmp_path / "run", [str(selected / "plugin.py")]).differences == []
+
+
+ACCELERATE = ("-m", "accelerate.commands.launch", "--num_processes", "2", "--num_machines", "1")
+
+
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
+        (*ACCELERATE, "--multi_gpu"),
+        (*ACCELERATE, "--use_fsdp"),
+    ],
+    ids=["torchrun", "accelerate launch --multi_gpu", "accelerate launch --use_fsdp"],
+)
+def test_ones_own_launcher_trains_the_same(
+    selected: Path, one_by_sixteen: Path, tmp_path: Path, launcher: tuple[str, ...]
+) -> None:
+    run = copy_with(selected, tmp_path / "run", {"padding_free": True})
+    plugin = ("--plugin", selected / "plugin.py")
+    done = subprocess.run(
+        [sys.executable, *launcher, "-m", "gapft_harness.training", run, *plugin],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [f"step {step} of 5" for step in range(1, 6)]
+    assert_same(one_by_sixteen, run / "adapters" / ARM)
+    facts = json.loads((run / "adapters" / ARM / "training.json").read_text())
+    assert facts["processes"] == 2
+    assert facts.get("fsdp", False) == ("--use_fsdp" in launcher)
+    succeed("train", run, *plugin)
+    assert verify(run, [str(selected / "plugin.py")]).differences == []
+
+
+def test_a_launcher_that_asks_for_more_is_refused(selected: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "gapft_harness.training", selected / "run"],
+        env={**os.environ, "ACCELERATE_USE_DEEPSPEED": "true"},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("gapft: the launcher asks for DEEPSPEED")
+
+
+def test_one_process_cannot_share_the_base_out(selected: Path, tmp_path: Path) -> None:
+    run = copy_with(selected, tmp_path / "run", {}, fsdp=True)
+    done = gapft("train", run, "--plugin", selected / "plugin.py", timeout=TIMEOUT_S)
+    assert done.returncode == 2
+    assert "executor.fsdp: there is one process" in done.stderr
 
 
 def wait_until(condition: Callable[[], bool], child: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + TIMEOUT_S
     while not condition():
         assert child.poll() is None, "it ended before it could be killed"
         assert time.monotonic() < deadline
         time.sleep(0.002)
 
 
-@pytest.mark.parametrize("processes", [1])
+@pytest.mark.parametrize("processes", [1, 2])
 def test_a_killed_training_goes_on_and_ends_with_the_same_bytes(
     selected: Path, tmp_path: Path, processes: int
 ) -> None:
@@ -138,14 +219,14 @@ def test_a_killed_training_goes_on_and_ends_with_the_same_bytes(
     done = len(json.loads(kept["log"]))
     assert 2 <= done < 50
     assert done % 2 == 0
-    succeed("train", run, "--plugin", selected / "plugin.py")
+    succeed("train", run, "--plugin", selected / "plugin.py", timeout=TIMEOUT_S)
     assert not checkpoint.exists()
     assert sha256(run / "adapters" / ARM) == sha256(whole)
 
 
 def test_an_error_of_one_process_of_two_is_told_as_it_is(selected: Path, tmp_path: Path) -> None:
     run = copy_with(selected, tmp_path / "run", {"target_modules": ["q_prog"]}, processes=2)
-    done = gapft("train", run, "--plugin", selected / "plugin.py")
+    done = gapft("train", run, "--plugin", selected / "plugin.py", timeout=TIMEOUT_S)
     assert done.returncode == 2
     assert "no 'q_prog'; did you mean 'q_proj'?" in done.stderr
     assert "Traceback" not in done.stderr

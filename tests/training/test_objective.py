@@ -133,7 +133,7 @@ def test_logits_in_chunks_give_the_same_loss_and_gradient(
     batch = collate(members_of(sequences(examples(7), settings())), END)
     whole = weighted_loss(model, batch)
     gradient = torch.autograd.grad(whole, query_weight(model))[0]
-    monkeypatch.setattr(objective, "_LOGITS", 259 * 5)
+    monkeypatch.setattr(objective, "LOGITS_AT_ONCE", 259 * 5)
     chunked = weighted_loss(model, batch)
     torch.testing.assert_close(chunked, whole)
     torch.testing.assert_close(torch.autograd.grad(chunked, query_weight(model))[0], gradient)

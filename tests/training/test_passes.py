@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.recipe_sections import Training
-from gapft_harness.training.passes import Member, cut
+from gapft_harness.training.passes import Member, cut, cut_alike
 from gapft_harness.training.plan import Fitted
 
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=24)
@@ -75,3 +75,22 @@ def test_without_padding_a_step_that_fits_is_one_pass() -> None:
 def test_a_ceiling_below_one_sequence_is_refused() -> None:
     with pytest.raises(ValueError, match="max_tokens is 50, but a sequence may have max_length 60"):
         Training(padding_free=True, max_tokens=50, max_length=60)
+
+
+@given(LENGTHS, st.integers(1, 5), st.integers(2, 4), st.booleans())
+def test_cut_alike_adds_passes_that_weigh_nothing(
+    lengths: list[int], micro_batch: int, shares: int, padding_free: bool
+) -> None:
+    settings = Training(
+        micro_batch=micro_batch, padding_free=padding_free, max_length=100, max_tokens=100
+    )
+    members, weights = fitted(lengths), [1.0] * len(lengths)
+    counts = set()
+    for share in range(shares):
+        alike = cut_alike(members, weights, settings, share, shares)
+        own = cut(members, weights, settings, share, shares)
+        assert alike[: len(own)] == own
+        assert all(len(part) == 1 and part[0].weight == 0 for part in alike[len(own) :])
+        counts.add(len(alike))
+    assert len(counts) == 1, "all processes compute together"
+    assert min(counts) > 0

@@ -1,0 +1,211 @@
+"""How much memory a training will need, estimated before any weight is loaded.
+
+An estimate, from the shapes that the base's config gives: weights and optimizer states are
+counted, what a forward pass keeps for the backward pass is counted for dense decoders and guessed
+for others. Fragments, kernels' workspace and the libraries themselves (about 1 GB on a GPU) come on
+top.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+
+from gapft_harness.errors import GapftError, UserError
+from gapft_harness.recipe_sections import Training
+from gapft_harness.training.objective import LOGITS_AT_ONCE
+from gapft_harness.training.passes import Member
+
+_GB = 1e9
+_NEED_LESS = (
+    "To need less: activations: lower training.micro_batch (with padding_free: "
+    "training.max_tokens), or set training.gradient_checkpointing: true; base: training.dtype: "
+    "bfloat16, training.quantize: 8bit or 4bit, or on several GPUs executor.fsdp: true"
+)
+#: Bytes of a weight of a linear layer, with the scales of its blocks.
+_QUANTIZED = {"8bit": 1.0, "4bit": 0.5 + 4 / 64}
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Bytes that one process of a training needs.
+
+    Attributes:
+        base: the frozen weights; with FSDP this process's part and one layer's whole.
+        adapters: float32 weights, gradients, AdamW's two states, and the buffer of their sum.
+        activations: what the largest forward pass keeps for its backward pass.
+        logits: of the largest forward pass, with their gradient.
+    """
+
+    base: int
+    adapters: int
+    activations: int
+    logits: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.base + self.adapters + self.activations + self.logits
+
+    def __str__(self) -> str:
+        """Gigabytes (10⁹ bytes), part by part."""
+        parts = ", ".join(f"{f.name} {getattr(self, f.name) / _GB:.3g}" for f in fields(self))
+        return f"about {self.total / _GB:.3g} GB ({parts})"
+
+
+def estimate(
+    model: Any, settings: Training, passes: Iterable[Sequence[Member]], shards: int = 1
+) -> Estimate:
+    """Estimates what one process needs.
+
+    Args:
+        model: the base on the meta device (``base_model.without_weights``).
+        settings: the recipe's training section.
+        passes: every forward pass that this process will run.
+        shards: processes that share the base's weights out; 1 without FSDP.
+    """
+    width = torch.finfo(getattr(torch, settings.dtype)).bits // 8
+    layers = _layers(model)
+    per_layer = [_kept_by(layer, settings, width) for layer in layers]
+    whole = sum(per_layer)
+    if settings.gradient_checkpointing:  # each layer's input, and one layer while it is done again
+        whole = len(layers) * _hidden(model) * width + max(per_layer, default=0)
+    vocabulary = model.get_output_embeddings().weight.shape[0]
+    activations = logits = 0
+    for members in passes:
+        tokens, supervised = _size(members, settings)
+        if tokens * whole + supervised * vocabulary > activations + logits:
+            activations = tokens * whole
+            # logits and their gradient in the model's dtype; their float32 copy, its softmax and
+            # its gradient for one chunk
+            count = supervised * vocabulary
+            logits = 2 * count * width + 3 * min(count, LOGITS_AT_ONCE) * 4
+    base = _weights(model, model, settings, width)
+    if shards > 1:
+        largest = max((_weights(layer, model, settings, width) for layer in layers), default=base)
+        rest = base - sum(_weights(layer, model, settings, width) for layer in layers)
+        base = base // shards + max(largest, rest)
+    adapters = settings.rank * sum(
+        linear.in_features + linear.out_features
+        for path, linear in _linears(model)
+        if path.rpartition(".")[2] in settings.target_modules
+    )
+    return Estimate(base, adapters * 4 * (5 if shards > 1 else 4), activations, logits)
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that are free on a device; on a CPU those that the system calls available."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    import psutil
+
+    return int(psutil.virtual_memory().available)
+
+
+def enforce(found: Estimate, free: int, device: torch.device, processes: int) -> None:
+    """Refuses a training that cannot fit.
+
+    Args:
+        found: of one process.
+        free: bytes.
+        device: for the message.
+        processes: those that share this memory: all of a machine on CPUs, one on a GPU.
+
+    Raises:
+        UserError: the estimate is larger than what is free. It names both and what to change.
+    """
+    if found.total * processes <= free:
+        return
+    each = f" for each of {processes} processes" if processes > 1 else ""
+    raise UserError(
+        f"training needs {found}{each}, by an estimate from the base's config, and {device} has "
+        f"{free / _GB:.3g} GB free. {_NEED_LESS}"
+    )
+
+
+@contextlib.contextmanager
+def told(found: Estimate, arm: str, device: torch.device) -> Iterator[None]:
+    """Inside, a device that runs out of memory all the same is an error that holds the estimate.
+
+    Raises:
+        GapftError: it did.
+    """
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise GapftError(
+            f"{arm}: {device} ran out of memory; training was estimated to need {found}. "
+            f"{_NEED_LESS}"
+        ) from error
+
+
+def _layers(model: Any) -> list[torch.nn.Module]:
+    """The decoder's layers, by the names that transformers gives for placing models."""
+    names = set(getattr(model, "_no_split_modules", None) or ())
+    return [module for module in model.modules() if type(module).__name__ in names]
+
+
+def _linears(module: Any) -> list[tuple[str, torch.nn.Linear]]:
+    return [
+        (name, part) for name, part in module.named_modules() if isinstance(part, torch.nn.Linear)
+    ]
+
+
+def _hidden(model: Any) -> int:
+    size: int = model.get_input_embeddings().weight.shape[1]
+    return size
+
+
+def _weights(module: Any, model: Any, settings: Training, width: int) -> int:
+    """Bytes of a module's weights; tied ones count once, the output layer is never quantised.
+
+    Of a base whose files are quantised already the least is counted, so that it is never refused
+    for what it would have needed otherwise.
+    """
+    stored = getattr(model.config, "quantization_config", None)
+    quantize = settings.quantize or ("4bit" if stored else None)
+    head = model.get_output_embeddings().weight
+    few = {
+        id(linear.weight)
+        for _, linear in _linears(module)
+        if quantize is not None and linear.weight is not head
+    }
+    return sum(
+        int(p.numel() * (_QUANTIZED[quantize or "8bit"] if id(p) in few else width))
+        for p in module.parameters()
+    )
+
+
+def _kept_by(layer: torch.nn.Module, settings: Training, width: int) -> int:
+    """Bytes a token that a layer keeps for the backward pass.
+
+    Of a linear layer its output. Of the last one of a block (attention, feed-forward), whose output
+    is added to the residual stream and not kept, twice its input: the input and what it was made
+    from. Of an adapter its input in float32, with dropout the mask too. Of a norm its input in
+    float32 and its output.
+    """
+    kept = 0
+    linears = _linears(layer)
+    last = {path.rpartition(".")[0]: path for path, _ in linears}.values()
+    for path, linear in linears:
+        name = path.rpartition(".")[2]
+        kept += (2 * linear.in_features if path in last else linear.out_features) * width
+        if name in settings.target_modules:
+            copy = 4 if settings.dropout or width != 4 else 0
+            kept += linear.in_features * (copy + (1 if settings.dropout else 0))
+            kept += settings.rank * 4
+    for part in layer.modules():
+        if "Norm" in type(part).__name__:
+            kept += sum(p.numel() for p in part.parameters()) * (4 + width)
+    return kept
+
+
+def _size(members: Sequence[Member], settings: Training) -> tuple[int, int]:
+    """Tokens, padding among them, and supervised tokens of a forward pass."""
+    lengths = [member.sequence.tokens for member in members]
+    tokens = sum(lengths) if settings.padding_free else len(lengths) * max(lengths)
+    return tokens, sum(member.sequence.supervised for member in members)

@@ -1,0 +1,60 @@
+"""FSDP on two CPU processes: each really holds a part of the base, and adapters whole."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.tiny_models import byte_llama
+
+SCRIPT = """
+import dataclasses
+import sys
+from pathlib import Path
+
+import torch
+
+from gapft_harness.training.base_model import add_lora, load_base, take_off
+from gapft_harness.training.devices import Devices
+from tests.training.examples import examples, job, settings
+
+one = job(Path(sys.argv[1]), Path(sys.argv[2]), examples(2))
+devices = Devices.of(dataclasses.replace(one, fsdp=True))
+base = load_base(one.model_args, settings())
+whole = sum(p.numel() for p in base.parameters())
+ids = torch.arange(3, 20).unsqueeze(0)
+right = base(input_ids=ids).logits
+base = devices.place(base)
+for _ in range(2):
+    adapted = add_lora(base, settings(), 1)
+    found = adapted(input_ids=ids).logits
+    assert torch.allclose(found, right, atol=1e-5)
+    found.sum().backward()
+    held = [p.to_local().numel() for p in adapted.parameters() if not p.requires_grad]
+    trained = [p for p in adapted.parameters() if p.requires_grad]
+    assert all(type(p.grad) is torch.Tensor and p.grad.shape == p.shape for p in trained)
+    take_off(adapted, settings())
+counts = devices.gather(sum(held))
+assert sum(counts) == whole, (counts, whole)
+assert max(counts) < 0.6 * whole, (counts, whole)
+print("held", devices.share)
+torch.distributed.destroy_process_group()
+"""
+
+
+def test_each_process_holds_half_of_the_base(tmp_path: Path) -> None:
+    model = byte_llama(tmp_path / "model", hidden=64)
+    (tmp_path / "script.py").write_text(SCRIPT)
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [sys.executable, *launcher, tmp_path / "script.py", model, tmp_path / "out"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "ACCELERATE_USE_CPU": "true"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.split()) == ["0", "1", "held", "held"]

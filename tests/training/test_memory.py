@@ -1,0 +1,120 @@
+"""The estimate of memory: against the tensors of a real model, and what it refuses."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from gapft_harness.errors import GapftError, UserError
+from gapft_harness.plugins.trainers.lora import lora
+from gapft_harness.training import loop
+from gapft_harness.training.base_model import add_lora, load_base, without_weights
+from gapft_harness.training.memory import Estimate, enforce, estimate, free_memory
+from gapft_harness.training.objective import collate, flatten, weighted_loss
+from gapft_harness.training.passes import Member
+from gapft_harness.training.plan import sequences
+from tests.tiny_models import byte_llama
+from tests.training.examples import example, examples, job, settings
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("base") / "model"
+    return {"pretrained": str(byte_llama(folder, hidden=128, layers=4))}
+
+
+def members(prompt: int, response: int, count: int) -> list[Member]:
+    chosen = [example(f"p{i}", prompt, response, index=i) for i in range(count)]
+    return [Member(s, 1.0) for s in sequences(chosen, settings())]
+
+
+def kept(adapted: Any, batch: Any) -> int:
+    """Bytes that a forward pass really keeps for its backward pass, weights not counted."""
+    weights = {p.untyped_storage().data_ptr() for p in adapted.parameters()}
+    storages: dict[int, torch.UntypedStorage] = {}  # held, so that no address is used twice
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        weighted_loss(adapted, batch)
+    return sum(s.nbytes() for at, s in storages.items() if at not in weights)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "dropout", "padding_free"),
+    [*itertools.product(("float32", "bfloat16"), (0.0, 0.05), (False, True))],
+)
+def test_it_is_near_what_a_real_model_takes(
+    model: dict[str, Any], dtype: str, dropout: float, padding_free: bool
+) -> None:
+    chosen = settings(dtype=dtype, dropout=dropout, padding_free=padding_free)
+    step = members(prompt=150, response=50, count=4)
+    found = estimate(without_weights(model, chosen), chosen, [step])
+    base = load_base(model, chosen)
+    assert found.base == sum(p.nbytes for p in base.parameters())
+    adapted = add_lora(base, chosen, 1).train()
+    trained = [p for p in adapted.parameters() if p.requires_grad]
+    assert found.adapters == 4 * sum(p.nbytes for p in trained)  # itself, gradient, two states
+    real = kept(adapted, (flatten if padding_free else collate)(step, 2))
+    assert 0.75 < real / (found.activations + found.logits) < 1.25
+
+
+def test_checkpointing_few_bits_and_sharing_lower_their_parts(model: dict[str, Any]) -> None:
+    def of(shards: int = 1, **changes: Any) -> Estimate:
+        chosen = settings(**changes)
+        return estimate(
+            without_weights(model, chosen), chosen, [members(20, 5, 2), members(90, 10, 8)], shards
+        )
+
+    plain = of()
+    assert of(gradient_checkpointing=True).activations < plain.activations / 2
+    assert of(quantize="4bit").base < of(quantize="8bit").base < plain.base / 2
+    assert plain.base / 2 < of(shards=2).base < plain.base
+    assert of(shards=8).base < of(shards=2).base
+    assert of(rank=16).adapters == 2 * plain.adapters
+    alone = settings()
+    larger = estimate(without_weights(model, alone), alone, [members(90, 10, 8)])
+    assert plain == larger, "the largest pass counts, whatever its place"
+
+
+def test_a_base_that_cannot_fit_is_refused_before_it_is_loaded(tmp_path: Path) -> None:
+    """There are no weights in the folder, so nothing but the estimate can have been seen."""
+    folder = byte_llama(tmp_path / "model")
+    (folder / "model.safetensors").unlink()
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"hidden_size": 65536, "intermediate_size": 262144, "num_hidden_layers": 200}
+    (folder / "config.json").write_text(json.dumps(config | {"head_dim": 128}))
+    with pytest.raises(UserError, match=r"about [\d.e+]+ GB \(base .* GB free.*micro_batch"):
+        lora(job(folder, tmp_path / "a", examples(3)))
+    assert not (tmp_path / "a").exists()
+
+
+def test_processes_of_one_memory_need_it_together() -> None:
+    found = Estimate(base=6, adapters=2, activations=1, logits=1)
+    enforce(found, 20, CPU, 2)
+    with pytest.raises(UserError, match="for each of 2 processes"):
+        enforce(found, 19, CPU, 2)
+    assert free_memory(CPU) > 0
+
+
+def test_a_device_that_runs_out_all_the_same_is_told_with_the_estimate(
+    model: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No GPU is at hand to run out of memory."""
+
+    def runs_out(*_: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(loop, "weighted_loss", runs_out)
+    with pytest.raises(GapftError, match=r"gapft-seed13: cpu ran out .* need about .*micro_batch"):
+        lora(job(Path(model["pretrained"]), tmp_path / "a", examples(3)))
+    assert not (tmp_path / "a").exists()
