@@ -43,12 +43,16 @@ _STORE = 100_000_000
 
 #: Environment of a Ray that is started here, read when ray is imported: no usage reports; workers
 #: of this process's own priority (Ray's default is a niceness of 15); patience with its servers on
-#: a busy machine, where Ray's 30 s are too few; all of them on the loopback interface (Ray's own
+#: a busy machine, where Ray's 30 s are too few; workers that wait for the next stage, with torch and
+#: all models' code imported (Ray ends idle ones after a second), and none that start before they are
+#: asked for; all of them on the loopback interface (Ray's own
 #: way on macOS; on Linux they would listen on all interfaces, and let in whoever comes).
 _OWN_RAY = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_worker_niceness": "0",
     "RAY_agent_register_timeout_ms": "300000",
+    "RAY_idle_worker_killing_time_threshold_ms": "600000",
+    "RAY_prestart_worker_first_driver": "0",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
 }
 
