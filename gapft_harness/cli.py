@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from gapft_harness.cli_tools import PluginFile, add_tools
 from gapft_harness.driver import Choice
 from gapft_harness.errors import GapftError
 from gapft_harness.version import __version__
@@ -34,9 +35,6 @@ Condition = Annotated[
     list[str], typer.Option("--condition", help="only these conditions; repeatable")
 ]
 Seed = Annotated[list[int], typer.Option("--seed", help="only these seeds; repeatable")]
-PluginFile = Annotated[
-    list[str], typer.Option("--plugin", help="a Python file with hooks; repeatable")
-]
 IncludePath = Annotated[
     list[str], typer.Option("--include-path", help="a folder with task YAML; repeatable")
 ]
@@ -108,7 +106,8 @@ def search(
     run_dir: RunDir,
     recipe: RecipeName = None,
     split: Annotated[
-        list[str], typer.Option("--split", help="only this split (pool or audit); repeatable")
+        list[str],
+        typer.Option("--split", help="only this split (pool, audit, calibration); repeatable"),
     ] = [],
     shard: Annotated[
         str | None, typer.Option("--shard", help="only this part of the problems, I/N, e.g. 1/8")
@@ -163,7 +162,7 @@ def train(run_dir: RunDir, plugin: PluginFile = []) -> None:
 
 @app.command()
 def scale(run_dir: RunDir, plugin: PluginFile = []) -> None:
-    """Stage 5: choose every adapter's scale on the calibration split (recipes with `scaling`)."""
+    """Stage 5: choose every adapter's scale, for recipes that have a section scaling."""
     _stage("scale", run_dir, Choice(plugin_files=plugin))
 
 
@@ -198,7 +197,7 @@ def verify(run_dir: RunDir, plugin: PluginFile = []) -> None:
     typer.echo("verified: the arms differ in nothing that the recipe does not declare")
 
 
-@app.command()
+@app.command("scaling-report")
 def scaling(
     runs: Annotated[list[str], typer.Argument(help="audited runs, folders or URLs")],
     output: Annotated[
@@ -214,76 +213,7 @@ def scaling(
     typer.echo(pooled.text.rstrip())
 
 
-@app.command(
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-    add_help_option=False,
-)
-def eval(context: typer.Context) -> None:
-    """Run lm_eval with all of its own flags; GapFT's tasks are found."""
-    from gapft_harness.lm_eval_bridge.tasks import run_lm_eval
-
-    raise typer.Exit(run_lm_eval(context.args))
-
-
-@app.command()
-def tasks(
-    path: Annotated[
-        bool, typer.Option("--path", help="print the folder, for lm_eval --include_path")
-    ] = False,
-) -> None:
-    """List the bundled tasks."""
-    from gapft_harness import listing
-
-    typer.echo(listing.tasks_folder() if path else listing.tasks())
-
-
-@app.command()
-def plugins(plugin: PluginFile = []) -> None:
-    """List every verifier, selector, sampler, ... and the plugin it comes from."""
-    from gapft_harness import listing
-
-    typer.echo(listing.plugins(plugin))
-
-
-@app.command()
-def recipes() -> None:
-    """List the bundled recipes."""
-    from gapft_harness import listing
-
-    typer.echo(listing.recipes())
-
-
-@app.command()
-def judge(
-    file: Annotated[Path, typer.Argument(help="programs with tests, one JSON record a line")],
-    tier: Annotated[
-        str, typer.Option("--tier", help="auto, namespaces or landlock: how programs are confined")
-    ] = "auto",
-    workers: Annotated[
-        int | None, typer.Option("--workers", help="programs side by side; default: the CPUs")
-    ] = None,
-) -> None:
-    """Run programs in the sandbox against their tests; print a line of JSON each."""
-    from gapft_harness.display import Display
-    from gapft_harness.judge_file import judge_file
-
-    display = Display()
-    with display:
-        for line in judge_file(
-            file,
-            tier=tier,  # type: ignore[arg-type]
-            workers=workers,
-            progress=lambda done, total: display.job("judge", done, total),
-        ):
-            typer.echo(line)
-
-
-@app.command()
-def doctor() -> None:
-    """Say what this machine can do: backends, versions, GPU, data found."""
-    from gapft_harness.doctor import examine
-
-    typer.echo(examine())
+add_tools(app)
 
 
 def _run(choice: Choice, run_dir: str | None) -> None:

@@ -43,10 +43,10 @@ _STORE = 100_000_000
 
 #: Environment of a Ray that is started here, read when ray is imported: no usage reports; workers
 #: of this process's own priority (Ray's default is a niceness of 15); patience with its servers on
-#: a busy machine, where Ray's 30 s are too few; workers that wait for the next stage, with torch and
-#: all models' code imported (Ray ends idle ones after a second), and none that start before they are
-#: asked for; all of them on the loopback interface (Ray's own
-#: way on macOS; on Linux they would listen on all interfaces, and let in whoever comes).
+#: a busy machine, where Ray's 30 s are too few; workers that wait for the next stage with torch and
+#: all else imported (Ray ends idle ones after a second), and none that start before they are asked
+#: for; all on the loopback interface (Ray's own way on macOS; on Linux they would listen on all
+#: interfaces, and let in whoever comes).
 _OWN_RAY = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_worker_niceness": "0",

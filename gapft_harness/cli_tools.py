@@ -1,0 +1,84 @@
+"""Commands beside the stages: lm_eval, lists, the sandbox, and what this machine can do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+PluginFile = Annotated[
+    list[str], typer.Option("--plugin", help="a Python file with hooks; repeatable")
+]
+
+
+def add_tools(app: typer.Typer) -> None:
+    """Adds them to the command."""
+    # lm_eval's flags are its own, its --help among them
+    passed_on = {"allow_extra_args": True, "ignore_unknown_options": True}
+    app.command(context_settings=passed_on, add_help_option=False)(eval)
+    for command in (tasks, plugins, recipes, judge, doctor):
+        app.command()(command)
+
+
+def eval(context: typer.Context) -> None:
+    """Run lm_eval with all of its own flags; GapFT's tasks are found."""
+    from gapft_harness.lm_eval_bridge.tasks import run_lm_eval
+
+    raise typer.Exit(run_lm_eval(context.args))
+
+
+def tasks(
+    path: Annotated[
+        bool, typer.Option("--path", help="print the folder, for lm_eval --include_path")
+    ] = False,
+) -> None:
+    """List the bundled tasks."""
+    from gapft_harness import listing
+
+    typer.echo(listing.tasks_folder() if path else listing.tasks())
+
+
+def plugins(plugin: PluginFile = []) -> None:
+    """List every verifier, selector, sampler, ... and the plugin it comes from."""
+    from gapft_harness import listing
+
+    typer.echo(listing.plugins(plugin))
+
+
+def recipes() -> None:
+    """List the bundled recipes."""
+    from gapft_harness import listing
+
+    typer.echo(listing.recipes())
+
+
+def judge(
+    file: Annotated[Path, typer.Argument(help="programs with tests, one JSON record a line")],
+    tier: Annotated[
+        str, typer.Option("--tier", help="auto, namespaces or landlock: how programs are confined")
+    ] = "auto",
+    workers: Annotated[
+        int | None, typer.Option("--workers", help="programs side by side; default: the CPUs")
+    ] = None,
+) -> None:
+    """Run programs in the sandbox against their tests; print a line of JSON each."""
+    from gapft_harness.display import Display
+    from gapft_harness.judge_file import judge_file
+
+    display = Display()
+    with display:
+        for line in judge_file(
+            file,
+            tier=tier,  # type: ignore[arg-type]
+            workers=workers,
+            progress=lambda done, total: display.job("judge", done, total),
+        ):
+            typer.echo(line)
+
+
+def doctor() -> None:
+    """Say what this machine can do: backends, versions, GPU, data found."""
+    from gapft_harness.doctor import examine
+
+    typer.echo(examine())
