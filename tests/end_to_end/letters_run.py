@@ -19,38 +19,18 @@ from typing import Any
 
 import psutil
 
+from tests.letters_task import CONTAINS, write_letters
 from tests.tiny_models import byte_llama
 
-TASK = """
-task: letters
-class: !function gapft_harness.lm_eval_bridge.task.GapTask
-dataset_path: json
-dataset_kwargs: {data_files: {train: pool.jsonl, test: audit.jsonl}}
-training_split: train
-test_split: test
-doc_to_text: "{{question}}"
-doc_to_target: "{{answer}}"
-generation_kwargs: {do_sample: false, max_gen_toks: 12}
-metadata: {version: 1, gapft: {verifier: contains, keep: slow_first, id: "{{id}}"}}
-"""
-
-#: The verifier makes a task that a random model solves now and then. The rule and the selector
-#: take their time, so that a kill can fall into the stages that call them.
-PLUGIN = '''
+#: The rule and the selector take their time, so that a kill can fall into their stages.
+PLUGIN = (
+    CONTAINS
+    + '''
 import json
 import os
 import time
 
-from gapft_harness import hookimpl
 from gapft_harness.plugins.samplers.hf import hf
-from gapft_harness.records import Verdict
-
-
-class Contains:
-    """Passes a response that contains the gold letter."""
-
-    def verify(self, responses, golds):
-        return [Verdict("pass" if g in r else "fail") for r, g in zip(responses, golds)]
 
 
 class Logged:
@@ -82,11 +62,6 @@ def slow_gapft(pool, n, rng):
 
 
 @hookimpl
-def register_verifiers(register):
-    register("contains", Contains)
-
-
-@hookimpl
 def register_samplers(register):
     register("logged", Logged)
 
@@ -100,6 +75,7 @@ def register_response_rules(register):
 def register_selectors(register):
     register("slow_gapft", slow_gapft)
 '''
+)
 
 POOL, AUDIT, CHUNK, K = 48, 24, 4, 4
 
@@ -138,15 +114,7 @@ class Letters:
     def prepare(cls, folder: Path) -> Letters:
         """Writes task, data, plugin, model and recipe, and makes the uninterrupted run."""
         byte_llama(folder / "model")
-        (folder / "tasks").mkdir()
-        (folder / "tasks" / "letters.yaml").write_text(TASK)
-        for name, count in (("pool", POOL), ("audit", AUDIT)):
-            records = [
-                {"id": f"{name}{i}", "question": f"{name} {i * i}?", "answer": "aeiou"[i % 5]}
-                for i in range(count)
-            ]
-            lines = "".join(json.dumps(record) + "\n" for record in records)
-            (folder / "tasks" / f"{name}.jsonl").write_text(lines)
+        write_letters(folder, {"pool": POOL, "audit": AUDIT}, keep="slow_first")
         (folder / "plugin.py").write_text(PLUGIN)
         (folder / "recipe.yaml").write_text(
             "name: letters\ndata: {task: letters}\n"
