@@ -75,15 +75,15 @@ def estimate(
     if settings.gradient_checkpointing:  # each layer's input, and one layer while it is done again
         whole = len(layers) * _hidden(model) * width + max(per_layer, default=0)
     vocabulary = model.get_output_embeddings().weight.shape[0]
-    activations = logits = 0
+    largest_pass = (0, 0)
     for members in passes:
         tokens, supervised = _size(members, settings)
-        if tokens * whole + supervised * vocabulary > activations + logits:
-            activations = tokens * whole
-            # logits and their gradient in the model's dtype; their float32 copy, its softmax and
-            # its gradient for one chunk
-            count = supervised * vocabulary
-            logits = 2 * count * width + 3 * min(count, LOGITS_AT_ONCE) * 4
+        count = supervised * vocabulary
+        # logits and their gradient in the model's dtype; their float32 copy, its softmax and its
+        # gradient for one chunk
+        needed = (tokens * whole, 2 * count * width + 3 * min(count, LOGITS_AT_ONCE) * 4)
+        largest_pass = max(largest_pass, needed, key=sum)
+    activations, logits = largest_pass
     base = _weights(model, model, settings, width)
     if shards > 1:
         largest = max((_weights(layer, model, settings, width) for layer in layers), default=base)
