@@ -277,8 +277,8 @@ def test_the_report_says_what_was_chosen_and_what_it_changed(
     report = (run.path / "report/report.md").read_text("utf-8")
     assert (
         "## Adapter scaling\n\nOf 4 checkpoints, 1 chose scale 1, 1 scale 0.75, 1 scale 0.25 and "
-        "1 scale 0. More than 10% of the audit problems that the source solves are lost by 2 of 4 "
-        "as trained, and by 0 at the chosen scale."
+        "1 scale 0. As trained, 2 lost more than 10% of the audit problems that the source solves; "
+        "at the chosen scale, 0."
     ) in report
     assert (run.path / "report/tables/scaling.csv").read_text().count("\n") == 5
     assert (run.path / "report/tables/scaling_bounds.csv").read_text().count("\n") == 17

@@ -114,9 +114,9 @@ def _result(found: ScalingFindings) -> str:
         sum(getattr(of, name) for of in conditions) for name in ("above_before", "above_after")
     )
     return (
-        f"Of {whole(total)} checkpoint{'s' * (total > 1)}, {chosen}. More than "
-        f"{_share(found.tolerance)} of the audit problems that the source solves are lost by "
-        f"{whole(before)} of {whole(total)} as trained, and by {whole(after)} at the chosen scale."
+        f"Of {whole(total)} checkpoint{'s' * (total > 1)}, {chosen}. As trained, {whole(before)} "
+        f"lost more than {_share(found.tolerance)} of the audit problems that the source solves; "
+        f"at the chosen scale, {whole(after)}."
     )
 
 
