@@ -71,13 +71,14 @@ def attend(
     lengths = [end - start for start, end in pairwise(cu_seq_lens_q)]
     if sliding_window is not None and max(lengths) > sliding_window:
         raise UserError(f"{name}: sees back {sliding_window} tokens, a sequence is longer; {_OFF}")
-    parts, start = [], 0
-    for length, alike in groupby(lengths):
-        rows = len(list(alike))  # neighbours of one length are one batch
-        end = start + rows * length
-        q, k, v = (
-            t[0, :, start:end].reshape(-1, rows, length, t.shape[-1]) for t in (query, key, value)
-        )
+    # neighbours of one length are one batch
+    batches = [(len(list(alike)), length) for length, alike in groupby(lengths)]
+    # split, not sliced one by one: a slice's backward pass writes a tensor of the whole length
+    sizes = [rows * length for rows, length in batches]
+    whole = (t[0].split(sizes, dim=1) for t in (query, key, value))
+    parts = []
+    for (rows, length), *of_batch in zip(batches, *whole, strict=True):
+        q, k, v = (t.reshape(-1, rows, length, t.shape[-1]) for t in of_batch)
         part = torch.nn.functional.scaled_dot_product_attention(
             q.transpose(0, 1),
             k.transpose(0, 1),
@@ -88,7 +89,6 @@ def attend(
             enable_gqa=query.shape[1] != key.shape[1],
         )
         parts.append(part.transpose(1, 2).flatten(0, 1))
-        start = end
     return torch.cat(parts).unsqueeze(0), None
 
 

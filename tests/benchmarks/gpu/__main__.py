@@ -41,14 +41,6 @@ def main(arguments: list[str]) -> int:
         torch.set_num_threads(1)
     peak = matrix_peak(device, getattr(torch, shape.dtype))
     bench = Bench(shape, device, peak, chosen.steps, chosen.dropout, chosen.profile)
-    found = []
-    for way in [*OURS, LITERAL]:
-        print(f"{way} ...", file=sys.stderr, flush=True)
-        with tempfile.TemporaryDirectory() as folder:
-            found.append(bench.literal() if way == LITERAL else bench.ours(way, Path(folder)))
-        gc.collect()  # the model of one way makes room for the next
-        if device.type == "cuda":
-            torch.cuda.empty_cache()
     machine = {
         "device": torch.cuda.get_device_name() if device.type == "cuda" else "CPU",
         "cpu_cores": os.cpu_count(),
@@ -57,13 +49,29 @@ def main(arguments: list[str]) -> int:
         "bandwidth_gb_per_s": bandwidth(device, shape.bandwidth_bytes) / 1e9,
         "versions": {name: version(name) for name in ("torch", "transformers", "peft")},
     }
-    written = {
+    written: dict[str, Any] = {
         "shape": shape.name,
         "dropout": chosen.dropout,
         "machine": machine,
-        "ways": [{**dataclasses.asdict(m), "tokens_per_second": m.rate} for m in found],
+        "ways": [],
+        "out_of_memory": [],
     }
-    chosen.output.write_text(json.dumps(written, indent=1) + "\n")
+    found = []
+    for way in [*OURS, LITERAL]:
+        print(f"{way} ...", file=sys.stderr, flush=True)
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                found.append(bench.literal() if way == LITERAL else bench.ours(way, Path(folder)))
+            last = found[-1]
+            written["ways"].append({**dataclasses.asdict(last), "tokens_per_second": last.rate})
+        except torch.OutOfMemoryError:
+            print(f"{way}: the device has too little memory", file=sys.stderr, flush=True)
+            written["out_of_memory"].append(way)
+        # after each way, so that a later one's failure loses nothing
+        chosen.output.write_text(json.dumps(written, indent=1) + "\n")
+        gc.collect()  # the model of one way makes room for the next
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
     _print(machine, found)
     return 0
 
