@@ -115,9 +115,10 @@ class RayExecutor:
         self._join(ray)
         options = self._options(ray)
         reports: Any = ray.remote(Reports).options(num_cpus=0, max_restarts=-1).remote()
+        # Which GPUs are its own CUDA asks once a process: a worker that had some does nothing else.
         tasks = {False: ray.remote(work), True: ray.remote(max_calls=1)(work)}
         pending = {
-            tasks[job.own_process]
+            tasks[job.own_process or options["num_gpus"] > 0]
             .options(name=job.label, **options)
             .remote(number, job.function, dict(job.arguments), os.getcwd(), reports): number
             for number, job in enumerate(jobs)

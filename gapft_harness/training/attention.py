@@ -75,7 +75,7 @@ def attend(
     batches = [(len(list(alike)), length) for length, alike in groupby(lengths)]
     # split, not sliced one by one: a slice's backward pass writes a tensor of the whole length
     sizes = [rows * length for rows, length in batches]
-    whole = (t[0].split(sizes, dim=1) for t in (query, key, value))
+    whole = (torch.split(t[0], sizes, dim=1) for t in (query, key, value))
     parts = []
     for (rows, length), *of_batch in zip(batches, *whole, strict=True):
         q, k, v = (t.reshape(-1, rows, length, t.shape[-1]) for t in of_batch)
