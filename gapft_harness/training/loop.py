@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from gapft_harness.training.ledger import Step
 from gapft_harness.training.objective import collate, flatten, weighted_loss
 from gapft_harness.training.passes import cut, cut_alike
 from gapft_harness.training.plan import Fitted
-from gapft_harness.training.speed import followed
+from gapft_harness.training.speed import Tell, untold
 
 #: What the optimizer is, beside the settings that a recipe chooses.
 OPTIMIZER: dict[str, Any] = {"name": "AdamW", "betas": [0.9, 0.999], "eps": 1e-8}
@@ -34,6 +34,7 @@ def run_steps(
     end: int | None,
     devices: Devices,
     checkpoint: Checkpoint,
+    follow: Callable[[int], Tell] = lambda first_step: untold,
 ) -> list[dict[str, Any]]:
     """Runs the optimizer over all steps, or over those that a killed training left.
 
@@ -46,6 +47,7 @@ def run_steps(
         end: the end-of-sequence id; None if no member supervises it.
         devices: the processes that share every step.
         checkpoint: where states between steps are kept.
+        follow: given the number of the step that comes first, what is to be told of every step.
 
     Returns:
         The log, an entry a step.
@@ -69,34 +71,34 @@ def run_steps(
     lay_out = flatten if settings.padding_free else collate
     log = checkpoint.load(devices, model, optimizer)
     model.train()
-    with followed(job, model, devices, len(log) + 1) as tell:
-        for step in steps[len(log) :]:
-            begun = time.perf_counter()
-            for group in optimizer.param_groups:
-                group["lr"] = step.learning_rate
-            members = [fitted[slot] for slot in step.slots]
-            parts = [torch.zeros((), device=devices.device)]
-            for one_pass in divide(members, step.weights, settings, devices.share, devices.shares):
-                part = weighted_loss(model, lay_out(one_pass, end).to(devices.device))
-                part.backward()  # type: ignore[no-untyped-call, unused-ignore]
-                parts.append(part.detach())
-            # read here, not after each forward pass: reading waits for the device
-            loss = float(devices.total(torch.stack(parts).sum(), trainable))
-            norm = float(torch.nn.utils.clip_grad_norm_(trainable, settings.clip_norm))
-            if not (math.isfinite(loss) and math.isfinite(norm)):
-                kept = "Nothing was written"
-                if log:
-                    checkpoint.save(devices, model, optimizer, log)
-                    kept = f"The state before it is kept in {checkpoint.path}"
-                raise GapftError(
-                    f"{job.arm.name}: step {step.number} of {len(steps)} has loss {loss} and "
-                    f"gradient norm {norm}; examples: {', '.join(step.slots)}. {kept}"
-                )
-            optimizer.step()
-            optimizer.zero_grad()
-            log.append({"loss": loss, "grad_norm": norm, **step.line()})
-            tell(log[-1], sum(m.tokens for m in members), time.perf_counter() - begun)
-            if checkpoint.due(step.number, len(steps)):
+    tell = follow(len(log) + 1)
+    for step in steps[len(log) :]:
+        begun = time.perf_counter()
+        for group in optimizer.param_groups:
+            group["lr"] = step.learning_rate
+        members = [fitted[slot] for slot in step.slots]
+        parts = [torch.zeros((), device=devices.device)]
+        for one_pass in divide(members, step.weights, settings, devices.share, devices.shares):
+            part = weighted_loss(model, lay_out(one_pass, end).to(devices.device))
+            part.backward()  # type: ignore[no-untyped-call, unused-ignore]
+            parts.append(part.detach())
+        # read here, not after each forward pass: reading waits for the device
+        loss = float(devices.total(torch.stack(parts).sum(), trainable))
+        norm = float(torch.nn.utils.clip_grad_norm_(trainable, settings.clip_norm))
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            kept = "Nothing was written"
+            if log:
                 checkpoint.save(devices, model, optimizer, log)
-            job.progress(step.number, len(steps))
+                kept = f"The state before it is kept in {checkpoint.path}"
+            raise GapftError(
+                f"{job.arm.name}: step {step.number} of {len(steps)} has loss {loss} and "
+                f"gradient norm {norm}; examples: {', '.join(step.slots)}. {kept}"
+            )
+        optimizer.step()
+        optimizer.zero_grad()
+        log.append({"loss": loss, "grad_norm": norm, **step.line()})
+        tell(log[-1], sum(m.tokens for m in members), time.perf_counter() - begun)
+        if checkpoint.due(step.number, len(steps)):
+            checkpoint.save(devices, model, optimizer, log)
+        job.progress(step.number, len(steps))
     return log

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -34,6 +35,7 @@ from gapft_harness.training.memory import Estimate, enforce, estimate, free_memo
 from gapft_harness.training.passes import cut
 from gapft_harness.training.plan import Fitted, budget, plan, sequences
 from gapft_harness.training.saving import save_adapter
+from gapft_harness.training.speed import Tell, followed
 
 
 def train(job: TrainingJob) -> dict[str, Any]:
@@ -183,17 +185,23 @@ def _train(job: TrainingJob, settings: Training, planned: _Planned, base: _Base)
     stream = "train/dropout" if devices.first else f"train/dropout/{devices.share}"
     torch.manual_seed(derive(job.arm.seed, stream) >> 33)
     try:
-        with told(base.needed, job.arm.name, devices.device):
-            log = run_steps(
-                job, settings, model.to(devices.device), planned.steps, planned.fitted, base.end,
-                devices, checkpoint,
-            )  # fmt: skip
-        ends = {"first_loss": log[0]["loss"], "last_loss": log[-1]["loss"]}
-        facts = {**identity, "base_model": job.model_args["pretrained"], **ends}
-        if devices.first:
-            facts = save_adapter(job.output, model, log, facts)
-            checkpoint.remove()
-        devices.wait()
+        # trackers are ended last: one that hangs or is killed then costs no finished adapter
+        with contextlib.ExitStack() as trackers:
+
+            def follow(first_step: int) -> Tell:
+                return trackers.enter_context(followed(job, model, devices, first_step))
+
+            with told(base.needed, job.arm.name, devices.device):
+                log = run_steps(
+                    job, settings, model.to(devices.device), planned.steps, planned.fitted,
+                    base.end, devices, checkpoint, follow,
+                )  # fmt: skip
+            ends = {"first_loss": log[0]["loss"], "last_loss": log[-1]["loss"]}
+            facts = {**identity, "base_model": job.model_args["pretrained"], **ends}
+            if devices.first:
+                facts = save_adapter(job.output, model, log, facts)
+                checkpoint.remove()
+            devices.wait()
     finally:
         take_off(model, settings)
     return facts

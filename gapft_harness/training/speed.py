@@ -27,6 +27,10 @@ _LARGEST = 8192
 Tell = Callable[[Mapping[str, Any], int, float], None]
 
 
+def untold(line: Mapping[str, Any], tokens: int, seconds: float) -> None:
+    """Of a training without trackers nobody is told."""
+
+
 @contextlib.contextmanager
 def followed(job: TrainingJob, model: Any, devices: Devices, first_step: int) -> Iterator[Tell]:
     """Opens the job's trackers in the first process, and gives what tells them of a step.
@@ -41,7 +45,7 @@ def followed(job: TrainingJob, model: Any, devices: Devices, first_step: int) ->
         first_step: the number of the step that comes first.
     """
     if not (job.tracking and devices.first):
-        yield lambda line, tokens, seconds: None
+        yield untold
         return
     parameters = base_parameters(model)
     dtype = next(p.dtype for p in model.parameters() if p.is_floating_point())

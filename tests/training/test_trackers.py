@@ -62,6 +62,28 @@ def register_trackers(register):
     register("failing", Failing)
 """
 
+#: Notes at its end whether the adapter's folder is whole.
+LAST = """
+from gapft_harness import hookimpl
+
+
+class Last:
+    def __init__(self, arm):
+        self.run, self.name = arm.folder.parent, arm.arm.name
+
+    def log(self, values, step):
+        pass
+
+    def finish(self):
+        adapter = self.run / "adapters" / self.name
+        (self.run / "seen").write_text(str((adapter / "training.json").is_file()))
+
+
+@hookimpl
+def register_trackers(register):
+    register("last", Last)
+"""
+
 #: A trainer that knows nothing of trackers.
 TRAINER = """
 from gapft_harness import hookimpl
@@ -96,7 +118,8 @@ def selected(tmp_path_factory: pytest.TempPathFactory) -> Path:
     content["budget"] = {"n": 4}
     content["training"] |= {"repetitions": 20, "warmup_steps": 2}
     (folder / "recipe.yaml").write_text(yaml.safe_dump(content))
-    for name, text in (("lines", documented()), ("failing", FAILING), ("plain", TRAINER)):
+    files = {"lines": documented(), "failing": FAILING, "last": LAST, "plain": TRAINER}
+    for name, text in files.items():
         (folder / f"{name}.py").write_text(text)
     plugin = ("--plugin", "plugin.py")
     succeed(
@@ -303,6 +326,13 @@ def test_a_tracker_that_fails_changes_no_byte(selected: Path, untracked: str) ->
     (warning,) = train_here(selected, run, "failing")[TRACKING_WARNINGS]
     assert warning.startswith("tracker 'failing' could not take step 3")
     assert sha256(run / "adapters" / ARM) == untracked
+
+
+def test_trackers_are_ended_when_the_adapter_is_there(selected: Path) -> None:
+    """So one that never comes back costs nothing that was trained."""
+    run = run_with(selected, "ended", {"trackers": ["last"]})
+    train_here(selected, run, "last")
+    assert (run / "seen").read_text() == "True"
 
 
 def test_a_tracker_that_cannot_be_opened_ends_the_command_before_training(selected: Path) -> None:
