@@ -33,6 +33,10 @@ def sample_seed(seed: int, problem_id: str, index: int) -> int:
     return (derive(seed, "server", problem_id) + index * _STRIDE) % _SEEDS
 
 
+#: A request that fits wherever any does.
+SHORT = Request("probe", "Hello.", (0,))
+
+
 class Payloads:
     """Makes the JSON of requests through lm-eval's own class, which puts one seed into all."""
 
@@ -71,7 +75,7 @@ class Payloads:
 
     def probe(self) -> dict[str, Any]:
         """A short greedy request in OpenAI's own terms."""
-        prompt = self.prompt(Request("probe", "Hello.", (0,)))
+        prompt = self.prompt(SHORT)
         return _without_empty(
             self._lm._create_payload(prompt, generate=True, gen_kwargs={"max_gen_toks": 4}, seed=0)
         )

@@ -20,7 +20,7 @@ from gapft_harness.lm_eval_bridge.server_arguments import ServerArguments, check
 from gapft_harness.lm_eval_bridge.server_checks import check_model, examine
 from gapft_harness.lm_eval_bridge.server_client import Outcomes, Patience, ServerClient
 from gapft_harness.lm_eval_bridge.server_errors import PassingError, ServerError
-from gapft_harness.lm_eval_bridge.server_payloads import Payloads, sample_seed
+from gapft_harness.lm_eval_bridge.server_payloads import SHORT, Payloads, sample_seed
 from gapft_harness.lm_eval_bridge.server_replies import ServerReply, read_reply
 from gapft_harness.model_files import weights_hash
 from gapft_harness.protocols import (
@@ -74,6 +74,7 @@ class ServerSampler:
         self._adapter = adapter
         self._weights = weights_hash(Path(adapter.path)) if adapter else None
         self._model = arguments.model
+        self._with_room: set[int] = set()
         if adapter is not None and self._weights is not None:
             rank = check_adapter(adapter, settings.model_args)
             self._model = serve_adapter(
@@ -112,7 +113,7 @@ class ServerSampler:
             for index in request.indices
         ]
         asked = [r for r, fit in zip(requests, fits, strict=True) if fit for _ in r.indices]
-        replies = iter(self._answers(asked, payloads))
+        replies = iter(self._answers(asked, payloads, decoding))
         return [
             self._generated(request, prompt, [next(replies) for _ in request.indices])
             if fit
@@ -170,13 +171,34 @@ class ServerSampler:
         return without_credentials(self._arguments.base_url)
 
     def _answers(
-        self, asked: Sequence[Request], payloads: Sequence[Mapping[str, Any]]
+        self, asked: Sequence[Request], payloads: Sequence[Mapping[str, Any]], decoding: Decoding
     ) -> list[ServerReply | None]:
         """The replies; None to what does not fit the context."""
         outcomes = self._client.post_all(self._arguments.base_url, payloads, read_reply)
         if outcomes.errors:
             raise self._failure(asked, outcomes)
+        if outcomes.too_long and decoding.max_gen_toks not in self._with_room:
+            self._require_room(decoding)
         return outcomes.replies
+
+    def _require_room(self, decoding: Decoding) -> None:
+        """A server that refused a prompt for its length must take a short one.
+
+        Raises:
+            UserError: it does not, so it is the new tokens that leave no room for any prompt.
+        """
+        prompt, extended = self._payloads.prompt(SHORT), self._facts.extended
+        payload = self._payloads.generation(self._model, prompt, decoding, 0, extended=extended)
+        outcomes = self._client.post_all(self._arguments.base_url, [payload], read_reply)
+        if outcomes.too_long:
+            raise UserError(
+                f"search.max_gen_toks is {decoding.max_gen_toks}: the server {self._url} refuses "
+                "even a short prompt beside so many new tokens, as beyond its model's context; "
+                "lower it"
+            )
+        if outcomes.errors:
+            raise self._failure([SHORT], outcomes)
+        self._with_room.add(decoding.max_gen_toks)
 
     def _failure(self, asked: Sequence[Request], outcomes: Outcomes[ServerReply]) -> GapftError:
         for place, error in outcomes.errors.items():

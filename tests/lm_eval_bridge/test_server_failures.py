@@ -169,7 +169,19 @@ def test_a_prompt_that_the_server_finds_too_long_fails_alone(server, status, mes
     server.ways.faults.append(toy_server.status(status, message=message))
     found = sampler.generate(REQUESTS, SAMPLED, seed=1)
     assert found == [beyond_context(REQUESTS[0]), *whole[1:]]
-    assert len(server.requests) == sum(len(request.indices) for request in REQUESTS)
+    asked = sum(len(request.indices) for request in REQUESTS)
+    assert len(server.requests) == asked + 1, "and a short prompt, which is taken"
+    server.ways.faults.append(toy_server.status(status, message=message))
+    sampler.generate(REQUESTS, SAMPLED, seed=1)
+    assert len(server.requests) == 2 * asked + 1, "which is known then"
+
+
+def test_new_tokens_that_leave_no_room_for_any_prompt_are_a_mistake(server):
+    sampler = sampler_of(server, num_concurrent=1)
+    refusal = toy_server.status(400, message="maximum context length is 8")
+    server.ways.faults.extend([refusal] * 100)
+    with pytest.raises(UserError, match=rf"search.max_gen_toks is {SAMPLED.max_gen_toks}: "):
+        sampler.generate(REQUESTS, SAMPLED, seed=1)
 
 
 def test_reasoning_kept_apart_is_refused(server):
