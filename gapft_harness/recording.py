@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gapft_harness.errors import UserError
+from gapft_harness.run_directory import CALIBRATION, SPLITS
 
 
 def record_search(split: str, facts: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
     """The task, the model and the verdicts of a split's search.
 
     Raises:
-        UserError: when it is applied, if the other split was searched with another task.
+        UserError: when it is applied, if another split was searched with another task or model.
     """
 
     def change(manifest: dict[str, Any]) -> None:
@@ -26,12 +27,43 @@ def record_search(split: str, facts: dict[str, Any]) -> Callable[[dict[str, Any]
         earlier = manifest["task"].get("dropped", [])
         task["dropped"] = earlier + [line for line in task["dropped"] if line not in earlier]
         manifest["task"] = task
+        require_same_model(manifest, split, facts["source"])
         manifest["source"] = facts["source"]
         if "shards" in facts:
             manifest.setdefault("shards", {})[split] = facts["shards"]
         record_judging(manifest, split, facts)
 
     return change
+
+
+def require_same_model(manifest: dict[str, Any], split: str, source: Mapping[str, Any]) -> None:
+    """Stops if a split's model is another than that of the splits that are recorded.
+
+    Two models are told apart by their weights' hashes; where one has none (servers, plugins), by
+    the names that both say.
+
+    Args:
+        manifest: of the run.
+        split: what is searched.
+        source: what its sampler says of the model.
+
+    Raises:
+        UserError: it is another; the message holds both hashes or names.
+    """
+    before = manifest["source"]
+    hashes = "weights_sha256"
+    keys = [hashes] if before.get(hashes) and source.get(hashes) else ["model", "pretrained"]
+    for key in keys:
+        earlier, now = before.get(key), source.get(key)
+        if earlier is not None and now is not None and earlier != now:
+            others = [s for s in (*SPLITS, CALIBRATION) if s in manifest["verdict_counts"]]
+            searched = " and ".join(s for s in others if s != split) or "the run"
+            raise UserError(
+                f"{split}: its model is another than that of {searched}: {key} {now} here, "
+                f"{earlier} there; expected one model for all splits: restore it, remove the "
+                f"folder {split}/ of the run directory if it holds responses, and run the same "
+                "command again, or start a new run directory"
+            )
 
 
 def record_judging(manifest: dict[str, Any], name: str, facts: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gapft_harness.protocols import Job
 from gapft_harness.recording import record_judging, recorder
-from gapft_harness.run_directory import CALIBRATION
+from gapft_harness.run_directory import CALIBRATION, splits_of
 from gapft_harness.scale import (
     FOLDER,
     audited_scales,
@@ -25,9 +25,11 @@ def scale_stage(context: Context) -> None:
     """Decodes the calibration split at every scale, chooses each arm's, and exports it.
 
     Raises:
-        UserError: nothing is selected or trained yet, or the calibration split is not searched.
+        UserError: nothing is selected or trained yet, the calibration split is not searched, or
+            one of its problems is also in the pool or the audit.
     """
     from gapft_harness.pipeline import require_selected
+    from gapft_harness.verify_scaling import check_calibration
 
     run = context.run
     if run.recipe.scaling is None:
@@ -35,6 +37,10 @@ def scale_stage(context: Context) -> None:
         return
     require_selected(run)
     run.sealed(f"{CALIBRATION}/responses.parquet")
+    for split in splits_of(run.recipe):
+        run.sealed(f"{split}/problems.parquet")
+    # The search compares the splits of the data as they are; these may be of data at two times.
+    check_calibration(run, run.manifest())
     arms = context.arms()
     jobs = [context.arm_job("scale", "gapft_harness.scale:scale_arm", arm) for arm in arms]
     for arm, found in zip(arms, context.executor.run(jobs, context.progress), strict=True):

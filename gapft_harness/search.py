@@ -29,6 +29,7 @@ from gapft_harness.models import sampler_settings
 from gapft_harness.plugin_manager import Plugins, load_plugins
 from gapft_harness.protocols import Verifier
 from gapft_harness.recipe import Recipe
+from gapft_harness.recording import require_same_model
 from gapft_harness.records import Problem
 from gapft_harness.run_directory import CALIBRATION, RunDirectory, Split
 from gapft_harness.sealing import closing_verifier, read_facts, write_responses
@@ -59,7 +60,8 @@ def search(
         a shard those of ``shards.take_part``.
 
     Raises:
-        UserError: unknown task, malformed data, no such model, ...
+        UserError: unknown task, malformed data, no such model, another model than that of the
+            splits that are searched already, ...
     """
     run = RunDirectory.open(run_path)
     part = Shard.parse(shard) if shard else None
@@ -83,6 +85,7 @@ def search(
         sampler = plugins.sampler(sampler_settings(run.recipe), None)
         with contextlib.closing(sampler), plugins.blaming("sampler", run.recipe.model.backend):
             source = sampler.describe()
+            require_same_model(run.manifest(), split, source)
             generate(
                 problems,
                 phases,

@@ -85,8 +85,10 @@ def _finish(context: Context, split: Split, facts: dict[str, Any]) -> None:
     if split == CALIBRATION and settings is not None:
         hopeless = no_scale_warning(facts["verdicts"].get("pass", 0), settings)
         facts = {**facts, "warnings": [*facts["warnings"], *([hopeless] if hopeless else [])]}
+    record = record_search(split, facts)
+    record(context.run.manifest())  # on a copy: what is refused is not sealed
     _seal(context.run, split)
-    context.run.update_manifest(record_search(split, facts))
+    context.run.update_manifest(record)
     _tell(context, split, facts)
 
 

@@ -1,14 +1,15 @@
 """Which problems each split of a run has: limits, repeats, and what calibration takes out.
 
-The calibration problems are in neither pool nor audit, by id and by content. That is checked
-whenever a split is read, so before anything is generated.
+The calibration problems are in neither pool nor audit, by id and by content, and no prompt takes
+few-shot examples from the split they come from. That is checked whenever a split is read, so before
+anything is generated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from gapft_harness.errors import UserError
 from gapft_harness.identities import content_digest, is_repeat
@@ -40,20 +41,45 @@ def read_split(task: LoadedTask, recipe: Recipe, split: Split) -> ReadSplit:
     """Reads one split of a run, with the recipe's limits applied.
 
     Raises:
-        UserError: data that are missing or malformed, an empty split, or calibration problems that
-            are also in the pool or the audit.
+        UserError: data that are missing or malformed, an empty split, calibration problems that
+            are also in the pool or the audit, or few-shot examples of the calibration's split.
     """
-    read = _read(task, recipe, split)
-    if recipe.scaling is not None:
-        calibration = read if split == CALIBRATION else _read(task, recipe, CALIBRATION)
-        for other in SPLITS:
-            others = read if split == other else _read(task, recipe, other)
-            require_disjoint(calibration.problems, others.problems, other, task.name)
-    return read
+    if recipe.scaling is None:
+        return _read(task, recipe, split)
+    _require_other_examples(task, recipe.scaling.calibration)
+    audit = _read(task, recipe, "audit")
+    read = {
+        "pool": _read(task, recipe, "pool", audit.problems),
+        "audit": audit,
+        CALIBRATION: _read(task, recipe, CALIBRATION, audit.problems),
+    }
+    for other in SPLITS:
+        require_disjoint(read[CALIBRATION].problems, read[other].problems, other, task.name)
+    return read[split]
 
 
-def _read(task: LoadedTask, recipe: Recipe, split: Split) -> ReadSplit:
-    """One split by itself."""
+def _require_other_examples(task: LoadedTask, calibration: str | int) -> None:
+    """Stops if few-shot examples come from the split that calibration problems come from."""
+    source: Literal["pool", "calibration"]
+    if isinstance(calibration, int):
+        source, where = "pool", "training split"
+        instead = "calibrate on its validation split (calibration: validation)"
+    else:
+        source, where = "calibration", "validation split"
+        instead = "calibrate on problems of its training split (calibration: a number)"
+    if shots := task.shots_from(source):
+        raise UserError(
+            f"task {task.name}: its num_fewshot is {shots}, and the examples come from its "
+            f"{where}, as the calibration problems do (key 'scaling.calibration'), so prompts "
+            "would show calibration problems with their answers; expected another split: name "
+            f"one in the task's fewshot_split, set its num_fewshot to 0, or {instead}"
+        )
+
+
+def _read(
+    task: LoadedTask, recipe: Recipe, split: Split, audit: Sequence[Problem] = ()
+) -> ReadSplit:
+    """One split by itself; what is taken out of the training split is none of ``audit``."""
     taken = None if recipe.scaling is None else recipe.scaling.calibration
     source: Split = "pool" if split == CALIBRATION and isinstance(taken, int) else split
     read: dict[Split, Callable[[], list[Problem]]] = {
@@ -72,7 +98,7 @@ def _read(task: LoadedTask, recipe: Recipe, split: Split) -> ReadSplit:
             )
         problems = kept
     if source == "pool" and isinstance(taken, int):
-        division = divide(problems, taken)
+        division = divide(problems, taken, audit)
         if split == CALIBRATION:
             problems, dropped = division.calibration, []
         else:
@@ -111,17 +137,37 @@ def hash_order(problems: Sequence[Problem]) -> list[Problem]:
     return sorted(problems, key=lambda problem: derive("limit", problem.id))
 
 
-def divide(problems: Sequence[Problem], count: int) -> Division:
+def divide(problems: Sequence[Problem], count: int, audit: Sequence[Problem] = ()) -> Division:
     """Takes the last ``count`` problems of the hash's order out of a training split.
 
     A limited pool is the first ones of that order, so it stays as it is without calibration
     wherever there are problems enough for both. Problems that repeat the content of one that was
-    taken out leave the pool too.
+    taken out leave the pool too. Those that are in the audit as well (``require_disjoint``'s
+    rule) are not taken: they stay in the pool.
+
+    Args:
+        problems: the training split.
+        count: how many to take out.
+        audit: the audit's problems.
 
     Raises:
-        UserError: nothing would be left for the pool.
+        UserError: there are too few to take, or nothing would be left for the pool.
     """
-    taken = hash_order(problems)[-count:] if count < len(problems) else list(problems)
+    audited = {problem.id for problem in audit}
+    audited_contents = {digest for problem in audit for digest in _contents(problem)}
+    candidates = [
+        problem
+        for problem in problems
+        if problem.id not in audited and audited_contents.isdisjoint(_contents(problem))
+    ]
+    shared = len(problems) - len(candidates)
+    if shared and count > len(candidates):
+        raise UserError(
+            f"key 'scaling.calibration': takes {count} problems out of a training split that has "
+            f"{len(problems)}, but {shared} of these are also in the audit; expected at most "
+            f"{len(candidates)}"
+        )
+    taken = hash_order(candidates)[-count:]
     ids = {problem.id for problem in taken}
     contents = {digest for problem in taken for digest in _contents(problem)}
     rest = [problem for problem in problems if problem.id not in ids]

@@ -126,6 +126,47 @@ def test_problems_of_the_content_that_is_taken_leave_the_pool(
     require_disjoint(found.calibration, found.pool, "pool", "t")
 
 
+@settings(deadline=None, max_examples=50)
+@given(
+    st.integers(8, 40),
+    st.lists(st.tuples(st.integers(0, 39), st.sampled_from(["id", "hash", "prompt"])), max_size=9),
+    st.integers(1, 12),
+)
+def test_what_the_audit_has_too_is_not_taken_and_stays_in_the_pool(
+    count: int, repeated: list[tuple[int, str]], taken: int
+) -> None:
+    made = problems(count)
+    by_row = {row % count: how for row, how in repeated}
+    audit = [_alike(made[row], how) for row, how in by_row.items()] + problems(50)[40:]
+    free = [problem for row, problem in enumerate(made) if row not in by_row]
+    if taken > len(free) or taken == count:
+        with pytest.raises(UserError, match=rf"takes {taken} problems out of a training split"):
+            divide(made, taken, audit)
+        return
+    found = divide(made, taken, audit)
+    assert found.calibration == hash_order(free)[-taken:]
+    assert found.pool == [problem for problem in made if problem not in found.calibration]
+    assert found.dropped == ""
+    require_disjoint(found.calibration, audit, "audit", "t")
+
+
+def _alike(problem: Problem, how: str) -> Problem:
+    """A problem of another split that is the same by one of the three rules alone."""
+    _, _, digest = problem.id.partition("-")
+    return {
+        "id": Problem(problem.id, "of the audit", "A"),
+        "hash": Problem(f"audit-{digest}", "of the audit", "A"),
+        "prompt": Problem("audit-ffffffffffff", problem.prompt, "A"),
+    }[how]
+
+
+def test_too_few_that_the_audit_has_not_are_refused_with_how_many_there_are() -> None:
+    made = problems(5)
+    assert len(divide(made, 3, made[:2]).calibration) == 3
+    with pytest.raises(UserError, match=r"5, but 2 of these are also in the audit; .* at most 3"):
+        divide(made, 4, made[:2])
+
+
 def test_nothing_left_for_the_pool_is_refused() -> None:
     for count in (5, 6):
         with pytest.raises(UserError, match=rf"takes {count} problems .* has 5, .* none"):
@@ -187,6 +228,58 @@ def test_the_validation_split(folder: Path) -> None:
     wanted = recipe("validation")
     assert {p.prompt for p in read(folder, wanted, "calibration")} == {f"dev {i}" for i in range(8)}
     assert len(read(folder, wanted, "pool")) == 30
+
+
+@pytest.mark.parametrize("split", ["pool", "audit", "calibration"])
+def test_a_training_split_that_overlaps_the_audit_can_calibrate(folder: Path, split: str) -> None:
+    whole = read(folder, recipe(), "pool")
+    shared = [problem.prompt for problem in hash_order(whole)[-6:]]
+    write(folder, "test", ["test 0", *shared])
+    found = {problem.prompt for problem in read(folder, recipe(7), split)}
+    expected = {
+        "pool": {p.prompt for p in hash_order(whole)[:-13]} | set(shared),
+        "audit": {"test 0", *shared},
+        "calibration": {p.prompt for p in hash_order(whole)[-13:-6]},
+    }
+    assert found == expected[split]
+
+
+@pytest.mark.parametrize("split", ["pool", "audit", "calibration"])
+@pytest.mark.parametrize(
+    ("calibration", "line", "where"),
+    [
+        (7, "", "training split"),
+        (7, "fewshot_split: train\n", "training split"),
+        (7, "fewshot_config: {split: train}\n", "training split"),
+        ("validation", "fewshot_split: dev\n", "validation split"),
+    ],
+)
+def test_few_shot_examples_of_the_split_that_calibrates_are_refused(
+    folder: Path, calibration: object, line: str, where: str, split: str
+) -> None:
+    (folder / "letters.yaml").write_text(TASK + "num_fewshot: 2\n" + line)
+    said = rf"task letters: its num_fewshot is 2, .* its {where}, .*fewshot_split, set its num_few"
+    with pytest.raises(UserError, match=said):
+        read(folder, recipe(calibration), split)
+
+
+@pytest.mark.parametrize(
+    ("calibration", "lines"),
+    [
+        (7, "num_fewshot: 2\nfewshot_split: dev\n"),
+        (7, "num_fewshot: 0\nfewshot_split: train\n"),
+        ("validation", "num_fewshot: 2\n"),
+        (None, "num_fewshot: 2\n"),
+    ],
+)
+def test_few_shot_examples_of_another_split_are_fine(
+    folder: Path, calibration: object, lines: str
+) -> None:
+    (folder / "letters.yaml").write_text(TASK + lines)
+    shots = 2 * ("2" in lines)
+    for split in ("pool", "audit"):
+        for problem in read(folder, recipe(calibration), split):
+            assert problem.prompt.count("\n\n") == shots
 
 
 @pytest.mark.parametrize("split", ["pool", "audit", "calibration"])

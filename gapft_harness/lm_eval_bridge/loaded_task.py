@@ -131,6 +131,21 @@ class LoadedTask:
             )
         return self._problems("calibration", task.config.validation_split, task.validation_docs)
 
+    def shots_from(self, split: Literal["pool", "calibration"]) -> int:
+        """How many few-shot examples a prompt holds that come from the split of this name.
+
+        lm-eval takes them from ``fewshot_split``, else from examples that the task lists itself
+        (a ``GapTask`` lists none), else from the first split there is.
+        """
+        task, config = self._task, self._task.config
+        if not config.num_fewshot:
+            return 0
+        drawn = task.fewshot_cfg.split
+        if drawn is None and (isinstance(task, GapTask) or task.fewshot_cfg.samples is None):
+            drawn = config.training_split or config.validation_split or config.test_split
+        names = {"pool": config.training_split, "calibration": config.validation_split}
+        return int(config.num_fewshot) if drawn is not None and drawn == names[split] else 0
+
     def check_golds(
         self, verifier: Verifier, split: Literal["pool", "audit", "calibration"]
     ) -> None:

@@ -87,11 +87,14 @@ def _refusal(arguments: ServerArguments, adapter: Adapter, rank: int, error: Ser
     where = f"server {without_credentials(arguments.base_url)}"
     folder = Path(adapter.path).resolve()
     if error.status in (404, 405):
+        # A folder that begins with a dot is there only while it is decoded (scale.py).
+        lasting = not folder.name.startswith(".")
+        started = f", or with --lora-modules {adapter.arm.name}={folder}" if lasting else ""
         return (
             f"{where}: cannot answer with the trained adapter {adapter.arm.name}: it has no model "
             f"whose root is {folder}, and it loads no adapters at run time; with vLLM, start it "
             f"again with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and --enable-lora --max-lora-rank "
-            f"{rank}, or with --lora-modules {adapter.arm.name}={folder}, and run the same command"
+            f"{rank}{started}, and run the same command"
         )
     return (
         f"{where}: does not load the trained adapter {adapter.arm.name} from {folder}: "

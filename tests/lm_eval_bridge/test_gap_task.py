@@ -329,6 +329,20 @@ def test_a_stock_tasks_examples_never_hold_the_problem_itself(stock):
     assert stock.pool() == pool
 
 
+def test_a_stock_task_says_which_split_its_examples_come_from(stock, folder):
+    assert (stock.shots_from("pool"), stock.shots_from("calibration")) == (2, 0)
+    text = (folder / "stock_mine.yaml").read_text(encoding="utf-8")
+
+    def shots(line):
+        written = text.replace("fewshot_split: train\n", line)
+        (folder / "stock_mine.yaml").write_text(written, encoding="utf-8")
+        return load_task("stock_mine", [folder]).shots_from("pool")
+
+    assert shots("") == 2
+    assert shots("fewshot_split: test\n") == 0
+    assert shots("fewshot_config: {samples: [{question: 'q?', answer: '1'}]}\n") == 0
+
+
 def test_option_letter_golds_of_a_choice_task(folder):
     row = {"q": "Which?", "options": ["x", "y"], "label": 1}
     (folder / "data" / "pool.jsonl").write_text(json.dumps(row), encoding="utf-8")

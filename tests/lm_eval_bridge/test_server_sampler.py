@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from dataclasses import replace
 
@@ -315,6 +316,16 @@ def test_a_server_that_loads_no_adapters_is_refused_with_what_to_do(server, mode
         ServerSampler(settings(server, pretrained=str(model)), adapter)
     assert f"--lora-modules gapft-seed13={adapter.path}" in str(refused.value)
     assert "--max-lora-rank 8" in str(refused.value)
+
+
+def test_an_adapter_that_is_there_while_it_is_decoded_is_no_module_to_start_with(
+    server, model, adapter, tmp_path
+):
+    folder = shutil.copytree(adapter.path, tmp_path / ".gapft-seed13-0.5")
+    passing = replace(adapter, path=str(folder))
+    with pytest.raises(UserError, match="VLLM_ALLOW_RUNTIME_LORA_UPDATING=True") as refused:
+        ServerSampler(settings(server, pretrained=str(model)), passing)
+    assert "--lora-modules" not in str(refused.value)
 
 
 def test_an_adapter_of_another_model_is_refused_here(server, adapter, tmp_path):

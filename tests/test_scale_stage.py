@@ -1,0 +1,49 @@
+"""What the stage scale refuses before it decodes: sealed splits of data at two times."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from gapft_harness.errors import UserError
+from gapft_harness.pipeline import run_stages
+from gapft_harness.run_directory import RunDirectory
+from tests.recording_run import Letters, letters
+
+TAKEN = 6
+
+
+def search(task: Letters, split: str) -> RunDirectory:
+    return task.run(
+        "r",
+        splits=(split,),  # type: ignore[arg-type]
+        conditions=["gapft"],
+        budget={"n": 4},
+        search={"k": 2},
+        scaling={"calibration": TAKEN},
+    )
+
+
+@pytest.mark.parametrize("shared", ["pool", "audit"])
+def test_a_calibration_split_of_newer_data_is_refused(tmp_path: Path, shared: str) -> None:
+    """Each search finds its data disjoint, the newer calibration repeats a sealed split."""
+    task = letters(tmp_path, pool=24, audit=8)
+    search(task, "pool")
+    run = search(task, "audit")
+    if shared == "pool":
+        task.write("pool", rows(run, "pool"))
+    else:
+        (tmp_path / "tasks/audit.jsonl").rename(tmp_path / "tasks/pool.jsonl")
+        task.write("audit", range(50, 58))
+    search(task, "calibration")
+    with pytest.raises(UserError, match=rf"calibration problems are also in the {shared}, first: "):
+        run_stages(task.context(run), ["states", "select", "scale"], lambda stage: None)
+    assert not (run.path / "scaled").exists()
+
+
+def rows(run: RunDirectory, split: str) -> list[int]:
+    """The numbers of a sealed split's records."""
+    column = pq.read_table(run.path / split / "problems.parquet")["problem_id"]
+    return [int(name.partition("-")[0].removeprefix(split)) for name in column.to_pylist()]
