@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +29,7 @@ class PooledRun:
 
     Attributes:
         place: the run directory as it was given.
-        files: hashes of its sealed files, which tell it from other runs.
+        checkpoints: of each, the hashes of what it was trained on and of what it decided.
         task: the task's name.
         model: the source model.
         rule: level and tolerance.
@@ -40,7 +39,7 @@ class PooledRun:
     """
 
     place: str
-    files: str
+    checkpoints: frozenset[tuple[str, str]]
     task: str
     model: str
     rule: tuple[float, float]
@@ -62,6 +61,7 @@ class Pooled:
         rows = [
             [
                 run.scaled.name,
+                run.place,
                 run.task,
                 run.model,
                 whole(len(run.scaled.item_ids)),
@@ -69,11 +69,11 @@ class Pooled:
             ]
             for run in self.runs
         ]
-        columns = ["environment", "task", "model", "audit problems", "solved by the source"]
+        columns = ["environment", "run", "task", "model", "audit problems", "solved by the source"]
         count = f"{len(rows)} environment{'s' * (len(rows) > 1)}"
         sections = [
             Section("", scaling_section.blocks(self.found)),
-            Section("Environments", [Table(columns, rows, words=3)]),
+            Section("Environments", [Table(columns, rows, words=4)]),
         ]
         return markdown.render(f"Adapter scaling, {count}", "", sections)
 
@@ -103,22 +103,24 @@ def pool_scaling(places: Sequence[str]) -> Pooled:
         places: run directories, folders or URLs, that have been audited.
 
     Raises:
-        UserError: a run that scales nothing or is not audited, one that is given twice, or runs
+        UserError: a run that scales nothing or is not audited, runs that share a checkpoint, or
             whose scales were chosen by different rules.
     """
     with contextlib.ExitStack() as stack:
         runs = [_read(place, stack.enter_context(placed(place))[0]) for place in places]
     first = runs[0]
-    seen: dict[str, PooledRun] = {}
-    for run in runs:
-        if (other := seen.setdefault(run.files, run)) is not run:
-            raise UserError(f"{other.place} and {run.place} are the same run; give each once")
+    for number, run in enumerate(runs):
         if run.rule != first.rule:
             raise UserError(
                 f"{first.place} chose its scales at level {first.rule[0]:g} and tolerance "
                 f"{first.rule[1]:g}, {run.place} at {run.rule[0]:g} and {run.rule[1]:g}; expected "
                 "one rule"
             )
+        for other in runs[:number]:
+            if run.checkpoints & other.checkpoints:
+                raise UserError(
+                    f"{other.place} and {run.place} hold the same checkpoint; give each run once"
+                )
     runs = _named(runs)
     found = compute_scaling(
         [run.scaled for run in runs],
@@ -131,6 +133,7 @@ def pool_scaling(places: Sequence[str]) -> Pooled:
 def _read(place: str, path: Path) -> PooledRun:
     run = RunDirectory.open(path)
     recipe, manifest = run.recipe, run.manifest()
+    files = manifest["files"]
     trained = [arm for arm in arms(recipe) if arm.name in manifest["budgets"]]
     if recipe.scaling is None or not trained:
         why = "its recipe has no section scaling" if trained else "it has trained nothing"
@@ -145,7 +148,10 @@ def _read(place: str, path: Path) -> PooledRun:
     assert scaled is not None
     return PooledRun(
         place=place,
-        files=json.dumps(manifest["files"], sort_keys=True),
+        checkpoints=frozenset(
+            (files[f"selections/{of.name}.parquet"], files[f"decisions/{of.name}.parquet"])
+            for of in trained
+        ),
         task=manifest["task"]["name"],
         model=recipe.model.args["pretrained"],
         rule=(recipe.scaling.level, recipe.scaling.tolerance),
@@ -156,13 +162,17 @@ def _read(place: str, path: Path) -> PooledRun:
 
 
 def _named(runs: Sequence[PooledRun]) -> list[PooledRun]:
-    """Environments are named as their recipes; those of one name get their place beside it."""
+    """Environments are named as their recipes, and numbered where several have one name.
+
+    The numbers follow from what the runs hold, so that no figure depends on where they lie.
+    """
     counts = Counter(run.scaled.name for run in runs)
-    return [
-        run
-        if counts[run.scaled.name] == 1
-        else replace(
-            run, scaled=replace(run.scaled, name=f"{run.scaled.name} ({run.place.rstrip('/')})")
-        )
-        for run in runs
-    ]
+    numbers: Counter[str] = Counter()
+    named = []
+    for run in sorted(runs, key=lambda run: sorted(run.checkpoints)):
+        name = run.scaled.name
+        if counts[name] > 1:
+            numbers[name] += 1
+            name = f"{name} {numbers[name]}"
+        named.append(replace(run, scaled=replace(run.scaled, name=name)))
+    return named

@@ -17,7 +17,7 @@ from typing import Any
 
 from gapft_harness.analysis.scaling import FIXED, SCALES, choose_scale, simultaneous_bounds
 from gapft_harness.audit import decode_arm
-from gapft_harness.errors import UserError
+from gapft_harness.errors import GapftError, UserError
 from gapft_harness.generation import ReportProgress
 from gapft_harness.recipe_sections import Scaling
 from gapft_harness.records import GREEDY, Adapter, Arm
@@ -187,12 +187,12 @@ def choose(run: RunDirectory, arm: Arm, settings: Scaling) -> Choice:
     Raises:
         GapftError: the decisions are of other problems than the source's.
     """
-    source = _passed(run.path / CALIBRATION / "responses.parquet")
+    source = greedy_passed(run.path / CALIBRATION / "responses.parquet")
     solved = [problem for problem, passed in source.items() if passed]
     regressed = []
     for scale in SCALES:
         relative = calibration_file(arm, scale)
-        decided = _passed(run.path / relative)
+        decided = greedy_passed(run.path / relative)
         require(
             decided.keys() == source.keys(),
             f"{run.path / relative}: holds other problems than the calibration split",
@@ -260,9 +260,16 @@ def _settings(run: RunDirectory) -> Scaling:
     return run.recipe.scaling
 
 
-def _passed(path: Path) -> dict[str, bool]:
-    """Whether each problem's greedy decode passed."""
-    return {
-        problem_id: next(j.verdict.passed for j in judged if j.response.index == GREEDY)
-        for problem_id, judged in read_judged(path)
-    }
+def greedy_passed(path: Path) -> dict[str, bool]:
+    """Whether each problem's greedy decode passed.
+
+    Raises:
+        GapftError: a problem has none.
+    """
+    passed = {}
+    for problem_id, judged in read_judged(path):
+        greedy = next((j for j in judged if j.response.index == GREEDY), None)
+        if greedy is None:
+            raise GapftError(f"{path}: holds no greedy decode of problem {problem_id}")
+        passed[problem_id] = greedy.verdict.passed
+    return passed

@@ -18,6 +18,7 @@ from gapft_harness.scale import (
     audited_scales,
     calibration_file,
     choose,
+    greedy_passed,
     read_choice,
     scaled_file,
 )
@@ -62,19 +63,37 @@ def check_scaled(
         yield f"{where}/adapter_config.json: is not that of adapters/{arm.name}"
     expected["adapter_sha256"] = exported
     yield from unequal(f"{where}/scaling.json", recorded, expected)
-    if arm.name in manifest.get("scaling", {}):
-        of_manifest = manifest["scaling"][arm.name]
+    if of_manifest := manifest.get("scaling", {}).get(arm.name):
         yield from unequal(f"{where}/scaling.json", recorded, of_manifest, "the manifest has")
-    trained = weights_hash(run.path / "adapters" / arm.name)
-    files = [(calibration_file(arm, scale), scale) for scale in SCALES]
-    files += [(scaled_file(arm, scale), scale) for scale in audited_scales(choice.scale)]
-    for file, scale in files:
+    elif where in manifest["files"]:
+        yield f"manifest.json: holds no scaling of {arm.name}"
+    right = {**hashes, 1.0: weights_hash(run.path / "adapters" / arm.name)}
+    audited = {scaled_file(arm, scale): scale for scale in audited_scales(choice.scale)}
+    if f"decisions/{arm.name}.parquet" in manifest["files"]:
+        yield from _check_audited(run, audited)
+    files = {calibration_file(arm, scale): scale for scale in SCALES} | audited
+    used = {
+        file: (read_facts(run.path / file).get("adapter") or {}).get("weights_sha256")
+        for file in files
+        if (run.path / file).exists()
+    }
+    # a sampler may say nothing of its adapter, but not of some decodes alone
+    for file, found in used.items():
+        if any(used.values()) and found != right[files[file]]:
+            yield (
+                f"{file}: was decoded with another adapter than {arm.name} at scale "
+                f"{files[file]:g}, or with none"
+            )
+
+
+def _check_audited(run: RunDirectory, audited: Iterable[str]) -> Iterable[str]:
+    """An audit that is done has decided every audit problem at every scale that is compared."""
+    problems = {p.id for p, _ in read_problems(run.path / "audit/problems.parquet")}
+    for file in audited:
         if not (run.path / file).exists():
-            continue
-        used = (read_facts(run.path / file).get("adapter") or {}).get("weights_sha256")
-        right = trained if scale == 1 else hashes[scale]
-        if used is not None and used != right:
-            yield f"{file}: was decoded with another adapter than {arm.name} at scale {scale:g}"
+            yield f"{file}: is missing, and the audit is done"
+        elif greedy_passed(run.path / file).keys() != problems:
+            yield f"{file}: holds other problems than the audit"
 
 
 def _hash_at(folder: Path, output: Path, scale: float) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from gapft_harness.analysis.scaling import SCALES, upper_bound
 from gapft_harness.errors import GapftError, UserError
 from gapft_harness.files import sha256
 from gapft_harness.pipeline import run_stages, stages_of
-from gapft_harness.pooled_scaling import pool_scaling
+from gapft_harness.pooled_scaling import _named, pool_scaling
 from gapft_harness.records import Arm
 from gapft_harness.run_directory import RunDirectory
 from gapft_harness.scale import calibration_file, scale_arm, scaled_file
@@ -308,6 +308,27 @@ def test_a_verdict_changed_under_the_choice_is_found(task: ScaledLetters) -> Non
     assert "scaled/gapft-seed13/scaling.json: scale is 1.0, computed again it is 0.25" in text
 
 
+def test_what_an_audit_lacks_or_does_not_say_is_found(task: ScaledLetters) -> None:
+    run = task.scale("lacking", STAGES[:5], conditions=["gapft"])
+    arm, settings, manifest = Arm("gapft", 13), run.recipe.scaling, run.manifest()
+    assert settings is not None
+    assert list(check_scaled(run, arm, settings, manifest)) == []
+    path = run.path / calibration_file(arm, 1.0)
+    facts = json.loads(pq.read_metadata(path).metadata[b"gapft"])
+    facts.pop("adapter")
+    silent = pq.read_table(path).replace_schema_metadata({b"gapft": json.dumps(facts).encode()})
+    pq.write_table(silent, path)
+    audited = scaled_file(arm, 0.75)
+    (run.path / audited).unlink()
+    del manifest["scaling"]["gapft-seed13"]
+    assert list(check_scaled(run, arm, settings, manifest)) == [
+        "manifest.json: holds no scaling of gapft-seed13",
+        f"{audited}: is missing, and the audit is done",
+        f"{calibration_file(arm, 1.0)}: was decoded with another adapter than gapft-seed13 at "
+        "scale 1, or with none",
+    ]
+
+
 def test_another_adapter_in_the_place_of_the_chosen_one_is_found(task: ScaledLetters) -> None:
     run = task.scale("exchanged", STAGES[:4], conditions=["gapft"])
     settings = run.recipe.scaling
@@ -464,9 +485,20 @@ def test_several_runs_are_environments_in_any_order(
     assert (tmp_path / "out/scaling.md").read_text("utf-8") == pooled.text
 
 
+def test_runs_of_one_name_are_numbered_by_what_they_hold(run: RunDirectory) -> None:
+    """Where they lie, and the order in which they are given, tells nothing."""
+    (one,) = pool_scaling([str(run.path)]).runs
+    a = replace(one, place="/x/a", checkpoints=frozenset({("1", "2")}))
+    b = replace(one, place="y/b", checkpoints=frozenset({("3", "4")}))
+    for runs in ([a, b], [b, a], [replace(a, place="z"), b]):
+        names = {of.checkpoints: of.scaled.name for of in _named(runs)}
+        assert names == {a.checkpoints: "scaled 1", b.checkpoints: "scaled 2"}
+    assert [of.scaled.name for of in _named([a])] == ["scaled"]
+
+
 def test_runs_that_do_not_go_together(task: ScaledLetters, run: RunDirectory) -> None:
     place = str(run.path)
-    with pytest.raises(UserError, match="are the same run"):
+    with pytest.raises(UserError, match="hold the same checkpoint"):
         pool_scaling([place, place])
     strict = task.scale(
         "strict",

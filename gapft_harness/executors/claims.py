@@ -73,7 +73,7 @@ def _places(function: str, arguments: Mapping[str, Any]) -> list[int]:
     parts = [
         f"{key}={arguments[key]}"
         for key in sorted(arguments)
-        if key != "run_path" and isinstance(arguments[key], str | int)
+        if key != "run_path" and isinstance(arguments[key], str | int | float)
     ]
     arms = arguments.get("arms", [()])
     return sorted(derive(function, *parts, *arm) >> 2 for arm in arms)

@@ -83,11 +83,14 @@ def scale_adapter(folder: Path, output: Path, scale: float, facts: Mapping[str, 
     from peft import load_peft_weights
 
     _check_scalable(folder)
+    try:
+        weights = load_peft_weights(str(folder), device="cpu")
+    except (OSError, ValueError, SafetensorError) as error:
+        raise UserError(f"{folder}: its weights cannot be read: {error}") from error
     partial = output.with_name(f".{output.name}.partial")
     try:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        weights = load_peft_weights(str(folder), device="cpu")
         scaled = {
             name: (weight * scale if _is_b(name, folder) else weight).contiguous()
             for name, weight in weights.items()

@@ -82,6 +82,14 @@ def test_one_environment_of_one_seed_spreads_as_its_items() -> None:
     assert found.var() == pytest.approx(values.var() / 100, rel=0.05)
 
 
+def test_an_environment_that_is_drawn_twice_is_resampled_twice() -> None:
+    """Equal environments: half the variance of one. Taken over, a draw would make it 3/4."""
+    values = np.array([[1] * 5 + [0] * 5])
+    made = [environment(name, values) for name in ("e", "f")]
+    found = replicate_means(made, replicates=20_000, stream=STREAM)["one"]
+    assert found.var() == pytest.approx(0.25 / 10 / 2, rel=0.05)
+
+
 def test_items_are_drawn_for_all_seeds_together() -> None:
     """Seeds that agree on every item add nothing: drawn apart, the variance would be a third."""
     values = np.tile(np.array([1] * 40 + [0] * 60), (3, 1))

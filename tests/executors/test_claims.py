@@ -10,7 +10,7 @@ from typing import IO, cast
 import pytest
 
 from gapft_harness.errors import GapftError, UserError
-from gapft_harness.executors.claims import claimed
+from gapft_harness.executors.claims import _places, claimed
 
 HOLDER = """
 import sys, time
@@ -44,6 +44,17 @@ def test_a_job_that_a_live_process_holds_is_waited_for_and_a_dead_ones_is_free(
         holder.kill()
         holder.wait()
     claim(tmp_path)
+
+
+def test_jobs_that_differ_in_one_argument_have_claims_of_their_own() -> None:
+    job = {"run_path": "run", "condition": "gapft", "seed": 13, "scale": 0.5, "plugin_files": []}
+    places = [
+        _places(function, {**job, **other})
+        for function in ("m:scaled", "m:audit")
+        for other in ({}, {"scale": 0.75}, {"seed": 21}, {"condition": "uniform"})
+    ]
+    assert len({tuple(place) for place in places}) == 8
+    assert _places("m:scaled", job) == _places("m:scaled", {**job, "run_path": "./run"})
 
 
 def test_a_claim_ends_with_its_block(tmp_path: Path) -> None:
