@@ -31,7 +31,14 @@ from gapft_harness.training.checkpoint import Checkpoint
 from gapft_harness.training.devices import Devices
 from gapft_harness.training.ledger import Step, ledger, ledger_facts
 from gapft_harness.training.loop import OPTIMIZER, run_steps
-from gapft_harness.training.memory import Estimate, enforce, estimate, free_memory, told
+from gapft_harness.training.memory import (
+    Estimate,
+    enforce,
+    estimate,
+    free_memory,
+    give_back,
+    told,
+)
 from gapft_harness.training.passes import cut
 from gapft_harness.training.plan import Fitted, budget, plan, sequences
 from gapft_harness.training.saving import save_adapter
@@ -77,10 +84,14 @@ def train_together(jobs: Sequence[TrainingJob]) -> Iterator[dict[str, Any]]:
     settings = Training.model_validate(dict(first.settings))
     plans = [_plan(job, settings) for job in jobs]
     base = _load(first, settings, plans)
-    for job, planned in zip(jobs, plans, strict=True):
-        facts = _train(job, settings, planned, base)
-        yield {**facts, "seconds": round(time.monotonic() - start, 3)}
-        start = time.monotonic()
+    try:
+        for job, planned in zip(jobs, plans, strict=True):
+            facts = _train(job, settings, planned, base)
+            yield {**facts, "seconds": round(time.monotonic() - start, 3)}
+            start = time.monotonic()
+    finally:
+        del base
+        give_back()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +138,8 @@ def _load(job: TrainingJob, settings: Training, plans: Sequence[_Planned]) -> _B
     devices = Devices.of(job)
     devices.check(settings)
     needed = _check_memory(job, settings, plans, devices)
-    model = load_base(job.model_args, settings, devices.device)
+    with told(needed, job.arm.name, devices.device):  # a quantised base goes to its device at once
+        model = load_base(job.model_args, settings, devices.device)
     found = weights_hash(weights_folder(job.model_args))
     if job.base_sha256 is not None and found != job.base_sha256:
         raise UserError(

@@ -9,6 +9,7 @@ top.
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -98,12 +99,25 @@ def estimate(
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that are free on a device; on a CPU those that the system calls available."""
+    """Bytes that are free on a device; on a CPU those that the system calls available.
+
+    Of a GPU's memory, what this process's allocator holds without a tensor in it is free too.
+    """
     if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+        held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + held
     import psutil
 
     return int(psutil.virtual_memory().available)
+
+
+def give_back() -> None:
+    """Gives a GPU's memory without a tensor in it back to others: the process may live on.
+
+    A model's modules refer to each other, so they go when the collector finds them.
+    """
+    gc.collect()
+    torch.cuda.empty_cache()  # nothing where CUDA is not in use
 
 
 def enforce(found: Estimate, free: int, device: torch.device, processes: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from gapft_harness.errors import GapftError, UserError
 from gapft_harness.plugins.trainers.lora import lora
 from gapft_harness.training import loop
+from gapft_harness.training import lora as trainer
 from gapft_harness.training.base_model import add_lora, load_base, without_weights
 from gapft_harness.training.memory import Estimate, enforce, estimate, free_memory
 from gapft_harness.training.objective import collate, flatten, weighted_loss
@@ -104,6 +106,34 @@ def test_processes_of_one_memory_need_it_together() -> None:
     with pytest.raises(UserError, match="for each of 2 processes"):
         enforce(found, 19, CPU, 2)
     assert free_memory(CPU) > 0
+
+
+def test_nothing_of_the_base_is_left_when_a_gpu_s_memory_is_given_back(
+    model: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No GPU is at hand: looked at when torch is asked to give its memory back."""
+    bases: list[weakref.ref[Any]] = []
+    left: list[Any] = []
+
+    def load(*arguments: Any) -> Any:
+        base = load_base(*arguments)
+        bases.append(weakref.ref(base))
+        return base
+
+    jobs = [job(Path(model["pretrained"]), tmp_path / f"{n}", examples(2), n) for n in range(3)]
+    # what libraries log on their first import would hold the frames of its time, and their base
+    trainer.train(jobs.pop())
+    monkeypatch.setattr(trainer, "load_base", load)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: left.extend(ref() for ref in bases))
+    assert len(list(trainer.train_together(jobs))) == 2
+    assert left == [None]
+
+
+def test_what_the_allocator_holds_free_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = {"memory_reserved": 50, "memory_allocated": 20, "mem_get_info": (100, 1000)}
+    for name, value in figures.items():
+        monkeypatch.setattr(torch.cuda, name, lambda device, value=value: value)
+    assert free_memory(torch.device("cuda", 0)) == 130
 
 
 def test_a_device_that_runs_out_all_the_same_is_told_with_the_estimate(
