@@ -187,8 +187,8 @@ def _scaling(
     found.missing += [f"{arm.name} has no scale" for arm in trained if arm not in scaled]
     if scaled:
         found.checked.append(
-            f"{len(scaled)} scales follow from the calibration split's decisions, and their "
-            "adapters from those that were trained"
+            f"{len(scaled)} chosen scale{'s' * (len(scaled) > 1)} computed again from the "
+            "calibration split's decisions, and so the scaled weights from the trained ones"
         )
 
 

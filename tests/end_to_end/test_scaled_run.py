@@ -66,7 +66,7 @@ def test_killed_while_it_scales_it_goes_on_and_ends_with_the_same_bytes(folder: 
 def test_verify_computes_the_choice_again(folder: Path, tmp_path: Path) -> None:
     plugin = ("--plugin", folder / "plugin.py")
     done = succeed("verify", folder / "whole", *plugin)
-    assert "1 scales follow from the calibration split's decisions" in done.stdout
+    assert "1 chosen scale computed again from the calibration split's decisions" in done.stdout
     run = Path(shutil.copytree(folder / "whole", tmp_path / "run"))
     relative = "scaled/gapft-seed13"
     facts = json.loads((run / relative / "scaling.json").read_text())
