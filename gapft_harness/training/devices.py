@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import parse_flag_from_env
 
 from gapft_harness.errors import UserError
 from gapft_harness.protocols import TrainingJob
@@ -38,9 +39,14 @@ class Devices:
         """Those that a launcher's environment names, or this process alone.
 
         Raises:
-            UserError: the base's weights are to be shared out, and there is one process.
+            UserError: a ``device`` of the model's arguments that is none or is not here, more
+                processes than GPUs, or one process that is to share the base's weights out.
         """
-        on_cpu = job.model_args.get("device") == "cpu" or not torch.cuda.is_available()
+        asked = _asked(job.model_args.get("device"))
+        processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        on_cpu = asked.type == "cpu" or not torch.cuda.is_available()
+        if not (on_cpu or parse_flag_from_env("ACCELERATE_USE_CPU")):
+            _check_gpus(asked, processes)
         accelerator = Accelerator(cpu=on_cpu)
         shares = accelerator.num_processes
         if job.fsdp and shares == 1:
@@ -48,7 +54,11 @@ class Devices:
                 "executor.fsdp: there is one process, so no other to share the base's weights "
                 "with; set executor.processes to 2 or more, or executor.fsdp: false"
             )
-        return cls(accelerator, accelerator.device, accelerator.process_index, shares, job.fsdp)
+        device = accelerator.device
+        if device.type == "cuda" and asked.index is not None:
+            torch.cuda.set_device(asked)  # for what asks for no device of its own
+            device = asked
+        return cls(accelerator, device, accelerator.process_index, shares, job.fsdp)
 
     def check(self, settings: Training) -> None:
         """Checks that the device and the sharing are able to do what the recipe asks.
@@ -148,3 +158,41 @@ class Devices:
         """Until all processes have come this far."""
         if self.shares > 1:
             self.accelerator.wait_for_everyone()
+
+
+def _asked(name: object) -> torch.device:
+    """The device that the model's arguments name, else the first kind that is here."""
+    if name is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(str(name))
+    except RuntimeError as error:
+        raise UserError(
+            f"model.args.device: {name!r} is no device; write cpu, cuda, or cuda:1 for the second "
+            "GPU"
+        ) from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UserError(
+            f"model.args.device: {name}, but torch finds no GPU here; set it to cpu, or leave it "
+            "out"
+        )
+    return device
+
+
+def _check_gpus(asked: torch.device, processes: int) -> None:
+    """Every process needs a GPU of its own; accelerate would let two meet on one."""
+    found = torch.cuda.device_count()
+    if asked.index is not None and processes > 1:
+        raise UserError(
+            f"model.args.device: {asked} names one GPU, and {processes} processes need one each; "
+            "write cuda, and choose GPUs by the environment variable CUDA_VISIBLE_DEVICES"
+        )
+    if asked.index is not None and asked.index >= found:
+        raise UserError(
+            f"model.args.device: there is no {asked}; this process sees {found} GPUs, from cuda:0"
+        )
+    if processes > found:
+        raise UserError(
+            f"executor.processes: {processes} processes of one training need a GPU each, and this "
+            f"job sees {found}; lower it, or with executor.name: ray raise executor.gpus"
+        )
