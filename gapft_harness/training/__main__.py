@@ -11,12 +11,15 @@ import contextlib
 import json
 import os
 import sys
+import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
 from gapft_harness.errors import GapftError, UserError, did_you_mean
 from gapft_harness.executors.jobs import ERRORS
 from gapft_harness.executors.worker import die_with
 from gapft_harness.pipeline import require_selected
+from gapft_harness.records import Arm
 from gapft_harness.run_directory import RunDirectory
 from gapft_harness.selection import arms
 from gapft_harness.train import train_here
@@ -57,9 +60,7 @@ def main(arguments: list[str]) -> int:
         run = RunDirectory.open(chosen.run)
         require_selected(run)
         with run.lock() if first and not chosen.held else contextlib.nullcontext():
-            known = {arm.name: arm for arm in arms(run.recipe)}
-            if unknown := sorted(set(chosen.arm) - set(known)):
-                raise UserError(f"--arm {unknown[0]}: {did_you_mean(unknown[0], known)}")
+            known = _with_budget(run, chosen.arm)
             wanted = [
                 arm
                 for name, arm in known.items()
@@ -75,9 +76,44 @@ def main(arguments: list[str]) -> int:
             _report("error", kind, str(error))
         else:
             print(f"gapft: {error}", file=sys.stderr)
-        return error.exit_status
+        return _failed(error.exit_status)
+    except (Exception, KeyboardInterrupt):
+        traceback.print_exc()
+        return _failed(1)
     _leave_the_group()
     return 0
+
+
+def _with_budget(run: RunDirectory, chosen: Sequence[str]) -> dict[str, Arm]:
+    """The run's arms that have something to train on, by name.
+
+    Raises:
+        UserError: a chosen one is none of them.
+    """
+    known = {arm.name: arm for arm in arms(run.recipe)}
+    budgets = run.manifest()["budgets"]
+    for name in chosen:
+        if name not in known:
+            raise UserError(f"--arm {name}: {did_you_mean(name, known)}")
+        if name not in budgets:
+            raise UserError(
+                f"--arm {name}: it has no budget, so nothing to train on: selection chose no "
+                "example for it, or was made before the recipe had it"
+            )
+    return {name: arm for name, arm in known.items() if name in budgets}
+
+
+def _failed(status: int) -> int:
+    """The exit status of a process that failed; in a group it ends here and now.
+
+    The others may wait for it in a sum. Leaving the group, or the interpreter's end with the
+    group's threads still there, may then wait for them in turn.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if _in_a_group():
+        os._exit(status)
+    return status
 
 
 def _leave_the_group() -> None:
@@ -85,10 +121,18 @@ def _leave_the_group() -> None:
 
     Left to the interpreter's end, they have been seen to keep a finished process from ending.
     """
+    if _in_a_group():
+        from torch import distributed
+
+        distributed.destroy_process_group()
+
+
+def _in_a_group() -> bool:
+    if "torch" not in sys.modules:  # it failed before
+        return False
     from torch import distributed
 
-    if distributed.is_available() and distributed.is_initialized():
-        distributed.destroy_process_group()
+    return distributed.is_available() and distributed.is_initialized()
 
 
 def _refuse_other_launches() -> None:

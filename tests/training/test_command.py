@@ -166,6 +166,33 @@ def test_ones_own_launcher_trains_the_same(
     assert verify(run, [str(selected / "plugin.py")]).differences == []
 
 
+def test_an_arm_without_a_budget_is_passed_over_and_refused_by_name(
+    selected: Path, tmp_path: Path
+) -> None:
+    """Its condition came into the recipe after selection."""
+    run = copy_with(selected, tmp_path / "run", {})
+    for file in ("recipe.yaml", "manifest.json"):
+        content = yaml.safe_load((run / file).read_text())
+        of = content["recipe"] if file == "manifest.json" else content
+        of["conditions"] = ["gapft", "random"]
+        dump = json.dumps if file == "manifest.json" else yaml.safe_dump
+        (run / file).write_text(dump(content))
+    command = [sys.executable, "-m", "gapft_harness.training", run, "--plugin"]
+    command += [selected / "plugin.py"]
+
+    def trained(*more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*command, *more], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        )
+
+    refused = trained("--arm", "random-seed13")
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("gapft: --arm random-seed13: it has no budget")
+    done = trained()
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in (run / "adapters").iterdir()] == [ARM]
+
+
 def test_a_launcher_that_asks_for_more_is_refused(selected: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "gapft_harness.training", selected / "run"],

@@ -346,6 +346,16 @@ def test_a_tracker_that_cannot_be_opened_ends_the_command_before_training(select
     assert not (run / "adapters" / ARM).exists()
 
 
+def test_one_process_of_two_that_fails_ends_both(selected: Path) -> None:
+    """Only the first opens trackers; the second waits in a sum for it."""
+    change = {"trackers": ["failing"], "executor": {"processes": 2}}
+    run = run_with(selected, "closed2", change)
+    done = gapft("train", run, *plugins(selected, "failing"), timeout=120)
+    assert done.returncode == 1
+    assert "cannot be opened: ConnectionError: no such server" in done.stderr
+    assert not (run / "adapters" / ARM).exists()
+
+
 def test_a_trainer_that_does_not_track_is_told(selected: Path) -> None:
     change = {"trackers": ["lines"], "training": {"trainer": "plain"}}
     run = run_with(selected, "blind", change)
