@@ -27,6 +27,8 @@ _NEED_LESS = (
     "training.max_tokens), or set training.gradient_checkpointing: true; base: training.dtype: "
     "bfloat16, training.quantize: 8bit or 4bit, or on several GPUs executor.fsdp: true"
 )
+#: How much too high an estimate is granted to be: for small Llamas it was within a quarter.
+_MARGIN = 1.25
 #: Bytes of a weight of a linear layer, with the scales of its blocks.
 _QUANTIZED = {"8bit": 1.0, "4bit": 0.5 + 4 / 64}
 
@@ -46,6 +48,11 @@ class Estimate:
     adapters: int
     activations: int
     logits: int
+
+    @property
+    def counted(self) -> int:
+        """What follows from shapes alone, whatever a forward pass keeps."""
+        return self.base + self.adapters
 
     @property
     def total(self) -> int:
@@ -71,7 +78,8 @@ def estimate(
     """
     width = torch.finfo(getattr(torch, settings.dtype)).bits // 8
     layers = _layers(model)
-    per_layer = [_kept_by(layer, settings, width) for layer in layers]
+    active = _active(model.config.get_text_config())
+    per_layer = [_kept_by(layer, settings, width, active) for layer in layers]
     whole = sum(per_layer)
     if settings.gradient_checkpointing:  # each layer's input, and one layer while it is done again
         whole = len(layers) * _hidden(model) * width + max(per_layer, default=0)
@@ -121,7 +129,7 @@ def give_back() -> None:
 
 
 def enforce(found: Estimate, free: int, device: torch.device, processes: int) -> None:
-    """Refuses a training that cannot fit.
+    """Refuses a training that cannot fit; one that may goes on, and is told if it did not.
 
     Args:
         found: of one process.
@@ -130,9 +138,10 @@ def enforce(found: Estimate, free: int, device: torch.device, processes: int) ->
         processes: those that share this memory: all of a machine on CPUs, one on a GPU.
 
     Raises:
-        UserError: the estimate is larger than what is free. It names both and what to change.
+        UserError: what is counted is larger than what is free, or the whole estimate is larger by
+            more than a quarter. It names both and what to change.
     """
-    if found.total * processes <= free:
+    if found.counted * processes <= free and found.total * processes <= _MARGIN * free:
         return
     each = f" for each of {processes} processes" if processes > 1 else ""
     raise UserError(
@@ -194,28 +203,36 @@ def _weights(module: Any, model: Any, settings: Training, width: int) -> int:
     )
 
 
-def _kept_by(layer: torch.nn.Module, settings: Training, width: int) -> int:
+def _kept_by(layer: torch.nn.Module, settings: Training, width: int, active: float) -> int:
     """Bytes a token that a layer keeps for the backward pass.
 
     Of a linear layer its output. Of the last one of a block (attention, feed-forward), whose output
     is added to the residual stream and not kept, twice its input: the input and what it was made
     from. Of an adapter its input in float32, with dropout the mask too. Of a norm its input in
-    float32 and its output.
+    float32 and its output. Of experts that are linear layers of their own, the share ``active``.
     """
-    kept = 0
+    kept = 0.0
     linears = _linears(layer)
     last = {path.rpartition(".")[0]: path for path, _ in linears}.values()
     for path, linear in linears:
         name = path.rpartition(".")[2]
-        kept += (2 * linear.in_features if path in last else linear.out_features) * width
+        own = (2 * linear.in_features if path in last else linear.out_features) * width
         if name in settings.target_modules:
             copy = 4 if settings.dropout or width != 4 else 0
-            kept += linear.in_features * (copy + (1 if settings.dropout else 0))
-            kept += settings.rank * 4
+            own += linear.in_features * (copy + (1 if settings.dropout else 0))
+            own += settings.rank * 4
+        kept += own * (active if "experts" in path.split(".") else 1)
     for part in layer.modules():
         if "Norm" in type(part).__name__:
             kept += sum(p.numel() for p in part.parameters()) * (4 + width)
-    return kept
+    return int(kept)
+
+
+def _active(config: Any) -> float:
+    """The share of a layer's experts that a token goes through, where the config says."""
+    experts = getattr(config, "num_local_experts", None) or getattr(config, "num_experts", None)
+    chosen = getattr(config, "num_experts_per_tok", None)
+    return chosen / experts if experts and chosen else 1.0
 
 
 def _size(members: Sequence[Member], settings: Training) -> tuple[int, int]:
