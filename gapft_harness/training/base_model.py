@@ -60,6 +60,19 @@ def without_weights(model_args: Mapping[str, Any], settings: Training) -> Any:
         )
 
 
+def is_converted(model_args: Mapping[str, Any], settings: Training) -> bool:
+    """Whether loading makes weights of another dtype than the files have, by the base's config.
+
+    Weights of the same dtype are the files' own pages, mapped into memory: processes share them.
+    """
+    from transformers import AutoConfig
+
+    with _loading(model_args):
+        config = AutoConfig.from_pretrained(model_args["pretrained"], **_options(model_args))
+    stored = getattr(config.get_text_config(), "dtype", None) or getattr(config, "dtype", None)
+    return stored is not None and stored != getattr(torch, settings.dtype)
+
+
 def _options(model_args: Mapping[str, Any]) -> dict[str, Any]:
     return {key: model_args[key] for key in _PASSED_ON if key in model_args}
 

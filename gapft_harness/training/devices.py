@@ -145,8 +145,11 @@ class Devices:
     @property
     def on_this_memory(self) -> int:
         """How many of the processes use the memory that this one does."""
-        if self.device.type != "cpu":
-            return 1
+        return self.on_this_machine if self.device.type == "cpu" else 1
+
+    @property
+    def on_this_machine(self) -> int:
+        """How many of the processes run on this machine."""
         return int(os.environ.get("LOCAL_WORLD_SIZE", self.shares)) if self.shares > 1 else 1
 
     @property

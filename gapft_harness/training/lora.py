@@ -23,6 +23,7 @@ from gapft_harness.streams import derive
 from gapft_harness.training.base_model import (
     add_lora,
     end_id,
+    is_converted,
     load_base,
     take_off,
     without_weights,
@@ -34,6 +35,7 @@ from gapft_harness.training.loop import OPTIMIZER, run_steps
 from gapft_harness.training.memory import (
     Estimate,
     enforce,
+    enforce_loading,
     estimate,
     free_memory,
     give_back,
@@ -169,9 +171,13 @@ def _check_memory(
         )
     )
     shards = devices.shares if devices.sharded else 1
-    needed = estimate(without_weights(job.model_args, settings), settings, passes, shards)
+    model = without_weights(job.model_args, settings)
+    needed = estimate(model, settings, passes, shards)
     free = free_memory(devices.device)
     enforce(needed, free, devices.device, devices.on_this_memory)
+    if devices.sharded and is_converted(job.model_args, settings):
+        host = free_memory(torch.device("cpu"))
+        enforce_loading(model, settings, host, devices.on_this_machine)
     return needed
 
 

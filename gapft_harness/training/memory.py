@@ -150,6 +150,28 @@ def enforce(found: Estimate, free: int, device: torch.device, processes: int) ->
     )
 
 
+def enforce_loading(model: Any, settings: Training, free: int, processes: int) -> None:
+    """Refuses processes that each make a whole base of their own before they share it out.
+
+    Args:
+        model: the base on the meta device.
+        settings: the recipe's training section.
+        free: bytes that are free in the machine's memory.
+        processes: how many load it on this machine.
+
+    Raises:
+        UserError: their copies do not fit.
+    """
+    whole = _weights(model, model, settings, torch.finfo(getattr(torch, settings.dtype)).bits // 8)
+    if whole * processes > free:
+        raise UserError(
+            f"executor.fsdp: while it loads, each of {processes} processes holds the whole base in "
+            f"{settings.dtype}, {whole / _GB:.3g} GB, and this machine has {free / _GB:.3g} GB "
+            f"free. Lower executor.processes, or store the base in {settings.dtype}: files of the "
+            "dtype that is trained in are mapped into memory once for all processes"
+        )
+
+
 @contextlib.contextmanager
 def told(found: Estimate, arm: str, device: torch.device) -> Iterator[None]:
     """Inside, a device that runs out of memory all the same is an error that holds the estimate.

@@ -39,7 +39,8 @@ for _ in range(2):
 counts = devices.gather(sum(held))
 assert sum(counts) == whole, (counts, whole)
 assert max(counts) < 0.6 * whole, (counts, whole)
-print("held", devices.share)
+# one write: what print writes in parts mixes with the other process's
+sys.stdout.write(f"held {devices.share}\\n")
 torch.distributed.destroy_process_group()
 """
 

@@ -17,6 +17,7 @@ from gapft_harness.plugins.trainers.lora import lora
 from gapft_harness.training import loop
 from gapft_harness.training import lora as trainer
 from gapft_harness.training.base_model import add_lora, load_base, without_weights
+from gapft_harness.training.devices import Devices
 from gapft_harness.training.memory import Estimate, enforce, estimate, free_memory
 from gapft_harness.training.objective import collate, flatten, weighted_loss
 from gapft_harness.training.passes import Member
@@ -107,6 +108,34 @@ def test_processes_of_one_memory_need_it_together() -> None:
     with pytest.raises(UserError, match="for each of 2 processes"):
         enforce(found, 15, CPU, 2)
     assert free_memory(CPU) > 0
+
+
+@pytest.mark.parametrize(("dtype", "copies"), [("float32", False), ("bfloat16", True)])
+def test_copies_of_the_base_count_where_processes_share_it_out(
+    model: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, copies: bool
+) -> None:
+    """The files are float32. Two processes' parts would fit, their copies would not."""
+
+    class Loaded(Exception):
+        pass
+
+    def load(*_: Any) -> Any:
+        raise Loaded
+
+    one = job(Path(model["pretrained"]), tmp_path / "a", examples(2), dtype=dtype)
+    two = Devices(None, CPU, 0, 2, sharded=True)
+    whole = sum(p.nbytes for p in load_base(model, settings(dtype=dtype)).parameters())
+    monkeypatch.setattr(trainer, "load_base", load)
+    monkeypatch.setattr(Devices, "of", lambda job: two)
+    monkeypatch.setattr(trainer, "free_memory", lambda device: 2 * whole - 1)
+    monkeypatch.setattr(trainer, "enforce", lambda *_: None)
+    with pytest.raises(UserError if copies else Loaded) as refused:
+        trainer.train(one)
+    if copies:
+        assert "each of 2 processes holds the whole base in bfloat16" in str(refused.value)
+    monkeypatch.setattr(trainer, "free_memory", lambda device: 2 * whole)
+    with pytest.raises(Loaded):
+        trainer.train(one)
 
 
 def test_what_is_counted_must_fit_and_what_is_guessed_may_be_a_quarter_too_high() -> None:
