@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -292,12 +293,13 @@ def test_hundreds_of_executions_leave_nothing(tier):
     items = [(programs[i % 5], [Test("1", "1")]) for i in range(150)]
     others = descendants()
     with Sandbox(tier=tier, workers=1, limits=LIMITS) as sandbox:
-        before = _footprint(sandbox, items)
-        after = _footprint(sandbox, items)
-    memory, worker_memory = after.pop("memory"), after.pop("worker memory")
-    assert memory <= before.pop("memory") * 1.02
-    assert worker_memory <= before.pop("worker memory") * 1.02
-    assert after == before
+        found = [_footprint(sandbox, items) for _ in range(4)]
+    for name in ("memory", "worker memory"):
+        sizes = [footprint.pop(name) for footprint in found]
+        # What leaks grows in every round; an allocator may take a step in one or two.
+        least = min(later / earlier for earlier, later in pairwise(sizes))
+        assert least <= 1.005, (name, sizes)
+    assert all(footprint == found[0] for footprint in found)
     assert descendants() == others
 
 
