@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-
-from gapft_harness.files import sync_folder, unwritable
 from gapft_harness.model_files import weights_hash
 from gapft_harness.training.card import model_card
+from gapft_harness.training.folder import whole_folder
 
 
 def save_adapter(
@@ -33,11 +29,7 @@ def save_adapter(
     Raises:
         GapftError: the folder cannot be written; nothing is left then.
     """
-    partial = output.with_name(f".{output.name}.partial")
-    try:
-        if partial.exists():
-            shutil.rmtree(partial)
-        partial.mkdir(parents=True)
+    with whole_folder(output) as partial:
         model.save_pretrained(partial)
         _deterministic_config(partial / "adapter_config.json")
         written = {**facts, "adapter_sha256": weights_hash(partial)}
@@ -45,17 +37,6 @@ def save_adapter(
         (partial / "training_log.jsonl").write_text(lines, encoding="utf-8")
         (partial / "training.json").write_text(json.dumps(written, indent=1) + "\n", "utf-8")
         (partial / "README.md").write_text(model_card(written), encoding="utf-8")
-        for file in partial.iterdir():
-            with file.open("rb") as stream:
-                os.fsync(stream.fileno())
-        partial.rename(output)
-        sync_folder(output.parent)
-    except BaseException as error:
-        shutil.rmtree(partial, ignore_errors=True)
-        # safetensors has an error of its own for a full disk
-        if isinstance(error, OSError | SafetensorError):
-            raise unwritable(output, error) from error
-        raise
     return written
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,8 +12,8 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from gapft_harness.errors import UserError
-from gapft_harness.files import sync_folder, unwritable
 from gapft_harness.model_files import weights_hash
+from gapft_harness.training.folder import whole_folder
 
 _CARD = """---
 base_model: {base_model}
@@ -87,10 +86,7 @@ def scale_adapter(folder: Path, output: Path, scale: float, facts: Mapping[str, 
         weights = load_peft_weights(str(folder), device="cpu")
     except (OSError, ValueError, SafetensorError) as error:
         raise UserError(f"{folder}: its weights cannot be read: {error}") from error
-    partial = output.with_name(f".{output.name}.partial")
-    try:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
+    with whole_folder(output) as partial:
         scaled = {
             name: (weight * scale if _is_b(name, folder) else weight).contiguous()
             for name, weight in weights.items()
@@ -101,17 +97,6 @@ def scale_adapter(folder: Path, output: Path, scale: float, facts: Mapping[str, 
         (partial / "scaling.json").write_text(json.dumps(written, indent=1) + "\n", "utf-8")
         if "base_model" in facts:
             (partial / "README.md").write_text(_CARD.format(**facts), encoding="utf-8")
-        for file in partial.iterdir():
-            with file.open("rb") as stream:
-                os.fsync(stream.fileno())
-        partial.rename(output)
-        sync_folder(output.parent)
-    except BaseException as error:
-        shutil.rmtree(partial, ignore_errors=True)
-        # safetensors has an error of its own for a full disk
-        if isinstance(error, OSError | SafetensorError):
-            raise unwritable(output, error) from error
-        raise
 
 
 def _is_b(name: str, folder: Path) -> bool:
