@@ -23,7 +23,8 @@ class Checkpoint:
 
     Attributes:
         path: the file.
-        key: a hash of all that the training rests on; a file with another key is of no use.
+        key: a hash of all that the training rests on, the kind of its device among it; a file with
+            another key is of no use.
         every: steps between two states that are kept; None: only the last before a failure.
     """
 
@@ -32,9 +33,13 @@ class Checkpoint:
     every: int | None
 
     @classmethod
-    def beside(cls, output: Path, rests_on: Mapping[str, Any], every: int | None) -> Checkpoint:
+    def beside(
+        cls, output: Path, rests_on: Mapping[str, Any], devices: Devices, every: int | None
+    ) -> Checkpoint:
         """The checkpoint of the adapter that will stand at ``output``."""
-        text = json.dumps(rests_on, sort_keys=True)
+        # A GPU has random states of its own and rounds otherwise than a CPU: neither goes on with
+        # the other's state.
+        text = json.dumps({**rests_on, "device": devices.device.type}, sort_keys=True)
         key = hashlib.sha256(text.encode()).hexdigest()
         return cls(output.with_name(f".{output.name}.checkpoint"), key, every)
 
@@ -42,16 +47,31 @@ class Checkpoint:
         """Whether the state after a step is to be kept."""
         return self.every is not None and step % self.every == 0 and step < steps
 
-    def save(self, devices: Devices, model: Any, optimizer: Any, log: list[dict[str, Any]]) -> None:
-        """Keeps adapter, optimizer, log and every process's random states."""
-        random = devices.gather(_random_state(devices.device))
+    def save(
+        self,
+        devices: Devices,
+        model: Any,
+        optimizer: Any,
+        log: list[dict[str, Any]],
+        random: Mapping[str, torch.Tensor],
+    ) -> None:
+        """Keeps adapter, optimizer, log and every process's random states.
+
+        Args:
+            devices: the processes that share every step.
+            model: base and adapter.
+            optimizer: the adapter's.
+            log: of the steps that are done.
+            random: ``random_state`` of this process, taken before the step that comes next.
+        """
+        random_states = devices.gather(dict(random))
         if devices.first:
             state = {
                 "key": self.key,
                 "log": json.dumps(log),
                 "adapter": {n: p.detach().cpu() for n, p in _trainable(model)},
                 "optimizer": optimizer.state_dict(),
-                "random": random,
+                "random": random_states,
             }
             replace_file(self.path, lambda beside: torch.save(state, beside))
         devices.wait()
@@ -61,7 +81,7 @@ class Checkpoint:
 
         Returns:
             The log of the steps that are done; empty if there is no state, or one of another
-            training (a changed library, number of processes or base).
+            training (a changed library, kind of device, number of processes or base).
         """
         try:
             state = torch.load(self.path, map_location="cpu", weights_only=True)
@@ -91,7 +111,8 @@ def _trainable(model: Any) -> list[tuple[str, torch.nn.Parameter]]:
     return [(n, p) for n, p in model.named_parameters() if p.requires_grad]
 
 
-def _random_state(device: torch.device) -> dict[str, torch.Tensor]:
+def random_state(device: torch.device) -> dict[str, torch.Tensor]:
+    """The random states that this process's dropout masks come from."""
     state = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
         state["cuda"] = torch.cuda.get_rng_state(device)

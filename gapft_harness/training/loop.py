@@ -13,7 +13,7 @@ from gapft_harness.errors import GapftError
 from gapft_harness.protocols import TrainingJob
 from gapft_harness.recipe_sections import Training
 from gapft_harness.training.attention import check_apart
-from gapft_harness.training.checkpoint import Checkpoint
+from gapft_harness.training.checkpoint import Checkpoint, random_state
 from gapft_harness.training.devices import Devices
 from gapft_harness.training.ledger import Step
 from gapft_harness.training.objective import collate, flatten, weighted_loss
@@ -74,6 +74,7 @@ def run_steps(
     tell = follow(len(log) + 1)
     for step in steps[len(log) :]:
         begun = time.perf_counter()
+        before = random_state(devices.device)  # a step that fails has drawn its masks by then
         for group in optimizer.param_groups:
             group["lr"] = step.learning_rate
         members = [fitted[slot] for slot in step.slots]
@@ -88,7 +89,7 @@ def run_steps(
         if not (math.isfinite(loss) and math.isfinite(norm)):
             kept = "Nothing was written"
             if log:
-                checkpoint.save(devices, model, optimizer, log)
+                checkpoint.save(devices, model, optimizer, log, before)
                 kept = f"The state before it is kept in {checkpoint.path}"
             raise GapftError(
                 f"{job.arm.name}: step {step.number} of {len(steps)} has loss {loss} and "
@@ -99,6 +100,6 @@ def run_steps(
         log.append({"loss": loss, "grad_norm": norm, **step.line()})
         tell(log[-1], sum(m.tokens for m in members), time.perf_counter() - begun)
         if checkpoint.due(step.number, len(steps)):
-            checkpoint.save(devices, model, optimizer, log)
+            checkpoint.save(devices, model, optimizer, log, random_state(devices.device))
         job.progress(step.number, len(steps))
     return log

@@ -198,7 +198,7 @@ def _train(job: TrainingJob, settings: Training, planned: _Planned, base: _Base)
         "versions": {name: version(name) for name in _libraries(settings)},
     }
     rests_on = {**identity, "sequences": _content(planned.fitted)}
-    checkpoint = Checkpoint.beside(job.output, rests_on, job.checkpoint_steps)
+    checkpoint = Checkpoint.beside(job.output, rests_on, devices, job.checkpoint_steps)
     model = add_lora(base.model, settings, derive(job.arm.seed, "train/init") >> 33)
     stream = "train/dropout" if devices.first else f"train/dropout/{devices.share}"
     torch.manual_seed(derive(job.arm.seed, stream) >> 33)

@@ -202,7 +202,7 @@ def test_only_lora_weights_train(model: Path, tmp_path: Path) -> None:
     slots = list(fitted)
     steps = ledger([slots[:16], slots[16:]], fitted, settings())
     devices = Devices.of(chosen)
-    checkpoint = Checkpoint.beside(chosen.output, {}, None)
+    checkpoint = Checkpoint.beside(chosen.output, {}, devices, None)
     run_steps(chosen, settings(), adapted, steps, fitted, 2, devices, checkpoint)
     changed = {
         name for name, now in adapted.state_dict().items() if not torch.equal(now, before[name])

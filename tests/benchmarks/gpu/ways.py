@@ -107,10 +107,9 @@ class Bench:
 
         def go(end_of_step: Callable[[], None], steps: list[Step], fitted: Any) -> list[float]:
             told = dataclasses.replace(job, progress=lambda done, total: end_of_step())
-            log = run_steps(
-                told, settings, model, steps, fitted, None, Devices.of(job),
-                Checkpoint.beside(job.output, {}, None),
-            )  # fmt: skip
+            devices = Devices.of(job)
+            checkpoint = Checkpoint.beside(job.output, {}, devices, None)
+            log = run_steps(told, settings, model, steps, fitted, None, devices, checkpoint)
             return [line["loss"] for line in log]
 
         return self._measured(way, model, settings, go)
