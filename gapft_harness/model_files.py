@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gapft_harness.errors import UserError
 from gapft_harness.files import sha256
 
 _WEIGHTS = ("*.safetensors", "*.bin", "*.gguf")
@@ -35,3 +37,36 @@ def weights_hash(folder: Path) -> str:
     for file in sorted({file for pattern in _WEIGHTS for file in folder.glob(pattern)}):
         digest.update(f"{file.name} {sha256(file)}\n".encode())
     return digest.hexdigest()
+
+
+def adapter_facts(folder: Path, name: str) -> dict[str, Any] | None:
+    """What an adapter's folder says of itself, if it holds the weights that it speaks of.
+
+    Args:
+        folder: the adapter's.
+        name: of the JSON file with its facts, ``adapter_sha256`` among them.
+
+    Returns:
+        The facts; None if there is no such folder.
+
+    Raises:
+        UserError: the folder is there and not whole: half copied, or left by a trainer that was
+            killed while it wrote.
+    """
+    if not folder.exists():
+        return None
+    remedy = "remove the folder and run the command again"
+    try:
+        facts = json.loads((folder / name).read_text("utf-8"))
+        stated = facts["adapter_sha256"]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise UserError(
+            f"{folder}: is incomplete: its {name} cannot be read, or does not say adapter_sha256 "
+            f"({type(error).__name__}: {error}); {remedy}"
+        ) from error
+    if (found := weights_hash(folder)) != stated:
+        raise UserError(
+            f"{folder}: is incomplete or was changed: its weight files' hash is {found[:12]}…, "
+            f"{name} has {str(stated)[:12]}…; {remedy}"
+        )
+    return dict(facts)

@@ -19,6 +19,7 @@ from gapft_harness.analysis.scaling import FIXED, SCALES, choose_scale, simultan
 from gapft_harness.audit import decode_arm
 from gapft_harness.errors import GapftError, UserError
 from gapft_harness.generation import ReportProgress
+from gapft_harness.model_files import adapter_facts
 from gapft_harness.recipe_sections import Scaling
 from gapft_harness.records import GREEDY, Adapter, Arm
 from gapft_harness.run_directory import CALIBRATION, RunDirectory, require
@@ -116,7 +117,8 @@ def scale_arm(
         facts of ``sealing.write_responses``.
 
     Raises:
-        UserError: the recipe has no section ``scaling``, or the adapter cannot be scaled.
+        UserError: the recipe has no section ``scaling``, the adapter cannot be scaled, or the
+            folder of the scaled one is there and incomplete.
     """
     run = RunDirectory.open(run_path)
     arm = Arm(condition, seed)
@@ -141,7 +143,7 @@ def scale_arm(
                 adapter=adapter,
             )
     output = run.path / FOLDER / arm.name
-    if not output.exists():
+    if adapter_facts(output, "scaling.json") is None:
         from gapft_harness.training.scaling import scale_adapter
 
         choice = choose(run, arm, settings)

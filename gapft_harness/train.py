@@ -6,12 +6,13 @@ Reads sealed selections; writes ``adapters/ARM`` for each arm. A job's arms shar
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from gapft_harness.errors import PluginError
 from gapft_harness.files import write_json
 from gapft_harness.generation import ReportProgress
+from gapft_harness.model_files import adapter_facts, weights_hash
 from gapft_harness.models import model_args
 from gapft_harness.plugin_manager import Registered, load_plugins
 from gapft_harness.protocols import TrainingJob
@@ -42,25 +43,38 @@ def train_arms(
     Returns:
         By arm name, the trainer's facts for the manifest (also in ``adapters/ARM/training.json``),
         and under ``TRACKING_WARNINGS`` what its trackers could not do.
+
+    Raises:
+        UserError: an arm's folder is there and incomplete.
     """
     run = RunDirectory.open(run_path)
     warnings: dict[str, list[str]] = {}
     wanted = [Arm(condition, seed) for condition, seed in arms]
-    missing = [arm for arm in wanted if not (run.path / "adapters" / arm.name).exists()]
-    found: dict[str, dict[str, Any]] = {}
+    found = finished(run, wanted)
+    missing = [arm for arm in wanted if arm.name not in found]
     if missing and run.recipe.executor.processes > 1:
         from gapft_harness.training.launch import launch
 
         warnings = launch(run.path, missing, plugin_files, run.recipe.executor, progress)
+        found |= finished(run, missing)
     elif missing:
-        found, warnings = train_here(run, missing, plugin_files, progress)
-    for arm in wanted:
-        if arm.name not in found:
-            path = run.path / "adapters" / arm.name / "training.json"
-            found[arm.name] = json.loads(path.read_text("utf-8"))
-        if arm.name in warnings:
-            found[arm.name] |= {TRACKING_WARNINGS: warnings[arm.name]}
+        trained, warnings = train_here(run, missing, plugin_files, progress)
+        found |= trained
+    for name, told in warnings.items():
+        found[name] |= {TRACKING_WARNINGS: told}
     return found
+
+
+def finished(run: RunDirectory, arms: Iterable[Arm]) -> dict[str, dict[str, Any]]:
+    """The trainer's facts of those arms whose adapter is there, by name.
+
+    Raises:
+        UserError: an arm's folder is there and incomplete.
+    """
+    facts = {
+        arm.name: adapter_facts(run.path / "adapters" / arm.name, "training.json") for arm in arms
+    }
+    return {name: of for name, of in facts.items() if of is not None}
 
 
 def train_here(
@@ -137,10 +151,15 @@ def _trained(entry: Registered, jobs: Sequence[TrainingJob]) -> Iterator[dict[st
 
 
 def _check_folder(entry: Registered, job: TrainingJob, facts: dict[str, Any]) -> None:
+    """Any trainer's folder gets a ``training.json`` with its weights' hash, written last."""
     if not (job.output / "adapter_config.json").is_file():
         raise PluginError(
             f"trainer {entry.name!r} (plugin {entry.plugin}, hook register_trainers) wrote no PEFT "
             f"folder at {job.output}"
         )
-    if not (job.output / "training.json").is_file():
-        write_json(job.output / "training.json", facts)
+    if "adapter_sha256" not in facts:  # of a trainer that is a plugin
+        facts["adapter_sha256"] = weights_hash(job.output)
+    path = job.output / "training.json"
+    written = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    if "adapter_sha256" not in written:
+        write_json(path, {**(written or facts), "adapter_sha256": facts["adapter_sha256"]})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from gapft_harness.pooled_scaling import _named, pool_scaling
 from gapft_harness.records import Arm
 from gapft_harness.run_directory import RunDirectory
 from gapft_harness.scale import calibration_file, scale_arm, scaled_file
+from gapft_harness.train import train_arms
 from gapft_harness.verify_scaling import check_calibration, check_scaled
 from tests.recording_run import Letters, letters
 
@@ -202,6 +204,27 @@ def test_the_calibration_split_is_decoded_greedily_and_no_more(
     sampled = {i for arm, _, do_sample, of in task.log("scaled") if do_sample for i in of}
     assert sampled.isdisjoint(held)
     assert not (run.path / "calibration/states.parquet").exists()
+
+
+@pytest.mark.parametrize(("folder", "stage"), [("adapters", train_arms), ("scaled", scale_arm)])
+def test_a_folder_that_was_half_copied_is_not_done(
+    task: ScaledLetters, run: RunDirectory, tmp_path: Path, folder: str, stage: Any
+) -> None:
+    """A scaled adapter's, or that of a plugin's trainer: both say their weights' hash."""
+    copied = Path(shutil.copytree(run.path, tmp_path / "run"))
+    arm = arms()[0]
+    of_arm = {"arms": [[arm.condition, arm.seed]]}
+    if stage is scale_arm:
+        of_arm = {"condition": arm.condition, "seed": arm.seed}
+
+    def again() -> None:
+        stage(run_path=str(copied), plugin_files=task.plugins, **of_arm)
+
+    again()
+    weights = copied / folder / arm.name / "adapter_model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:100])
+    with pytest.raises(UserError, match=rf"{folder}/{arm.name}: is incomplete.*remove the folder"):
+        again()
 
 
 def test_every_arm_chooses_by_the_rule(run: RunDirectory, planted: dict[str, Any]) -> None:

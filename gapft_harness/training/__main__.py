@@ -22,7 +22,7 @@ from gapft_harness.pipeline import require_selected
 from gapft_harness.records import Arm
 from gapft_harness.run_directory import RunDirectory
 from gapft_harness.selection import arms
-from gapft_harness.train import train_here
+from gapft_harness.train import finished, train_here
 from gapft_harness.training.launch import MARK
 
 
@@ -61,11 +61,9 @@ def main(arguments: list[str]) -> int:
         require_selected(run)
         with run.lock() if first and not chosen.held else contextlib.nullcontext():
             known = _with_budget(run, chosen.arm)
-            wanted = [
-                arm
-                for name, arm in known.items()
-                if name in (chosen.arm or known) and not (run.path / "adapters" / name).exists()
-            ]
+            asked = [arm for name, arm in known.items() if name in (chosen.arm or known)]
+            done = finished(run, asked)
+            wanted = [arm for arm in asked if arm.name not in done]
             if wanted:
                 _, warnings = train_here(run, wanted, chosen.plugin, progress, fsdp=fsdp)
                 if first:

@@ -257,3 +257,38 @@ def test_an_error_of_one_process_of_two_is_told_as_it_is(selected: Path, tmp_pat
     assert done.returncode == 2
     assert "no 'q_prog'; did you mean 'q_proj'?" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "without"),
+    [("gapft train", True), ("gapft train", False), ("gapft_harness.training", False)],
+    ids=["no training.json", "weights cut", "weights cut, own launcher"],
+)
+def test_a_folder_that_is_not_whole_is_no_adapter_that_is_done(
+    selected: Path, one_by_sixteen: Path, tmp_path: Path, command: str, without: bool
+) -> None:
+    """As a copy that was broken off leaves it."""
+    run = copy_with(selected, tmp_path / "run", {"micro_batch": 1, "accumulation": 16})
+    folder = run / "adapters" / ARM
+    shutil.copytree(one_by_sixteen, folder)
+    if without:
+        (folder / "training.json").unlink()
+    else:
+        weights = folder / "adapter_model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:100])
+    arguments = (run, "--plugin", selected / "plugin.py")
+    if command == "gapft train":
+        done = gapft("train", *arguments, timeout=TIMEOUT_S)
+    else:
+        done = subprocess.run(
+            [sys.executable, "-m", command, *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    assert done.returncode == 2, done.stderr
+    assert f"{folder}: is incomplete" in " ".join(done.stderr.split())
+    assert "remove the folder and run the command again" in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+    assert f"adapters/{ARM}" not in json.loads((run / "manifest.json").read_text())["files"]
