@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from gapft_harness.cgroups import free_in_cgroups
 from gapft_harness.errors import GapftError, UserError
 from gapft_harness.recipe_sections import Training
 from gapft_harness.training.objective import LOGITS_AT_ONCE
@@ -107,16 +108,19 @@ def estimate(
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that are free on a device; on a CPU those that the system calls available.
+    """Bytes that are free on a device.
 
-    Of a GPU's memory, what this process's allocator holds without a tensor in it is free too.
+    On a CPU those that the system calls available, and no more than a limit on this process's
+    control groups leaves (a container's, a cluster job's). Of a GPU's memory, what this process's allocator holds without a tensor in it is free too.
     """
     if device.type == "cuda":
         held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + held
     import psutil
 
-    return int(psutil.virtual_memory().available)
+    available = int(psutil.virtual_memory().available)
+    left = free_in_cgroups()
+    return available if left is None else min(available, left)
 
 
 def give_back() -> None:

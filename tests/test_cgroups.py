@@ -1,0 +1,88 @@
+"""Memory limits of control groups, read from files laid out as the kernel lays them out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from gapft_harness.cgroups import free_in_cgroups
+from gapft_harness.training import memory
+
+GB = 10**9
+V2 = "30 23 0:26 {shown} /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
+V1 = "35 31 0:32 {shown} /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n"
+OTHER_V1 = "32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu,cpuacct\n"
+
+
+def process(root: Path, own: str, mounts: str) -> None:
+    (root / "proc/self").mkdir(parents=True)
+    (root / "proc/self/cgroup").write_text(own)
+    disk = "22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n"
+    (root / "proc/self/mountinfo").write_text(disk + mounts)
+
+
+def group(folder: Path, limit: str | int, used: int, inactive: int = 0, version: int = 2) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    names = {
+        2: ("memory.max", "memory.current", "inactive_file"),
+        1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    }
+    of_limit, of_used, of_cache = names[version]
+    (folder / of_limit).write_text(f"{limit}\n")
+    (folder / of_used).write_text(f"{used}\n")
+    (folder / "memory.stat").write_text(f"anon 5\n{of_cache} {inactive}\nactive_file 9\n")
+
+
+def test_the_tightest_of_a_group_and_its_parents_counts(tmp_path: Path) -> None:
+    """As of a Slurm job: the step has no limit of its own, the job has, the top has no files."""
+    process(tmp_path, "0::/slurm/job_7/step_0\n", V2.format(shown="/"))
+    top = tmp_path / "sys/fs/cgroup"
+    group(top / "slurm", 64 * GB, 20 * GB)
+    group(top / "slurm/job_7", 16 * GB, 10 * GB, inactive=3 * GB)
+    group(top / "slurm/job_7/step_0", "max", 9 * GB)
+    assert free_in_cgroups(tmp_path) == 9 * GB
+    group(top / "slurm", 64 * GB, 60 * GB)
+    assert free_in_cgroups(tmp_path) == 4 * GB
+    group(top / "slurm", 64 * GB, 65 * GB)
+    assert free_in_cgroups(tmp_path) == 0
+
+
+@pytest.mark.parametrize(
+    ("own", "shown"),
+    [("/", "/"), ("/docker/abc", "/docker/abc"), ("/docker/abc", "/../.."), ("/../other", "/")],
+    ids=["own namespace", "the host's names", "a mount from outside", "moved out"],
+)
+def test_a_container_sees_its_own_group_as_the_top(tmp_path: Path, own: str, shown: str) -> None:
+    process(tmp_path, f"0::{own}\n", V2.format(shown=shown))
+    group(tmp_path / "sys/fs/cgroup", 4 * GB, 1 * GB, inactive=GB // 2)
+    assert free_in_cgroups(tmp_path) == 7 * GB // 2
+
+
+def test_version_1_has_a_hierarchy_of_its_own_for_memory(tmp_path: Path) -> None:
+    own = "9:cpu,cpuacct:/kube/pod\n4:memory:/kube/pod\n1:name=systemd:/x\n0::/\n"
+    process(tmp_path, own, OTHER_V1 + V1.format(shown="/"))
+    group(tmp_path / "sys/fs/cgroup/memory", 2**63 - 4096, 90 * GB, version=1)
+    group(tmp_path / "sys/fs/cgroup/memory/kube", 8 * GB, 7 * GB, inactive=2 * GB, version=1)
+    group(tmp_path / "sys/fs/cgroup/memory/kube/pod", 6 * GB, GB, version=1)
+    assert free_in_cgroups(tmp_path) == 3 * GB
+
+
+def test_without_limits_or_groups_there_is_none(tmp_path: Path) -> None:
+    assert free_in_cgroups(tmp_path) is None
+    process(tmp_path, "0::/user.slice\n", V2.format(shown="/"))
+    assert free_in_cgroups(tmp_path) is None
+    group(tmp_path / "sys/fs/cgroup/user.slice", "max", GB)
+    assert free_in_cgroups(tmp_path) is None
+
+
+def test_a_training_is_held_to_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On this machine's own files; then with a limit that is lower than what the system has."""
+    cpu = torch.device("cpu")
+    assert 0 < memory.free_memory(cpu) <= psutil.virtual_memory().total
+    process(tmp_path, "0::/\n", V2.format(shown="/"))
+    group(tmp_path / "sys/fs/cgroup", 1000, 400)
+    monkeypatch.setattr(memory, "free_in_cgroups", lambda: free_in_cgroups(tmp_path))
+    assert memory.free_memory(cpu) == 600
