@@ -126,26 +126,43 @@ def end_id(model_args: Mapping[str, Any]) -> int:
     return int(found)
 
 
-def add_lora(model: Any, settings: Training, seed: int) -> Any:
-    """Freezes the model and adds adapters (LoRA, PEFT), initialised from the seed.
+def check_targets(model: Any, settings: Training) -> None:
+    """Checks that every module of a name in ``target_modules`` is one that PEFT can adapt.
+
+    Args:
+        model: the base; ``without_weights`` gives one before anything is loaded.
+        settings: the recipe's training section.
 
     Raises:
-        UserError: the model has no module of a name in ``target_modules``.
+        UserError: the model has no module of such a name, or one that LoRA cannot be put on.
     """
-    from peft import LoraConfig, get_peft_model
+    from transformers.pytorch_utils import Conv1D
 
-    names = {name.rpartition(".")[2] for name, _ in model.named_modules()}
+    nn = torch.nn
+    kinds = (nn.Linear, nn.Embedding, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.MultiheadAttention)
+    adaptable: dict[str, bool] = {}
+    for path, module in model.named_modules():
+        name = path.rpartition(".")[2]
+        adaptable[name] = adaptable.get(name, True) and isinstance(module, (*kinds, Conv1D))
+    known = sorted(name for name, able in adaptable.items() if able)
     for target in settings.target_modules:
-        if target not in names:
-            linear = {
-                name.rpartition(".")[2]
-                for name, module in model.named_modules()
-                if isinstance(module, torch.nn.Linear)
-            }
+        if target not in adaptable:
             raise UserError(
                 f"training.target_modules: the model has no {target!r}; "
-                f"{did_you_mean(target, linear)}"
+                f"{did_you_mean(target, known)}"
             )
+        if not adaptable[target]:
+            raise UserError(
+                f"training.target_modules: LoRA cannot be put on {target!r}, which is no linear, "
+                f"embedding or convolution layer; modules of this model that it can be put on: "
+                f"{', '.join(known)}"
+            )
+
+
+def add_lora(model: Any, settings: Training, seed: int) -> Any:
+    """Freezes the model and adds adapters (LoRA, PEFT), initialised from the seed."""
+    from peft import LoraConfig, get_peft_model
+
     torch.manual_seed(seed)
     config = LoraConfig(
         r=settings.rank,

@@ -35,6 +35,7 @@ def run_steps(
     devices: Devices,
     checkpoint: Checkpoint,
     follow: Callable[[int], Tell] = lambda first_step: untold,
+    head_is_last: bool = False,
 ) -> list[dict[str, Any]]:
     """Runs the optimizer over all steps, or over those that a killed training left.
 
@@ -48,6 +49,7 @@ def run_steps(
         devices: the processes that share every step.
         checkpoint: where states between steps are kept.
         follow: given the number of the step that comes first, what is to be told of every step.
+        head_is_last: see ``weighted_loss``.
 
     Returns:
         The log, an entry a step.
@@ -80,7 +82,8 @@ def run_steps(
         members = [fitted[slot] for slot in step.slots]
         parts = [torch.zeros((), device=devices.device)]
         for one_pass in divide(members, step.weights, settings, devices.share, devices.shares):
-            part = weighted_loss(model, lay_out(one_pass, end).to(devices.device))
+            batch = lay_out(one_pass, end).to(devices.device)
+            part = weighted_loss(model, batch, head_is_last)
             part.backward()  # type: ignore[no-untyped-call, unused-ignore]
             parts.append(part.detach())
         # read here, not after each forward pass: reading waits for the device

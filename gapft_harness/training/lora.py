@@ -22,6 +22,7 @@ from gapft_harness.records import Budget
 from gapft_harness.streams import derive
 from gapft_harness.training.base_model import (
     add_lora,
+    check_targets,
     end_id,
     is_converted,
     load_base,
@@ -41,6 +42,7 @@ from gapft_harness.training.memory import (
     give_back,
     told,
 )
+from gapft_harness.training.output_layer import is_last
 from gapft_harness.training.passes import cut
 from gapft_harness.training.plan import Fitted, budget, plan, sequences
 from gapft_harness.training.saving import save_adapter
@@ -111,8 +113,8 @@ class _Planned:
 
 @dataclass(frozen=True, slots=True)
 class _Base:
-    """The loaded base: the model on its device, its weights' hash, its end-of-sequence id, and
-    the memory that training was estimated to need.
+    """The loaded base: the model on its device, its weights' hash, its end-of-sequence id, the
+    memory that training was estimated to need, and whether its logits are its output layer's.
     """
 
     model: Any
@@ -120,6 +122,7 @@ class _Base:
     end: int | None
     devices: Devices
     needed: Estimate
+    head_is_last: bool
 
 
 def _plan(job: TrainingJob, settings: Training) -> _Planned:
@@ -139,7 +142,10 @@ def _plan(job: TrainingJob, settings: Training) -> _Planned:
 def _load(job: TrainingJob, settings: Training, plans: Sequence[_Planned]) -> _Base:
     devices = Devices.of(job)
     devices.check(settings)
-    needed = _check_memory(job, settings, plans, devices)
+    weightless = without_weights(job.model_args, settings)
+    check_targets(weightless, settings)
+    last = is_last(weightless)
+    needed = _check_memory(job, settings, plans, devices, weightless, last)
     with told(needed, job.arm.name, devices.device):  # a quantised base goes to its device at once
         model = load_base(job.model_args, settings, devices.device)
     found = weights_hash(weights_folder(job.model_args))
@@ -151,11 +157,16 @@ def _load(job: TrainingJob, settings: Training, plans: Sequence[_Planned]) -> _B
         )
     end = end_id(job.model_args) if any(p.needs_end for p in plans) else None
     with told(needed, job.arm.name, devices.device):
-        return _Base(devices.place(model), found, end, devices, needed)
+        return _Base(devices.place(model), found, end, devices, needed, last)
 
 
 def _check_memory(
-    job: TrainingJob, settings: Training, plans: Sequence[_Planned], devices: Devices
+    job: TrainingJob,
+    settings: Training,
+    plans: Sequence[_Planned],
+    devices: Devices,
+    weightless: Any,
+    head_is_last: bool,
 ) -> Estimate:
     """Refuses what cannot fit; the estimate."""
     passes = (
@@ -171,13 +182,12 @@ def _check_memory(
         )
     )
     shards = devices.shares if devices.sharded else 1
-    model = without_weights(job.model_args, settings)
-    needed = estimate(model, settings, passes, shards)
+    needed = estimate(weightless, settings, passes, shards, head_is_last)
     free = free_memory(devices.device)
     enforce(needed, free, devices.device, devices.on_this_memory)
     if devices.sharded and is_converted(job.model_args, settings):
         host = free_memory(torch.device("cpu"))
-        enforce_loading(model, settings, host, devices.on_this_machine)
+        enforce_loading(weightless, settings, host, devices.on_this_machine)
     return needed
 
 
@@ -212,7 +222,7 @@ def _train(job: TrainingJob, settings: Training, planned: _Planned, base: _Base)
             with told(base.needed, job.arm.name, devices.device):
                 log = run_steps(
                     job, settings, model.to(devices.device), planned.steps, planned.fitted,
-                    base.end, devices, checkpoint, follow,
+                    base.end, devices, checkpoint, follow, base.head_is_last,
                 )  # fmt: skip
             ends = {"first_loss": log[0]["loss"], "last_loss": log[-1]["loss"]}
             facts = {**identity, "base_model": job.model_args["pretrained"], **ends}

@@ -42,7 +42,7 @@ class Estimate:
         base: the frozen weights; with FSDP this process's part and one layer's whole.
         adapters: float32 weights, gradients, AdamW's two states, and the buffer of their sum.
         activations: what the largest forward pass keeps for its backward pass.
-        logits: of the largest forward pass, with their gradient.
+        logits: those of the largest forward pass that are there at a time, with their gradient.
     """
 
     base: int
@@ -67,7 +67,11 @@ class Estimate:
 
 
 def estimate(
-    model: Any, settings: Training, passes: Iterable[Sequence[Member]], shards: int = 1
+    model: Any,
+    settings: Training,
+    passes: Iterable[Sequence[Member]],
+    shards: int = 1,
+    head_is_last: bool = True,
 ) -> Estimate:
     """Estimates what one process needs.
 
@@ -76,6 +80,8 @@ def estimate(
         settings: the recipe's training section.
         passes: every forward pass that this process will run.
         shards: processes that share the base's weights out; 1 without FSDP.
+        head_is_last: whether logits are the output layer's output (``output_layer.is_last``), and
+            so are made a chunk at a time.
     """
     width = torch.finfo(getattr(torch, settings.dtype)).bits // 8
     layers = _layers(model)
@@ -89,9 +95,12 @@ def estimate(
     for members in passes:
         tokens, supervised = _size(members, settings)
         count = supervised * vocabulary
+        chunk = min(count, LOGITS_AT_ONCE)
         # logits and their gradient in the model's dtype; their float32 copy, its softmax and its
-        # gradient for one chunk
-        needed = (tokens * whole, 2 * count * width + 3 * min(count, LOGITS_AT_ONCE) * 4)
+        # gradient for one chunk; where there are more, what they are made from and its gradient
+        made = chunk if head_is_last else count
+        gathered = supervised * _hidden(model) if made < count else 0
+        needed = (tokens * whole, 2 * (made + gathered) * width + 3 * chunk * 4)
         largest_pass = max(largest_pass, needed, key=sum)
     activations, logits = largest_pass
     base = _weights(model, model, settings, width)
@@ -111,7 +120,8 @@ def free_memory(device: torch.device) -> int:
     """Bytes that are free on a device.
 
     On a CPU those that the system calls available, and no more than a limit on this process's
-    control groups leaves (a container's, a cluster job's). Of a GPU's memory, what this process's allocator holds without a tensor in it is free too.
+    control groups leaves (a container's, a cluster job's). Of a GPU's memory, what this process's
+    allocator holds without a tensor in it is free too.
     """
     if device.type == "cuda":
         held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

@@ -6,8 +6,7 @@ by the step's members (``ledger.py``) before it is cut into forward passes, so n
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
 from typing import Any
@@ -15,10 +14,11 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from gapft_harness.training.output_layer import kept_from, only_at
 from gapft_harness.training.passes import Member
 from gapft_harness.training.plan import Fitted
 
-#: Most logits that are in memory as float32 at a time: 0.5 GB.
+#: Most logits that are made at a time: 0.5 GB in float32.
 LOGITS_AT_ONCE = 1 << 27
 
 
@@ -103,23 +103,46 @@ def _batch(
     )
 
 
-def weighted_loss(model: Any, batch: Batch) -> torch.Tensor:
-    """The forward pass's part of the step's loss, a scalar in float32."""
-    logits = forward_logits(model, batch)
-    rows = max(1, LOGITS_AT_ONCE // logits.shape[-1])
-    if len(logits) <= rows:
-        return _cross_entropy(logits, batch.targets, batch.weights)
+def weighted_loss(model: Any, batch: Batch, head_is_last: bool = False) -> torch.Tensor:
+    """The forward pass's part of the step's loss, a scalar in float32.
+
+    Of a pass with more than ``LOGITS_AT_ONCE`` logits a chunk at a time is made, forward and
+    backward; the backward pass makes it again.
+
+    Args:
+        model: base and adapter.
+        batch: the pass.
+        head_is_last: whether logits are the output layer's output and nothing more
+            (``output_layer.is_last``). If not, all are made at once in the model's dtype, by its
+            own forward pass, and chunks are of their float32 copies and cross-entropy alone.
+    """
+    head = model.get_output_embeddings()
+    rows = max(1, LOGITS_AT_ONCE // head.weight.shape[0])
+    if len(batch.targets) <= rows:
+        return _cross_entropy(forward_logits(model, batch), batch.targets, batch.weights)
+    if head_is_last:
+        with kept_from(model, batch.positions) as kept:
+            _forward(model, batch)
+        (inputs,), layer = kept, head
+    else:
+        inputs, layer = forward_logits(model, batch), torch.nn.Identity()
     parts = [
-        checkpoint(_cross_entropy, *part, use_reentrant=False)
+        checkpoint(_chunk_loss, layer, *part, use_reentrant=False)
         for part in zip(
-            *(torch.split(t, rows) for t in (logits, batch.targets, batch.weights)), strict=True
+            *(torch.split(t, rows) for t in (inputs, batch.targets, batch.weights)), strict=True
         )
     ]
     return torch.stack(parts).sum()
 
 
 def forward_logits(model: Any, batch: Batch) -> torch.Tensor:
-    """The logits at the batch's positions alone, (m, vocabulary).
+    """The logits at the batch's positions alone, (m, vocabulary)."""
+    with only_at(model, batch.positions):
+        return _forward(model, batch)[0]
+
+
+def _forward(model: Any, batch: Batch) -> torch.Tensor:
+    """What the model gives for logits.
 
     The model sees no attention mask. Padding stands on the right, so that no position that is read
     ever looks at it; sequences laid end to end are told apart by ``attention.attend``.
@@ -127,9 +150,14 @@ def forward_logits(model: Any, batch: Batch) -> torch.Tensor:
     more: dict[str, Any] = {}
     if batch.position_ids is not None:
         more = {"position_ids": batch.position_ids, "cu_seq_lens_q": batch.ends}
-    with only_at(model, batch.positions):
-        logits: torch.Tensor = model(input_ids=batch.input_ids, use_cache=False, **more).logits
-    return logits[0]
+    logits: torch.Tensor = model(input_ids=batch.input_ids, use_cache=False, **more).logits
+    return logits
+
+
+def _chunk_loss(
+    layer: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor
+) -> torch.Tensor:
+    return _cross_entropy(layer(inputs.unsqueeze(0))[0], targets, weights)
 
 
 def _cross_entropy(
@@ -137,30 +165,6 @@ def _cross_entropy(
 ) -> torch.Tensor:
     losses = torch.nn.functional.cross_entropy(logits.float(), targets, reduction="none")
     return (losses * weights).sum()
-
-
-@contextlib.contextmanager
-def only_at(model: Any, positions: torch.Tensor) -> Iterator[None]:
-    """Inside, the model's output layer sees the given positions alone.
-
-    Its input is gathered before it, so that an architecture's own treatment of logits (a soft
-    cap, a scale) still follows; logits are then (1, m, vocabulary), and memory for the others'
-    is never asked for.
-
-    Args:
-        model: a causal language model.
-        positions: (2, m), rows and places.
-    """
-    rows, places = positions
-
-    def gather(_: Any, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        return (inputs[0][rows, places].unsqueeze(0), *inputs[1:])
-
-    hook = model.get_output_embeddings().register_forward_pre_hook(gather)
-    try:
-        yield
-    finally:
-        hook.remove()
 
 
 def _ids(member: Fitted, end_id: int | None) -> list[int]:

@@ -259,6 +259,14 @@ def test_an_error_of_one_process_of_two_is_told_as_it_is(selected: Path, tmp_pat
     assert "Traceback" not in done.stderr
 
 
+def test_a_module_that_lora_cannot_be_put_on_is_refused(selected: Path, tmp_path: Path) -> None:
+    run = copy_with(selected, tmp_path / "run", {"target_modules": ["mlp"]})
+    done = gapft("train", run, "--plugin", selected / "plugin.py", timeout=TIMEOUT_S)
+    assert done.returncode == 2
+    assert "LoRA cannot be put on 'mlp'" in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize(
     ("command", "without"),
     [("gapft train", True), ("gapft train", False), ("gapft_harness.training", False)],

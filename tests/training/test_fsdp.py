@@ -16,8 +16,11 @@ from pathlib import Path
 
 import torch
 
+from gapft_harness.training import objective
 from gapft_harness.training.base_model import add_lora, load_base, take_off
 from gapft_harness.training.devices import Devices
+from gapft_harness.training.passes import Member
+from gapft_harness.training.plan import sequences
 from tests.training.examples import examples, job, settings
 
 one = job(Path(sys.argv[1]), Path(sys.argv[2]), examples(2))
@@ -36,6 +39,20 @@ for _ in range(2):
     trained = [p for p in adapted.parameters() if p.requires_grad]
     assert all(type(p.grad) is torch.Tensor and p.grad.shape == p.shape for p in trained)
     take_off(adapted, settings())
+
+# logits in chunks: the processes need not have as many of them as each other
+members = [Member(s, 0.1) for s in sequences(examples(3 + 4 * devices.share), settings())]
+adapted = add_lora(base, settings(), 1)
+trained = [p for p in adapted.parameters() if p.requires_grad]
+found = []
+for objective.LOGITS_AT_ONCE in (1 << 27, 5 * 259):
+    loss = objective.weighted_loss(adapted, objective.collate(members, 2), head_is_last=True)
+    found.append([loss.detach(), *torch.autograd.grad(loss, trained)])
+for at_once, chunked in zip(*found, strict=True):
+    torch.testing.assert_close(chunked, at_once, rtol=1e-4, atol=1e-6)
+held = [p.to_local().numel() for p in adapted.parameters() if not p.requires_grad]
+take_off(adapted, settings())
+
 counts = devices.gather(sum(held))
 assert sum(counts) == whole, (counts, whole)
 assert max(counts) < 0.6 * whole, (counts, whole)

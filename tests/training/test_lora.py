@@ -316,6 +316,20 @@ def test_a_base_that_is_not_the_searched_one_is_refused(model: Path, tmp_path: P
     assert facts["base_sha256"] == right
 
 
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [("mlp", "LoRA cannot be put on 'mlp'.* that it can be put on: down_proj, embed_tokens, "),
+     ("q_prog", "the model has no 'q_prog'; did you mean 'q_proj'")],
+)  # fmt: skip
+def test_modules_that_lora_cannot_be_put_on_are_refused_before_loading(
+    model: Path, tmp_path: Path, target: str, said: str
+) -> None:
+    bare = copy_of(model, tmp_path / "bare")
+    (bare / "model.safetensors").unlink()
+    with pytest.raises(UserError, match=f"training.target_modules: {said}"):
+        lora(job(bare, tmp_path / "a", examples(5), target_modules=["q_proj", target]))
+
+
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_arms_trained_together_are_the_bytes_of_each_alone(
     model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], checkpointing: bool

@@ -14,7 +14,7 @@ import torch
 
 from gapft_harness.errors import GapftError, UserError
 from gapft_harness.plugins.trainers.lora import lora
-from gapft_harness.training import loop
+from gapft_harness.training import loop, memory
 from gapft_harness.training import lora as trainer
 from gapft_harness.training.base_model import add_lora, load_base, without_weights
 from gapft_harness.training.devices import Devices
@@ -88,6 +88,24 @@ def test_checkpointing_few_bits_and_sharing_lower_their_parts(model: dict[str, A
     alone = settings()
     larger = estimate(without_weights(model, alone), alone, [members(90, 10, 8)])
     assert plain == larger, "the largest pass counts, whatever its place"
+
+
+def test_of_many_logits_a_chunk_counts_where_a_chunk_is_made(
+    model: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = settings(dtype="bfloat16")
+    weightless = without_weights(model, chosen)
+    vocabulary, hidden = weightless.get_output_embeddings().weight.shape
+    monkeypatch.setattr(memory, "LOGITS_AT_ONCE", 10 * vocabulary)
+
+    def logits(supervised: int, *, head_is_last: bool) -> int:
+        step = members(20, supervised - 1, 1)  # and an end token
+        return estimate(weightless, chosen, [step], head_is_last=head_is_last).logits
+
+    one = logits(10, head_is_last=True)
+    assert one == logits(10, head_is_last=False) == 10 * vocabulary * (2 * 2 + 3 * 4)
+    assert logits(50, head_is_last=True) == one + 50 * hidden * 2 * 2
+    assert logits(50, head_is_last=False) == one + 40 * vocabulary * 2 * 2
 
 
 def test_a_base_that_cannot_fit_is_refused_before_it_is_loaded(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from gapft_harness.errors import UserError
 from gapft_harness.recipe_sections import Normalization
-from gapft_harness.training import objective
 from gapft_harness.training.attention import SEGMENTS, check_apart, register_segments
 from gapft_harness.training.ledger import token_weights
 from gapft_harness.training.objective import collate, flatten, weighted_loss
@@ -125,18 +124,6 @@ def test_loss_and_gradient_equal_the_plain_ones(
 
 def query_weight(model: Any) -> Any:
     return model.model.layers[0].self_attn.q_proj.weight
-
-
-def test_logits_in_chunks_give_the_same_loss_and_gradient(
-    model: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    batch = collate(members_of(sequences(examples(7), settings())), END)
-    whole = weighted_loss(model, batch)
-    gradient = torch.autograd.grad(whole, query_weight(model))[0]
-    monkeypatch.setattr(objective, "LOGITS_AT_ONCE", 259 * 5)
-    chunked = weighted_loss(model, batch)
-    torch.testing.assert_close(chunked, whole)
-    torch.testing.assert_close(torch.autograd.grad(chunked, query_weight(model))[0], gradient)
 
 
 def test_a_model_that_mixes_neighbours_is_refused(unpadded: Any) -> None:

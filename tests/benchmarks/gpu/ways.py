@@ -109,7 +109,9 @@ class Bench:
             told = dataclasses.replace(job, progress=lambda done, total: end_of_step())
             devices = Devices.of(job)
             checkpoint = Checkpoint.beside(job.output, {}, devices, None)
-            log = run_steps(told, settings, model, steps, fitted, None, devices, checkpoint)
+            log = run_steps(
+                told, settings, model, steps, fitted, None, devices, checkpoint, head_is_last=True
+            )
             return [line["loss"] for line in log]
 
         return self._measured(way, model, settings, go)

@@ -1,0 +1,132 @@
+"""Logits a chunk at a time: the same loss and gradients, and never more than a chunk of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+
+from gapft_harness.plugins.trainers.lora import lora
+from gapft_harness.training import loop, objective
+from gapft_harness.training.base_model import without_weights
+from gapft_harness.training.objective import collate, weighted_loss
+from gapft_harness.training.output_layer import is_last
+from gapft_harness.training.passes import Member
+from gapft_harness.training.plan import sequences
+from tests.tiny_models import byte_llama
+from tests.training.examples import examples, job, settings
+
+VOCABULARY, ROWS = 259, 5
+SHAPE = {
+    "vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "initializer_range": 0.25,
+    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+
+#: Architecture, settings of its own, and whether its logits are its output layer's output.
+MODELS: dict[str, tuple[str, dict[str, Any], bool]] = {
+    "llama": ("llama", {}, True),
+    "tied": ("qwen2", {"tie_word_embeddings": True}, True),
+    "soft cap": ("gemma2", {"final_logit_softcapping": 3.0}, False),
+    "scale": ("granite", {"logits_scaling": 4.0}, False),
+}
+
+
+def config(name: str) -> Any:
+    from transformers import AutoConfig
+
+    kind, more, _ = MODELS[name]
+    return AutoConfig.for_model(kind, **{**SHAPE, **more})
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(objective, "LOGITS_AT_ONCE", ROWS * VOCABULARY)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("head", [False, True], ids=["", "LoRA on the output layer"])
+def test_chunks_have_the_loss_and_gradients_of_all_at_once(
+    monkeypatch: pytest.MonkeyPatch, name: str, head: bool
+) -> None:
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    base = AutoModelForCausalLM.from_config(config(name), dtype=torch.float32)
+    modules = ["q_proj", "down_proj", *(["lm_head"] if head else [])]
+    model = get_peft_model(base, LoraConfig(target_modules=modules, init_lora_weights=False))
+    batch = collate([Member(s, 0.1) for s in sequences(examples(7), settings())], 2)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    made: list[int] = []
+    model.get_output_embeddings().register_forward_hook(
+        lambda _, __, output: made.append(output.shape[1])
+    )
+    loss = weighted_loss(model, batch, MODELS[name][2])
+    found = [loss, *torch.autograd.grad(loss, trained)]
+    supervised = len(batch.targets)
+    chunks = [ROWS] * (supervised // ROWS) + [supervised % ROWS]
+    if MODELS[name][2]:
+        assert made[: 1 + len(chunks)] == [0, *chunks]
+        assert sorted(made[1 + len(chunks) :]) == sorted(chunks), "made again, as many at a time"
+    else:
+        assert made == [supervised]
+    monkeypatch.setattr(objective, "LOGITS_AT_ONCE", supervised * VOCABULARY)
+    made.clear()
+    loss = weighted_loss(model, batch, MODELS[name][2])
+    expected = [loss, *torch.autograd.grad(loss, trained)]
+    assert made == [supervised], "one chunk is made once"
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_a_model_does_to_its_logits_is_seen_without_weights(tmp_path: Path, name: str) -> None:
+    config(name).save_pretrained(tmp_path)
+    weightless = without_weights({"pretrained": str(tmp_path)}, settings(dtype="bfloat16"))
+    assert is_last(weightless) == MODELS[name][2]
+
+
+def test_a_scale_that_is_written_into_the_logits_is_seen(tmp_path: Path) -> None:
+    """They are then the same tensor, and no longer what the output layer gave."""
+    config("llama").save_pretrained(tmp_path)
+    weightless = without_weights({"pretrained": str(tmp_path)}, settings())
+    assert is_last(weightless)
+
+    def scale(_: Any, __: Any, given: Any) -> None:
+        given.logits.mul_(2)
+
+    weightless.register_forward_hook(scale)
+    assert not is_last(weightless)
+
+
+def test_a_model_that_does_not_run_without_weights_counts_as_one_that_does_more(
+    tmp_path: Path,
+) -> None:
+    config("llama").save_pretrained(tmp_path)
+    weightless = without_weights({"pretrained": str(tmp_path)}, settings())
+    weightless.register_forward_pre_hook(lambda _, __: torch.zeros(1, device="meta").item())
+    assert not is_last(weightless)
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_a_training_in_chunks_is_that_of_all_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpointing: bool
+) -> None:
+    model = byte_llama(tmp_path / "model")
+    given = []
+
+    def seen(model: Any, batch: Any, head_is_last: bool) -> torch.Tensor:
+        given.append(head_is_last)
+        return weighted_loss(model, batch, head_is_last)
+
+    monkeypatch.setattr(loop, "weighted_loss", seen)
+    shape: dict[str, Any] = {"padding_free": True, "gradient_checkpointing": checkpointing}
+    chunked = lora(job(model, tmp_path / "chunked", examples(20), **shape))
+    assert given == [True, True]
+    monkeypatch.setattr(objective, "LOGITS_AT_ONCE", 1 << 27)
+    whole = lora(job(model, tmp_path / "whole", examples(20), **shape))
+    for key in ("first_loss", "last_loss"):
+        assert chunked[key] == pytest.approx(whole[key], rel=1e-5)
