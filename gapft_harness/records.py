@@ -132,6 +132,8 @@ class Evidence:
         first_success: number of the first passing sample (from 0), or None.
         samples: how many samples were drawn: K, or fewer where search stopped early; None where
             nobody said.
+        max_gen_toks: the length limit that the response was generated under; None where nobody
+            said.
     """
 
     problem_id: str
@@ -143,6 +145,21 @@ class Evidence:
     document: Mapping[str, Any] = field(default_factory=dict)
     gold: Gold = None
     samples: int | None = None
+    max_gen_toks: int | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the response came to an end by itself, so that an end token belongs behind it.
+
+        Of a response whose generator did not say (``unknown``) that is taken for true only where it
+        is shorter than the length limit.
+        """
+        if self.response is None:
+            return False
+        if self.response.finish_reason == "unknown":
+            limit = self.max_gen_toks
+            return limit is not None and len(self.response.token_ids) < limit
+        return self.response.finish_reason == "stop"
 
     @property
     def tokens(self) -> int:
@@ -206,8 +223,7 @@ class Budget:
 class Example:
     """One training example as sealed in a selection: exact ids, nothing to re-render.
 
-    ``ended`` says that the response came to an end by itself (it was not cut by the length
-    limit), so that an end-of-sequence token belongs behind it.
+    ``ended`` is the evidence's: an end-of-sequence token belongs behind the response.
     """
 
     problem_id: str

@@ -16,6 +16,7 @@ from typing import Any
 from gapft_harness.budgets import enforce_matched, enforce_tokens, set_replay_aside
 from gapft_harness.errors import GapftError, PluginError, PoolTooSmallError, UserError
 from gapft_harness.files import replace_file
+from gapft_harness.generation import decoding_from
 from gapft_harness.plugin_manager import Registered, load_plugins
 from gapft_harness.protocols import Selector
 from gapft_harness.recipe import Recipe
@@ -39,7 +40,8 @@ def select(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any
         plugin_files: files given by ``--plugin``.
 
     Returns:
-        Facts for the manifest: ``budgets`` by arm and ``n``; both empty or 0 if search
+        Facts for the manifest: ``budgets`` by arm, with the number of examples whose generator did
+        not say how they ended (``ends_unknown``), and ``n``; both empty or 0 if search
         recovered nothing and the budget is ``recovered``: there is nothing to train on.
 
     Raises:
@@ -50,7 +52,8 @@ def select(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any
     """
     for file in ("problems", "responses", "states"):
         run.sealed(f"pool/{file}.parquet")
-    pool = make_pool(read_evidence(run.path / "pool", run.recipe.evidence.context))
+    limit = decoding_from(run.manifest()["task"]).max_gen_toks
+    pool = make_pool(read_evidence(run.path / "pool", run.recipe.evidence.context, limit))
     wanted = run.recipe.budget.n
     n = len(pool.recovered) if wanted == "recovered" else wanted
     if n == 0:
@@ -86,7 +89,12 @@ def select(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any
     return {
         "n": n,
         "budgets": {
-            arm.name: {**asdict(b), "matched": arm in matched} for arm, b in budgets.items()
+            arm.name: {
+                **asdict(b),
+                "matched": arm in matched,
+                "ends_unknown": sum(map(_ends_unknown, chosen[arm])),
+            }
+            for arm, b in budgets.items()
         },
     }
 
@@ -175,13 +183,17 @@ def to_example(evidence: Evidence) -> Example:
         response.token_ids,
         response.index,
         evidence.first_success,
-        response.finish_reason != "length",
+        evidence.ended,
     )
 
 
 def has_own_budget(entry: Registered) -> bool:
     """Whether a condition is a reference with a budget of its own, not a matched one."""
     return bool(entry.options.get("budget", "matched") == "own")
+
+
+def _ends_unknown(evidence: Evidence) -> bool:
+    return evidence.response is not None and evidence.response.finish_reason == "unknown"
 
 
 def _sizes(pool: Pool) -> str:

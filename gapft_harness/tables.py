@@ -63,7 +63,9 @@ def read_judged(path: Path) -> Iterator[tuple[str, list[Judged]]]:
 
 
 def read_evidence(
-    folder: Path, context: Literal["conversation", "problem"] = "conversation"
+    folder: Path,
+    context: Literal["conversation", "problem"] = "conversation",
+    max_gen_toks: int | None = None,
 ) -> list[Evidence]:
     """Joins a split's problems, responses and states into evidence, ordered by problem id.
 
@@ -71,6 +73,7 @@ def read_evidence(
         folder: the split's.
         context: what the final attempt of an episode follows: the conversation that it answered,
             or the problem's prompt alone.
+        max_gen_toks: the length limit that the split was generated under; see ``Evidence.ended``.
     """
     evidence = []
     rows = zip(
@@ -94,6 +97,7 @@ def read_evidence(
                 problem.document,
                 problem.gold,
                 state["samples"],
+                max_gen_toks,
             )
         )
     return evidence

@@ -17,6 +17,7 @@ from gapft_harness.budgets import enforce_tokens
 from gapft_harness.early_stop import stops
 from gapft_harness.errors import GapftError
 from gapft_harness.files import sha256
+from gapft_harness.generation import decoding_from
 from gapft_harness.plugin_manager import Plugins, load_plugins
 from gapft_harness.recipe_file import check_recipe
 from gapft_harness.records import Arm, Budget, Evidence, Example
@@ -109,7 +110,8 @@ def _selections(
     if not manifest.get("n"):
         found.missing.append("nothing is selected")
         return
-    evidence = read_evidence(run.path / "pool", run.recipe.evidence.context)
+    limit = decoding_from(manifest["task"]).max_gen_toks
+    evidence = read_evidence(run.path / "pool", run.recipe.evidence.context, limit)
     examples: dict[Arm, list[Example]] = {}
     for arm in arms(run.recipe):
         relative = f"selections/{arm.name}.parquet"

@@ -37,7 +37,8 @@ metadata:
 
 #: The sampler writes its settings and every call to model.args.log. The last letter of a prompt
 #: is the right answer. Greedy responses and sample 2 are wrong, other samples are right and end
-#: with 5, 3 or 4 exclamation marks. With model.args.alike every response is the same wrong one.
+#: with 5, 3 or 4 exclamation marks. With model.args.alike every response is the same wrong one;
+#: model.args.finish is what is said of how they ended.
 #: The file ``weights`` beside the log, if there is one, says which weights it has.
 _PLUGIN = '''
 import dataclasses
@@ -78,7 +79,7 @@ class Recording:
     def _response(self, prompt, index):
         right = index not in (-1, 2) and not self._args.get("alike")
         text = "?" if not right else "so it is " + prompt[-1] + "!" * (5, 3, 1, 4)[index % 4]
-        return Generation(text, tuple(text.encode()), "stop")
+        return Generation(text, tuple(text.encode()), self._args.get("finish", "stop"))
 
     def describe(self):
         weights = pathlib.Path(self._args["log"]).with_name("weights")

@@ -226,6 +226,27 @@ def test_replay_fills_further_slots_of_every_matched_arm(task: LettersAndMore) -
     assert run.manifest()["n"] == 6
 
 
+@pytest.mark.parametrize(
+    ("finish", "limit", "ended"),
+    [("unknown", 14, True), ("unknown", 13, False), ("length", 14, False), ("stop", 13, True)],
+)
+def test_an_end_token_follows_what_ended_by_itself_alone(
+    task: LettersAndMore, finish: str, limit: int, ended: bool
+) -> None:
+    """The kept responses have 13 tokens. Plain models of lm-eval do not say how they ended."""
+    run = task.select(
+        conditions=["gapft"],
+        budget={"n": 6},
+        search={"k": 4, "max_gen_toks": limit},
+        model={"args": {"finish": finish}},
+    )
+    chosen = read_examples(run.path / "selections/gapft-seed13.parquet")
+    assert [(len(e.response_ids), e.ended) for e in chosen] == [(13, ended)] * 6
+    found = run.manifest()["budgets"]["gapft-seed13"]
+    assert found["supervised_tokens"] == 8 * 6 * (13 + ended)
+    assert found["ends_unknown"] == (6 if finish == "unknown" else 0)
+
+
 def test_more_replay_than_solved_problems_stops_before_anything_is_sealed(
     task: LettersAndMore,
 ) -> None:

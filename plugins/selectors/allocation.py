@@ -84,10 +84,10 @@ def concentrated(pool: Pool, n: int, rng: Stream) -> Sequence[Evidence]:
 
 
 def _tokens(evidence: Evidence) -> int:
-    """Supervised tokens under the default settings: an end token follows unless it was cut."""
+    """Supervised tokens under the default settings: an end token follows what ended by itself."""
     response = evidence.response
     assert response is not None
-    return len(response.token_ids) + (response.finish_reason != "length")
+    return len(response.token_ids) + evidence.ended
 
 
 def _gap(pair: tuple[Evidence, Evidence]) -> int:
