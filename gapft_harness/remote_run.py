@@ -8,6 +8,7 @@ is copied to the URL at its end, the manifest last, so that it never names what 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -95,7 +96,7 @@ class Mirror:
         """
         probe = f"{self._root}/.gapft-write-test"
         try:
-            self._fs.makedirs(self._root, exist_ok=True)
+            self._make_folder_of(probe)
             self._fs.pipe_file(probe, b"may this be written?\n")
             self._fs.rm_file(probe)
         except Exception as error:  # each protocol raises errors of its own
@@ -172,8 +173,22 @@ class Mirror:
         files = sorted(p for p in source.rglob("*") if p.is_file()) if source.is_dir() else [source]
         for file in files:
             remote = f"{self._root}/{file.relative_to(self.folder).as_posix()}"
-            self._fs.makedirs(remote.rpartition("/")[0], exist_ok=True)
+            self._make_folder_of(remote)
             self._fs.put_file(str(file), remote)
+
+    def _make_folder_of(self, remote: str) -> None:
+        if self._has_folders:
+            self._fs.makedirs(remote.rpartition("/")[0], exist_ok=True)
+
+    @functools.cached_property
+    def _has_folders(self) -> bool:
+        """Whether folders may be made there.
+
+        A path without a slash before it names a bucket first. Making a folder in a bucket that is
+        not there would make the bucket, of a name that may be a slip, in somebody's account.
+        """
+        bucket = self._root.partition("/")[0]
+        return not bucket or bool(self._fs.exists(bucket))
 
     def _get(self, relative: str) -> None:
         """Copies a file, or a folder's files; each is whole or absent here."""

@@ -8,7 +8,6 @@ import shutil
 import sqlite3
 import struct
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -269,11 +268,6 @@ def wandb_records(file: Path) -> Iterator[Any]:
             whole = b""
 
 
-@pytest.mark.skipif(
-    find_spec("trackio") is None,
-    reason="trackio is not installed (constraints.txt has a newer pillow than it takes); "
-    "pip install trackio",
-)
 def test_trackio_keeps_every_step(selected: Path, tmp_path: Path) -> None:
     run = run_with(selected, "io", {"trackers": ["trackio"]})
     succeed("train", run, *plugins(selected), env={"TRACKIO_DIR": str(tmp_path)})
