@@ -6,6 +6,7 @@ import collections
 import json
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from tests import toy_server
@@ -76,6 +77,26 @@ def test_a_search_survives_faults_and_a_server_that_goes_away(server, tmp_path):
     for file in run.rglob("*"):
         assert file.is_dir() or KEY.encode() not in file.read_bytes(), file
     assert KEY not in stopped.stderr + stopped.stdout + done.stdout + done.stderr
+
+
+def test_shards_and_chunks_ask_for_the_same_samples(server, tmp_path):
+    path = recipe(tmp_path, server.url())
+    whole, divided = tmp_path / "whole", tmp_path / "divided"
+    key = {"OPENAI_API_KEY": KEY}
+    succeed("search", whole, "--recipe", path, "--split", "pool", env=key)
+    asked = collections.Counter(json.dumps(body) for body in server.served)
+    options = ("--set", "executor.shards=3", "--set", "search.chunk=3")
+    succeed("search", divided, "--recipe", path, "--split", "pool", *options, env=key)
+
+    def drawn(run: Path) -> dict[tuple[str, int], str]:
+        table = pq.read_table(run / "pool/responses.parquet").to_pylist()
+        return {(row["problem_id"], row["index"]): row["text"] for row in table}
+
+    assert len(drawn(whole)) == PROBLEMS * (1 + K)
+    assert drawn(divided) == drawn(whole)
+    again = collections.Counter(json.dumps(body) for body in server.served) - asked
+    prompts = {body for body in asked if json.loads(body)["prompt"] != "Hello."}
+    assert prompts <= set(again), "the same requests, seed by seed"
 
 
 @pytest.mark.parametrize(
