@@ -36,7 +36,7 @@ def recipe(folder: Path, url: str, **args: object) -> Path:
                 "base_url": url,
                 "tokenizer_backend": "None",
                 "num_concurrent": 4,
-                "max_retries": 2,
+                "max_retries": 4,
             }
             | args,
         },
@@ -58,7 +58,7 @@ def test_a_search_survives_faults_and_a_server_that_goes_away(server, tmp_path):
     server.ways.faults.extend(probes + chunk + [toy_server.status(503)] * 100)
     stopped = search(run, path)
     assert stopped.returncode == 1
-    assert f"server {server.url()}: 4 of 4 requests of a chunk failed, each 2" in stopped.stderr
+    assert f"server {server.url()}: 4 of 4 requests of a chunk failed, each 4" in stopped.stderr
     assert "status 503 (4)" in stopped.stderr
     assert "Traceback" not in stopped.stderr
 

@@ -106,10 +106,13 @@ def survive(progress, folder):
 
 
 def overlap(progress, folder, me):
-    """Counts the jobs that run at the same time."""
+    """Counts the jobs that run at the same time; gives another one two seconds to start."""
     mine = Path(folder) / f"running-{me}"
     mine.touch()
-    time.sleep(0.5)
-    others = len(list(Path(folder).glob("running-*"))) - 1
+    others, until = 0, time.monotonic() + 2
+    while not others and time.monotonic() < until:
+        time.sleep(0.02)
+        others = len(list(Path(folder).glob("running-*"))) - 1
+    time.sleep(0.1)  # so that the other sees this one too
     mine.unlink()
     return {"others": others}

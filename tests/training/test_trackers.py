@@ -344,7 +344,7 @@ def test_one_process_of_two_that_fails_ends_both(selected: Path) -> None:
     """Only the first opens trackers; the second waits in a sum for it."""
     change = {"trackers": ["failing"], "executor": {"processes": 2}}
     run = run_with(selected, "closed2", change)
-    done = gapft("train", run, *plugins(selected, "failing"), timeout=120)
+    done = gapft("train", run, *plugins(selected, "failing"), timeout=300)
     assert done.returncode == 1
     assert "cannot be opened: ConnectionError: no such server" in done.stderr
     assert not (run / "adapters" / ARM).exists()
