@@ -16,6 +16,7 @@ from gapft_harness.lm_eval_bridge.vllm_sampler import VllmSampler
 from gapft_harness.models import resolve_model
 from gapft_harness.protocols import Request, SamplerSettings
 from gapft_harness.records import GREEDY, Adapter, Arm, Decoding
+from gapft_harness.training.scaling import scale_adapter
 from tests.command import gapft, succeed
 from tests.end_to_end.results_checks import check_results
 
@@ -117,6 +118,26 @@ def test_an_adapter_of_ours_is_audited_as_hf_would(run: Path, prompts: dict[str,
         if r["index"] == GREEDY
     }
     assert any(source[r["problem_id"]] != r["text"] for r in decisions)
+
+
+def test_a_scaled_adapter_is_served_as_the_ordinary_one_it_is(
+    run: Path, prompts: dict[str, str], tmp_path: Path
+) -> None:
+    scale_adapter(run / "adapters/gapft-seed13", tmp_path / "half", 0.5, {"scale": 0.5})
+    adapter, settings = Adapter(Arm("gapft", 13), str(tmp_path / "half")), MODEL | BATCH
+    audited = rows(run / "decisions/gapft-seed13.parquet")
+    requests = [Request(r["problem_id"], prompts[r["problem_id"]], (GREEDY,)) for r in audited]
+    expected = HfSampler(SamplerSettings("hf", settings), adapter).generate(
+        requests, Decoding(False, 32), 0
+    )
+    engine = VllmSampler(SamplerSettings("vllm", settings), adapter)
+    try:
+        answers = engine.generate(requests, Decoding(False, 32), 0)
+    finally:
+        engine.close()
+    texts = [answer.generations[0].text for answer in answers]
+    assert texts == [answer.generations[0].text for answer in expected]
+    assert texts != [row["text"] for row in audited], "as trained it says something else"
 
 
 @pytest.mark.parametrize(
