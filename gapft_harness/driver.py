@@ -101,6 +101,7 @@ def opened(run: RunDirectory, choice: Choice, display: Display) -> Iterator[Cont
     plugins = load_plugins(choice.plugin_files)
     check_names(run.recipe, plugins)
     executor = plugins.executor(run.recipe.executor.model_dump(), choice.plugin_files)
+    run.tell_jobs()
     with display, contextlib.closing(executor):
         yield Context(
             run,

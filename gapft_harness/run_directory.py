@@ -49,7 +49,8 @@ class RunDirectory:
         """Makes the folder, or checks that it belongs to this recipe.
 
         What is no part of a recipe's identity may differ from an earlier command. The recipe on
-        disk stays as it was until ``commit``, so that a command that fails harms no good run.
+        disk stays as it was until ``tell_jobs`` and ``commit``, so that a command that fails harms
+        no good run.
 
         Raises:
             UserError: the folder holds something else, or a run of another recipe; the message
@@ -76,8 +77,14 @@ class RunDirectory:
             run.commit()
         return run
 
+    def tell_jobs(self) -> None:
+        """Writes how jobs run and how the model is asked to the recipe on disk, which jobs read."""
+        earlier = RunDirectory.open(self.path).recipe
+        if (now := earlier.run_as(self.recipe)) != earlier:
+            RunDirectory(self.path, now).commit()
+
     def commit(self) -> None:
-        """Makes this recipe the one on disk: its conditions, seeds, budget and executor hold."""
+        """Makes this recipe the one on disk: its conditions, seeds and budget hold."""
         content = yaml.safe_dump(self.recipe.model_dump(mode="json"), sort_keys=False)
         replace_file(
             self.path / "recipe.yaml", lambda beside: beside.write_text(content, encoding="utf-8")

@@ -47,6 +47,23 @@ def test_conditions_seeds_and_executor_may_change(tmp_path: Path) -> None:
     assert run.manifest()["recipe"] == changed.model_dump(mode="json")
 
 
+def test_jobs_are_told_at_once_how_to_run_and_how_to_ask_the_model(tmp_path: Path) -> None:
+    """They read the recipe on disk, and begin before anything is selected and committed."""
+
+    def served(at: str, **changes: Any) -> Recipe:
+        args = {"pretrained": "m", "base_url": f"http://{at}/v1/completions"}
+        return recipe(model={"backend": "local-completions", "args": args}, **changes)
+
+    RunDirectory.create_or_open(tmp_path / "run", served("old"))
+    wanted = served("new", executor={"threads": 2}, conditions=["gapft"])
+    run = RunDirectory.create_or_open(tmp_path / "run", wanted)
+    assert RunDirectory.open(tmp_path / "run").recipe == served("old")
+    run.tell_jobs()
+    now = served("new", executor={"threads": 2})
+    assert RunDirectory.open(tmp_path / "run").recipe == now, "conditions wait for the commit"
+    assert run.manifest()["recipe"] == now.model_dump(mode="json"), "as gapft verify compares them"
+
+
 def test_a_run_with_nothing_in_it_is_taken_away_and_one_with_a_response_is_kept(
     tmp_path: Path,
 ) -> None:

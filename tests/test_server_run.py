@@ -47,8 +47,15 @@ def recipe(folder: Path, url: str, **args: object) -> Path:
     return path
 
 
-def search(run: Path, path: Path):
-    return gapft(*("search", run, "--recipe", path, "--split", "pool"), env={"OPENAI_API_KEY": KEY})
+def search(run: Path, path: Path, *more: object):
+    command = ("search", run, "--recipe", path, "--split", "pool", *more)
+    return gapft(*command, env={"OPENAI_API_KEY": KEY})
+
+
+def answered(*servers: ToyServer) -> collections.Counter[str]:
+    """How often each request was answered, by all servers together; without the probes."""
+    bodies = [body for server in servers for body in server.served if body["prompt"] != "Hello."]
+    return collections.Counter(map(json.dumps, bodies))
 
 
 def test_a_search_survives_faults_and_a_server_that_goes_away(server, tmp_path):
@@ -65,9 +72,7 @@ def test_a_search_survives_faults_and_a_server_that_goes_away(server, tmp_path):
     server.ways.faults.clear()
     done = search(run, path)
     assert done.returncode == 0, done.stderr
-    served = collections.Counter(
-        json.dumps(body) for body in server.served if body["prompt"] != "Hello."
-    )
+    served = answered(server)
     assert len(served) == PROBLEMS * (1 + K)
     assert set(served.values()) == {1}
 
@@ -97,6 +102,41 @@ def test_shards_and_chunks_ask_for_the_same_samples(server, tmp_path):
     again = collections.Counter(json.dumps(body) for body in server.served) - asked
     prompts = {body for body in asked if json.loads(body)["prompt"] != "Hello."}
     assert prompts <= set(again), "the same requests, seed by seed"
+
+
+def test_a_run_goes_on_with_a_server_elsewhere_that_is_asked_otherwise(server, tmp_path):
+    run = tmp_path / "run"
+    probes, chunk = [toy_server.answer] * 2, [toy_server.answer] * CHUNK
+    server.ways.faults.extend(probes + chunk + [toy_server.status(503)] * 100)
+    assert search(run, recipe(tmp_path, server.url())).returncode == 1
+    journal = (run / "pool/responses.jsonl").read_bytes()
+    with ToyServer(toy_server.Ways(key=KEY)) as other:
+        path = recipe(tmp_path, other.url(), num_concurrent=2, max_retries=3, timeout=60)
+        other.ways.models = [{"id": "another"}]
+        refused = search(run, path)
+        assert refused.returncode == 2
+        assert "serves no model 'toy'; known: another" in refused.stderr
+        assert (run / "pool/responses.jsonl").read_bytes() == journal
+        other.ways.models = [{"id": "toy"}]
+        done = search(run, path)
+        assert done.returncode == 0, done.stderr
+        served = answered(server, other)
+        assert len(served) == PROBLEMS * (1 + K)
+        assert set(served.values()) == {1}, "what is journalled is not asked for again"
+        assert other.most <= 2
+        assert len(answered(server)) == CHUNK
+        assert json.loads((run / "manifest.json").read_text())["source"]["url"] == other.url()
+
+
+def test_shards_that_two_servers_answered_are_merged(server, tmp_path):
+    with ToyServer(toy_server.Ways(key=KEY)) as other:
+        for number, (each, tries) in enumerate([(server, 2), (other, 5)], start=1):
+            path = recipe(tmp_path, each.url(), max_retries=tries)
+            done = search(tmp_path / f"part{number}", path, "--shard", f"{number}/2")
+            assert done.returncode == 0, done.stderr
+        succeed("merge", *(tmp_path / name for name in ("run", "part1", "part2")))
+        [warning] = json.loads((tmp_path / "run/manifest.json").read_text())["warnings"]
+        assert warning.endswith(f"source.url is {other.url()!r}, not {server.url()!r}")
 
 
 @pytest.mark.parametrize(

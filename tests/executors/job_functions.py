@@ -88,6 +88,21 @@ def settings(progress):
     }
 
 
+def environment(progress, names):
+    return {name: os.environ.get(name) for name in names}
+
+
+def be_heard(progress, folder, patience_s):
+    """Ends only when somebody has heard of its progress."""
+    deadline = time.monotonic() + patience_s
+    progress(0, 1)
+    while not (Path(folder) / "heard").exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError("nobody heard")
+        time.sleep(0.02)
+    return {}
+
+
 def echo(progress, text):
     return {"text": text}
 
