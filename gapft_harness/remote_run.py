@@ -203,8 +203,8 @@ class Mirror:
                     self._fs.get_file(path, str(beside))
                 except FileNotFoundError as error:
                     raise UserError(
-                        f"{self.url}/{name}: is not there, and the run's manifest.json lists it; "
-                        "restore it, or start a new run"
+                        f"{self.url}/{name}: is missing there, and the run needs it; restore it, "
+                        "or start a new run"
                     ) from error
                 except OSError as error:
                     if is_full(error):  # of the disk here, which is the caller's to tell

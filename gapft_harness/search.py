@@ -16,6 +16,7 @@ from typing import Any
 
 from gapft_harness.early_stop import check_early_stop, stops
 from gapft_harness.episodes import episodes_of
+from gapft_harness.errors import UserError
 from gapft_harness.files import replace_file
 from gapft_harness.generation import (
     ReportProgress,
@@ -115,12 +116,22 @@ def finished(folder: Path) -> dict[str, Any] | None:
     """The facts of a part (``shards.part_folder``) whose search has ended; None before that.
 
     What a kill left of its journal is taken away: the tables hold all of it.
+
+    Raises:
+        UserError: the table was damaged.
     """
     responses = folder / "responses.parquet"
     if not responses.exists():
         return None
+    try:
+        facts = read_facts(responses)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{responses}: is damaged ({type(error).__name__}: {' '.join(str(error).split())}); "
+            "restore it, or start a new run directory"
+        ) from error
     (folder / "responses.jsonl").unlink(missing_ok=True)
-    return read_facts(responses)
+    return facts
 
 
 def check_data(

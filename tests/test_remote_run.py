@@ -238,7 +238,7 @@ def test_shards_that_are_not_merged_are_wanted(task: Letters) -> None:
 def test_a_file_that_is_missing_at_the_url_is_said_to_be_missing_there(task: Letters) -> None:
     Mirror(URL, searched(task).path).push()
     fsspec.filesystem("memory").rm_file("/bucket/runs/letters/pool/problems.parquet")
-    said = rf"^{URL}/pool/problems\.parquet: is not there, and the run's manifest.json lists it; "
+    said = rf"^{URL}/pool/problems\.parquet: is missing there, and the run needs it; restore it"
     with pytest.raises(UserError, match=said):
         Mirror(URL, task.folder / "copy").pull()
 

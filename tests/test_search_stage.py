@@ -101,3 +101,12 @@ def test_an_audit_that_is_finished_before_the_pool_is_kept_and_sealed_after_it(
     assert [name.partition("/")[0] for name in run.manifest()["files"]] == ["pool"] * 2 + [
         "audit"
     ] * 2
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1 cut short"])
+def test_a_finished_table_that_was_damaged_is_named(task: Letters, content: bytes) -> None:
+    run = task.run("r")
+    (run.path / "pool" / "responses.parquet").write_bytes(content)
+    with pytest.raises(UserError, match=r"pool/responses\.parquet: is damaged \(Arrow"):
+        search_stage(task.context(run))
+    assert len(asked(task)) == 2 * 5, "and nothing is searched"
