@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gapft_harness.driver import bundled_recipes
+from gapft_harness.driver import Choice, bundled_recipes, resolve_recipe
 from gapft_harness.errors import UserError
 from gapft_harness.recipe import Recipe
 from gapft_harness.recipe_file import check_recipe, load_recipe
@@ -81,6 +81,18 @@ def test_a_file_that_is_no_recipe(tmp_path: Path, text: str, expected: str) -> N
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"none\.yaml: cannot be read"):
         load_recipe(tmp_path / "none.yaml")
+
+
+def test_a_recipe_may_be_at_a_url(tmp_path: Path) -> None:
+    path = tmp_path / "r.yaml"
+    path.write_text(
+        "name: r\ndescription: ü\ndata: {task: t}\nmodel: {args: {pretrained: m}}\n", "utf-8"
+    )
+    found = resolve_recipe(Choice(f"file://{path}", overrides=["search.k=16"]))
+    assert found == load_recipe(path, ["search.k=16"])
+    for url in (f"file://{tmp_path}/none.yaml", "nonesuch://bucket/r.yaml"):
+        with pytest.raises(UserError, match=f"^recipe {url}: cannot be read"):
+            resolve_recipe(Choice(url))
 
 
 def test_overrides_reach_nested_keys_and_are_checked(tmp_path: Path) -> None:

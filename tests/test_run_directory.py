@@ -77,6 +77,35 @@ def test_a_run_with_nothing_in_it_is_taken_away_and_one_with_a_response_is_kept(
         assert (path / "pool").exists() == bool(journalled)
 
 
+@pytest.mark.parametrize("file", ["pool/responses.parquet", "pool/shards/1-of-2/problems.parquet"])
+def test_a_run_with_a_finished_table_is_kept_though_nothing_is_sealed(
+    tmp_path: Path, file: str
+) -> None:
+    run = RunDirectory.create_or_open(tmp_path / "run", recipe())
+    replace_file(run.path / file, lambda beside: beside.write_text("rows"))
+    run.discard_if_empty()
+    assert RunDirectory.create_or_open(run.path, recipe()).manifest() == run.manifest()
+    assert (run.path / file).exists()
+
+
+def test_what_a_kill_left_before_anything_was_generated_is_taken_away(tmp_path: Path) -> None:
+    run = RunDirectory.create_or_open(tmp_path / "run", recipe())
+    (run.path / "pool" / "shards" / "1-of-2").mkdir(parents=True)
+    (run.path / "pool" / ".problems.parquet.partial").write_text("half")
+    run.discard_if_empty()
+    assert list(run.path.iterdir()) == []
+
+
+@pytest.mark.parametrize("left", ["manifest.json", ".manifest.json.partial"])
+def test_a_folder_that_was_killed_before_its_recipe_was_there_is_begun_again(
+    tmp_path: Path, left: str
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / left).write_text("{")
+    run = RunDirectory.create_or_open(tmp_path / "run", recipe())
+    assert run.manifest()["recipe"] == RunDirectory.open(run.path).recipe.model_dump(mode="json")
+
+
 def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("mine")
     with pytest.raises(UserError, match=r"holds files, but no recipe\.yaml"):

@@ -13,8 +13,9 @@ from tests import toy_server
 from tests.command import gapft, succeed
 from tests.toy_server import ToyServer
 
-K, PROBLEMS, CHUNK = 2, 12, 4
+K, PROBLEMS, AUDIT, CHUNK = 2, 12, 3, 4
 KEY = "sk-very-secret"
+POOL = ("--split", "pool")
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def server():
 def recipe(folder: Path, url: str, **args: object) -> Path:
     content = {
         "name": "served",
-        "data": {"task": "gapft_demo", "pool_limit": PROBLEMS},
+        "data": {"task": "gapft_demo", "pool_limit": PROBLEMS, "audit_limit": AUDIT},
         "model": {
             "backend": "local-completions",
             "args": {
@@ -48,8 +49,7 @@ def recipe(folder: Path, url: str, **args: object) -> Path:
 
 
 def search(run: Path, path: Path, *more: object):
-    command = ("search", run, "--recipe", path, "--split", "pool", *more)
-    return gapft(*command, env={"OPENAI_API_KEY": KEY})
+    return gapft("search", run, "--recipe", path, *more, env={"OPENAI_API_KEY": KEY})
 
 
 def answered(*servers: ToyServer) -> collections.Counter[str]:
@@ -63,14 +63,14 @@ def test_a_search_survives_faults_and_a_server_that_goes_away(server, tmp_path):
     faults = [toy_server.status(429, {"Retry-After": "0.2"}), toy_server.drop, toy_server.tear]
     probes, chunk = [toy_server.answer] * 2, [*faults, *[toy_server.answer] * CHUNK]
     server.ways.faults.extend(probes + chunk + [toy_server.status(503)] * 100)
-    stopped = search(run, path)
+    stopped = search(run, path, *POOL)
     assert stopped.returncode == 1
     assert f"server {server.url()}: 4 of 4 requests of a chunk failed, each 4" in stopped.stderr
     assert "status 503 (4)" in stopped.stderr
     assert "Traceback" not in stopped.stderr
 
     server.ways.faults.clear()
-    done = search(run, path)
+    done = search(run, path, *POOL)
     assert done.returncode == 0, done.stderr
     served = answered(server)
     assert len(served) == PROBLEMS * (1 + K)
@@ -108,17 +108,17 @@ def test_a_run_goes_on_with_a_server_elsewhere_that_is_asked_otherwise(server, t
     run = tmp_path / "run"
     probes, chunk = [toy_server.answer] * 2, [toy_server.answer] * CHUNK
     server.ways.faults.extend(probes + chunk + [toy_server.status(503)] * 100)
-    assert search(run, recipe(tmp_path, server.url())).returncode == 1
+    assert search(run, recipe(tmp_path, server.url()), *POOL).returncode == 1
     journal = (run / "pool/responses.jsonl").read_bytes()
     with ToyServer(toy_server.Ways(key=KEY)) as other:
         path = recipe(tmp_path, other.url(), num_concurrent=2, max_retries=3, timeout=60)
         other.ways.models = [{"id": "another"}]
-        refused = search(run, path)
+        refused = search(run, path, *POOL)
         assert refused.returncode == 2
         assert "serves no model 'toy'; known: another" in refused.stderr
         assert (run / "pool/responses.jsonl").read_bytes() == journal
         other.ways.models = [{"id": "toy"}]
-        done = search(run, path)
+        done = search(run, path, *POOL)
         assert done.returncode == 0, done.stderr
         served = answered(server, other)
         assert len(served) == PROBLEMS * (1 + K)
@@ -132,11 +132,51 @@ def test_shards_that_two_servers_answered_are_merged(server, tmp_path):
     with ToyServer(toy_server.Ways(key=KEY)) as other:
         for number, (each, tries) in enumerate([(server, 2), (other, 5)], start=1):
             path = recipe(tmp_path, each.url(), max_retries=tries)
-            done = search(tmp_path / f"part{number}", path, "--shard", f"{number}/2")
+            done = search(tmp_path / f"part{number}", path, *POOL, "--shard", f"{number}/2")
             assert done.returncode == 0, done.stderr
         succeed("merge", *(tmp_path / name for name in ("run", "part1", "part2")))
         [warning] = json.loads((tmp_path / "run/manifest.json").read_text())["warnings"]
         assert warning.endswith(f"source.url is {other.url()!r}, not {server.url()!r}")
+
+
+def result(run: Path) -> dict[str, bytes]:
+    """What a search ends with, but for measured times."""
+    files = {path.relative_to(run).as_posix(): path for path in run.rglob("*.parquet")}
+    manifest = json.loads((run / "manifest.json").read_text())
+    del manifest["stages"]
+    whole = {name: path.read_bytes() for name, path in files.items()}
+    return whole | {"manifest.json": json.dumps(manifest).encode()}
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_finished_search_is_taken_up_after_the_next_one_was_refused(server, tmp_path, killed):
+    """The server changes its model between pool and audit: a mistake, when the pool is done."""
+    path, run = recipe(tmp_path, server.url(), num_concurrent=1), tmp_path / "run"
+
+    def last(handler):
+        toy_server.answer(handler)
+        server.ways.models = [{"id": "another"}]
+
+    server.ways.faults.extend([toy_server.answer] * (1 + PROBLEMS * (1 + K)) + [last])
+    refused = search(run, path)
+    assert refused.returncode == 2
+    assert "serves no model 'toy'; known: another" in refused.stderr
+    assert sorted(json.loads((run / "manifest.json").read_text())["files"]) == [
+        "pool/problems.parquet", "pool/responses.parquet",
+    ]  # fmt: skip
+    if killed:  # between the table's last rename and its seal
+        (run / "manifest.json").unlink()
+        assert search(run, path, "--split", "audit").returncode == 2
+        assert (run / "recipe.yaml").exists()
+
+    server.ways.models = [{"id": "toy"}]
+    done = search(run, path)
+    assert done.returncode == 0, done.stderr
+    served = answered(server)
+    assert len(served) == (PROBLEMS + AUDIT) * (1 + K)
+    assert set(served.values()) == {1}
+    assert search(tmp_path / "whole", path).returncode == 0
+    assert result(run) == result(tmp_path / "whole")
 
 
 @pytest.mark.parametrize(
@@ -160,7 +200,7 @@ def test_a_recipe_that_holds_a_key_is_refused_before_it_is_copied(tmp_path, args
 def test_a_server_that_is_not_there_costs_nothing(server, tmp_path):
     server.ways.models = [{"id": "another"}]
     path, run = recipe(tmp_path, server.url()), tmp_path / "run"
-    refused = search(run, path)
+    refused = search(run, path, *POOL)
     assert refused.returncode == 2
     assert "serves no model 'toy'; known: another; set model.args.model" in refused.stderr
     assert not run.exists()

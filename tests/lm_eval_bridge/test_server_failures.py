@@ -162,6 +162,11 @@ def test_a_request_that_is_refused_for_good_is_not_repeated(server):
     ("status", "message"),
     [
         (400, "This model's maximum context length is 8 tokens."),
+        (
+            400,
+            "The decoder prompt (length 9) is longer than the maximum model length of 8. Make sure "
+            "that `max_model_len` is no smaller than the number of text tokens.",
+        ),
         (400, "The input (9 tokens) is longer than the model's context length (8 tokens)."),
         (422, "the request exceeds the available context size, try increasing it"),
     ],
@@ -187,6 +192,26 @@ def test_new_tokens_that_leave_no_room_for_any_prompt_are_a_mistake(server):
     server.ways.faults.extend([refusal] * 100)
     with pytest.raises(UserError, match=rf"search.max_gen_toks is {SAMPLED.max_gen_toks}: "):
         sampler.generate(REQUESTS, SAMPLED, seed=1)
+
+
+def test_half_of_a_surrogate_pair_is_replaced_and_can_be_journalled(server, tmp_path):
+    sampler = sampler_of(server, num_concurrent=1)
+    server.ways.faults.append(toy_server.half_a_pair)
+    found = sampler.generate(REQUESTS, SAMPLED, seed=1)
+    assert found[0].generations[0].text == "hi \ufffd"
+    journal = Journal(tmp_path / "responses.jsonl")
+    journal.append("chunk", 1, REQUESTS, found)
+    [entry] = journal.read(["p0"])
+    journal.close()
+    assert entry.responses[0].text == "hi \ufffd"
+
+
+def test_half_of_a_surrogate_pair_in_an_error_can_be_shown(server):
+    sampler = sampler_of(server, num_concurrent=1)
+    server.ways.faults.append(toy_server.status(400, message="no \ud83d here"))
+    with pytest.raises(UserError, match="no \ufffd here") as refused:
+        sampler.generate(REQUESTS, SAMPLED, seed=1)
+    str(refused.value).encode()
 
 
 def test_reasoning_kept_apart_is_refused(server):
