@@ -73,7 +73,7 @@ def demo(
 @app.command()
 def run(
     recipe: Annotated[
-        str | None, typer.Argument(help="a recipe file, or a bundled recipe's name")
+        str | None, typer.Argument(help="a recipe's file, URL or bundled name")
     ] = None,
     run_dir: OptionalRunDir = None,
     task: Annotated[
@@ -185,7 +185,7 @@ def verify(run_dir: RunDir, plugin: PluginFile = []) -> None:
     from gapft_harness import verify as verification
     from gapft_harness.remote_run import placed
 
-    with placed(run_dir) as (path, _):
+    with placed(run_dir, writes=False) as (path, _):
         found = verification.verify(path, plugin)
     if found.differences:
         count = len(found.differences)

@@ -14,7 +14,7 @@ from gapft_harness.pipeline import Context, check_names, run_stages, stages_of
 from gapft_harness.plugin_manager import load_plugins
 from gapft_harness.recipe import Recipe
 from gapft_harness.recipe_file import check_recipe, parse_override, read_recipe, set_key
-from gapft_harness.remote_run import Mirror, placed
+from gapft_harness.remote_run import Mirror, is_url, placed
 from gapft_harness.run_directory import RunDirectory, Split, splits_of
 from gapft_harness.run_lock import JOBS_LOCK, RUN_LOCK, hold
 from gapft_harness.search_stage import merge_all
@@ -48,7 +48,7 @@ def bundled_recipes() -> dict[str, Path]:
 
 
 def resolve_recipe(choice: Choice) -> Recipe:
-    """Reads the chosen recipe (a file, a bundled name, or just a task) with its overrides.
+    """Reads the chosen recipe (a file, a URL, a bundled name, or a task) with its overrides.
 
     Raises:
         UserError: no such recipe, or it does not hold.
@@ -59,8 +59,8 @@ def resolve_recipe(choice: Choice) -> Recipe:
         source = "command line"
         content: dict[str, Any] = {"name": choice.task, "data": {}, "model": {"args": {}}}
     else:
-        path = find_recipe(choice.recipe)
-        source, content = f"recipe {path}", read_recipe(path)
+        place = choice.recipe if is_url(choice.recipe) else find_recipe(choice.recipe)
+        source, content = f"recipe {place}", read_recipe(place)
     settings: list[tuple[str, Any]] = [parse_override(text) for text in choice.overrides]
     if choice.task:
         settings.append(("data.task", choice.task))
@@ -101,6 +101,7 @@ def opened(run: RunDirectory, choice: Choice, display: Display) -> Iterator[Cont
     plugins = load_plugins(choice.plugin_files)
     check_names(run.recipe, plugins)
     executor = plugins.executor(run.recipe.executor.model_dump(), choice.plugin_files)
+    run.tell_jobs()
     with display, contextlib.closing(executor):
         yield Context(
             run,
@@ -155,7 +156,7 @@ def merge_shards(place: str, shard_runs: Sequence[str], plugin_files: Sequence[s
     """
     with contextlib.ExitStack() as stack:
         path, mirror = stack.enter_context(placed(place))
-        folders = [stack.enter_context(placed(run))[0] for run in shard_runs]
+        folders = [stack.enter_context(placed(run, writes=False))[0] for run in shard_runs]
         sources = [RunDirectory.open(folder) for folder in folders]
         here = not sources or (path / "recipe.yaml").exists()
         recipe = (RunDirectory.open(path) if here else sources[0]).recipe

@@ -16,6 +16,9 @@ from gapft_harness.errors import GapftError
 #: What the system says where there is no room: on the disk, in a quota, under a size limit.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
+#: Ends the names of files that are being written.
+PARTIAL = ".partial"
+
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     """Calls ``write`` on a temporary neighbour of ``path`` and renames it into place.
@@ -23,7 +26,7 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     Raises:
         GapftError: the folder cannot be written, or the disk is full.
     """
-    beside = path.with_name(f".{path.name}.partial")
+    beside = path.with_name(f".{path.name}{PARTIAL}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write(beside)
@@ -39,11 +42,15 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
         raise
 
 
+def is_full(error: Exception) -> bool:
+    """Whether an error says that the disk has no room."""
+    return getattr(error, "errno", None) in _FULL or os.strerror(errno.ENOSPC) in str(error)
+
+
 def unwritable(path: Path, error: Exception) -> GapftError:
     """The error for a file that could not be written, with what to do about a full disk."""
     reason = getattr(error, "strerror", None) or " ".join(str(error).split())
-    full = getattr(error, "errno", None) in _FULL or os.strerror(errno.ENOSPC) in reason
-    advice = "; make room: the same command goes on from what is finished" if full else ""
+    advice = "; make room: the same command goes on from what is finished" if is_full(error) else ""
     return GapftError(f"{path}: cannot be written: {reason}{advice}")
 
 

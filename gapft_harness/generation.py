@@ -1,7 +1,8 @@
 """Generating responses: what search and audit share.
 
 Chunks are fixed by the problems and the settings, never by what is left to do, so a resumed run
-regenerates exactly the chunk that was in flight, with the same seed.
+regenerates exactly the chunk that was in flight, with the same seed. That seed is the chunk's own,
+or one for the whole search where the sampler derives a seed for every sample from it.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def generate(
     for each in rounds:
         if each.key not in journal.committed:
             requests, judged = each.requests(episodes, verifier, journal)
-            round_seed = derive(seed, purpose, each.name, *(p.id for p in each.members)) >> 33
+            round_seed = derive(seed, purpose, *each.stream(seeds_each_sample(sampler))) >> 33
             generated = (
                 sampler.generate(requests, each.phase.decoding, round_seed) if requests else []
             )
@@ -122,6 +123,11 @@ def generate(
             journal.append(each.key, round_seed, requests, generated, judged)
         done += each.size
         progress(done, total)
+
+
+def seeds_each_sample(sampler: Sampler) -> bool:
+    """Whether a sampler declares that each sample has a seed of its own; most do not."""
+    return bool(getattr(sampler, "seeds_each_sample", False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +139,17 @@ class _Round:
     attempt: int
     key: str
 
-    @property
-    def name(self) -> str:
-        """Names the round's random stream."""
-        return self.phase.name + ("" if self.attempt == 1 else f"/attempt {self.attempt}")
+    def stream(self, of_samples: bool) -> tuple[str, ...]:
+        """What names the round's randomness.
+
+        Args:
+            of_samples: the sampler gives every sample a seed of its own. Then neither the chunk
+                nor the round has a say, and a search may be divided in any way.
+        """
+        attempt = "" if self.attempt == 1 else f"/attempt {self.attempt}"
+        if of_samples:
+            return (f"{'samples' if self.phase.decoding.do_sample else 'greedy'}{attempt}",)
+        return (self.phase.name + attempt, *(problem.id for problem in self.members))
 
     @property
     def size(self) -> int:

@@ -11,8 +11,9 @@ from gapft_harness.shards import Shard
 #: Facts of a part alone, or that have a rule of their own below.
 _OWN = frozenset({"shard", "recipe", "task", "source", "judged_by", "warnings"})
 
-#: Facts of a model that two machines may differ in without notice: its folder is the recipe's.
-_UNREMARKED = frozenset({"pretrained"})
+#: Facts of a model that two machines may differ in without notice: its folder is the recipe's, and
+#: how patiently a server was asked changes no sample.
+_UNREMARKED = frozenset({"pretrained", "num_concurrent", "max_retries", "timeout"})
 
 
 def merge_facts(parts: Sequence[tuple[Shard, dict[str, Any]]]) -> dict[str, Any]:

@@ -107,7 +107,9 @@ def pool_scaling(places: Sequence[str]) -> Pooled:
             whose scales were chosen by different rules.
     """
     with contextlib.ExitStack() as stack:
-        runs = [_read(place, stack.enter_context(placed(place))[0]) for place in places]
+        runs = [
+            _read(place, stack.enter_context(placed(place, writes=False))[0]) for place in places
+        ]
     first = runs[0]
     for number, run in enumerate(runs):
         if run.rule != first.rule:

@@ -164,6 +164,10 @@ class Sampler(Protocol):
     """Generates responses with one model and at most one adapter.
 
     A prompt that does not fit the model's context is no error: ``beyond_context`` answers it.
+
+    A sampler may have an attribute ``seeds_each_sample = True``: it derives every sample's seed
+    from ``generate``'s seed, the problem's id and the sample's index alone. All calls of a search
+    then get the same seed, and chunks, shards and rounds change no sample.
     """
 
     def generate(

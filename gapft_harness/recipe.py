@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from gapft_harness.operational import binding
 from gapft_harness.recipe_sections import (
     Allocation,
     BudgetChoice,
@@ -113,8 +114,14 @@ class Recipe(Section):
     def identity(self) -> dict[str, Any]:
         """What a run directory is bound to.
 
-        Conditions and seeds may be added later, executor and trackers may change, and prose may be
-        rewritten; the budget may change until selections are sealed. Anything else makes another
-        run.
+        Conditions and seeds may be added later, executor and trackers may change, and so may how a
+        model is asked (``operational.py``); prose may be rewritten, and the budget may change until
+        selections are sealed. Anything else makes another run.
         """
-        return self.model_dump(mode="json", exclude=set(_NOT_IDENTITY))
+        found = self.model_dump(mode="json", exclude=set(_NOT_IDENTITY))
+        found["model"]["args"] = binding(self.model.backend, found["model"]["args"])
+        return found
+
+    def run_as(self, other: Recipe) -> Recipe:
+        """This recipe, with jobs run and the model asked as another of the same identity says."""
+        return self.model_copy(update={"model": other.model, "executor": other.executor})

@@ -45,16 +45,21 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     return check_recipe(content, source=f"recipe {path}")
 
 
-def read_recipe(path: Path) -> dict[str, Any]:
+def read_recipe(path: Path | str) -> dict[str, Any]:
     """Reads a recipe's raw content.
+
+    Args:
+        path: the YAML file; as text, a URL of any protocol that fsspec knows.
 
     Raises:
         UserError: the file cannot be read, or is no YAML mapping.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"recipe {path}: cannot be read ({error})") from error
+        text = _content(path).decode("utf-8")
+    except Exception as error:  # each protocol raises errors of its own
+        raise UserError(
+            f"recipe {path}: cannot be read ({type(error).__name__}: {_one_line(error)})"
+        ) from error
     try:
         content = yaml.load(text, _Loader)
     except yaml.YAMLError as error:
@@ -63,6 +68,16 @@ def read_recipe(path: Path) -> dict[str, Any]:
         raise UserError(
             f"recipe {path}: expected a mapping of keys, found {type(content).__name__}"
         )
+    return content
+
+
+def _content(path: Path | str) -> bytes:
+    if isinstance(path, Path):
+        return path.read_bytes()
+    import fsspec
+
+    with fsspec.open(path) as file:
+        content: bytes = file.read()
     return content
 
 

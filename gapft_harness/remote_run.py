@@ -8,16 +8,19 @@ is copied to the URL at its end, the manifest last, so that it never names what 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from gapft_harness.errors import GapftError, UserError
-from gapft_harness.files import replace_file, sha256
+from gapft_harness.files import is_full, replace_file, sha256
 from gapft_harness.run_lock import RUN_LOCK, hold
+from gapft_harness.shards import of_merged_shard
 
 #: Names the folder that holds working copies; default: the user's cache.
 WORK_DIR = "GAPFT_WORK_DIR"
@@ -32,8 +35,12 @@ def is_url(place: str) -> bool:
 
 
 @contextlib.contextmanager
-def placed(place: str | Path) -> Iterator[tuple[Path, Mirror | None]]:
+def placed(place: str | Path, *, writes: bool = True) -> Iterator[tuple[Path, Mirror | None]]:
     """The folder to work in; for a URL a working copy that is brought up to date.
+
+    Args:
+        place: a folder or a URL.
+        writes: whether anything is to be pushed; a URL that is only read need not be writable.
 
     Yields:
         The folder, and for a URL the mirror to push to.
@@ -45,7 +52,8 @@ def placed(place: str | Path) -> Iterator[tuple[Path, Mirror | None]]:
         yield Path(place), None
         return
     mirror = Mirror(str(place), working_copy(str(place)))
-    mirror.require_writable()
+    if writes:
+        mirror.require_writable()
     existed = mirror.folder.exists()
     with hold(mirror.folder):
         mirror.pull()
@@ -95,7 +103,7 @@ class Mirror:
         """
         probe = f"{self._root}/.gapft-write-test"
         try:
-            self._fs.makedirs(self._root, exist_ok=True)
+            self._make_folder_of(probe)
             self._fs.pipe_file(probe, b"may this be written?\n")
             self._fs.rm_file(probe)
         except Exception as error:  # each protocol raises errors of its own
@@ -111,19 +119,13 @@ class Mirror:
             UserError: each has sealed files that the other lacks, or a file is damaged.
         """
         there, here = self._manifest_there(), self._manifest_here()
-        if there is None or (here is not None and there.items() <= here.items()):
+        if there is None or (here is not None and there.files.items() <= here.files.items()):
             return
-        if here is not None and not here.items() <= there.items():
-            differing = sorted(
-                name for name in {*here, *there} if here.get(name) != there.get(name)
-            )
-            raise UserError(
-                f"run directory {self.url}: differs from its working copy {self.folder} in "
-                f"{', '.join(differing[:3])}; remove the one that is not wanted"
-            )
+        if here is not None and not here.files.items() <= there.files.items():
+            raise self._differing(there, here)
         with self._failing("read"):
-            for relative, digest in there.items():
-                if here is None or relative not in here:
+            for relative, digest in there.files.items():
+                if relative in there.needed and (here is None or relative not in here.files):
                     self._get(relative)
                     if sha256(self.folder / relative) != digest:
                         raise UserError(
@@ -137,26 +139,42 @@ class Mirror:
         """Copies what is sealed here and not there, the report, and at last the manifest.
 
         Raises:
+            UserError: another machine has sealed files there that are not here. Nothing is
+                written.
             GapftError: the URL cannot be written. The working copy has everything.
         """
-        there, here = self._manifest_there() or {}, self._manifest_here()
+        there, here = self._manifest_there(), self._manifest_here()
         if here is None:
             return
+        if there is not None and not there.files.items() <= here.files.items():
+            raise self._differing(there, here)
         with self._failing("written"):
-            for relative, digest in here.items():
-                if there.get(relative) != digest:
+            for relative in here.files:
+                if relative in here.needed and (there is None or relative not in there.files):
                     self._put(relative)
             if (self.folder / "report").is_dir():
                 self._put("report")
             for name in _LAST:
                 self._put(name)
 
-    def _manifest_here(self) -> dict[str, str] | None:
-        """Hashes of what is sealed, by relative name; None without a run."""
-        path = self.folder / "manifest.json"
-        return _files(path.read_bytes(), str(path)) if path.exists() else None
+    def _differing(self, there: _Sealed, here: _Sealed) -> UserError:
+        names = sorted(
+            name
+            for name in {*here.files, *there.files}
+            if here.files.get(name) != there.files.get(name)
+        )
+        return UserError(
+            f"run directory {self.url}: differs from its working copy {self.folder} in "
+            f"{', '.join(names[:3])}: another machine worked on it besides; remove the one that is "
+            "not wanted, or move the working copy, which is a run directory as any other, to a "
+            "place of its own"
+        )
 
-    def _manifest_there(self) -> dict[str, str] | None:
+    def _manifest_here(self) -> _Sealed | None:
+        path = self.folder / "manifest.json"
+        return _sealed(path.read_bytes(), str(path)) if path.exists() else None
+
+    def _manifest_there(self) -> _Sealed | None:
         path = f"{self._root}/manifest.json"
         with self._failing("read"):
             # Listings may be cached, by this process or by the store.
@@ -164,7 +182,7 @@ class Mirror:
             if not self._fs.exists(path):
                 return None
             content: bytes = self._fs.cat_file(path)
-        return _files(content, f"{self.url}/manifest.json")
+        return _sealed(content, f"{self.url}/manifest.json")
 
     def _put(self, relative: str) -> None:
         """Copies a file, or a folder's files."""
@@ -172,8 +190,22 @@ class Mirror:
         files = sorted(p for p in source.rglob("*") if p.is_file()) if source.is_dir() else [source]
         for file in files:
             remote = f"{self._root}/{file.relative_to(self.folder).as_posix()}"
-            self._fs.makedirs(remote.rpartition("/")[0], exist_ok=True)
+            self._make_folder_of(remote)
             self._fs.put_file(str(file), remote)
+
+    def _make_folder_of(self, remote: str) -> None:
+        if self._has_folders:
+            self._fs.makedirs(remote.rpartition("/")[0], exist_ok=True)
+
+    @functools.cached_property
+    def _has_folders(self) -> bool:
+        """Whether folders may be made there.
+
+        A path without a slash before it names a bucket first. Making a folder in a bucket that is
+        not there would make the bucket, of a name that may be a slip, in somebody's account.
+        """
+        bucket = self._root.partition("/")[0]
+        return not bucket or bool(self._fs.exists(bucket))
 
     def _get(self, relative: str) -> None:
         """Copies a file, or a folder's files; each is whole or absent here."""
@@ -181,31 +213,55 @@ class Mirror:
         for path in self._fs.find(remote) or [remote]:
             name = relative + path[path.rindex(remote) + len(remote) :]
 
-            def fetch(beside: Path, path: str = path) -> None:
-                self._fs.get_file(path, str(beside))
+            def fetch(beside: Path, path: str = path, name: str = name) -> None:
+                try:
+                    self._fs.get_file(path, str(beside))
+                except FileNotFoundError as error:
+                    raise UserError(
+                        f"{self.url}/{name}: is missing there, and the run needs it; restore it, "
+                        "or start a new run"
+                    ) from error
+                except OSError as error:
+                    if is_full(error):  # of the disk here, which is the caller's to tell
+                        raise
+                    raise self._failure("read", error) from error
 
             replace_file(self.folder / name, fetch)
 
     @contextlib.contextmanager
-    def _failing(self, verb: str) -> Iterator[None]:
+    def _failing(self, verb: Literal["read", "written"]) -> Iterator[None]:
         try:
             yield
         except GapftError:
             raise
         except Exception as error:  # each protocol raises errors of its own
-            raise GapftError(
-                f"run directory {self.url}: cannot be {verb}: {_one_line(error)}; the working copy "
-                f"{self.folder} has everything, and the same command goes on from there"
-            ) from error
+            raise self._failure(verb, error) from error
+
+    def _failure(self, verb: Literal["read", "written"], error: Exception) -> GapftError:
+        advice = {
+            "read": "check the address, the credentials and the network, and try again",
+            "written": f"the working copy {self.folder} has everything, and the same command goes "
+            "on from there",
+        }
+        what = f"run directory {self.url}: cannot be {verb}: {_one_line(error)}"
+        return GapftError(f"{what}; {advice[verb]}")
 
 
-def _files(content: bytes, place: str) -> dict[str, str]:
+@dataclass(frozen=True, slots=True)
+class _Sealed:
+    """What a manifest lists: hashes by relative name, and the names that are still read."""
+
+    files: dict[str, str]
+    needed: frozenset[str]
+
+
+def _sealed(content: bytes, place: str) -> _Sealed:
     try:
         manifest: Any = json.loads(content)
         files: dict[str, str] = manifest["files"]
-    except (ValueError, KeyError, TypeError) as error:
+        return _Sealed(files, frozenset(n for n in files if not of_merged_shard(n, manifest)))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{place}: cannot be read: {_one_line(error)}") from error
-    return files
 
 
 def _one_line(error: Exception) -> str:

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import yaml
 
 from gapft_harness.errors import GapftError, UserError
-from gapft_harness.files import replace_file, sha256, write_json
+from gapft_harness.files import PARTIAL, replace_file, sha256, write_json
 from gapft_harness.recipe import Recipe
 from gapft_harness.recipe_file import check_recipe
 from gapft_harness.run_lock import JOBS_LOCK, RUN_LOCK, hold
@@ -49,7 +49,8 @@ class RunDirectory:
         """Makes the folder, or checks that it belongs to this recipe.
 
         What is no part of a recipe's identity may differ from an earlier command. The recipe on
-        disk stays as it was until ``commit``, so that a command that fails harms no good run.
+        disk stays as it was until ``tell_jobs`` and ``commit``, so that a command that fails harms
+        no good run.
 
         Raises:
             UserError: the folder holds something else, or a run of another recipe; the message
@@ -65,19 +66,25 @@ class RunDirectory:
                     f"run directory {path} was made by another recipe; differing: "
                     f"{'; '.join(differing)}. Give another --run-dir, or the recipe it was made by"
                 )
-        elif path.is_dir() and any(p.name not in (RUN_LOCK, JOBS_LOCK) for p in path.iterdir()):
+        elif path.is_dir() and any(not _says_nothing(p) for p in path.iterdir()):
             raise UserError(
                 f"run directory {path}: holds files, but no recipe.yaml; give an empty folder"
             )
         run = cls(path, recipe)
-        if not run._manifest_path.exists():
+        if not (run._manifest_path.exists() and stored.exists()):
             write_json(run._manifest_path, _new_manifest(recipe))
         if not stored.exists():
             run.commit()
         return run
 
+    def tell_jobs(self) -> None:
+        """Writes how jobs run and how the model is asked to the recipe on disk, which jobs read."""
+        earlier = RunDirectory.open(self.path).recipe
+        if (now := earlier.run_as(self.recipe)) != earlier:
+            RunDirectory(self.path, now).commit()
+
     def commit(self) -> None:
-        """Makes this recipe the one on disk: its conditions, seeds, budget and executor hold."""
+        """Makes this recipe the one on disk: its conditions, seeds and budget hold."""
         content = yaml.safe_dump(self.recipe.model_dump(mode="json"), sort_keys=False)
         replace_file(
             self.path / "recipe.yaml", lambda beside: beside.write_text(content, encoding="utf-8")
@@ -85,18 +92,21 @@ class RunDirectory:
         self.update_manifest(lambda m: m.update(recipe=self.recipe.model_dump(mode="json")))
 
     def discard_if_empty(self) -> None:
-        """Removes a run in which nothing was sealed or journalled: a mistake leaves no trace."""
-        if self.manifest()["files"] or any(
-            path.stat().st_size for path in self.path.rglob("*.jsonl")
-        ):
+        """Removes a run in which nothing was generated: a mistake leaves no trace.
+
+        A table counts although no manifest names it: its job ended, and the stage did not.
+        """
+        recipe = self.path / "recipe.yaml"
+        within = [path for path in self.path.rglob("*") if path != recipe]
+        if self.manifest()["files"] or not all(p.is_dir() or _says_nothing(p) for p in within):
             return
-        for path in [*self.path.rglob("*.jsonl"), self._manifest_path, self.path / "recipe.yaml"]:
-            path.unlink(missing_ok=True)
-        for split in (*SPLITS, CALIBRATION):
-            folders = sorted((self.path / split).rglob("*/"), reverse=True)  # the inner ones first
-            for folder in [*folders, self.path / split]:
+        for path in sorted(within, reverse=True):  # what is in a folder before the folder
+            if path.is_dir():
                 with contextlib.suppress(OSError):
-                    folder.rmdir()
+                    path.rmdir()
+            elif path.name not in (RUN_LOCK, JOBS_LOCK):
+                path.unlink(missing_ok=True)
+        recipe.unlink(missing_ok=True)  # last: until then the same command goes on
 
     @classmethod
     def open(cls, path: Path | str) -> RunDirectory:
@@ -208,6 +218,15 @@ class RunDirectory:
                 self.update_manifest(change)
             raise
         self.update_manifest(change)
+
+
+def _says_nothing(path: Path) -> bool:
+    """Whether a file of a run is there before anything is generated, or was never finished."""
+    return (
+        path.name in (RUN_LOCK, JOBS_LOCK, "manifest.json")
+        or path.name.endswith(PARTIAL)
+        or (path.suffix == ".jsonl" and path.is_file() and not path.stat().st_size)
+    )
 
 
 def splits_of(recipe: Recipe) -> tuple[Split, ...]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from gapft_harness.early_stop import check_early_stop, stops
 from gapft_harness.episodes import episodes_of
+from gapft_harness.errors import UserError
 from gapft_harness.files import replace_file
 from gapft_harness.generation import (
     ReportProgress,
@@ -66,10 +67,8 @@ def search(
     run = RunDirectory.open(run_path)
     part = Shard.parse(shard) if shard else None
     folder = part_folder(run.path, split, part)
-    responses = folder / "responses.parquet"
-    if responses.exists():
-        (folder / "responses.jsonl").unlink(missing_ok=True)
-        return read_facts(responses)
+    if (found := finished(folder)) is not None:
+        return found
     plugins = load_plugins(plugin_files)
     problems, task, verifier = load_problems(run.recipe, split, plugins, include_paths)
     problems, division = take_part(problems, part, run.recipe.identity())
@@ -101,7 +100,7 @@ def search(
             )
         write_problems(folder / "problems.parquet", problems, journal)
         facts = write_responses(
-            responses,
+            folder / "responses.parquet",
             journal,
             problems,
             verifier,
@@ -111,6 +110,58 @@ def search(
         )
     journal.path.unlink()
     return facts
+
+
+def finished(folder: Path) -> dict[str, Any] | None:
+    """The facts of a part (``shards.part_folder``) whose search has ended; None before that.
+
+    What a kill left of its journal is taken away: the tables hold all of it.
+
+    Raises:
+        UserError: the table was damaged.
+    """
+    responses = folder / "responses.parquet"
+    if not responses.exists():
+        return None
+    try:
+        facts = read_facts(responses)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{responses}: is damaged ({type(error).__name__}: {' '.join(str(error).split())}); "
+            "restore it, or start a new run directory"
+        ) from error
+    (folder / "responses.jsonl").unlink(missing_ok=True)
+    return facts
+
+
+def check_data(
+    run_path: str,
+    splits: Sequence[Split],
+    plugin_files: Sequence[str] = (),
+    include_paths: Sequence[str] = (),
+    progress: ReportProgress = lambda done, total: None,
+) -> dict[str, Any]:
+    """Reads the splits that are about to be searched, so that none is found bad after another.
+
+    Args:
+        run_path: the run directory.
+        splits: which.
+        plugin_files: files given by ``--plugin``.
+        include_paths: folders with task YAML given by ``--include-path``.
+        progress: called with splits read and to be read.
+
+    Returns:
+        Nothing to note.
+
+    Raises:
+        UserError: as ``load_problems``.
+    """
+    recipe, plugins = RunDirectory.open(run_path).recipe, load_plugins(plugin_files)
+    for done, split in enumerate(splits, start=1):
+        _, _, verifier = load_problems(recipe, split, plugins, include_paths)
+        with closing_verifier(verifier):
+            progress(done, len(splits))
+    return {}
 
 
 def load_problems(

@@ -6,41 +6,79 @@ and writes a few rows at a time (``merging.py``).
 
 from __future__ import annotations
 
+import contextlib
+from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from gapft_harness.errors import UserError
+from gapft_harness.errors import GapftError, UserError
 from gapft_harness.merging import merge_split
 from gapft_harness.protocols import Job
 from gapft_harness.recording import record_search
 from gapft_harness.run_directory import CALIBRATION, RunDirectory, Split
 from gapft_harness.scale import no_scale_warning
-from gapft_harness.shards import Shard, plan_search
+from gapft_harness.search import finished
+from gapft_harness.shards import Shard, part_folder, plan_search
 
 if TYPE_CHECKING:
     from gapft_harness.pipeline import Context
 
+#: A split whole, or one shard of it.
+Part = tuple[Split, Shard | None]
+
 
 def search_stage(context: Context) -> None:
-    """One greedy decode and K samples, on pool and audit; the first alone to calibrate on."""
+    """One greedy decode and K samples, on pool and audit; the first alone to calibrate on.
+
+    What is finished is sealed even if another part fails, now or, after a kill, by the next
+    command: before that searches anything, so that it is held to the same task and model.
+    """
     run, of = context.run, context.run.recipe.executor.shards
     parts = [
         (split, shard)
         for split in context.splits
         for shard in plan_search(run.path, split, context.shard, of)
     ]
-    jobs = [_job(context, split, shard) for split, shard in parts]
-    results = context.executor.run(jobs, context.progress)
-    for (split, shard), facts in zip(parts, results, strict=True):
-        if shard is None:
-            _finish(context, split, facts)
-        else:
-            _seal(run, f"{split}/{shard.folder}")
-            if context.shard:
-                _tell(context, f"{split}, shard {shard}", facts)
+    unsealed = deque(parts)
+    _take_up(context, unsealed)
+    left = [part for part in unsealed if finished(part_folder(run.path, *part)) is None]
+    if left:
+        try:
+            _search(context, left)
+        except GapftError:
+            with contextlib.suppress(GapftError):  # the first error is the one
+                _take_up(context, unsealed)
+            raise
+        _take_up(context, unsealed)
     if context.shard is None:
         for split in {split: None for split, shard in parts if shard}:
             merge_stage(context, split, [run])
+
+
+def _search(context: Context, parts: Sequence[Part]) -> None:
+    """Searches parts side by side, once the data of all of them are known to be good."""
+    splits = list(dict.fromkeys(split for split, _ in parts))
+    if len(splits) > 1:  # of one split alone, every job reads all before it begins
+        check = Job(
+            "read data", "gapft_harness.search:check_data", _arguments(context, splits=splits)
+        )
+        context.executor.run([check], context.progress)
+    context.executor.run([_job(context, *part) for part in parts], context.progress)
+
+
+def _take_up(context: Context, parts: deque[Part]) -> None:
+    """Seals the parts that are finished and takes them out, up to the first that is not.
+
+    In their order: a run that was interrupted ends with the same manifest.
+    """
+    while parts and (facts := finished(part_folder(context.run.path, *parts[0]))) is not None:
+        split, shard = parts.popleft()
+        if shard is None:
+            _finish(context, split, facts)
+        else:
+            _seal(context.run, f"{split}/{shard.folder}")
+            if context.shard:
+                _tell(context, f"{split}, shard {shard}", facts)
 
 
 def merge_stage(context: Context, split: Split, sources: Sequence[RunDirectory]) -> bool:
@@ -67,16 +105,19 @@ def merge_all(context: Context, shard_runs: Sequence[RunDirectory]) -> None:
 
 
 def _job(context: Context, split: Split, shard: Shard | None) -> Job:
-    arguments = {
-        "run_path": str(context.run.path),
-        "split": split,
-        "plugin_files": list(context.plugin_files),
-        "include_paths": [str(path) for path in context.include_paths],
-    }
-    label = f"search {split}"
+    label, arguments = f"search {split}", _arguments(context, split=split)
     if shard is not None:
         label, arguments = f"{label}, shard {shard}", {**arguments, "shard": str(shard)}
     return Job(label, "gapft_harness.search:search", arguments, context.own_process)
+
+
+def _arguments(context: Context, **more: Any) -> dict[str, Any]:
+    return {
+        "run_path": str(context.run.path),
+        "plugin_files": list(context.plugin_files),
+        "include_paths": [str(path) for path in context.include_paths],
+        **more,
+    }
 
 
 def _finish(context: Context, split: Split, facts: dict[str, Any]) -> None:

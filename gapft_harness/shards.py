@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -138,6 +138,17 @@ def begun_parts(folder: Path) -> list[Shard]:
         if any(file.stat().st_size for file in part.iterdir()):
             found.append(Shard(int(number), int(of)))
     return sorted(found, key=lambda shard: (shard.of, shard.number))
+
+
+def of_merged_shard(relative: str, manifest: Mapping[str, Any]) -> bool:
+    """Whether a sealed file is a shard's of a split that is merged: nothing reads it any more.
+
+    Args:
+        relative: its name in the manifest's ``files``.
+        manifest: of the run.
+    """
+    split, _, rest = relative.partition("/")
+    return rest.startswith(f"{FOLDER}/") and split in manifest.get("shards", {})
 
 
 def plan_search(run_path: Path, split: str, one: Shard | None, of: int) -> list[Shard | None]:

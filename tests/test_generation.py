@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gapft_harness.alike import AlikeWatch
@@ -62,6 +63,26 @@ class Odd:
 
     def verify(self, responses: Sequence[str], golds: Sequence[Any]) -> list[Verdict]:
         return [Verdict("pass" if int(text) % 2 else "fail") for text in responses]
+
+
+class SamplewiseSampler(SeededSampler):
+    """Answers from (seed, problem, index) alone, as an engine with a seed a request does."""
+
+    seeds_each_sample = True
+
+    def generate(
+        self, requests: Sequence[Request], decoding: Decoding, seed: int
+    ) -> list[Generated]:
+        return [
+            Generated(
+                (1, len(request.prompt)),
+                tuple(
+                    Generation(str(derive(seed, request.problem_id, index)), (index + 2,), "stop")
+                    for index in request.indices
+                ),
+            )
+            for request in requests
+        ]
 
 
 def problems(count: int) -> list[Problem]:
@@ -172,6 +193,53 @@ def test_another_seed_gives_other_samples(tmp_path: Path) -> None:
         run(SeededSampler(), of, journal, seed)
         results.append(sealed(tmp_path, of, journal))
     assert results[0] != results[1]
+
+
+def drawn(
+    folder: Path,
+    sampler: SeededSampler,
+    parts: Sequence[Sequence[Problem]],
+    chunk: int,
+    rounds: Sequence[Sequence[int]],
+) -> dict[tuple[str, int], str]:
+    """Every response's text of a search that is divided so."""
+    found = {}
+    phases = [Phase(f"samples from {r[0]}", SAMPLED, tuple(r)) for r in rounds]
+    for number, part in enumerate(parts):
+        journal = Journal(folder / f"{number}.jsonl")
+        generate(
+            part, [greedy_phase(GREEDY), *phases], sampler, journal, purpose="search/pool",
+            source={}, seed=3, chunk=chunk, progress=lambda done, total: None,
+        )  # fmt: skip
+        for entry in journal.read([p.id for p in part]):
+            for response in entry.responses:
+                found[entry.problem_id, response.index] = response.text
+    return found
+
+
+@given(st.data())
+@settings(max_examples=30)
+def test_no_division_changes_a_sample_that_has_a_seed_of_its_own(data: st.DataObject) -> None:
+    """Shards, chunks and rounds of any size; a sampler with a seed a chunk does depend on them."""
+    of, k = problems(9), 4
+    shard = data.draw(st.lists(st.integers(0, 2), min_size=9, max_size=9))
+    parts = [[p for p, s in zip(of, shard, strict=True) if s == number] for number in range(3)]
+    size, chunk = data.draw(st.integers(1, k)), data.draw(st.integers(1, 9))
+    rounds = [range(start, min(start + size, k)) for start in range(0, k, size)]
+    whole, divided = [of], [part for part in parts if part]
+    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
+        alone = drawn(Path(one), SamplewiseSampler(), whole, 9, [range(k)])
+        assert drawn(Path(other), SamplewiseSampler(), divided, chunk, rounds) == alone
+    assert len(set(alone.values())) == len(alone) == 9 * (1 + k), "each of its own"
+
+
+def test_a_seed_of_a_chunk_is_that_chunks_own(tmp_path: Path) -> None:
+    texts = []
+    for chunk in (3, 4):
+        folder = tmp_path / str(chunk)
+        folder.mkdir()
+        texts.append(drawn(folder, SeededSampler(), [problems(9)], chunk, [range(4)]))
+    assert texts[0] != texts[1]
 
 
 def watched(samples: Sequence[Sequence[str]]) -> str:

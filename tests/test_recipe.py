@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gapft_harness.driver import bundled_recipes
+from gapft_harness.driver import Choice, bundled_recipes, resolve_recipe
 from gapft_harness.errors import UserError
 from gapft_harness.recipe import Recipe
 from gapft_harness.recipe_file import check_recipe, load_recipe
@@ -83,6 +83,18 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         load_recipe(tmp_path / "none.yaml")
 
 
+def test_a_recipe_may_be_at_a_url(tmp_path: Path) -> None:
+    path = tmp_path / "r.yaml"
+    path.write_text(
+        "name: r\ndescription: ü\ndata: {task: t}\nmodel: {args: {pretrained: m}}\n", "utf-8"
+    )
+    found = resolve_recipe(Choice(f"file://{path}", overrides=["search.k=16"]))
+    assert found == load_recipe(path, ["search.k=16"])
+    for url in (f"file://{tmp_path}/none.yaml", "nonesuch://bucket/r.yaml"):
+        with pytest.raises(UserError, match=f"^recipe {url}: cannot be read"):
+            resolve_recipe(Choice(url))
+
+
 def test_overrides_reach_nested_keys_and_are_checked(tmp_path: Path) -> None:
     path = tmp_path / "r.yaml"
     path.write_text("name: r\ndata: {task: t}\nmodel: {args: {pretrained: m}}\n")
@@ -99,10 +111,60 @@ def test_overrides_reach_nested_keys_and_are_checked(tmp_path: Path) -> None:
 def test_identity_leaves_out_only_what_may_change_between_two_commands() -> None:
     recipe = check_recipe(MINIMAL, "x")
     left_out = set(Recipe.model_fields) - set(recipe.identity())
+    assert recipe.identity()["model"]["args"] == recipe.model.args
     assert left_out == {
         "conditions", "seeds", "budget", "allocation", "executor", "trackers", "description",
         "notes",
     }  # fmt: skip
+
+
+def model(backend: str, **args: Any) -> Recipe:
+    args = {"pretrained": "m", **args}
+    return check_recipe({**MINIMAL, "model": {"backend": backend, "args": args}}, "x")
+
+
+@pytest.mark.parametrize(
+    ("backend", "args"),
+    [
+        *(
+            (backend, args)
+            for backend in ("local-completions", "local-chat-completions", "sglang-generate")
+            for args in (
+                {"base_url": "http://other:8000/v1/completions"},
+                {"num_concurrent": 2, "max_retries": 20, "timeout": 60},
+                {"verify_certificate": False, "ca_cert_path": "other.pem"},
+            )
+        ),
+        ("vllm", {"gpu_memory_utilization": 0.5}),
+        ("vllm", {"kv_cache_memory_bytes": 10**9}),
+        ("sglang", {"mem_fraction_static": 0.5}),
+    ],
+)
+def test_how_a_model_is_asked_is_no_part_of_a_runs_identity(
+    backend: str, args: dict[str, Any]
+) -> None:
+    plain = model(backend)
+    assert model(backend, **args).identity() == plain.identity()
+    assert model(backend, **args) != plain
+    assert model("hf", **args).identity() != model("hf").identity(), "hf has no such arguments"
+
+
+@pytest.mark.parametrize(
+    ("backend", "args"),
+    [
+        ("local-completions", {"model": "another"}),
+        ("local-completions", {"pretrained": "another"}),
+        ("local-completions", {"tokenizer": "another"}),
+        ("local-completions", {"header": {"x-model": "another"}}),
+        ("local-completions", {"max_length": 512}),
+        ("vllm", {"max_num_seqs": 8}),
+        ("vllm", {"batch_size": 8}),
+        ("vllm", {"tensor_parallel_size": 2}),
+        ("vllm", {"dtype": "float16"}),
+    ],
+)
+def test_what_can_change_a_sample_is(backend: str, args: dict[str, Any]) -> None:
+    assert model(backend, **args).identity() != model(backend).identity()
 
 
 @pytest.mark.parametrize("name", sorted(bundled_recipes()))

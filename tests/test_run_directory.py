@@ -47,6 +47,23 @@ def test_conditions_seeds_and_executor_may_change(tmp_path: Path) -> None:
     assert run.manifest()["recipe"] == changed.model_dump(mode="json")
 
 
+def test_jobs_are_told_at_once_how_to_run_and_how_to_ask_the_model(tmp_path: Path) -> None:
+    """They read the recipe on disk, and begin before anything is selected and committed."""
+
+    def served(at: str, **changes: Any) -> Recipe:
+        args = {"pretrained": "m", "base_url": f"http://{at}/v1/completions"}
+        return recipe(model={"backend": "local-completions", "args": args}, **changes)
+
+    RunDirectory.create_or_open(tmp_path / "run", served("old"))
+    wanted = served("new", executor={"threads": 2}, conditions=["gapft"])
+    run = RunDirectory.create_or_open(tmp_path / "run", wanted)
+    assert RunDirectory.open(tmp_path / "run").recipe == served("old")
+    run.tell_jobs()
+    now = served("new", executor={"threads": 2})
+    assert RunDirectory.open(tmp_path / "run").recipe == now, "conditions wait for the commit"
+    assert run.manifest()["recipe"] == now.model_dump(mode="json"), "as gapft verify compares them"
+
+
 def test_a_run_with_nothing_in_it_is_taken_away_and_one_with_a_response_is_kept(
     tmp_path: Path,
 ) -> None:
@@ -58,6 +75,35 @@ def test_a_run_with_nothing_in_it_is_taken_away_and_one_with_a_response_is_kept(
         run.discard_if_empty()
         assert (path / "recipe.yaml").exists() == bool(journalled)
         assert (path / "pool").exists() == bool(journalled)
+
+
+@pytest.mark.parametrize("file", ["pool/responses.parquet", "pool/shards/1-of-2/problems.parquet"])
+def test_a_run_with_a_finished_table_is_kept_though_nothing_is_sealed(
+    tmp_path: Path, file: str
+) -> None:
+    run = RunDirectory.create_or_open(tmp_path / "run", recipe())
+    replace_file(run.path / file, lambda beside: beside.write_text("rows"))
+    run.discard_if_empty()
+    assert RunDirectory.create_or_open(run.path, recipe()).manifest() == run.manifest()
+    assert (run.path / file).exists()
+
+
+def test_what_a_kill_left_before_anything_was_generated_is_taken_away(tmp_path: Path) -> None:
+    run = RunDirectory.create_or_open(tmp_path / "run", recipe())
+    (run.path / "pool" / "shards" / "1-of-2").mkdir(parents=True)
+    (run.path / "pool" / ".problems.parquet.partial").write_text("half")
+    run.discard_if_empty()
+    assert list(run.path.iterdir()) == []
+
+
+@pytest.mark.parametrize("left", ["manifest.json", ".manifest.json.partial"])
+def test_a_folder_that_was_killed_before_its_recipe_was_there_is_begun_again(
+    tmp_path: Path, left: str
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / left).write_text("{")
+    run = RunDirectory.create_or_open(tmp_path / "run", recipe())
+    assert run.manifest()["recipe"] == RunDirectory.open(run.path).recipe.model_dump(mode="json")
 
 
 def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:

@@ -6,14 +6,16 @@ import collections
 import json
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from tests import toy_server
 from tests.command import gapft, succeed
 from tests.toy_server import ToyServer
 
-K, PROBLEMS, CHUNK = 2, 12, 4
+K, PROBLEMS, AUDIT, CHUNK = 2, 12, 3, 4
 KEY = "sk-very-secret"
+POOL = ("--split", "pool")
 
 
 @pytest.fixture
@@ -26,7 +28,7 @@ def server():
 def recipe(folder: Path, url: str, **args: object) -> Path:
     content = {
         "name": "served",
-        "data": {"task": "gapft_demo", "pool_limit": PROBLEMS},
+        "data": {"task": "gapft_demo", "pool_limit": PROBLEMS, "audit_limit": AUDIT},
         "model": {
             "backend": "local-completions",
             "args": {
@@ -35,7 +37,7 @@ def recipe(folder: Path, url: str, **args: object) -> Path:
                 "base_url": url,
                 "tokenizer_backend": "None",
                 "num_concurrent": 4,
-                "max_retries": 2,
+                "max_retries": 4,
             }
             | args,
         },
@@ -46,8 +48,14 @@ def recipe(folder: Path, url: str, **args: object) -> Path:
     return path
 
 
-def search(run: Path, path: Path):
-    return gapft(*("search", run, "--recipe", path, "--split", "pool"), env={"OPENAI_API_KEY": KEY})
+def search(run: Path, path: Path, *more: object):
+    return gapft("search", run, "--recipe", path, *more, env={"OPENAI_API_KEY": KEY})
+
+
+def answered(*servers: ToyServer) -> collections.Counter[str]:
+    """How often each request was answered, by all servers together; without the probes."""
+    bodies = [body for server in servers for body in server.served if body["prompt"] != "Hello."]
+    return collections.Counter(map(json.dumps, bodies))
 
 
 def test_a_search_survives_faults_and_a_server_that_goes_away(server, tmp_path):
@@ -55,18 +63,16 @@ def test_a_search_survives_faults_and_a_server_that_goes_away(server, tmp_path):
     faults = [toy_server.status(429, {"Retry-After": "0.2"}), toy_server.drop, toy_server.tear]
     probes, chunk = [toy_server.answer] * 2, [*faults, *[toy_server.answer] * CHUNK]
     server.ways.faults.extend(probes + chunk + [toy_server.status(503)] * 100)
-    stopped = search(run, path)
+    stopped = search(run, path, *POOL)
     assert stopped.returncode == 1
-    assert f"server {server.url()}: 4 of 4 requests of a chunk failed, each 2" in stopped.stderr
+    assert f"server {server.url()}: 4 of 4 requests of a chunk failed, each 4" in stopped.stderr
     assert "status 503 (4)" in stopped.stderr
     assert "Traceback" not in stopped.stderr
 
     server.ways.faults.clear()
-    done = search(run, path)
+    done = search(run, path, *POOL)
     assert done.returncode == 0, done.stderr
-    served = collections.Counter(
-        json.dumps(body) for body in server.served if body["prompt"] != "Hello."
-    )
+    served = answered(server)
     assert len(served) == PROBLEMS * (1 + K)
     assert set(served.values()) == {1}
 
@@ -76,6 +82,101 @@ def test_a_search_survives_faults_and_a_server_that_goes_away(server, tmp_path):
     for file in run.rglob("*"):
         assert file.is_dir() or KEY.encode() not in file.read_bytes(), file
     assert KEY not in stopped.stderr + stopped.stdout + done.stdout + done.stderr
+
+
+def test_shards_and_chunks_ask_for_the_same_samples(server, tmp_path):
+    path = recipe(tmp_path, server.url())
+    whole, divided = tmp_path / "whole", tmp_path / "divided"
+    key = {"OPENAI_API_KEY": KEY}
+    succeed("search", whole, "--recipe", path, "--split", "pool", env=key)
+    asked = collections.Counter(json.dumps(body) for body in server.served)
+    options = ("--set", "executor.shards=3", "--set", "search.chunk=3")
+    succeed("search", divided, "--recipe", path, "--split", "pool", *options, env=key)
+
+    def drawn(run: Path) -> dict[tuple[str, int], str]:
+        table = pq.read_table(run / "pool/responses.parquet").to_pylist()
+        return {(row["problem_id"], row["index"]): row["text"] for row in table}
+
+    assert len(drawn(whole)) == PROBLEMS * (1 + K)
+    assert drawn(divided) == drawn(whole)
+    again = collections.Counter(json.dumps(body) for body in server.served) - asked
+    prompts = {body for body in asked if json.loads(body)["prompt"] != "Hello."}
+    assert prompts <= set(again), "the same requests, seed by seed"
+
+
+def test_a_run_goes_on_with_a_server_elsewhere_that_is_asked_otherwise(server, tmp_path):
+    run = tmp_path / "run"
+    probes, chunk = [toy_server.answer] * 2, [toy_server.answer] * CHUNK
+    server.ways.faults.extend(probes + chunk + [toy_server.status(503)] * 100)
+    assert search(run, recipe(tmp_path, server.url()), *POOL).returncode == 1
+    journal = (run / "pool/responses.jsonl").read_bytes()
+    with ToyServer(toy_server.Ways(key=KEY)) as other:
+        path = recipe(tmp_path, other.url(), num_concurrent=2, max_retries=3, timeout=60)
+        other.ways.models = [{"id": "another"}]
+        refused = search(run, path, *POOL)
+        assert refused.returncode == 2
+        assert "serves no model 'toy'; known: another" in refused.stderr
+        assert (run / "pool/responses.jsonl").read_bytes() == journal
+        other.ways.models = [{"id": "toy"}]
+        done = search(run, path, *POOL)
+        assert done.returncode == 0, done.stderr
+        served = answered(server, other)
+        assert len(served) == PROBLEMS * (1 + K)
+        assert set(served.values()) == {1}, "what is journalled is not asked for again"
+        assert other.most <= 2
+        assert len(answered(server)) == CHUNK
+        assert json.loads((run / "manifest.json").read_text())["source"]["url"] == other.url()
+
+
+def test_shards_that_two_servers_answered_are_merged(server, tmp_path):
+    with ToyServer(toy_server.Ways(key=KEY)) as other:
+        for number, (each, tries) in enumerate([(server, 2), (other, 5)], start=1):
+            path = recipe(tmp_path, each.url(), max_retries=tries)
+            done = search(tmp_path / f"part{number}", path, *POOL, "--shard", f"{number}/2")
+            assert done.returncode == 0, done.stderr
+        succeed("merge", *(tmp_path / name for name in ("run", "part1", "part2")))
+        [warning] = json.loads((tmp_path / "run/manifest.json").read_text())["warnings"]
+        assert warning.endswith(f"source.url is {other.url()!r}, not {server.url()!r}")
+
+
+def result(run: Path) -> dict[str, bytes]:
+    """What a search ends with, but for measured times."""
+    files = {path.relative_to(run).as_posix(): path for path in run.rglob("*.parquet")}
+    manifest = json.loads((run / "manifest.json").read_text())
+    del manifest["stages"]
+    whole = {name: path.read_bytes() for name, path in files.items()}
+    return whole | {"manifest.json": json.dumps(manifest).encode()}
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_finished_search_is_taken_up_after_the_next_one_was_refused(server, tmp_path, killed):
+    """The server changes its model between pool and audit: a mistake, when the pool is done."""
+    path, run = recipe(tmp_path, server.url(), num_concurrent=1), tmp_path / "run"
+
+    def last(handler):
+        toy_server.answer(handler)
+        server.ways.models = [{"id": "another"}]
+
+    server.ways.faults.extend([toy_server.answer] * (1 + PROBLEMS * (1 + K)) + [last])
+    refused = search(run, path)
+    assert refused.returncode == 2
+    assert "serves no model 'toy'; known: another" in refused.stderr
+    assert sorted(json.loads((run / "manifest.json").read_text())["files"]) == [
+        "pool/problems.parquet", "pool/responses.parquet",
+    ]  # fmt: skip
+    if killed:  # between the table's last rename and its seal
+        (run / "manifest.json").unlink()
+        assert search(run, path, "--split", "audit").returncode == 2
+        assert (run / "recipe.yaml").exists()
+
+    server.ways.models = [{"id": "toy"}]
+    done = search(run, path)
+    assert done.returncode == 0, done.stderr
+    served = answered(server)
+    assert len(served) == (PROBLEMS + AUDIT) * (1 + K)
+    assert set(served.values()) == {1}
+    assert search(tmp_path / "whole", path).returncode == 0
+    assert result(run) == result(tmp_path / "whole")
 
 
 @pytest.mark.parametrize(
@@ -99,7 +200,7 @@ def test_a_recipe_that_holds_a_key_is_refused_before_it_is_copied(tmp_path, args
 def test_a_server_that_is_not_there_costs_nothing(server, tmp_path):
     server.ways.models = [{"id": "another"}]
     path, run = recipe(tmp_path, server.url()), tmp_path / "run"
-    refused = search(run, path)
+    refused = search(run, path, *POOL)
     assert refused.returncode == 2
     assert "serves no model 'toy'; known: another; set model.args.model" in refused.stderr
     assert not run.exists()

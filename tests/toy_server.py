@@ -148,6 +148,13 @@ def aborted(handler: Handler) -> None:
     handler.reply(whole)
 
 
+def half_a_pair(handler: Handler) -> None:
+    """Ends the text with half of a surrogate pair, as a generation cut inside an emoji may."""
+    reply = handler.completion(handler.body)
+    reply["choices"][0]["text"] = "hi \ud83d"
+    handler.reply(reply)
+
+
 def hang(handler: Handler) -> None:
     """Does not answer until the server is told to go on."""
     handler.server.toy.hold.wait()
@@ -193,8 +200,13 @@ class Handler(BaseHTTPRequestHandler):
         elif self.path in ("/v1/completions", "/v1/chat/completions"):
             self._generate(toy)
         elif self.path == "/v1/load_lora_adapter" and toy.ways.loads_adapters:
-            toy.loaded[self.body["lora_name"]] = self.body["lora_path"]
-            self.raw(b"Success: added", "text/plain")
+            with toy.lock:
+                there = self.body["lora_name"] in toy.loaded
+                toy.loaded.setdefault(self.body["lora_name"], self.body["lora_path"])
+            if there:  # as vLLM
+                self.reply({"error": {"message": "has already been loaded"}}, 400)
+            else:
+                self.raw(b"Success: added", "text/plain")
         elif self.path == "/v1/unload_lora_adapter" and toy.ways.loads_adapters:
             del toy.loaded[self.body["lora_name"]]
             self.raw(b"Success: removed", "text/plain")

@@ -9,17 +9,14 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
-import logging
 import os
-import socket
 import sys
-import sysconfig
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from gapft_harness.errors import GapftError, UserError
 from gapft_harness.executors.jobs import GO_ON, failure
+from gapft_harness.executors.ray_cluster import PATIENCE_S, join, start, worker_environment
 from gapft_harness.executors.ray_task import Reports, work
 from gapft_harness.protocols import Job, Progress
 
@@ -28,33 +25,6 @@ RETRIES = 3
 
 #: Seconds between two looks at the jobs' progress.
 _LOOK_S = 0.2
-
-#: Seconds for cancelled jobs to end, and for a cluster to answer.
-_PATIENCE_S = 10.0
-
-#: Times that starting a Ray here is tried.
-_STARTS = 3
-
-#: What Ray prints of its own: errors alone, and nothing that jobs print.
-_QUIET: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
-
-#: Bytes of Ray's object store: arguments and results are small JSON.
-_STORE = 100_000_000
-
-#: Environment of a Ray that is started here, read when ray is imported: no usage reports; workers
-#: of this process's own priority (Ray's default is a niceness of 15); patience with its servers on
-#: a busy machine, where Ray's 30 s are too few; workers that wait for the next stage with torch and
-#: all else imported (Ray ends idle ones after a second), and none that start before they are asked
-#: for; all on the loopback interface (Ray's own way on macOS; on Linux they would listen on all
-#: interfaces, and let in whoever comes).
-_OWN_RAY = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_worker_niceness": "0",
-    "RAY_agent_register_timeout_ms": "300000",
-    "RAY_idle_worker_killing_time_threshold_ms": "600000",
-    "RAY_prestart_worker_first_driver": "0",
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-}
 
 
 class RayExecutor:
@@ -107,14 +77,12 @@ class RayExecutor:
             raise ValueError("this executor is closed")
         if not jobs:
             return []
-        if self._address is None:
-            for name, value in _OWN_RAY.items():
-                os.environ.setdefault(name, value)
+        self._join()
         import ray
 
-        self._join(ray)
         options = self._options(ray)
-        reports: Any = ray.remote(Reports).options(num_cpus=0, max_restarts=-1).remote()
+        actor = {"num_cpus": 0, "max_restarts": -1, "runtime_env": options["runtime_env"]}
+        reports: Any = ray.remote(Reports).options(**actor).remote()
         # Which GPUs are its own CUDA asks once a process: a worker that had some does nothing else.
         tasks = {False: ray.remote(work), True: ray.remote(max_calls=1)(work)}
         pending = {
@@ -129,7 +97,7 @@ class RayExecutor:
             for ref in pending:
                 ray.cancel(ref, force=True)
             if pending:
-                ray.wait(list(pending), num_returns=len(pending), timeout=_PATIENCE_S)
+                ray.wait(list(pending), num_returns=len(pending), timeout=PATIENCE_S)
             raise
         finally:
             ray.kill(reports)
@@ -143,26 +111,20 @@ class RayExecutor:
             ray.shutdown()
             self._joined = False
 
-    def _join(self, ray: Any) -> None:
-        """Starts a Ray here, or joins the cluster at the address.
+    def _join(self) -> None:
+        """Starts a Ray here, or joins the cluster at the address, if there is none yet.
 
         Raises:
+            GapftError: it did not start.
             UserError: no cluster answers there.
         """
-        if ray.is_initialized():
+        known = sys.modules.get("ray")  # not imported here: ``start`` sets what ray reads then
+        if known is not None and known.is_initialized():
             return
         if self._address is None:
-            _start(ray, self._workers * self._threads)
+            start(self._workers * self._threads)
         else:
-            _require_answer(self._address)
-            try:
-                ray.init(address=self._address, **_QUIET)
-            except (ConnectionError, RuntimeError, ValueError) as error:
-                raise UserError(
-                    f"executor.address {self._address!r}: no Ray cluster can be joined there "
-                    f"({' '.join(str(error).split())}); start one with ray start --head, or "
-                    "leave the key out to start a Ray on this machine"
-                ) from error
+            join(self._address)
         self._joined = True
 
     def _options(self, ray: Any) -> dict[str, Any]:
@@ -194,33 +156,8 @@ class RayExecutor:
             "num_gpus": gpus,
             **({"memory": self._memory} if self._memory else {}),
             "max_retries": RETRIES,
-            "runtime_env": {"env_vars": _environment(self._threads)},
+            "runtime_env": {"env_vars": worker_environment(self._threads)},
         }
-
-
-def _start(ray: Any, cpus: int) -> None:
-    """Starts a Ray of this machine. Ray gives its own servers 30 s, too few on a busy machine.
-
-    Raises:
-        GapftError: it did not start, several times.
-    """
-    for attempt in range(1, _STARTS + 1):
-        try:
-            ray.init(
-                address="local",
-                num_cpus=cpus,
-                object_store_memory=_STORE,
-                include_dashboard=False,
-                **_QUIET,
-            )
-            return
-        except Exception as error:  # Ray raises a plain Exception here
-            ray.shutdown()
-            if attempt == _STARTS:
-                raise GapftError(
-                    f"executor ray: Ray did not start on this machine, {_STARTS} times: "
-                    f"{' '.join(str(error).split())}. {GO_ON}"
-                ) from error
 
 
 def _gather(
@@ -260,40 +197,3 @@ def _lost(label: str, error: Exception) -> GapftError:
         f"{label}: its worker was lost, and again in each of {RETRIES} retries: "
         f"{type(error).__name__}: {why}\n{GO_ON}"
     )
-
-
-def _require_answer(address: str) -> None:
-    """Asks a host:port before Ray does, which would take long to give up.
-
-    Raises:
-        UserError: nothing answers.
-    """
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if not colon or not port.isdigit():
-        return
-    try:
-        socket.create_connection((host, int(port)), timeout=_PATIENCE_S).close()
-    except OSError as error:
-        raise UserError(
-            f"executor.address {address!r}: nothing answers there ({error.strerror or error}); "
-            "expected the address of a Ray cluster, as ray start --head prints it"
-        ) from error
-
-
-def _environment(threads: int) -> dict[str, str]:
-    """A worker's environment: threads as in local workers, and this process's import path.
-
-    Installed packages are each node's own, so their folders and the interpreter's stay out.
-    """
-    limits = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    own = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    paths = [
-        path
-        for path in map(os.path.abspath, sys.path)
-        if not any(Path(path).is_relative_to(folder) for folder in own)
-    ]
-    return {
-        **dict.fromkeys(limits, str(threads)),
-        "TOKENIZERS_PARALLELISM": "false",
-        "PYTHONPATH": os.pathsep.join(paths),
-    }

@@ -5,10 +5,12 @@ Neither imports ray: the driver makes a task and an actor of them.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
+import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gapft_harness.errors import UserError
@@ -69,4 +71,19 @@ def work(
                 "must be visible under the same path to all workers"
             )
         ), None
-    return outcome(function, arguments, progress), last
+    with _ended_by_sigterm():
+        return outcome(function, arguments, progress), last
+
+
+@contextlib.contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends the process at once, as SIGKILL does, so that Ray starts its job again.
+
+    ``ray stop``, a preempted node and Slurm send it. Ray's own handler would raise SystemExit in
+    the job, which nobody can tell from a job that gives up by ``sys.exit``.
+    """
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

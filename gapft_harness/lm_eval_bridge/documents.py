@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, overload
 
 from gapft_harness.errors import UserError
+from gapft_harness.unicode_text import whole
 
 Document = dict[str, Any]
+
+#: What JSON may write half of a surrogate pair as.
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class Documents(Sequence[Document]):
@@ -126,13 +131,19 @@ def _json_list(path: Path, text: str) -> Documents:
 
 def _parse(text: str, place: str) -> Any:
     try:
-        return json.loads(text)
+        value = json.loads(text)
     except json.JSONDecodeError as error:
         line = f", line {error.lineno}" if "\n" in text.strip() else ""
         raise UserError(
             f"{place}{line}: malformed JSON at column {error.colno} ({error.msg}); "
             "is the line torn, or the file cut short?"
         ) from error
+    if _HALF.search(text) and whole(value) != value:
+        raise UserError(
+            f"{place}: holds half of a surrogate pair (a \\ud800 to \\udfff by itself), which no "
+            "text in UTF-8 can hold; expected whole characters"
+        )
+    return value
 
 
 def _object(record: Any, place: str) -> Document:

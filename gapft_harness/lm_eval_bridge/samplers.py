@@ -16,6 +16,7 @@ from gapft_harness.errors import UserError
 from gapft_harness.lm_eval_bridge.retokenizer import Retokenizer, first_line
 from gapft_harness.protocols import Generated, Generation, Request, SamplerSettings
 from gapft_harness.records import Adapter, Decoding
+from gapft_harness.unicode_text import whole
 
 
 def generation_kwargs(decoding: Decoding) -> dict[str, Any]:
@@ -123,7 +124,8 @@ class LmEvalSampler:
             for request in requests
         ]
         clones = instances(requests, prompts, self._kwargs(decoding))
-        answers = self._lm.generate_until(clones, disable_tqdm=True)
+        # Texts of a server may hold lone surrogates, which neither tokenizers nor files take.
+        answers = whole(list(self._lm.generate_until(clones, disable_tqdm=True)))
         counts = [len(request.indices) for request in requests]
         if self._retokenizer is None:
             nothing: list[tuple[int, ...]] = [()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
 
 from gapft_harness.credentials import without_credentials
@@ -17,13 +18,13 @@ OURS = "gapft:"
 
 
 def adapter_name(adapter: Adapter, weights: str) -> str:
-    """The name that we load an adapter by: of its arm and its weights, so never an older one's.
+    """A name to load an adapter by, each time another: what we load, nobody else takes away.
 
     Args:
         adapter: the trained adapter.
         weights: SHA-256 of its weights.
     """
-    return f"{OURS}{adapter.arm.name}:{weights[:16]}"
+    return f"{OURS}{adapter.arm.name}:{weights[:16]}:{secrets.token_hex(4)}"
 
 
 def serve_adapter(
@@ -38,7 +39,7 @@ def serve_adapter(
 
     An adapter that the server was started with is known by its folder (``root`` in vLLM's list of
     models). Any other is loaded by vLLM's ``/v1/load_lora_adapter``; server and run must see the
-    same folder.
+    same folder. One that another sampler loaded is left to it: it is taken away when that one ends.
 
     Args:
         client: talks to the server.
@@ -58,9 +59,8 @@ def serve_adapter(
     ours = adapter_name(adapter, weights)
     for entry in facts.models or ():
         name = str(entry["id"])
-        of_another_run = name.startswith(OURS) and name != ours
         same_folder = isinstance(entry.get("root"), str) and Path(entry["root"]) == folder
-        if name == ours or (entry.get("parent") and same_folder and not of_another_run):
+        if entry.get("parent") and same_folder and not name.startswith(OURS):
             return name
     try:
         client.once(

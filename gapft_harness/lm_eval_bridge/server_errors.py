@@ -9,12 +9,15 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from gapft_harness.unicode_text import whole
+
 #: Statuses that say nothing of the request itself: it may well succeed later.
 _PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
 #: Statuses by which servers refuse a prompt beyond their model's context, and what they then say:
-#: OpenAI and vLLM "maximum context length", SGLang "context length", llama.cpp "context size".
+#: OpenAI and vLLM "maximum context length", vLLM's engine "maximum model length", SGLang "context
+#: length", llama.cpp "context size".
 _REFUSING = frozenset({400, 413, 422})
-_CONTEXT = re.compile(r"context (length|size|window)", re.IGNORECASE)
+_CONTEXT = re.compile(r"context (length|size|window)|maximum model length", re.IGNORECASE)
 #: A server that wants us to wait longer than this, in seconds, is treated as one that is down.
 LONGEST_RETRY_AFTER = 900.0
 
@@ -62,13 +65,13 @@ def refused(status: int, headers: Mapping[str, str], detail: str) -> ServerError
 
 
 def from_json(body: bytes) -> Any:
-    """The JSON value of a reply.
+    """The JSON value of a reply, its texts ``whole``.
 
     Raises:
         PassingError: it is none, or its end is missing.
     """
     try:
-        return json.loads(body)
+        return whole(json.loads(body))
     except ValueError as error:
         raise PassingError("no JSON", f"found {body[:80].decode('utf-8', 'replace')!r}") from error
 
@@ -95,7 +98,7 @@ def message_of(body: bytes) -> str:
     """What a server's error reply says, in OpenAI's form, in FastAPI's, or as it is."""
     text = body.decode("utf-8", "replace")
     try:
-        found = json.loads(text)
+        found = whole(json.loads(text))
     except ValueError:
         return text
     if isinstance(found, dict):

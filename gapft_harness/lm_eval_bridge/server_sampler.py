@@ -42,6 +42,8 @@ class ServerSampler:
     again is the server's affair: vLLM's arithmetic depends on what else is in its batch.
     """
 
+    seeds_each_sample = True
+
     def __init__(
         self, settings: SamplerSettings, adapter: Adapter | None, patience: Patience | None = None
     ) -> None:

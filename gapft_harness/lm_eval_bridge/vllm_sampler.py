@@ -58,6 +58,8 @@ class VllmSampler:
     on earlier calls; within it, prompts that begin alike are computed once.
     """
 
+    seeds_each_sample = True
+
     def __init__(self, settings: SamplerSettings, adapter: Adapter | None) -> None:
         """Starts the engine, with the adapter if there is one.
 

@@ -27,6 +27,7 @@ from gapft_harness.protocols import (
     SamplerSettings,
 )
 from gapft_harness.records import CONTEXT, GREEDY, Adapter, Arm, Decoding
+from gapft_harness.unicode_text import whole
 
 _KEYS = frozenset(
     {"id", "prompt", "index", "attempt", "text", "condition", "seed", "finish_reason"}
@@ -195,7 +196,7 @@ def _parse(line: str, where: str) -> Record:
         UserError: starts with ``where``; says what was found and expected.
     """
     try:
-        record = json.loads(line)
+        record = whole(json.loads(line))  # as a server's reply of the same text is read
     except json.JSONDecodeError as error:
         raise UserError(f"{where}: is not JSON ({error}); expected one object a line") from error
     if not isinstance(record, dict):

@@ -6,9 +6,11 @@ what was generated can be told from what the run directory says was.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -56,8 +58,8 @@ def slow_first(passing):
 
 
 def slow_gapft(pool, n, rng):
-    """Recovered problems, slowly."""
-    time.sleep(0.2)
+    """Recovered problems; slowly enough for a kill where one is to fall into this stage."""
+    time.sleep(float(os.environ.get("SELECT_S", "0.2")))
     return pool.draw(pool.recovered, n, rng)
 
 
@@ -94,12 +96,39 @@ class Child:
         begun = re.findall(r"^(\w+) at \d+ s", self.output.read_text(), flags=re.MULTILINE)
         return begun[-1] if begun else ""
 
-    def kill(self) -> None:
-        """SIGKILL to its process group, and waits until its workers are gone too."""
-        workers = psutil.Process(self.process.pid).children(recursive=True)
-        os.killpg(self.process.pid, 9)
-        assert self.process.wait() == -9, "it was killed and did not end by itself"
-        assert psutil.wait_procs(workers, timeout=60)[1] == [], "workers end with their driver"
+    def kill(self) -> bool:
+        """See ``killed``."""
+        return killed(self.process)
+
+
+def workers_of(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    """The processes below a command; none if it has ended."""
+    try:
+        return psutil.Process(process.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def killed(process: subprocess.Popen[bytes], workers: list[psutil.Process] | None = None) -> bool:
+    """SIGKILL to the group that a command leads, and waits until its workers are gone too.
+
+    The command is stopped first: finding its workers takes long on a busy machine.
+
+    Args:
+        process: the command, which was started in a session of its own.
+        workers: its workers, if they are known already.
+
+    Returns:
+        False if the command had ended by itself.
+    """
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGSTOP)
+    workers = workers_of(process) if workers is None else workers
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    status = process.wait()
+    assert psutil.wait_procs(workers, timeout=60)[1] == [], "workers end with their driver"
+    return status == -signal.SIGKILL
 
 
 @dataclass
@@ -149,7 +178,7 @@ class Letters:
             process = subprocess.Popen(
                 self.command(run),
                 cwd=self.folder,
-                env=self.environment(run),
+                env={**self.environment(run), "SELECT_S": "1"},
                 stdout=subprocess.DEVNULL,
                 stderr=file,
                 start_new_session=True,

@@ -10,16 +10,16 @@ import sys
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 from gapft_harness.files import sha256, write_json
 from tests.command import gapft, succeed
-from tests.end_to_end.letters_run import chunks, content, result
+from tests.end_to_end.letters_run import chunks, content, killed, result, workers_of
 from tests.training.letters import prepare
 
 OPTIONS = (
-    "--condition", "gapft", "--seed", "13", "--set", "scaling.calibration=20",
+    "--condition", "gapft", "--seed", "13", "--set", "scaling.calibration=40",
+    "--set", "search.chunk=2",
     "--set", "scaling.tolerance=0.9", "--set", "statistics.replicates=20",
     "--set", "executor.workers=1",
 )  # fmt: skip
@@ -33,6 +33,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+def wait_for_chunk(journal: Path, command: subprocess.Popen[bytes]) -> None:
+    """Until a chunk is committed, or the journal sealed already."""
+    deadline = time.monotonic() + 300
+    while not (chunks(content(journal)) or journal.with_suffix(".parquet").exists()):
+        assert command.poll() is None, "it ended before it was killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
 def test_killed_while_it_scales_it_goes_on_and_ends_with_the_same_bytes(folder: Path) -> None:
     command = ["run", "recipe.yaml", "--include-path", "tasks", "--plugin", "plugin.py"]
     arguments = [*command, "--run-dir", "killed", *OPTIONS]
@@ -44,16 +53,13 @@ def test_killed_while_it_scales_it_goes_on_and_ends_with_the_same_bytes(folder: 
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    journal = folder / "killed/decisions/gapft-seed13.calibration-0.5.jsonl"
-    deadline = time.monotonic() + 300
-    while not chunks(content(journal)):
-        assert started.poll() is None, "it ended before it was killed"
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-    workers = psutil.Process(started.pid).children(recursive=True)
-    os.killpg(started.pid, 9)
-    assert started.wait() == -9
-    psutil.wait_procs(workers, timeout=60)
+    earlier, journal = (
+        folder / f"killed/decisions/gapft-seed13.calibration-{scale}.jsonl" for scale in (0.25, 0.5)
+    )
+    wait_for_chunk(earlier, started)
+    workers = workers_of(started)
+    wait_for_chunk(journal, started)
+    assert killed(started, workers), "it ended before it was killed"
     kept = content(journal)
     assert journal.exists(), "it was killed before this scale was sealed"
     assert chunks(kept)

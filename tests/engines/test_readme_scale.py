@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import tests.engines.needs_vllm  # noqa: F401
+from gapft_harness.executors.ray_cluster import start
 from tests.command import succeed
 from tests.end_to_end.readme import blocks
 from tests.end_to_end.results_checks import check_results
@@ -53,9 +54,9 @@ def run(line: str, folder: Path, **instead: str) -> dict[str, Any]:
 @pytest.fixture
 def cluster() -> Iterator[str]:
     """The address of a Ray that other processes can join."""
-    import ray
+    start(2)
+    import ray  # its settings are read on import
 
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     yield ray.get_runtime_context().gcs_address
     ray.shutdown()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from gapft_harness.lm_eval_bridge.vllm_sampler import VllmSampler
 from gapft_harness.models import resolve_model
 from gapft_harness.protocols import Request, SamplerSettings
 from gapft_harness.records import GREEDY, Adapter, Arm, Decoding
+from gapft_harness.training.scaling import scale_adapter
 from tests.command import gapft, succeed
 from tests.end_to_end.results_checks import check_results
 
@@ -64,7 +64,7 @@ def test_the_report_obeys_every_law_and_names_the_engine(run: Path) -> None:
 def test_the_search_is_as_hf_in_greedy_and_repeats_to_the_token_in_sampling(
     run: Path, prompts: dict[str, str]
 ) -> None:
-    """A sealed row holds its chunk's seed: the chunk is drawn again, in this process."""
+    """A sealed row holds its call's seed: all samples are drawn again, in this process."""
     found = rows(run / "pool/responses.parquet")
     hf = HfSampler(SamplerSettings("hf", MODEL | BATCH), None)
     greedy = [row for row in found if row["index"] == GREEDY]
@@ -74,20 +74,35 @@ def test_the_search_is_as_hf_in_greedy_and_repeats_to_the_token_in_sampling(
     assert [list(a.generations[0].token_ids) for a in again] == [r["token_ids"] for r in greedy]
 
     engine = VllmSampler(SamplerSettings("vllm", MODEL | BATCH), None)
-    samples = sorted((r for r in found if r["index"] != GREEDY), key=lambda r: r["seed"])
-    chunks = [list(rows) for _, rows in groupby(samples, key=lambda r: r["seed"])]
-    assert sorted(map(len, chunks)) == [10 * 8, 25 * 8, 25 * 8]
+    samples = [row for row in found if row["index"] != GREEDY]
+    [seed] = {row["seed"] for row in samples}
+    assert len(samples) == 60 * 8
+    requests = [Request(r["problem_id"], prompts[r["problem_id"]], (r["index"],)) for r in samples]
     try:
-        for chunk in chunks:
-            requests = [
-                Request(r["problem_id"], prompts[r["problem_id"]], (r["index"],)) for r in chunk
-            ]
-            drawn = engine.generate(requests, Decoding(True, 32, (), 1.0, 1.0, 0), chunk[0]["seed"])
-            ids = [list(answer.generations[0].token_ids) for answer in drawn]
-            assert ids == [row["token_ids"] for row in chunk]
-            assert [r["text"] for r in chunk] == [answer.generations[0].text for answer in drawn]
+        drawn = engine.generate(requests, Decoding(True, 32, (), 1.0, 1.0, 0), seed)
     finally:
         engine.close()
+    assert [list(a.generations[0].token_ids) for a in drawn] == [r["token_ids"] for r in samples]
+    assert [a.generations[0].text for a in drawn] == [row["text"] for row in samples]
+
+
+def test_shards_chunks_and_rounds_change_no_sample(run: Path, tmp_path: Path) -> None:
+    """A search that stops early, in two shards of smaller chunks, draws a part of the whole one."""
+    divided = ("executor.shards=2", "search.chunk=9", "search.stop=first_pass", "search.round=3")
+    settings = ("model.backend=vllm", "data.pool_limit=60", "evidence.keep=first", *divided)
+    succeed(
+        *("search", tmp_path / "run", "--recipe", "demo", "--split", "pool"),
+        *(part for setting in settings for part in ("--set", setting)),
+    )
+
+    def tokens(folder: Path) -> dict[tuple[str, int], list[int]]:
+        found = rows(folder / "pool/responses.parquet")
+        return {(r["problem_id"], r["index"]): r["token_ids"] for r in found}
+
+    whole, part = tokens(run), tokens(tmp_path / "run")
+    assert len(whole) == 60 * 9
+    assert 60 < len(part) < len(whole)
+    assert part == {which: whole[which] for which in part}
 
 
 def test_an_adapter_of_ours_is_audited_as_hf_would(run: Path, prompts: dict[str, str]) -> None:
@@ -103,6 +118,26 @@ def test_an_adapter_of_ours_is_audited_as_hf_would(run: Path, prompts: dict[str,
         if r["index"] == GREEDY
     }
     assert any(source[r["problem_id"]] != r["text"] for r in decisions)
+
+
+def test_a_scaled_adapter_is_served_as_the_ordinary_one_it_is(
+    run: Path, prompts: dict[str, str], tmp_path: Path
+) -> None:
+    scale_adapter(run / "adapters/gapft-seed13", tmp_path / "half", 0.5, {"scale": 0.5})
+    adapter, settings = Adapter(Arm("gapft", 13), str(tmp_path / "half")), MODEL | BATCH
+    audited = rows(run / "decisions/gapft-seed13.parquet")
+    requests = [Request(r["problem_id"], prompts[r["problem_id"]], (GREEDY,)) for r in audited]
+    expected = HfSampler(SamplerSettings("hf", settings), adapter).generate(
+        requests, Decoding(False, 32), 0
+    )
+    engine = VllmSampler(SamplerSettings("vllm", settings), adapter)
+    try:
+        answers = engine.generate(requests, Decoding(False, 32), 0)
+    finally:
+        engine.close()
+    texts = [answer.generations[0].text for answer in answers]
+    assert texts == [answer.generations[0].text for answer in expected]
+    assert texts != [row["text"] for row in audited], "as trained it says something else"
 
 
 @pytest.mark.parametrize(

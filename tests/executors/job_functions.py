@@ -88,6 +88,21 @@ def settings(progress):
     }
 
 
+def environment(progress, names):
+    return {name: os.environ.get(name) for name in names}
+
+
+def be_heard(progress, folder, patience_s):
+    """Ends only when somebody has heard of its progress."""
+    deadline = time.monotonic() + patience_s
+    progress(0, 1)
+    while not (Path(folder) / "heard").exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError("nobody heard")
+        time.sleep(0.02)
+    return {}
+
+
 def echo(progress, text):
     return {"text": text}
 
@@ -106,10 +121,13 @@ def survive(progress, folder):
 
 
 def overlap(progress, folder, me):
-    """Counts the jobs that run at the same time."""
+    """Counts the jobs that run at the same time; gives another one two seconds to start."""
     mine = Path(folder) / f"running-{me}"
     mine.touch()
-    time.sleep(0.5)
-    others = len(list(Path(folder).glob("running-*"))) - 1
+    others, until = 0, time.monotonic() + 2
+    while not others and time.monotonic() < until:
+        time.sleep(0.02)
+        others = len(list(Path(folder).glob("running-*"))) - 1
+    time.sleep(0.1)  # so that the other sees this one too
     mine.unlink()
     return {"others": others}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib
 import importlib.util
 import json
 import os
@@ -21,7 +22,7 @@ import psutil
 import pytest
 
 from gapft_harness.errors import GapftError, PluginError, UserError
-from gapft_harness.executors.ray import RayExecutor, _start
+from gapft_harness.executors.ray import RayExecutor
 from gapft_harness.plugin_manager import load_plugins
 from gapft_harness.protocols import Job
 from tests.command import gapft, succeed
@@ -111,6 +112,33 @@ def test_workers_get_threads_folder_and_import_path(
     assert str(Path(__file__).parents[2]) in found["path"]
 
 
+def test_workers_get_the_commands_settings_but_no_keys(
+    executor: RayExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The nodes of this Ray started before: what they hold themselves is another matter."""
+    monkeypatch.setenv("VLLM_BATCH_INVARIANT", "1")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    names = ["VLLM_BATCH_INVARIANT", "OPENAI_API_KEY"]
+    assert executor.run([job("environment", names=names)], silent) == [
+        {"VLLM_BATCH_INVARIANT": "1", "OPENAI_API_KEY": None}
+    ]
+
+
+def test_progress_comes_from_a_package_that_is_on_the_import_path_alone(
+    executor: RayExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stands in for the whole package, which is installed where these tests run."""
+    (tmp_path / "on_the_path.py").write_text(
+        "from gapft_harness.executors.ray_task import Reports as Installed\n"
+        "class Reports(Installed): pass\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    reports = importlib.import_module("on_the_path").Reports
+    monkeypatch.setattr("gapft_harness.executors.ray.Reports", reports)
+    told = job("be_heard", folder=str(tmp_path), patience_s=PATIENCE_S)
+    executor.run([told], lambda label, done, total: (tmp_path / "heard").touch())
+
+
 @pytest.mark.parametrize("kind", [GapftError, UserError, PluginError])
 def test_errors_for_people_keep_class_and_message(executor: RayExecutor, kind: type) -> None:
     text = "line 3: found α,\nexpected β"
@@ -152,13 +180,17 @@ def test_no_process_of_an_engine_outlives_its_job(executor: RayExecutor) -> None
     wait_until(lambda: not any(psutil.pid_exists(pid) for pid in used))
 
 
-def test_a_killed_workers_job_is_done_again(executor: RayExecutor, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_workers_job_is_done_again(
+    executor: RayExecutor, tmp_path: Path, how: signal.Signals
+) -> None:
+    """SIGTERM is what ``ray stop``, a preempted node and Slurm send."""
     killed: list[int] = []
 
     def kill() -> None:
         wait_until(lambda: pids(tmp_path))
         killed.extend(pids(tmp_path))
-        os.kill(killed[0], signal.SIGKILL)
+        os.kill(killed[0], how)
 
     killer = threading.Thread(target=kill)
     killer.start()
@@ -237,28 +269,6 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     )
     with pytest.raises(UserError, match=r"pip install 'gapft-harness\[ray\]'"):
         RayExecutor(SETTINGS)
-
-
-def test_a_ray_that_does_not_start_is_tried_again_and_then_an_error() -> None:
-    """Stands in for ray, which only a machine much too busy keeps from starting."""
-
-    class Busy:
-        calls = 0
-
-        def init(self, **settings: Any) -> None:
-            self.calls += 1
-            if self.calls != 6:
-                raise Exception("The current node timed out during startup.")
-
-        def shutdown(self) -> None:
-            pass
-
-    busy = Busy()
-    with pytest.raises(GapftError, match=r"did not start on this machine, 3 times: The current"):
-        _start(busy, 2)
-    assert busy.calls == 3
-    _start(busy, 2)
-    assert busy.calls == 6
 
 
 def test_a_closed_executor_runs_nothing(executor: RayExecutor) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -294,10 +295,26 @@ def test_an_adapter_is_loaded_asked_for_and_taken_away(server, model, adapter):
     sampler.generate(requests(("x",), 1), GREEDY_DECODE, 0)
     assert server.requests[-1]["model"] == name
     assert sampler.describe()["adapter"]["arm"] == "gapft-seed13"
-    # one that a killed run left behind is used, not loaded twice
-    again = ServerSampler(settings(server, pretrained=str(model)), adapter)
-    assert again.describe()["model"] == name
     sampler.close()
+    assert server.loaded == {}
+
+
+def test_two_samplers_of_one_adapter_load_and_take_away_their_own(server, model, adapter):
+    """The audit and the trained problems of an arm are decoded side by side."""
+    server.ways.loads_adapters = True
+    with ThreadPoolExecutor(2) as both:
+        first, second = both.map(
+            lambda _: ServerSampler(settings(server, pretrained=str(model)), adapter), range(2)
+        )
+    assert len(server.loaded) == 2
+    assert first.describe()["adapter"] == second.describe()["adapter"]
+    expected = second.generate(requests(("x",), 1), GREEDY_DECODE, 0)
+    first.close()
+    assert second.generate(requests(("x",), 1), GREEDY_DECODE, 0) == expected
+    third = ServerSampler(settings(server, pretrained=str(model)), adapter)
+    second.close()
+    assert third.generate(requests(("x",), 1), GREEDY_DECODE, 0) == expected
+    third.close()
     assert server.loaded == {}
 
 

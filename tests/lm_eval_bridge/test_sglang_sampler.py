@@ -27,7 +27,8 @@ class _Generate(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.bodies.append(body)
         batch = body["input_ids"]
-        texts = [{"text": f"answer {len(self.server.bodies)}.{i}"} for i in range(len(batch))]
+        answer = f"answer {len(self.server.bodies)}"
+        texts = [{"text": f"{answer}.{i}{self.server.end}"} for i in range(len(batch))]
         reply = json.dumps(texts).encode()
         self.send_response(self.server.status)
         self.send_header("Content-Length", str(len(reply)))
@@ -41,7 +42,7 @@ class _Generate(BaseHTTPRequestHandler):
 @pytest.fixture
 def server():
     http = ThreadingHTTPServer(("127.0.0.1", 0), _Generate)
-    http.bodies, http.status = [], 200
+    http.bodies, http.status, http.end = [], 200, ""
     threading.Thread(target=http.serve_forever, args=(0.02,), daemon=True).start()
     yield http
     http.shutdown()
@@ -82,6 +83,16 @@ def test_a_prompt_that_lm_eval_would_cut_fails_and_is_not_sent(server, model):
     too_long = Request("a", "x" * 100, (0,))
     assert sampler.generate([too_long], SAMPLED, seed=1) == [beyond_context(too_long)]
     assert server.bodies == []
+
+
+def test_half_of_a_surrogate_pair_is_replaced(server, model):
+    """Any model of lm-eval that asks a server may give one."""
+    server.end = " \ud83d"
+    [answer] = SglangSampler(settings(server, model), None).generate(
+        [Request("a", "One?", (0,))], SAMPLED, seed=1
+    )
+    assert answer.generations[0].text == "answer 1.0 \ufffd"
+    assert answer.generations[0].token_ids
 
 
 def test_a_failing_server_is_named(server, model):

@@ -30,7 +30,7 @@ def run(command, cwd, **environment):
         env=variables,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=900,
         check=False,
     )
 

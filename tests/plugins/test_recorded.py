@@ -64,6 +64,16 @@ def test_replays_by_id_and_by_prompt_in_the_order_asked(write, model):
     assert {g.tokens_from for g in first.generations} == {"retokenized"}
 
 
+def test_half_of_a_surrogate_pair_is_replaced(write, model):
+    line = '{"id": "b", "index": 0, "text": "hi \\ud83d"}'
+    sampler = recorded(settings(write(*RECORDS, line), model), None)
+    [answer] = sampler.generate([Request("b", "First?", (0,))], DECODE, 0)
+    [plain] = recorded(
+        settings(write({"id": "b", "index": 0, "text": "hi \ufffd"}), model), None
+    ).generate([Request("b", "First?", (0,))], DECODE, 0)
+    assert answer == plain
+
+
 def test_an_arm_gets_its_own_responses(write, model):
     path = write(*RECORDS)
     for seed, text in ((13, "B"), (21, "C")):

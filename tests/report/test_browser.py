@@ -15,6 +15,7 @@ from tests.report.planted import allocation_inputs, inputs
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--disable-dev-shm-usage",
 )  # fmt: skip
 
 

@@ -127,6 +127,7 @@ HOSTILE = [
             threading.Thread(target=time.sleep, args=(999,), daemon=True).start()
         """,
         "runtime_error",
+        "time_limit",
     ),
     _ends(
         "busy threads",

@@ -30,7 +30,7 @@ def main(command: list[str]) -> None:
     os.setresgid(USER, USER, USER)
     os.setresuid(USER, USER, USER)
     os.environ["HOME"] = tempfile.mkdtemp()
-    os.environ["USER"] = "gapft-test"
+    os.environ["USER"] = os.environ["LOGNAME"] = "gapft-test"
     os.execv(command[0], command)
 
 

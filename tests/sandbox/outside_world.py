@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import tempfile
 import time
 from pathlib import Path
 
@@ -23,11 +24,9 @@ class World:
         self._canary = folder / "canary"
         self._canary.write_text("untouched")
         self._canary.chmod(0o666)
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener, self._datagrams = _one_port_twice()
         self._listener.setblocking(False)
         self._port = self._listener.getsockname()[1]
-        self._datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._datagrams.bind(("127.0.0.1", self._port))
         self._abstract = socket.socket(socket.AF_UNIX)
         self._abstract.bind(f"\0gapft-test-{os.getpid()}")
         self._abstract.listen()
@@ -53,7 +52,7 @@ class World:
         return {
             "canary": (self._canary.read_text(), status.st_mode, status.st_uid, status.st_mtime_ns),
             "folder": sorted(os.listdir(self._folder)),
-            "mounts": Path("/proc/self/mounts").read_text(),
+            "mounts": mounts(),
             "descriptors": len(os.listdir("/proc/self/fd")),
             "priority": os.getpriority(os.PRIO_PROCESS, 0),
             "affinity": os.sched_getaffinity(0),
@@ -79,6 +78,27 @@ class World:
         for one in (self._listener, self._datagrams, self._abstract):
             one.close()
         del os.environ[SECRET]
+
+
+def _one_port_twice() -> tuple[socket.socket, socket.socket]:
+    """A port to listen on by TCP, and by UDP under the same number."""
+    while True:
+        listener = socket.create_server(("127.0.0.1", 0))
+        datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            datagrams.bind(listener.getsockname())
+        except OSError:  # another process has that one
+            listener.close()
+            datagrams.close()
+            continue
+        return listener, datagrams
+
+
+def mounts() -> list[str]:
+    """What is mounted, but for what another test mounts in its own folder at the same time."""
+    folders = f"{tempfile.gettempdir()}/pytest-of-"
+    lines = Path("/proc/self/mounts").read_text().splitlines()
+    return [line for line in lines if not line.split()[1].startswith(folders)]
 
 
 def descendants(settle: float = 2.0) -> int:

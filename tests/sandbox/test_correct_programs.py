@@ -55,7 +55,7 @@ WAYS = {
     "decimals": "print('6.000')",
     "dataclass and pickle": "import pickle\nfrom dataclasses import dataclass\n@dataclass\nclass A:\n    x: int\nprint(pickle.loads(pickle.dumps(A(6))).x)",
     "ctypes": "import ctypes\nprint(ctypes.c_int(6).value)",
-    "signal handler": "import signal\nsignal.signal(signal.SIGALRM, lambda *a: print(6))\nsignal.setitimer(signal.ITIMER_REAL, 0.01)\nsignal.pause()",
+    "signal handler": "import signal\nsignal.signal(signal.SIGALRM, lambda *a: print(6))\nsignal.setitimer(signal.ITIMER_REAL, 0.01)\nimport time\ntime.sleep(0.1)",
     "kills itself softly": "import os, signal\nsignal.signal(signal.SIGUSR1, lambda *a: print(6))\nos.kill(os.getpid(), signal.SIGUSR1)",
 }  # fmt: skip
 

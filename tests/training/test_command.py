@@ -132,7 +132,11 @@ def assert_same(expected: Path, found: Path) -> None:
         torch.testing.assert_close(tensor, other[name], rtol=1e-3, atol=1e-5)
 
 
-ACCELERATE = ("-m", "accelerate.commands.launch", "--num_processes", "2", "--num_machines", "1")
+#: On any free port: by default every launcher of a machine takes the same one.
+ACCELERATE = (
+    *("-m", "accelerate.commands.launch", "--num_processes", "2", "--num_machines", "1"),
+    *("--main_process_port", "0"),
+)
 
 
 @pytest.mark.parametrize(
@@ -236,8 +240,13 @@ def test_a_killed_training_goes_on_and_ends_with_the_same_bytes(
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    wait_until(checkpoint.exists, child)
-    family = psutil.Process(child.pid).children(recursive=True)
+    family: list[psutil.Process] = []
+
+    def kept_a_state() -> bool:
+        family[:] = psutil.Process(child.pid).children(recursive=True)
+        return checkpoint.exists()
+
+    wait_until(kept_a_state, child)
     child.kill()
     child.wait()
     assert psutil.wait_procs(family, timeout=60)[1] == [], "all end with the command"

@@ -8,7 +8,6 @@ import shutil
 import sqlite3
 import struct
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -269,11 +268,6 @@ def wandb_records(file: Path) -> Iterator[Any]:
             whole = b""
 
 
-@pytest.mark.skipif(
-    find_spec("trackio") is None,
-    reason="trackio is not installed (constraints.txt has a newer pillow than it takes); "
-    "pip install trackio",
-)
 def test_trackio_keeps_every_step(selected: Path, tmp_path: Path) -> None:
     run = run_with(selected, "io", {"trackers": ["trackio"]})
     succeed("train", run, *plugins(selected), env={"TRACKIO_DIR": str(tmp_path)})
@@ -350,7 +344,7 @@ def test_one_process_of_two_that_fails_ends_both(selected: Path) -> None:
     """Only the first opens trackers; the second waits in a sum for it."""
     change = {"trackers": ["failing"], "executor": {"processes": 2}}
     run = run_with(selected, "closed2", change)
-    done = gapft("train", run, *plugins(selected, "failing"), timeout=120)
+    done = gapft("train", run, *plugins(selected, "failing"), timeout=300)
     assert done.returncode == 1
     assert "cannot be opened: ConnectionError: no such server" in done.stderr
     assert not (run / "adapters" / ARM).exists()

@@ -1,0 +1,69 @@
+"""How a Ray is started here, and what its workers are told."""
+
+from __future__ import annotations
+
+import importlib.util
+import mmap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gapft_harness.errors import GapftError
+from gapft_harness.executors.ray_cluster import OWN_RAY, _try_to_start, worker_environment
+
+
+def test_settings_go_with_the_job_and_keys_and_places_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed_on = {
+        "VLLM_BATCH_INVARIANT": "1",
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "HF_HUB_OFFLINE": "1",
+        "GAPFT_DATA_DIR": "/shared/data",
+        "GAPFT_REVISION_MATH": "abc",
+    }
+    kept_here = (
+        *("OPENAI_API_KEY", "HF_TOKEN", "VLLM_API_KEY", "GAPFT_SOME_SECRET", "HF_HOME"),
+        *("VLLM_HOST_IP", "VLLM_PORT", "VLLM_CACHE_ROOT", "VLLM_DP_RANK", "AWS_SECRET_ACCESS_KEY"),
+    )
+    for name, value in {**passed_on, **dict.fromkeys(kept_here, "own")}.items():
+        monkeypatch.setenv(name, value)
+    found = worker_environment(2)
+    assert passed_on.items() <= found.items()
+    assert not found.keys() & set(kept_here)
+    assert found["OMP_NUM_THREADS"] == "2"
+
+
+def test_ray_knows_the_settings_that_it_is_started_with() -> None:
+    """A setting that Ray does not know, it ignores in silence."""
+    found = importlib.util.find_spec("ray")
+    assert found is not None
+    assert found.origin
+    folder = Path(found.origin).parent
+    unknown = {name.encode() for name in OWN_RAY}
+    private = [path for path in folder.glob("_*/**/*.py") if path.stat().st_size]
+    for path in [*private, folder / "_raylet.so", folder / "core/src/ray/raylet/raylet"]:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+            unknown = {name for name in unknown if text.find(name) < 0}
+    assert not unknown
+
+
+def test_a_ray_that_does_not_start_is_tried_again_and_then_an_error() -> None:
+    """Stands in for ray, which only a machine much too busy keeps from starting."""
+
+    class Busy:
+        calls = 0
+
+        def init(self, **settings: Any) -> None:
+            self.calls += 1
+            if self.calls != 6:
+                raise Exception("The current node timed out during startup.")
+
+        def shutdown(self) -> None:
+            pass
+
+    busy = Busy()
+    with pytest.raises(GapftError, match=r"did not start on this machine, 3 times: The current"):
+        _try_to_start(busy, 2)
+    assert busy.calls == 3
+    _try_to_start(busy, 2)
+    assert busy.calls == 6

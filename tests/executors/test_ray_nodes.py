@@ -1,0 +1,182 @@
+"""A cluster of two nodes on this machine, joined by its address, that loses one of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from gapft_harness.executors.ray import RayExecutor
+from gapft_harness.executors.ray_cluster import OWN_RAY
+from gapft_harness.files import sha256
+from gapft_harness.pipeline import Context, run_stages
+from gapft_harness.protocols import Executor
+from gapft_harness.recipe_file import check_recipe
+from gapft_harness.run_directory import RunDirectory
+from tests.recording_run import Here, Letters, letters
+
+pytestmark = pytest.mark.xdist_group("ray")
+
+PATIENCE_S = 120
+POOL, K, CHUNK, SHARDS = 24, 2, 4, 2
+
+#: Tells what it is asked, and in its second chunk waits for the file ``go``.
+_PLUGIN = """
+import json
+import pathlib
+import time
+
+from gapft_harness import hookimpl
+from gapft_harness.protocols import Generated, Generation
+
+
+class Waiting:
+    def __init__(self, settings, adapter):
+        self._folder = pathlib.Path(settings.model_args["folder"])
+        self._calls = 0
+
+    def generate(self, requests, decoding, seed):
+        asked = [[request.problem_id, request.indices] for request in requests]
+        with open(self._folder / "log", "a") as file:
+            file.write(json.dumps(asked) + "\\n")
+        self._calls += 1
+        if self._calls == 2 and not (self._folder / "go").exists():
+            import ray
+
+            node = ray.get_runtime_context().get_node_id()
+            (self._folder / f"on-{node}").touch()
+            deadline = time.monotonic() + PATIENCE_S
+            while not (self._folder / "go").exists():
+                if time.monotonic() > deadline:
+                    raise TimeoutError("nobody said go")
+                time.sleep(0.02)
+        return [
+            Generated(
+                tuple(request.prompt.encode()),
+                tuple(self._response(request.prompt, index) for index in request.indices),
+            )
+            for request in requests
+        ]
+
+    def _response(self, prompt, index):
+        text = prompt[-1] * (index + 2)
+        return Generation(text, tuple(text.encode()), "stop")
+
+    def describe(self):
+        return {"model": "waiting"}
+
+    def close(self):
+        pass
+
+
+@hookimpl
+def register_samplers(register):
+    register("waiting", Waiting)
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """Two nodes of one CPU each, on loopback, as a Ray of the executor's own; quick to miss one."""
+    with pytest.MonkeyPatch.context() as patch:
+        quick = {"RAY_health_check_period_ms": "500", "RAY_health_check_timeout_ms": "5000"}
+        for name, value in {**OWN_RAY, **quick}.items():
+            patch.setenv(name, value)
+        from ray.cluster_utils import Cluster
+
+        made = Cluster()
+        try:
+            for _ in range(2):
+                made.add_node(
+                    num_cpus=1,
+                    object_store_memory=100_000_000,
+                    include_dashboard=False,
+                    node_ip_address="127.0.0.1",
+                )
+            yield made
+        finally:
+            made.shutdown()
+
+
+def search(task: Letters, executor: Executor, name: str) -> RunDirectory:
+    """The pool in two shards; the folder ``name`` beside the run has the sampler's log."""
+    (task.folder / name).mkdir(exist_ok=True)
+    plugin = task.folder / "waiting.py"
+    plugin.write_text(_PLUGIN.replace("PATIENCE_S", str(PATIENCE_S)))
+    content = {
+        "name": "r",
+        "data": {"task": "letters"},
+        "model": {
+            "backend": "waiting",
+            "args": {"pretrained": "none", "folder": str(task.folder / name)},
+        },
+        "search": {"k": K, "chunk": CHUNK},
+        "executor": {"shards": SHARDS},
+    }
+    run = RunDirectory.create_or_open(task.folder / f"run-{name}", check_recipe(content, "test"))
+    here: Context = task.context(run, ("pool",))
+    context = dataclasses.replace(
+        here, executor=executor, plugin_files=[*here.plugin_files, str(plugin)]
+    )
+    run_stages(context, ["search"], lambda stage: None)
+    return run
+
+
+def asked(folder: Path) -> list[list[Any]]:
+    """What the sampler was asked, call by call."""
+    return [json.loads(line) for line in (folder / "log").read_text().splitlines()]
+
+
+def wait_until(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+def kill(node: Any) -> None:
+    """SIGKILL to all processes of a node at once, its jobs' among them."""
+    raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
+    for process in [raylet, *raylet.children(recursive=True)]:
+        process.send_signal(signal.SIGKILL)
+
+
+def test_the_jobs_of_a_lost_node_are_done_on_another(cluster: Any, tmp_path: Path) -> None:
+    task = letters(tmp_path, POOL)
+    folder = tmp_path / "lost"
+    [doomed] = cluster.worker_nodes
+
+    def lose_a_node() -> None:
+        wait_until(lambda: len(list(folder.glob("on-*"))) == SHARDS)
+        kill(doomed)
+        (folder / "go").touch()
+
+    killer = threading.Thread(target=lose_a_node)
+    killer.start()
+    executor = RayExecutor({"address": cluster.address, "workers": 1, "threads": 1})
+    try:
+        run = search(task, executor, "lost")
+    finally:
+        executor.close()
+        killer.join()
+    nodes = {path.name.removeprefix("on-") for path in folder.glob("on-*")}
+    assert nodes == {cluster.head_node.node_id, doomed.node_id}, "each had a shard"
+
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "whole" / "go").touch()
+    undisturbed = search(task, Here(), "whole")
+    for table in ("problems", "responses"):
+        file = f"pool/{table}.parquet"
+        assert sha256(run.path / file) == sha256(undisturbed.path / file)
+    times = Counter(map(json.dumps, asked(folder)))
+    assert times.keys() == set(map(json.dumps, asked(tmp_path / "whole")))
+    assert sorted(times.values())[-2:] == [1, 2], "only the chunk in flight is generated again"

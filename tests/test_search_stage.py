@@ -1,0 +1,112 @@
+"""The search stage: all data are read before any is searched, and what is finished is sealed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gapft_harness.errors import UserError
+from gapft_harness.protocols import Job, Progress
+from gapft_harness.search_stage import search_stage
+from tests.command import gapft, succeed
+from tests.letters_task import CONTAINS, write_letters
+from tests.recording_run import Here, Letters, letters
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Letters:
+    return letters(tmp_path, pool=5, audit=4)
+
+
+class Failing(Here):
+    """Refuses the job of one label; does the jobs in their order, or the last one first."""
+
+    def __init__(self, label: str, backwards: bool = False) -> None:
+        self._label = label
+        self._step = -1 if backwards else 1
+
+    def run(self, jobs: Sequence[Job], progress: Progress) -> list[dict[str, Any]]:
+        for job in jobs[:: self._step]:
+            if job.label == self._label:
+                raise UserError(f"{job.label} is refused")
+            super().run([job], progress)
+        return []
+
+
+def asked(task: Letters) -> list[str]:
+    return [call["id"] for call in task.log("r") if "id" in call]
+
+
+def test_a_mistake_in_the_audits_file_is_found_before_the_pool_is_searched(tmp_path: Path) -> None:
+    write_letters(tmp_path, {"pool": 5, "audit": 4})
+    (tmp_path / "contains.py").write_text(CONTAINS)
+    (tmp_path / "recipe.yaml").write_text(
+        "name: r\ndata: {task: letters}\n"
+        "model: {backend: dummy, args: {pretrained: none}}\nexecutor: {workers: 1}\n"
+    )
+    audit = tmp_path / "tasks" / "audit.jsonl"
+    good = audit.read_text()
+    records = [json.loads(line) for line in good.splitlines()]
+    audit.write_text("".join(json.dumps({**r, "answer": ""}) + "\n" for r in records))
+    given = ("search", "run", "--recipe", "recipe.yaml", "--include-path", "tasks")
+    options = ("--plugin", "contains.py")
+    refused = gapft(*given, *options, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "audit.jsonl, line 1: " in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert not (tmp_path / "run").exists(), "nothing was generated"
+    audit.write_text(good)
+    succeed(*given, *options, cwd=tmp_path)
+
+
+def test_a_split_that_is_there_is_not_read_again(task: Letters) -> None:
+    run = task.run("r")
+    (task.folder / "tasks" / "pool.jsonl").write_text("torn")
+    search_stage(task.context(run))
+    assert "audit/responses.parquet" in run.manifest()["files"]
+
+
+def test_finished_shards_are_sealed_though_a_later_one_is_refused(task: Letters) -> None:
+    run = task.run("r", splits=(), executor={"shards": 3})
+    refusing = Failing("search pool, shard 3/3")
+    with pytest.raises(UserError, match="search pool, shard 3/3 is refused"):
+        search_stage(replace(task.context(run), executor=refusing))
+    shards = {
+        f"pool/shards/{n}-of-3/{f}.parquet" for n in (1, 2) for f in ("problems", "responses")
+    }
+    assert run.manifest()["files"].keys() == shards
+    before = asked(task)
+    search_stage(task.context(run))
+    assert set(asked(task)[len(before) :]).isdisjoint(before)
+    whole = task.run("r", splits=("pool", "audit"), at="whole", executor={"shards": 3})
+    assert list(run.manifest()["files"].items()) == list(whole.manifest()["files"].items())
+
+
+def test_an_audit_that_is_finished_before_the_pool_is_kept_and_sealed_after_it(
+    task: Letters,
+) -> None:
+    """Two workers end in any order; the manifest's is that of the splits."""
+    run = task.run("r", splits=())
+    with pytest.raises(UserError, match="search pool is refused"):
+        search_stage(replace(task.context(run), executor=Failing("search pool", backwards=True)))
+    audited = asked(task)
+    assert audited
+    search_stage(task.context(run))
+    assert set(asked(task)[len(audited) :]).isdisjoint(audited)
+    assert [name.partition("/")[0] for name in run.manifest()["files"]] == ["pool"] * 2 + [
+        "audit"
+    ] * 2
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1 cut short"])
+def test_a_finished_table_that_was_damaged_is_named(task: Letters, content: bytes) -> None:
+    run = task.run("r")
+    (run.path / "pool" / "responses.parquet").write_bytes(content)
+    with pytest.raises(UserError, match=r"pool/responses\.parquet: is damaged \(Arrow"):
+        search_stage(task.context(run))
+    assert len(asked(task)) == 2 * 5, "and nothing is searched"
