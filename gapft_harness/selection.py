@@ -51,8 +51,7 @@ def select(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any
     for file in ("problems", "responses", "states"):
         run.sealed(f"pool/{file}.parquet")
     pool = make_pool(read_evidence(run.path / "pool", run.recipe.evidence.context))
-    wanted = run.recipe.budget.n
-    n = len(pool.recovered) if wanted == "recovered" else wanted
+    n = slots_of(run.recipe, pool)
     if n == 0:
         return {"budgets": {}, "n": 0}
     plugins = load_plugins(plugin_files)
@@ -95,6 +94,12 @@ def make_pool(evidence: Sequence[Evidence]) -> Pool:
     """Groups evidence by state."""
     by_state = {state: tuple(e for e in evidence if e.state == state) for state in ("G", "S", "U")}
     return Pool(solved=by_state["G"], recovered=by_state["S"], missed=by_state["U"])
+
+
+def slots_of(recipe: Recipe, pool: Pool) -> int:
+    """n, the slots of a matched selector; 0 if it is what search recovered, and that is nothing."""
+    wanted = recipe.budget.n
+    return len(pool.recovered) if wanted == "recovered" else wanted
 
 
 def fill(
