@@ -87,9 +87,9 @@ def check_alike(run: RunDirectory, arms: Sequence[Arm]) -> Iterable[str]:
                 yield f"adapters/{arm.name}/training.json: does not say {key}"
             elif a != b:
                 yield f"arms {first[0].name} and {arm.name} differ in {key}: {a} and {b}"
-        ends = {first[1].get("end_id"), facts.get("end_id")} - {None}
-        if len(ends) > 1:
-            yield f"arms {first[0].name} and {arm.name} differ in end_id: {ends}"
+        a, b = first[1].get("end_id"), facts.get("end_id")
+        if a is not None and b is not None and a != b:
+            yield f"arms {first[0].name} and {arm.name} differ in end_id: {a} and {b}"
         if first[1].get("fsdp") != facts.get("fsdp"):
             yield f"arms {first[0].name} and {arm.name} differ in fsdp: one shared the base out"
 

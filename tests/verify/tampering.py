@@ -85,9 +85,18 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     return list(pq.read_table(path).to_pylist())
 
 
-def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Writes other rows under the table's own schema and facts."""
-    pq.write_table(pa.Table.from_pylist(rows, schema=pq.read_schema(path)), path)
+def facts_of(path: Path) -> dict[str, Any]:
+    """What a table says of itself."""
+    facts: dict[str, Any] = json.loads(pq.read_metadata(path).metadata[b"gapft"])
+    return facts
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]], **facts: object) -> None:
+    """Writes other rows under the table's own schema, and other facts beside its own."""
+    metadata = pq.read_metadata(path).metadata
+    told = {"gapft": json.dumps({**facts_of(path), **facts})} if b"gapft" in metadata else None
+    schema = pq.read_schema(path).with_metadata(told)
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
 
 
 def change_rows(run: Path, relative: str, change: Callable[[list[dict[str, Any]]], None]) -> None:

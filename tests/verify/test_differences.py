@@ -40,12 +40,20 @@ def test_a_run_as_it_was_made_is_verified_by_the_command(made: Path) -> None:
 def test_the_command_fails_and_names_every_difference(made: Path, run: Path) -> None:
     (run / LOG).write_text((run / LOG).read_text() + "\n")
     (run / "decisions/uniform-seed13.parquet").unlink()
+    pool = run / "pool/responses.parquet"
+    pool.write_bytes(pool.read_bytes()[:200])
+    change_manifest(run, lambda manifest: manifest.update(gapft_harness="0.0.9"))
     done = gapft("verify", run, "--plugin", made / "plugin.py")
     assert done.returncode == 1
-    assert f"adapters/{ARM}: was changed after it was sealed" in done.stderr
-    assert (
-        "decisions/uniform-seed13.parquet: is sealed in the manifest and not there" in done.stderr
-    )
+    assert "Traceback" not in done.stderr
+    for line in (
+        f"adapters/{ARM}: was changed after it was sealed",
+        "decisions/uniform-seed13.parquet: is sealed in the manifest and not there",
+        "pool/responses.parquet: was changed after it was sealed",
+        "pool: cannot be read (ArrowInvalid",
+        "made by version 0.0.9",
+    ):
+        assert line in done.stderr
     assert "verified" not in done.stdout
 
 
