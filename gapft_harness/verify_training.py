@@ -57,8 +57,10 @@ def check_adapter(
     yield from unequal(f"{where}/training.json", facts, expected)
     recorded = {k: v for k, v in manifest["training"].get(arm.name, {}).items() if k != "seconds"}
     yield from unequal(f"{where}/training.json", facts, recorded, "the manifest has")
+    if not recorded:
+        yield f"manifest.json: holds nothing of the training of {arm.name}"
     if settings.trainer == BUNDLED:  # another trainer's manifest may say less than its folder
-        for key in sorted(facts.keys() - recorded.keys()):
+        for key in sorted(facts.keys() - recorded.keys()) if recorded else ():
             yield f"manifest.json, training of {arm.name}: does not say {key}"
         needs_end = any(sequence.eos for sequence in fitted.values())
         if (facts.get("end_id") is not None) != needs_end:
@@ -68,8 +70,6 @@ def check_adapter(
             )
         config = json.loads((folder / "adapter_config.json").read_text("utf-8"))
         yield from _config(f"{where}/adapter_config.json", config, settings)
-    elif not recorded:
-        yield f"manifest.json: holds nothing of the training of {arm.name}"
     yield from _log(f"{where}/training_log.jsonl", (folder / "training_log.jsonl"), steps, facts)
 
 

@@ -122,8 +122,12 @@ def test_journals_and_kept_states_are_no_sealed_files(made: Path, run: Path) -> 
     assert differences(made, run) == []
 
 
-def test_a_verdict_of_a_decision(made: Path, run: Path) -> None:
-    """The table's own counts and the manifest's are made to agree."""
+def pass_a_decision_that_failed(run: Path) -> str:
+    """The table's own counts and the manifest's are made to agree.
+
+    Returns:
+        The problem's id.
+    """
     relative = f"decisions/{ARM}.parquet"
     rows = rows_of(run / relative)
     row = next(row for row in rows if row["status"] == "fail")
@@ -132,10 +136,27 @@ def test_a_verdict_of_a_decision(made: Path, run: Path) -> None:
     write_rows(run / relative, rows, verdicts=counts)
     change_manifest(run, lambda m: m["verdict_counts"].update({ARM: counts}))
     seal_again(run, relative)
+    return str(row["problem_id"])
+
+
+def test_a_verdict_of_a_decision(made: Path, run: Path) -> None:
+    changed = pass_a_decision_that_failed(run)
     assert differences(made, run) == [
-        f"{relative}: problem {row['problem_id']}, index -1 has the verdict pass, judged again it "
-        "is fail"
+        f"decisions/{ARM}.parquet: problem {changed}, index -1 has the verdict pass, judged again "
+        "it is fail"
     ]
+
+
+def test_verdicts_that_are_not_judged_again(made: Path, run: Path, tmp_path: Path) -> None:
+    plugin = tmp_path / "plugin.py"
+    registered = 'register("contains", Contains'
+    text = (made / "plugin.py").read_text()
+    plugin.write_text(text.replace(registered, f"{registered}, rejudge=False"))
+    pass_a_decision_that_failed(run)
+    found = verify(run, [str(plugin)])
+    assert found.differences == []
+    assert "the verdicts of contains were taken as they are, not judged again" in found.checked
+    assert not any(line.endswith("were judged again") for line in found.checked)
 
 
 def test_more_verdicts_than_can_be_read_are_counted(made: Path, run: Path) -> None:
