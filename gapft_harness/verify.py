@@ -19,7 +19,7 @@ from gapft_harness.run_directory import CALIBRATION, SPLITS, RunDirectory, split
 from gapft_harness.scale import FOLDER
 from gapft_harness.verify_decisions import check_decisions
 from gapft_harness.verify_files import check_files, open_run, other_version
-from gapft_harness.verify_findings import Findings as Findings
+from gapft_harness.verify_findings import Findings
 from gapft_harness.verify_scaling import check_calibration, check_scaled
 from gapft_harness.verify_search import Judge, check_states, check_tables, check_task, judging
 from gapft_harness.verify_selection import check_selections
