@@ -189,9 +189,8 @@ def verify(run_dir: RunDir, plugin: PluginFile = []) -> None:
         found = verification.verify(path, plugin)
     if found.differences:
         count = len(found.differences)
-        raise GapftError(
-            f"{run_dir}: {count} difference{'s' * (count > 1)}\n" + "\n".join(found.differences)
-        )
+        told = [f"{run_dir}: {count} difference{'s' * (count > 1)}", *found.differences]
+        raise GapftError("\n".join([*told, *filter(None, [found.remark])]))
     for line in [*found.checked, *(f"not yet: {line}" for line in found.missing)]:
         typer.echo(line)
     typer.echo("verified: the arms differ in nothing that the recipe does not declare")

@@ -26,7 +26,7 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 @hookspec
 def register_verifiers(register: RegisterVerifier) -> None:
-    """``register(name, factory)``: ``factory(**params)`` gives an object with ``verify``."""
+    """``register(name, factory, rejudge=True)``: ``factory(**params)`` has ``verify``."""
 
 
 @hookspec

@@ -49,6 +49,7 @@ KINDS = {
 
 #: What a registration may declare, by kind.
 _OPTIONS = {
+    "verifier": frozenset({"rejudge"}),
     "selector": frozenset({"budget", "repeats", "gold"}),
     "response rule": frozenset({"stops_early"}),
     "sampler": frozenset({"own_process"}),

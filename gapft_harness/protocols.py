@@ -46,9 +46,15 @@ class Verifier(Protocol):
 
 
 class RegisterVerifier(Protocol):
-    """Registers a verifier under a name."""
+    """Registers a verifier under a name.
 
-    def __call__(self, name: str, factory: Callable[..., Verifier]) -> None: ...
+    ``rejudge=False``: judging again is costly or may come out otherwise (programs that are run, a
+    model that is asked), so ``gapft verify`` takes its verdicts as they are.
+    """
+
+    def __call__(
+        self, name: str, factory: Callable[..., Verifier], *, rejudge: bool = True
+    ) -> None: ...
 
 
 # Selectors and response rules

@@ -134,13 +134,7 @@ class RunDirectory:
 
     def manifest(self) -> dict[str, Any]:
         """The manifest as it stands."""
-        try:
-            content = json.loads(self._manifest_path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise UserError(f"{self._manifest_path}: cannot be read: {error}") from error
-        if not isinstance(content, dict):
-            raise UserError(f"{self._manifest_path}: expected a JSON object")
-        return content
+        return read_manifest(self.path)
 
     def update_manifest(self, change: Any) -> None:
         """Reads, changes and replaces the manifest. Only the process with the lock calls this."""
@@ -227,6 +221,22 @@ def _says_nothing(path: Path) -> bool:
         or path.name.endswith(PARTIAL)
         or (path.suffix == ".jsonl" and path.is_file() and not path.stat().st_size)
     )
+
+
+def read_manifest(run_path: Path) -> dict[str, Any]:
+    """A run's manifest.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    path = run_path / "manifest.json"
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read: {error}") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: expected a JSON object")
+    return content
 
 
 def splits_of(recipe: Recipe) -> tuple[Split, ...]:

@@ -54,8 +54,7 @@ def select(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any
         run.sealed(f"pool/{file}.parquet")
     limit = decoding_from(run.manifest()["task"]).max_gen_toks
     pool = make_pool(read_evidence(run.path / "pool", run.recipe.evidence.context, limit))
-    wanted = run.recipe.budget.n
-    n = len(pool.recovered) if wanted == "recovered" else wanted
+    n = slots_of(run.recipe, pool)
     if n == 0:
         return {"budgets": {}, "n": 0}
     plugins = load_plugins(plugin_files)
@@ -103,6 +102,12 @@ def make_pool(evidence: Sequence[Evidence]) -> Pool:
     """Groups evidence by state."""
     by_state = {state: tuple(e for e in evidence if e.state == state) for state in ("G", "S", "U")}
     return Pool(solved=by_state["G"], recovered=by_state["S"], missed=by_state["U"])
+
+
+def slots_of(recipe: Recipe, pool: Pool) -> int:
+    """n, the slots of a matched selector; 0 if it is what search recovered, and that is nothing."""
+    wanted = recipe.budget.n
+    return len(pool.recovered) if wanted == "recovered" else wanted
 
 
 def fill(

@@ -37,6 +37,20 @@ def read_problems(path: Path) -> Iterator[tuple[Problem, tuple[int, ...]]]:
         )
 
 
+def read_ids(path: Path) -> Iterator[str]:
+    """Yields the ids of the problems that a table's rows are of, one for neighbours of one id."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        ids = (
+            problem_id
+            for batch in file.iter_batches(columns=["problem_id"])
+            for problem_id in batch.column("problem_id").to_pylist()
+        )
+        for problem_id, _ in groupby(ids):
+            yield problem_id
+
+
 def read_judged(path: Path) -> Iterator[tuple[str, list[Judged]]]:
     """Yields (problem id, its responses ordered by index), ordered by problem id."""
     for problem_id, rows in groupby(_rows(path), key=lambda row: row["problem_id"]):

@@ -25,7 +25,7 @@ from gapft_harness.scale import (
 from gapft_harness.sealing import read_facts
 from gapft_harness.splits import require_disjoint
 from gapft_harness.tables import read_problems
-from gapft_harness.verify_training import unequal
+from gapft_harness.verify_findings import unequal
 
 
 def check_calibration(run: RunDirectory, manifest: dict[str, Any]) -> Iterable[str]:
@@ -65,11 +65,11 @@ def check_scaled(
     yield from unequal(f"{where}/scaling.json", recorded, expected)
     if of_manifest := manifest.get("scaling", {}).get(arm.name):
         yield from unequal(f"{where}/scaling.json", recorded, of_manifest, "the manifest has")
-    elif where in manifest["files"]:
+    else:
         yield f"manifest.json: holds no scaling of {arm.name}"
     right = {**hashes, 1.0: weights_hash(run.path / "adapters" / arm.name)}
     audited = {scaled_file(arm, scale): scale for scale in audited_scales(choice.scale)}
-    if f"decisions/{arm.name}.parquet" in manifest["files"]:
+    if (run.path / f"decisions/{arm.name}.parquet").exists():
         yield from _check_audited(run, audited)
     files = {calibration_file(arm, scale): scale for scale in SCALES} | audited
     used = {

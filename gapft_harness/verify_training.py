@@ -6,20 +6,28 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from gapft_harness.model_files import weights_hash
+from gapft_harness.recipe_sections import Training
 from gapft_harness.records import Arm, Example
 from gapft_harness.run_directory import RunDirectory
-from gapft_harness.sealing import read_facts
-from gapft_harness.training.ledger import Step, ledger, ledger_facts
+from gapft_harness.training.ledger import OPTIMIZER, Step, ledger, ledger_facts, sequences_hash
 from gapft_harness.training.plan import budget, plan, sequences
+from gapft_harness.verify_findings import unequal
+
+#: The trainer whose optimizer and adapters are known here; a plugin's are compared between arms.
+BUNDLED = "lora"
 
 #: What every arm of a run must have in common, whatever its examples.
-_ALIKE = ("settings", "optimizer", "base_sha256", "processes", "versions")
+_ALIKE = (
+    "settings", "optimizer", "base_sha256", "processes", "versions", "adapter_config.json",
+)  # fmt: skip
 
-#: Keys of ``adapter_config.json`` and the settings that they come from.
-_CONFIG = {"r": "rank", "lora_alpha": "alpha", "lora_dropout": "dropout"}
+#: Keys of ``adapter_config.json`` that may differ: where the base lay, who wrote the file, and what
+#: PEFT sets by the base's kind of layer, whatever the file says.
+_FREE = ("base_model_name_or_path", "peft_version", "fan_in_fan_out")
 
 
 def check_adapter(
@@ -35,6 +43,7 @@ def check_adapter(
         "condition": arm.condition,
         "seed": arm.seed,
         **ledger_facts(steps),
+        "sequences_sha256": sequences_hash(fitted.values()),
         "budget": asdict(budget(examples, settings)),
         "truncated": sum(s.truncated for s in fitted.values()),
         "settings": settings.model_dump(mode="json"),
@@ -43,20 +52,25 @@ def check_adapter(
     searched = manifest["source"].get("weights_sha256")
     if searched is not None:
         expected["base_sha256"] = searched
+    if settings.trainer == BUNDLED:
+        expected["optimizer"] = OPTIMIZER
     yield from unequal(f"{where}/training.json", facts, expected)
     recorded = {k: v for k, v in manifest["training"].get(arm.name, {}).items() if k != "seconds"}
-    if recorded:
-        yield from unequal(f"{where}/training.json", facts, recorded, "the manifest has")
+    yield from unequal(f"{where}/training.json", facts, recorded, "the manifest has")
+    if not recorded:
+        yield f"manifest.json: holds nothing of the training of {arm.name}"
+    if settings.trainer == BUNDLED:  # another trainer's manifest may say less than its folder
+        for key in sorted(facts.keys() - recorded.keys()) if recorded else ():
+            yield f"manifest.json, training of {arm.name}: does not say {key}"
+        needs_end = any(sequence.eos for sequence in fitted.values())
+        if (facts.get("end_id") is not None) != needs_end:
+            yield (
+                f"{where}/training.json: end_id is {facts.get('end_id')}, and "
+                f"{'an' if needs_end else 'no'} end of a sequence is supervised"
+            )
+        config = json.loads((folder / "adapter_config.json").read_text("utf-8"))
+        yield from _config(f"{where}/adapter_config.json", config, settings)
     yield from _log(f"{where}/training_log.jsonl", (folder / "training_log.jsonl"), steps, facts)
-    config = json.loads((folder / "adapter_config.json").read_text("utf-8"))
-    right = {key: getattr(settings, name) for key, name in _CONFIG.items()}
-    right |= {"target_modules": sorted(settings.target_modules), "bias": "none"}
-    yield from unequal(f"{where}/adapter_config.json", config, right)
-    decisions = run.path / "decisions" / f"{arm.name}.parquet"
-    if decisions.exists() and (audited := read_facts(decisions).get("adapter")):
-        used = audited["weights_sha256"]
-        if used != expected["adapter_sha256"]:
-            yield f"decisions/{arm.name}.parquet: was decoded with another adapter ({used})"
 
 
 def check_alike(run: RunDirectory, arms: Sequence[Arm]) -> Iterable[str]:
@@ -65,6 +79,7 @@ def check_alike(run: RunDirectory, arms: Sequence[Arm]) -> Iterable[str]:
     for arm in arms:
         path = run.path / "adapters" / arm.name / "training.json"
         facts = json.loads(path.read_text("utf-8"))
+        facts["adapter_config.json"] = _own(path.with_name("adapter_config.json"))
         first = first or (arm, facts)
         for key in _ALIKE:
             a, b = first[1].get(key), facts.get(key)
@@ -72,11 +87,33 @@ def check_alike(run: RunDirectory, arms: Sequence[Arm]) -> Iterable[str]:
                 yield f"adapters/{arm.name}/training.json: does not say {key}"
             elif a != b:
                 yield f"arms {first[0].name} and {arm.name} differ in {key}: {a} and {b}"
+        a, b = first[1].get("end_id"), facts.get("end_id")
+        if a is not None and b is not None and a != b:
+            yield f"arms {first[0].name} and {arm.name} differ in end_id: {a} and {b}"
         if first[1].get("fsdp") != facts.get("fsdp"):
             yield f"arms {first[0].name} and {arm.name} differ in fsdp: one shared the base out"
 
 
-def _log(where: str, path: Any, steps: Sequence[Step], facts: dict[str, Any]) -> Iterable[str]:
+def _config(where: str, config: dict[str, Any], settings: Training) -> Iterable[str]:
+    """The adapter's whole configuration is the one that the trainer makes of the settings.
+
+    A key that the file lacks has PEFT's default, as it has when the adapter is loaded.
+    """
+    from gapft_harness.training.saving import default_config, saved_config
+
+    right = {k: v for k, v in saved_config(settings).items() if k not in _FREE}
+    yield from unequal(where, default_config() | config, right)
+    for key in sorted(config.keys() - right.keys() - {*_FREE}):
+        yield f"{where}: says {key}, which the installed PEFT does not know"
+
+
+def _own(path: Path) -> dict[str, Any]:
+    """What an adapter's configuration says of the adapter itself."""
+    config = json.loads(path.read_text("utf-8"))
+    return {key: value for key, value in config.items() if key not in _FREE}
+
+
+def _log(where: str, path: Path, steps: Sequence[Step], facts: dict[str, Any]) -> Iterable[str]:
     """The log has every planned step once, in order, with its members, tokens and weight."""
     lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     if len(lines) != len(steps):
@@ -89,22 +126,3 @@ def _log(where: str, path: Any, steps: Sequence[Step], facts: dict[str, Any]) ->
     if lines:
         ends = {"first_loss": lines[0]["loss"], "last_loss": lines[-1]["loss"]}
         yield from unequal(where.replace("_log.jsonl", ".json"), facts, ends, "the log has")
-
-
-def unequal(
-    where: str, found: dict[str, Any], expected: dict[str, Any], says: str = "computed again it is"
-) -> Iterable[str]:
-    """Yields a sentence for each expected value that is not the one found."""
-    for key, value in expected.items():
-        if key not in found:
-            yield f"{where}: does not say {key}, so it cannot be verified"
-        elif found[key] != value:
-            if isinstance(value, dict) and isinstance(found[key], dict):
-                yield from unequal(f"{where}, {key}", found[key], value, says)
-            else:
-                yield f"{where}: {key} is {_short(found[key])}, {says} {_short(value)}"
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 100 else f"{text[:97]}..."

@@ -126,6 +126,20 @@ def end_id(model_args: Mapping[str, Any]) -> int:
     return int(found)
 
 
+def lora_config(settings: Training) -> Any:
+    """The adapter's PEFT configuration: what the recipe sets, and PEFT's defaults."""
+    from peft import LoraConfig
+
+    return LoraConfig(
+        r=settings.rank,
+        lora_alpha=settings.alpha,
+        lora_dropout=settings.dropout,
+        target_modules=list(settings.target_modules),
+        bias="none",
+        task_type="CAUSAL_LM",
+    )
+
+
 def check_targets(model: Any, settings: Training) -> None:
     """Checks that every module of a name in ``target_modules`` is one that PEFT can adapt.
 
@@ -161,22 +175,14 @@ def check_targets(model: Any, settings: Training) -> None:
 
 def add_lora(model: Any, settings: Training, seed: int) -> Any:
     """Freezes the model and adds adapters (LoRA, PEFT), initialised from the seed."""
-    from peft import LoraConfig, get_peft_model
+    from peft import get_peft_model
 
     torch.manual_seed(seed)
-    config = LoraConfig(
-        r=settings.rank,
-        lora_alpha=settings.alpha,
-        lora_dropout=settings.dropout,
-        target_modules=list(settings.target_modules),
-        bias="none",
-        task_type="CAUSAL_LM",
-    )
     with warnings.catch_warnings():
         # what PEFT calls, and the only name transformers 4 has, is deprecated in 5
         for name in ("is_gradient_checkpointing", "gradient_checkpointing_enable"):
             warnings.filterwarnings("ignore", f"`{name}` is deprecated", FutureWarning)
-        adapted = get_peft_model(model, config)
+        adapted = get_peft_model(model, lora_config(settings))
         if settings.gradient_checkpointing:
             adapted.enable_input_require_grads()
             adapted.gradient_checkpointing_enable({"use_reentrant": False})

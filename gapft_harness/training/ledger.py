@@ -1,4 +1,4 @@
-"""What each optimizer step weighs: supervised tokens, loss weights, learning rate.
+"""What is trained, and what each optimizer step weighs: tokens, loss weights, learning rate.
 
 No torch here: the trainer follows the ledger, and ``gapft verify`` computes it again from the
 sealed selection.
@@ -9,12 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gapft_harness.recipe_sections import Normalization, Training
 from gapft_harness.training.plan import Fitted, table_hash
+
+#: What the optimizer is, beside the settings that a recipe chooses.
+OPTIMIZER: dict[str, Any] = {"name": "AdamW", "betas": [0.9, 0.999], "eps": 1e-8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,16 @@ def ledger_facts(steps: Sequence[Step]) -> dict[str, Any]:
         "weights_sha256": _hash([step.weights for step in steps]),
         "weight_sum": math.fsum(step.weight for step in steps),
     }
+
+
+def sequences_hash(fitted: Iterable[Fitted]) -> str:
+    """A hash of what is trained on: every example's ids, and which of them are supervised.
+
+    Args:
+        fitted: the sequences, in any order. Supervised are a sequence's target ids and, where it
+            says so, the end-of-sequence id behind them.
+    """
+    return _hash(sorted((s.slot, s.prompt_ids, s.target_ids, s.eos) for s in fitted))
 
 
 def token_weights(members: Sequence[Fitted], normalization: Normalization) -> list[float]:

@@ -15,14 +15,11 @@ from gapft_harness.recipe_sections import Training
 from gapft_harness.training.attention import check_apart
 from gapft_harness.training.checkpoint import Checkpoint, random_state
 from gapft_harness.training.devices import Devices
-from gapft_harness.training.ledger import Step
+from gapft_harness.training.ledger import OPTIMIZER, Step
 from gapft_harness.training.objective import collate, flatten, weighted_loss
 from gapft_harness.training.passes import cut, cut_alike
 from gapft_harness.training.plan import Fitted
 from gapft_harness.training.speed import Tell, untold
-
-#: What the optimizer is, beside the settings that a recipe chooses.
-OPTIMIZER: dict[str, Any] = {"name": "AdamW", "betas": [0.9, 0.999], "eps": 1e-8}
 
 
 def run_steps(

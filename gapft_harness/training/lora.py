@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
-import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -31,8 +29,14 @@ from gapft_harness.training.base_model import (
 )
 from gapft_harness.training.checkpoint import Checkpoint
 from gapft_harness.training.devices import Devices
-from gapft_harness.training.ledger import Step, ledger, ledger_facts
-from gapft_harness.training.loop import OPTIMIZER, run_steps
+from gapft_harness.training.ledger import (
+    OPTIMIZER,
+    Step,
+    ledger,
+    ledger_facts,
+    sequences_hash,
+)
+from gapft_harness.training.loop import run_steps
 from gapft_harness.training.memory import (
     Estimate,
     enforce,
@@ -67,8 +71,8 @@ def train_together(jobs: Sequence[TrainingJob]) -> Iterator[dict[str, Any]]:
     Yields:
         Facts for the manifest, also in ``training.json``, as soon as an arm is done: budget, what
         ``ledger_facts`` gives, truncated examples, settings, optimizer, versions, and the hashes
-        of base and adapter. ``seconds`` is in the yielded facts alone, so that the folder's bytes
-        repeat.
+        of sequences, base and adapter. ``seconds`` is in the yielded facts alone, so that the
+        folder's bytes repeat.
 
     Raises:
         UserError: a model that is none or not the one that was searched, modules it lacks, a
@@ -199,6 +203,7 @@ def _train(job: TrainingJob, settings: Training, planned: _Planned, base: _Base)
         "base_sha256": base.sha256,
         "end_id": base.end if planned.needs_end else None,
         **ledger_facts(planned.steps),
+        "sequences_sha256": sequences_hash(planned.fitted.values()),
         "budget": dataclasses.asdict(planned.budget),
         "truncated": sum(s.truncated for s in planned.fitted.values()),
         "optimizer": OPTIMIZER,
@@ -207,8 +212,7 @@ def _train(job: TrainingJob, settings: Training, planned: _Planned, base: _Base)
         "settings": settings.model_dump(mode="json"),
         "versions": {name: version(name) for name in _libraries(settings)},
     }
-    rests_on = {**identity, "sequences": _content(planned.fitted)}
-    checkpoint = Checkpoint.beside(job.output, rests_on, devices, job.checkpoint_steps)
+    checkpoint = Checkpoint.beside(job.output, identity, devices, job.checkpoint_steps)
     model = add_lora(base.model, settings, derive(job.arm.seed, "train/init") >> 33)
     stream = "train/dropout" if devices.first else f"train/dropout/{devices.share}"
     torch.manual_seed(derive(job.arm.seed, stream) >> 33)
@@ -238,9 +242,3 @@ def _train(job: TrainingJob, settings: Training, planned: _Planned, base: _Base)
 def _libraries(settings: Training) -> tuple[str, ...]:
     quantizer = ("bitsandbytes",) if settings.quantize else ()
     return ("torch", "transformers", "peft", "accelerate", *quantizer)
-
-
-def _content(fitted: dict[str, Fitted]) -> str:
-    """A hash of the sequences' ids."""
-    lines = sorted((s.slot, s.prompt_ids, s.target_ids) for s in fitted.values())
-    return hashlib.sha256(json.dumps(lines).encode()).hexdigest()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gapft_harness.model_files import weights_hash
+from gapft_harness.recipe_sections import Training
+from gapft_harness.training.base_model import lora_config
 from gapft_harness.training.card import model_card
 from gapft_harness.training.folder import whole_folder
 
@@ -38,6 +41,29 @@ def save_adapter(
         (partial / "training.json").write_text(json.dumps(written, indent=1) + "\n", "utf-8")
         (partial / "README.md").write_text(model_card(written), encoding="utf-8")
     return written
+
+
+def saved_config(settings: Training) -> dict[str, Any]:
+    """What ``adapter_config.json`` of an adapter under these settings holds, its base left out."""
+    config = lora_config(settings)
+    config.inference_mode = True  # as PEFT saves it
+    return _as_saved(config)
+
+
+def default_config() -> dict[str, Any]:
+    """What PEFT takes where an ``adapter_config.json`` does not say a key."""
+    from peft import LoraConfig
+
+    return _as_saved(LoraConfig(target_modules=[]))
+
+
+def _as_saved(config: Any) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        config.save_pretrained(folder)
+        path = Path(folder) / "adapter_config.json"
+        _deterministic_config(path)
+        saved: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return saved
 
 
 def _deterministic_config(path: Path) -> None:

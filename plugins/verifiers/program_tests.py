@@ -225,4 +225,4 @@ def _limits(changes: Mapping[str, float]) -> Limits:
 @hookimpl
 def register_verifiers(register: RegisterVerifier) -> None:
     """Registers it."""
-    register("program_tests", ProgramTests)
+    register("program_tests", ProgramTests, rejudge=False)

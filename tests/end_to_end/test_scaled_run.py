@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from gapft_harness.files import sha256, write_json
+from gapft_harness.verify import verify
 from tests.command import gapft, succeed
 from tests.end_to_end.letters_run import chunks, content, killed, result, workers_of
 from tests.training.letters import prepare
@@ -85,6 +86,23 @@ def test_verify_computes_the_choice_again(folder: Path, tmp_path: Path) -> None:
     done = gapft("verify", run, *plugin)
     assert done.returncode == 1
     assert f"{relative}/scaling.json: scale is 0.5, computed again it is" in done.stderr
+
+
+def test_a_scaled_adapter_whose_configuration_changes_its_update(
+    folder: Path, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(folder / "whole", tmp_path / "run"))
+    manifest = json.loads((run / "manifest.json").read_text())
+    for kind in ("scaled", "adapters"):
+        path = run / kind / "gapft-seed13/adapter_config.json"
+        config = json.loads(path.read_text()) | {"use_rslora": True}
+        path.write_text(json.dumps(config))
+        manifest["files"][f"{kind}/gapft-seed13"] = sha256(path.parent)
+        write_json(run / "manifest.json", manifest)
+        text = "\n".join(verify(run, [str(folder / "plugin.py")]).differences)
+        only_scaled = "scaled/gapft-seed13/adapter_config.json: is not that of adapters/" in text
+        assert only_scaled == (kind == "scaled")
+    assert "adapters/gapft-seed13/adapter_config.json: use_rslora is true" in text
 
 
 def test_the_command_prints_the_table_and_writes_it(folder: Path, tmp_path: Path) -> None:

@@ -8,7 +8,12 @@ import math
 import pytest
 import torch
 
-from gapft_harness.training.ledger import learning_rate, ledger, ledger_facts
+from gapft_harness.training.ledger import (
+    learning_rate,
+    ledger,
+    ledger_facts,
+    sequences_hash,
+)
 from gapft_harness.training.plan import sequences
 from tests.training.examples import examples, settings
 
@@ -58,3 +63,23 @@ def test_each_hash_sees_what_it_is_of() -> None:
     for key, step in changed.items():
         other = ledger_facts([step, two])
         assert {k for k in changed if other[k] != facts[k]} == {key}
+
+
+def test_the_hash_of_sequences_sees_ids_and_what_is_supervised_and_no_order() -> None:
+    fitted = sequences(examples(3), settings())
+    first, *rest = fitted
+    assert sequences_hash(fitted) == sequences_hash(fitted[::-1])
+    moved = (*first.prompt_ids, *first.target_ids)
+    others = [
+        dataclasses.replace(first, slot="another"),
+        dataclasses.replace(first, eos=not first.eos),
+        dataclasses.replace(first, target_ids=(*first.target_ids[::-1], 7)),
+        # the same ids, one more of them supervised
+        dataclasses.replace(
+            first,
+            prompt_ids=moved[: len(first.prompt_ids) - 1],
+            target_ids=moved[len(first.prompt_ids) - 1 :],
+        ),
+    ]
+    hashes = {sequences_hash([other, *rest]) for other in [first, *others]}
+    assert len(hashes) == 1 + len(others)

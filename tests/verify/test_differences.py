@@ -2,100 +2,58 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from safetensors.torch import load_file, save_file
 
-from gapft_harness.files import sha256, write_json
 from gapft_harness.model_files import weights_hash
 from gapft_harness.verify import verify
 from tests.command import gapft, succeed
-from tests.training.letters import prepare
+from tests.verify.tampering import (
+    ARM,
+    LOG,
+    change_config,
+    change_facts,
+    change_log,
+    change_manifest,
+    change_rows,
+    differences,
+    rows_of,
+    seal_again,
+    write_rows,
+)
 
-ARM = "gapft-seed13"
-LOG = f"adapters/{ARM}/training_log.jsonl"
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a plugin and a finished run of two conditions, one with replay and budget."""
-    folder = tmp_path_factory.mktemp("verify")
-    command = prepare(folder)
-    chosen = (
-        "budget.replay=2",
-        "budget.n=4",
-        "training.schedule=cosine",
-        "training.repetitions=8",
-        "statistics.replicates=20",
-    )
-    overrides = [part for setting in chosen for part in ("--set", setting)]
-    conditions = ("--condition", "gapft", "--condition", "uniform", "--condition", "all_verified")
-    succeed(*command, "run", *conditions, "--seed", 13, *overrides, cwd=folder)
-    return folder
-
-
-@pytest.fixture
-def run(made: Path, tmp_path: Path) -> Path:
-    """A copy to break."""
-    return Path(shutil.copytree(made / "run", tmp_path / "run"))
-
-
-def differences(made: Path, run: Path) -> list[str]:
-    return verify(run, [str(made / "plugin.py")]).differences
-
-
-def seal_again(run: Path, *relatives: str) -> None:
-    """Writes the hashes of changed files into the manifest, as someone would who hides a change."""
-    manifest = json.loads((run / "manifest.json").read_text())
-    for relative in relatives:
-        manifest["files"][relative] = sha256(run / relative)
-    write_json(run / "manifest.json", manifest)
-
-
-def change_json(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    content = json.loads(path.read_text())
-    change(content)
-    path.write_text(json.dumps(content))
-
-
-def rows_of(path: Path) -> list[dict[str, Any]]:
-    return list(pq.read_table(path).to_pylist())
-
-
-def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
-    pq.write_table(pa.Table.from_pylist(rows, schema=pq.read_schema(path)), path)
-
-
-def change_log(run: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
-    lines = [json.loads(line) for line in (run / LOG).read_text().splitlines()]
-    change(lines)
-    (run / LOG).write_text("".join(json.dumps(line) + "\n" for line in lines))
-    seal_again(run, f"adapters/{ARM}")
+pytestmark = pytest.mark.xdist_group("verify")
 
 
 def test_a_run_as_it_was_made_is_verified_by_the_command(made: Path) -> None:
     done = succeed("verify", "run", "--plugin", "plugin.py", cwd=made)
-    assert "3 adapters were trained on the steps" in done.stdout
-    assert "2 matched arms have n = 6, N = 48, J = 3" in done.stdout
+    assert "4 adapters were trained on the steps" in done.stdout
+    assert "3 matched arms have n = 6, N = 48, J = 3" in done.stdout
+    assert "660 verdicts of contains were judged again" in done.stdout
     assert "verified: the arms differ in nothing" in done.stdout
 
 
 def test_the_command_fails_and_names_every_difference(made: Path, run: Path) -> None:
     (run / LOG).write_text((run / LOG).read_text() + "\n")
     (run / "decisions/uniform-seed13.parquet").unlink()
+    pool = run / "pool/responses.parquet"
+    pool.write_bytes(pool.read_bytes()[:200])
+    change_manifest(run, lambda manifest: manifest.update(gapft_harness="0.0.9"))
     done = gapft("verify", run, "--plugin", made / "plugin.py")
     assert done.returncode == 1
-    assert f"adapters/{ARM}: was changed after it was sealed" in done.stderr
-    assert (
-        "decisions/uniform-seed13.parquet: is sealed in the manifest and not there" in done.stderr
-    )
+    assert "Traceback" not in done.stderr
+    for line in (
+        f"adapters/{ARM}: was changed after it was sealed",
+        "decisions/uniform-seed13.parquet: is sealed in the manifest and not there",
+        "pool/responses.parquet: was changed after it was sealed",
+        "pool: cannot be read (ArrowInvalid",
+        "made by version 0.0.9",
+    ):
+        assert line in done.stderr
     assert "verified" not in done.stdout
 
 
@@ -120,24 +78,27 @@ def test_an_example_swapped_for_another_that_passed(made: Path, run: Path, sneak
 
 
 def test_a_response_that_did_not_pass(made: Path, run: Path) -> None:
-    path = run / f"selections/{ARM}.parquet"
-    rows = rows_of(path)
-    rows[1]["response_ids"] = rows[1]["response_ids"][::-1]
-    write_rows(path, rows)
-    seal_again(run, f"selections/{ARM}.parquet")
-    (found,) = differences(made, run)
-    assert "is not the evidence that the states table keeps; differing: response_ids" in found
+    def reverse(rows: list[dict[str, Any]]) -> None:
+        rows[1]["response_ids"] = rows[1]["response_ids"][::-1]
+
+    change_rows(run, f"selections/{ARM}.parquet", reverse)
+    selection, training = differences(made, run)
+    assert "is not the evidence that the states table keeps; differing: response_ids" in selection
+    assert training.startswith(f"adapters/{ARM}/training.json: sequences_sha256 is")
 
 
 def test_a_verdict_changed_under_the_states(made: Path, run: Path) -> None:
-    path = run / "pool/responses.parquet"
-    rows = rows_of(path)
-    row = next(row for row in rows if row["status"] == "pass" and row["index"] == -1)
-    row["status"] = "fail"
-    write_rows(path, rows)
-    seal_again(run, "pool/responses.parquet")
+    changed = []
+
+    def fail(rows: list[dict[str, Any]]) -> None:
+        row = next(row for row in rows if row["status"] == "pass" and row["index"] == -1)
+        row["status"] = "fail"
+        changed.append(row["problem_id"])
+
+    change_rows(run, "pool/responses.parquet", fail)
     text = "\n".join(differences(made, run))
-    assert f"problem {row['problem_id']} has state 'G', its verdicts give" in text
+    assert f"problem {changed[0]} has state 'G', its verdicts give" in text
+    assert f"problem {changed[0]}, index -1 has the verdict fail, judged again it is pass" in text
 
 
 def test_a_repeated_step(made: Path, run: Path) -> None:
@@ -170,9 +131,7 @@ def test_the_weights_of_the_loss(made: Path, run: Path) -> None:
     def change(facts: dict[str, Any]) -> None:
         facts["weights_sha256"] = "0" * 64
 
-    change_json(run / f"adapters/{ARM}/training.json", change)
-    change_json(run / "manifest.json", lambda manifest: change(manifest["training"][ARM]))
-    seal_again(run, f"adapters/{ARM}")
+    change_facts(run, ARM, change)
     (found,) = differences(made, run)
     assert found.startswith(f"adapters/{ARM}/training.json: weights_sha256 is")
 
@@ -190,17 +149,14 @@ def test_an_adapter_changed_after_training_and_sealed_again(made: Path, run: Pat
     def change(facts: dict[str, Any]) -> None:
         facts["adapter_sha256"] = weights_hash(folder)
 
-    change_json(folder / "training.json", change)
-    change_json(run / "manifest.json", lambda manifest: change(manifest["training"][ARM]))
-    seal_again(run, f"adapters/{ARM}")
+    change_facts(run, ARM, change)
     (found,) = differences(made, run)
     assert found.startswith(f"decisions/{ARM}.parquet: was decoded with another adapter")
 
 
 def test_an_adapter_of_another_rank(made: Path, run: Path) -> None:
-    change_json(run / f"adapters/{ARM}/adapter_config.json", lambda c: c.update(lora_alpha=32))
-    seal_again(run, f"adapters/{ARM}")
-    (found,) = differences(made, run)
+    change_config(run, ARM, lora_alpha=32)
+    found = differences(made, run)[0]
     assert "adapter_config.json: lora_alpha is 32, computed again it is 16" in found
 
 
@@ -217,25 +173,22 @@ def test_arms_that_were_not_trained_alike(made: Path, run: Path, key: str, value
     def change(facts: dict[str, Any]) -> None:
         facts[key] = value
 
-    change_json(run / f"adapters/{ARM}/training.json", change)
-    change_json(run / "manifest.json", lambda manifest: change(manifest["training"][ARM]))
-    seal_again(run, f"adapters/{ARM}")
+    change_facts(run, ARM, change)
     text = "\n".join(differences(made, run))
     assert f"arms {ARM} and uniform-seed13 differ in {key}" in text
 
 
 def test_replay_that_differs_between_matched_arms(made: Path, run: Path) -> None:
-    path = run / "selections/uniform-seed13.parquet"
-    rows = rows_of(path)
-    rows[-1], rows[0] = rows[0], rows[-1]
-    write_rows(path, rows)
-    seal_again(run, "selections/uniform-seed13.parquet")
+    def swap(rows: list[dict[str, Any]]) -> None:
+        rows[-1], rows[0] = rows[0], rows[-1]
+
+    change_rows(run, "selections/uniform-seed13.parquet", swap)
     text = "\n".join(differences(made, run))
     assert f"arms {ARM} and uniform-seed13 replay other examples (2 slots)" in text
 
 
 def test_a_budget_of_the_manifest_that_no_selection_gives(made: Path, run: Path) -> None:
-    change_json(run / "manifest.json", lambda manifest: manifest["budgets"][ARM].update(tokens=1))
+    change_manifest(run, lambda manifest: manifest["budgets"][ARM].update(tokens=1))
     (found,) = differences(made, run)
     assert found.startswith(f"manifest.json: the budget of {ARM} has tokens = 1")
 
@@ -251,12 +204,13 @@ def test_a_file_that_cannot_be_read_is_one_difference_among_others(made: Path, r
 
 def test_a_run_that_has_not_come_far_says_what_is_missing(made: Path, run: Path) -> None:
     shutil.rmtree(run / f"adapters/{ARM}")
+    (run / f"decisions/{ARM}.parquet").unlink()
 
     def forget(manifest: dict[str, Any]) -> None:
         for relative in (f"adapters/{ARM}", f"decisions/{ARM}.parquet"):
             del manifest["files"][relative]
 
-    change_json(run / "manifest.json", forget)
+    change_manifest(run, forget)
     found = verify(run, [str(made / "plugin.py")])
     assert found.differences == []
     assert found.missing == [f"{ARM} is not trained"]

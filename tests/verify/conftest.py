@@ -1,0 +1,38 @@
+"""A finished run to verify, made once, and a copy of it to break."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.command import succeed
+from tests.training.letters import prepare
+from tests.verify.tampering import TEACHER
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a plugin and a finished run of four conditions, with replay and budget."""
+    folder = tmp_path_factory.mktemp("verify")
+    command = prepare(folder)
+    with (folder / "plugin.py").open("a") as plugin:
+        plugin.write(TEACHER)
+    chosen = (
+        "budget.replay=2",
+        "budget.n=4",
+        "training.schedule=cosine",
+        "training.repetitions=8",
+        "statistics.replicates=20",
+        "conditions=[gapft,uniform,all_verified,teacher]",
+    )
+    overrides = [part for setting in chosen for part in ("--set", setting)]
+    succeed(*command, "run", "--seed", 13, *overrides, cwd=folder)
+    return folder
+
+
+@pytest.fixture
+def run(made: Path, tmp_path: Path) -> Path:
+    """A copy to break."""
+    return Path(shutil.copytree(made / "run", tmp_path / "run"))

@@ -1,0 +1,106 @@
+"""Changing a sealed run as someone would who hides it: what is changed is sealed again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from gapft_harness.files import sha256, write_json
+from gapft_harness.verify import verify
+
+ARM = "gapft-seed13"
+#: An arm of a condition that is registered with ``gold=True``.
+GOLD = "teacher-seed13"
+LOG = f"adapters/{ARM}/training_log.jsonl"
+
+#: A part of the run's plugin: responses that no verifier passed.
+TEACHER = """
+
+import dataclasses
+
+
+def teacher(pool, n, rng):
+    def backwards(evidence):
+        ids = evidence.response.token_ids[::-1]
+        return dataclasses.replace(
+            evidence, response=dataclasses.replace(evidence.response, token_ids=ids)
+        )
+
+    return [backwards(evidence) for evidence in pool.draw(pool.verified, n, rng)]
+
+
+@hookimpl
+def register_selectors(register):
+    register("teacher", teacher, gold=True)
+"""
+
+
+def differences(made: Path, run: Path) -> list[str]:
+    return verify(run, [str(made / "plugin.py")]).differences
+
+
+def seal_again(run: Path, *relatives: str) -> None:
+    """Writes the hashes of changed files into the manifest."""
+    manifest = json.loads((run / "manifest.json").read_text())
+    for relative in relatives:
+        manifest["files"][relative] = sha256(run / relative)
+    write_json(run / "manifest.json", manifest)
+
+
+def change_json(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+def change_manifest(run: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    change_json(run / "manifest.json", change)
+
+
+def change_facts(run: Path, arm: str, change: Callable[[dict[str, Any]], None]) -> None:
+    """Changes what ``training.json`` and the manifest say of an arm's training, both alike."""
+    change_json(run / f"adapters/{arm}/training.json", change)
+    change_manifest(run, lambda manifest: change(manifest["training"][arm]))
+    seal_again(run, f"adapters/{arm}")
+
+
+def change_config(run: Path, arm: str, **values: object) -> None:
+    change_json(run / f"adapters/{arm}/adapter_config.json", lambda c: c.update(values))
+    seal_again(run, f"adapters/{arm}")
+
+
+def change_log(run: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
+    lines = [json.loads(line) for line in (run / LOG).read_text().splitlines()]
+    change(lines)
+    (run / LOG).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    seal_again(run, f"adapters/{ARM}")
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    return list(pq.read_table(path).to_pylist())
+
+
+def facts_of(path: Path) -> dict[str, Any]:
+    """What a table says of itself."""
+    facts: dict[str, Any] = json.loads(pq.read_metadata(path).metadata[b"gapft"])
+    return facts
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]], **facts: object) -> None:
+    """Writes other rows under the table's own schema, and other facts beside its own."""
+    metadata = pq.read_metadata(path).metadata
+    told = {"gapft": json.dumps({**facts_of(path), **facts})} if b"gapft" in metadata else None
+    schema = pq.read_schema(path).with_metadata(told)
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
+
+
+def change_rows(run: Path, relative: str, change: Callable[[list[dict[str, Any]]], None]) -> None:
+    rows = rows_of(run / relative)
+    change(rows)
+    write_rows(run / relative, rows)
+    seal_again(run, relative)

@@ -1,0 +1,151 @@
+"""Whatever happens to a file of a run, ``gapft verify`` names a difference and never breaks."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gapft_harness.files import write_json
+from tests.verify.tampering import (
+    ARM,
+    change_manifest,
+    change_rows,
+    differences,
+    rows_of,
+    seal_again,
+)
+
+pytestmark = pytest.mark.xdist_group("verify")
+
+#: What no stage seals: locks, and the report, which ``gapft report`` makes again.
+UNSEALED = ("run.lock", "jobs.lock", "report")
+
+
+def flip(path: Path, place: float) -> None:
+    content = bytearray(path.read_bytes())
+    content[int(place * len(content))] ^= 1
+    path.write_bytes(content)
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "removed": lambda path: path.unlink(),
+    "cut": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+    "a bit flipped": lambda path: flip(path, random.Random(path.name).random()),
+    "empty": lambda path: path.write_bytes(b""),
+    "something else": lambda path: path.write_bytes(b"[1, null]\n"),
+}
+
+
+def files_of(run: Path) -> list[str]:
+    """Every file of a run that tells of it, but for the manifest."""
+    return sorted(
+        relative.as_posix()
+        for file in run.rglob("*")
+        if file.is_file()
+        and (relative := file.relative_to(run)).parts[0] not in (*UNSEALED, "manifest.json")
+    )
+
+
+@contextlib.contextmanager
+def damaged(run: Path, relative: str, damage: str) -> Iterator[None]:
+    """Damages a file, and restores it."""
+    kept = (run / relative).read_bytes()
+    DAMAGE[damage](run / relative)
+    yield
+    (run / relative).write_bytes(kept)
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_every_file_damaged_in_every_way(made: Path, run: Path, damage: str) -> None:
+    sealed = json.loads((run / "manifest.json").read_text())["files"]
+    files = files_of(run)
+    assert len(files) == 1 + 6 + 4 + 4 * 5 + 4  # recipe, splits, selections, adapters, decisions
+    for relative in files:
+        with damaged(run, relative, damage):
+            first = differences(made, run)[0]
+        named = [entry for entry in sealed if relative.startswith(entry)] or ["recipe.yaml"]
+        assert first.startswith(f"{named[0]}: "), relative
+    assert differences(made, run) == []
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_every_file_of_an_arm_damaged_and_sealed_again(made: Path, run: Path, damage: str) -> None:
+    """A flipped bit may say nothing, and a model card is prose; to break is never right."""
+    manifest = json.loads((run / "manifest.json").read_text())
+    entries = [e for e in manifest["files"] if ARM in e or e.startswith(("pool", "audit"))]
+    for relative in files_of(run):
+        for entry in entries:
+            if not relative.startswith(entry):
+                continue
+            with damaged(run, relative, damage):
+                if (run / entry).exists():
+                    seal_again(run, entry)
+                found = differences(made, run)
+            assert found or damage == "a bit flipped" or relative.endswith("README.md"), relative
+            write_json(run / "manifest.json", manifest)
+
+
+@pytest.mark.parametrize("damage", sorted(DAMAGE.keys() - {"a bit flipped"}))
+def test_a_damaged_manifest(made: Path, run: Path, damage: str) -> None:
+    with damaged(run, "manifest.json", damage):
+        assert any(line.startswith("manifest.json: ") for line in differences(made, run))
+
+
+def test_bits_of_the_manifest(made: Path, run: Path) -> None:
+    """Some say nothing of the arms (times, hardware); none may break the command."""
+    size = (run / "manifest.json").stat().st_size
+    found = 0
+    for place in random.Random(0).sample(range(size), 40):
+        kept = (run / "manifest.json").read_bytes()
+        flip(run / "manifest.json", place / size)
+        found += bool(differences(made, run))
+        (run / "manifest.json").write_bytes(kept)
+    assert found > 20
+
+
+@pytest.mark.parametrize("table", ["problems", "responses", "states"])
+def test_a_problem_too_few_in_a_table(made: Path, run: Path, table: str) -> None:
+    def drop(rows: list[dict[str, object]]) -> None:
+        last = rows[-1]["problem_id"]
+        rows[:] = [row for row in rows if row["problem_id"] != last]
+
+    change_rows(run, f"pool/{table}.parquet", drop)
+    where = "responses" if table == "problems" else table
+    assert any(
+        line.startswith(f"pool/{where}.parquet: holds other problems than pool/problems.parquet")
+        for line in differences(made, run)
+    )
+
+
+def test_tables_of_other_columns(made: Path, run: Path) -> None:
+    """As an earlier version may have written them."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = run / "pool/states.parquet"
+    rows = [{k: v for k, v in row.items() if k != "samples"} for row in rows_of(path)]
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    found = differences(made, run)
+    assert "pool/states.parquet: was changed after it was sealed" in found
+    assert "pool: cannot be read (KeyError: 'samples')" in found
+
+
+@pytest.mark.parametrize("section", ["recipe", "task", "source", "files", "budgets", "training"])
+def test_a_manifest_without_a_section(made: Path, run: Path, section: str) -> None:
+    change_manifest(run, lambda manifest: manifest.pop(section))
+    assert f"manifest.json: has no section {section}" in differences(made, run)
+
+
+def test_a_recipe_that_is_gone_is_read_off_the_manifest(made: Path, run: Path) -> None:
+    (run / "recipe.yaml").unlink()
+    shutil.rmtree(run / f"adapters/{ARM}")
+    found = differences(made, run)
+    assert any(line.startswith("recipe.yaml: ") for line in found)
+    assert f"adapters/{ARM}: is sealed in the manifest and not there" in found
+    assert f"decisions/{ARM}.parquet: is there, and adapters/{ARM} is not" in found

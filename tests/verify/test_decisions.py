@@ -1,0 +1,124 @@
+"""Decisions are of the audit's problems, by the arm's adapter, with the verifier's verdicts."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gapft_harness.verify import verify
+from tests.verify.tampering import (
+    ARM,
+    change_manifest,
+    change_rows,
+    differences,
+    rows_of,
+    seal_again,
+    write_rows,
+)
+
+pytestmark = pytest.mark.xdist_group("verify")
+
+
+def pass_a_decision_that_failed(run: Path) -> str:
+    """The table's own counts and the manifest's are made to agree.
+
+    Returns:
+        The problem's id.
+    """
+    relative = f"decisions/{ARM}.parquet"
+    rows = rows_of(run / relative)
+    row = next(row for row in rows if row["status"] == "fail")
+    row["status"] = "pass"
+    counts = dict(sorted(Counter(row["status"] for row in rows).items()))
+    write_rows(run / relative, rows, verdicts=counts)
+    change_manifest(run, lambda m: m["verdict_counts"].update({ARM: counts}))
+    seal_again(run, relative)
+    return str(row["problem_id"])
+
+
+def test_a_verdict_of_a_decision(made: Path, run: Path) -> None:
+    changed = pass_a_decision_that_failed(run)
+    assert differences(made, run) == [
+        f"decisions/{ARM}.parquet: problem {changed}, index -1 has the verdict pass, judged again "
+        "it is fail"
+    ]
+
+
+def test_verdicts_that_are_not_judged_again(made: Path, run: Path, tmp_path: Path) -> None:
+    plugin = tmp_path / "plugin.py"
+    registered = 'register("contains", Contains'
+    text = (made / "plugin.py").read_text()
+    plugin.write_text(text.replace(registered, f"{registered}, rejudge=False"))
+    pass_a_decision_that_failed(run)
+    found = verify(run, [str(plugin)])
+    assert found.differences == []
+    assert "the verdicts of contains were taken as they are, not judged again" in found.checked
+    assert not any(line.endswith("were judged again") for line in found.checked)
+
+
+def test_more_verdicts_than_can_be_read_are_counted(made: Path, run: Path) -> None:
+    def all_pass(rows: list[dict[str, Any]]) -> None:
+        for row in rows:
+            row["status"] = "pass" if row["status"] == "fail" else "fail"
+
+    change_rows(run, f"decisions/{ARM}.parquet", all_pass)
+    found = differences(made, run)
+    assert sum("judged again it is" in line for line in found) == 20
+    assert f"decisions/{ARM}.parquet: 20 further verdicts differ when judged again" in found
+    assert any(line.startswith(f"manifest.json, {ARM}, verdicts: ") for line in found)
+
+
+def test_counts_of_the_manifest(made: Path, run: Path) -> None:
+    change_manifest(run, lambda manifest: manifest["verdict_counts"]["audit"].update({"pass": 1}))
+    (found,) = differences(made, run)
+    assert found.startswith("manifest.json, audit, verdicts: pass is 1, computed again it is ")
+
+
+@pytest.mark.parametrize("change", ["dropped", "doubled", "of the pool"])
+def test_decisions_of_other_problems(made: Path, run: Path, change: str) -> None:
+    relative = f"decisions/{ARM}.parquet"
+
+    def apply(rows: list[dict[str, Any]]) -> None:
+        if change == "dropped":
+            rows.pop()
+        elif change == "doubled":
+            rows.append(rows[-1])
+        else:
+            rows[-1]["problem_id"] = "pool1-000000000000"
+
+    change_rows(run, relative, apply)
+    text = "\n".join(differences(made, run))
+    expected = (
+        f"{relative}: problem "
+        if change == "doubled"
+        else f"{relative}: holds other problems than audit/problems.parquet"
+    )
+    assert expected in text
+
+
+def test_decisions_of_another_arm(made: Path, run: Path) -> None:
+    relative = f"decisions/{ARM}.parquet"
+    shutil.copy(run / "decisions/uniform-seed13.parquet", run / relative)
+    seal_again(run, relative)
+    text = "\n".join(differences(made, run))
+    assert f"{relative}: was decoded with the adapter of uniform-seed13" in text
+
+
+def test_decisions_that_do_not_say_what_they_were_decoded_with(made: Path, run: Path) -> None:
+    relative = f"decisions/{ARM}.parquet"
+    write_rows(run / relative, rows_of(run / relative), adapter=None)
+    seal_again(run, relative)
+    (found,) = differences(made, run)
+    assert found == f"{relative}: does not say what it was decoded with, as others do"
+
+
+def test_decisions_without_an_adapter(made: Path, run: Path) -> None:
+    shutil.rmtree(run / f"adapters/{ARM}")
+    change_manifest(run, lambda manifest: manifest["files"].pop(f"adapters/{ARM}"))
+    assert differences(made, run) == [
+        f"decisions/{ARM}.parquet: is there, and adapters/{ARM} is not"
+    ]

@@ -1,0 +1,220 @@
+"""What someone changes who then seals the file again, and in the manifest too, is found."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gapft_harness.errors import UserError
+from gapft_harness.verify import verify
+from gapft_harness.version import __version__
+from tests.verify.tampering import (
+    ARM,
+    GOLD,
+    change_config,
+    change_facts,
+    change_json,
+    change_manifest,
+    change_rows,
+    differences,
+    seal_again,
+)
+
+pytestmark = pytest.mark.xdist_group("verify")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("alpha_pattern", {"q_proj": 9999}),
+        ("rank_pattern", {"q_proj": 1}),
+        ("use_rslora", True),
+        ("use_dora", True),
+        ("init_lora_weights", "pissa"),
+        ("peft_type", "IA3"),
+        ("inference_mode", False),
+        ("layers_to_transform", [0]),
+        ("of_a_later_peft", 1),
+    ],
+)
+def test_an_adapter_whose_configuration_changes_its_update(
+    made: Path, run: Path, key: str, value: object
+) -> None:
+    change_config(run, ARM, **{key: value})
+    where = f"adapters/{ARM}/adapter_config.json"
+    found = differences(made, run)
+    assert found[0].startswith((f"{where}: {key} is", f"{where}, {key}: says", f"{where}: says"))
+    assert any(line.startswith(f"arms {ARM} and uniform-seed13 differ in") for line in found)
+
+
+def test_a_configuration_without_the_key_that_a_setting_is_in(made: Path, run: Path) -> None:
+    path = run / f"adapters/{ARM}/adapter_config.json"
+    change_json(path, lambda config: config.pop("lora_alpha"))
+    seal_again(run, f"adapters/{ARM}")
+    assert differences(made, run)[0].startswith(
+        f"adapters/{ARM}/adapter_config.json: lora_alpha is 8, computed again it is 16"
+    )
+
+
+def test_where_the_base_lay_and_who_wrote_the_configuration_may_differ(
+    made: Path, run: Path
+) -> None:
+    change_config(run, ARM, base_model_name_or_path="elsewhere", peft_version="0.0")
+    for folder in (run / "adapters").iterdir():  # of a PEFT that had no such key
+        change_json(folder / "adapter_config.json", lambda config: config.pop("use_rslora"))
+        seal_again(run, f"adapters/{folder.name}")
+    assert differences(made, run) == []
+
+
+@pytest.mark.parametrize("value", [0, 5, None])
+def test_another_n(made: Path, run: Path, value: int | None) -> None:
+    """What lies there is verified all the same."""
+    change_manifest(run, lambda manifest: manifest.update(n=value))
+    (run / f"adapters/{ARM}/training_log.jsonl").write_text("")
+    found = differences(made, run)
+    n = json.dumps(value)
+    assert f"manifest.json: n is {n}, the recipe and the pool give 4" in found
+    assert any("has 0 steps, the plan 3" in line for line in found)
+
+
+def test_no_n(made: Path, run: Path) -> None:
+    change_manifest(run, lambda manifest: manifest.pop("n"))
+    assert differences(made, run) == ["manifest.json: does not say n, so it cannot be verified"]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "pool/states.parquet",
+        "audit/responses.parquet",
+        f"selections/{ARM}.parquet",
+        f"adapters/{ARM}",
+        f"decisions/{ARM}.parquet",
+    ],
+)
+def test_a_file_that_was_taken_out_of_the_manifest(made: Path, run: Path, entry: str) -> None:
+    change_manifest(run, lambda manifest: manifest["files"].pop(entry))
+    (found,) = differences(made, run)
+    assert found.startswith(f"{entry}: lies there and is not sealed in the manifest")
+
+
+@pytest.mark.parametrize(
+    "relative", ["scaled/gapft-seed13/scaling.json", "selections/more-seed13.parquet"]
+)
+def test_a_file_that_no_stage_sealed(made: Path, run: Path, relative: str) -> None:
+    (run / relative).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(run / f"selections/{ARM}.parquet", run / relative)
+    (found,) = differences(made, run)
+    named = "scaled/gapft-seed13" if "scaled" in relative else relative
+    assert found.startswith(f"{named}: lies there and is not sealed in the manifest")
+
+
+def test_journals_and_kept_states_are_no_sealed_files(made: Path, run: Path) -> None:
+    for relative in ("pool/responses.jsonl", "decisions/x.jsonl", "adapters/.x.checkpoint"):
+        (run / relative).write_text("{}")
+    assert differences(made, run) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("name", "SGD"), ("betas", [0.5, 0.999]), ("eps", 1.0), ("momentum", 0.9)],
+)
+def test_another_optimizer_in_every_arm(made: Path, run: Path, key: str, value: object) -> None:
+    for arm in (ARM, "uniform-seed13", "all_verified-seed13", GOLD):
+        change_facts(run, arm, lambda facts: facts["optimizer"].update({key: value}))
+    found = differences(made, run)
+    assert len(found) == 4
+    assert found[0].startswith(f"adapters/{ARM}/training.json, optimizer: ")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("schedule", "linear"),
+        ("normalization", "token_sum"),
+        ("clip_norm", 2.0),
+        ("weight_decay", 0.0),
+        ("learning_rate", 1.0),
+        ("warmup_steps", 1),
+        ("micro_batch", 1),
+    ],
+)
+def test_another_setting_in_every_arm(made: Path, run: Path, key: str, value: object) -> None:
+    for arm in (ARM, "uniform-seed13", "all_verified-seed13", GOLD):
+        change_facts(run, arm, lambda facts: facts["settings"].update({key: value}))
+    found = differences(made, run)
+    assert len(found) == 4
+    assert found[0].startswith(f"adapters/{ARM}/training.json, settings: {key} is ")
+
+
+@pytest.mark.parametrize(
+    "key", ["plan_sha256", "supervised_sha256", "weights_sha256", "sequences_sha256", "optimizer"]
+)
+def test_a_fact_that_the_manifest_does_not_hold(made: Path, run: Path, key: str) -> None:
+    change_manifest(run, lambda manifest: manifest["training"][ARM].pop(key))
+    assert differences(made, run) == [f"manifest.json, training of {ARM}: does not say {key}"]
+
+
+def test_the_end_of_sequences(made: Path, run: Path) -> None:
+    for number, arm in enumerate((ARM, "uniform-seed13")):
+        change_facts(run, arm, lambda facts, n=number: facts.update(end_id=n))
+    where = f"adapters/{ARM}/training.json"
+    found = differences(made, run)
+    assert found[0] == f"{where}: end_id is 0, and no end of a sequence is supervised"
+    assert found[-1] == f"arms {ARM} and uniform-seed13 differ in end_id: 0 and 1"
+
+
+@pytest.mark.parametrize("column", ["response_ids", "prompt_ids", "ended"])
+def test_an_example_of_a_gold_condition(made: Path, run: Path, column: str) -> None:
+    """No verifier passed it, so its selector alone says what it must be."""
+
+    def change(rows: list[dict[str, Any]]) -> None:
+        value = rows[0][column]
+        rows[0][column] = not value if isinstance(value, bool) else value[::-1]
+
+    change_rows(run, f"selections/{GOLD}.parquet", change)
+    found = differences(made, run)
+    assert "is not the example that its selector chooses; differing: " + column in found[0]
+    assert any(
+        line.startswith(f"adapters/{GOLD}/training.json: sequences_sha256 is") for line in found
+    )
+
+
+def test_another_model_or_task_of_the_manifest(made: Path, run: Path) -> None:
+    change_manifest(run, lambda manifest: manifest["source"].pop("weights_sha256"))
+    assert any(
+        line.startswith("manifest.json, source: weights_sha256 is None")
+        for line in differences(made, run)
+    )
+    change_manifest(run, lambda manifest: manifest["task"].update(version="2"))
+    assert any(" was made with another version: '1'" in line for line in differences(made, run))
+
+
+def test_a_run_of_another_version_is_told_so(made: Path, run: Path) -> None:
+    change_manifest(run, lambda manifest: manifest.update(gapft_harness="0.0.9"))
+    plugin = [str(made / "plugin.py")]
+    assert verify(run, plugin).differences == []
+
+    def forget(facts: dict[str, Any]) -> None:
+        del facts["settings"]["quantize"]
+
+    change_facts(run, ARM, forget)
+    found = verify(run, plugin)
+    assert (
+        f"adapters/{ARM}/training.json, settings: does not say quantize, so it cannot be verified"
+        in found.differences
+    )
+    assert f"version 0.0.9 of gapft-harness, and this is {__version__}" in found.remark
+
+
+def test_a_plugin_that_is_not_given_is_the_users_mistake(run: Path) -> None:
+    with pytest.raises(UserError, match="unknown selector 'teacher'"):
+        verify(run)
+    (run / f"decisions/{ARM}.parquet").unlink()
+    missing, unknown = verify(run).differences
+    assert missing == f"decisions/{ARM}.parquet: is sealed in the manifest and not there"
+    assert unknown.startswith("unknown selector 'teacher'")
