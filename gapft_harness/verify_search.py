@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -97,10 +97,13 @@ class Judge:
     Attributes:
         verifier: the task's; None where its verdicts are taken as they are.
         verdicts: how many were compared so far.
+        timed_out: what differs by a time-out, then or now: a machine's pace, and no evidence that
+            anything was changed.
     """
 
     verifier: Verifier | None
     verdicts: int = 0
+    timed_out: list[str] = field(default_factory=list)
 
     def check(
         self, run: RunDirectory, manifest: dict[str, Any], relative: str, split: str
@@ -156,12 +159,17 @@ class Judge:
         )
         self.verdicts += len(pairs)
         for (each, _), again in zip(pairs, verdicts, strict=True):
-            if again.status != each.verdict.status:
-                yield (
-                    f"{relative}: problem {each.response.problem_id}, index {each.response.index} "
-                    f"has the verdict {each.verdict.status}, judged again it is {again.status}"
-                    f"{f' ({again.reason})' if again.reason else ''}"
-                )
+            if again.status == each.verdict.status:
+                continue
+            line = (
+                f"{relative}: problem {each.response.problem_id}, index {each.response.index} "
+                f"has the verdict {each.verdict.status}, judged again it is {again.status}"
+                f"{f' ({again.reason})' if again.reason else ''}"
+            )
+            if "timeout" in (again.status, each.verdict.status):
+                self.timed_out.append(line)
+            else:
+                yield line
 
 
 @contextlib.contextmanager
@@ -185,6 +193,11 @@ def judging(manifest: dict[str, Any], plugins: Plugins, found: Findings) -> Iter
         with closing_verifier(verifier):
             yield judge
         found.checked.append(f"{judge.verdicts} verdicts of {name} were judged again")
+        if judge.timed_out:
+            found.checked.append(
+                f"of these, {len(judge.timed_out)} differ by a time-out, which is no difference "
+                f"(verify again on a quiet machine): {'; '.join(judge.timed_out[:_NAMED])}"
+            )
 
 
 def _with_golds(

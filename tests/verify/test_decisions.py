@@ -23,7 +23,7 @@ from tests.verify.tampering import (
 pytestmark = pytest.mark.xdist_group("verify")
 
 
-def pass_a_decision_that_failed(run: Path) -> str:
+def relabel_a_decision_that_failed(run: Path, status: str = "pass") -> str:
     """The table's own counts and the manifest's are made to agree.
 
     Returns:
@@ -32,7 +32,7 @@ def pass_a_decision_that_failed(run: Path) -> str:
     relative = f"decisions/{ARM}.parquet"
     rows = rows_of(run / relative)
     row = next(row for row in rows if row["status"] == "fail")
-    row["status"] = "pass"
+    row["status"] = status
     counts = dict(sorted(Counter(row["status"] for row in rows).items()))
     write_rows(run / relative, rows, verdicts=counts)
     change_manifest(run, lambda m: m["verdict_counts"].update({ARM: counts}))
@@ -41,11 +41,21 @@ def pass_a_decision_that_failed(run: Path) -> str:
 
 
 def test_a_verdict_of_a_decision(made: Path, run: Path) -> None:
-    changed = pass_a_decision_that_failed(run)
+    changed = relabel_a_decision_that_failed(run)
     assert differences(made, run) == [
         f"decisions/{ARM}.parquet: problem {changed}, index -1 has the verdict pass, judged again "
         "it is fail"
     ]
+
+
+def test_a_time_out_is_told_and_is_no_difference(made: Path, run: Path) -> None:
+    """It depends on the machine's pace, then and now."""
+    late = relabel_a_decision_that_failed(run, "timeout")
+    found = verify(run, [str(made / "plugin.py")])
+    assert found.differences == []
+    [told] = [line for line in found.checked if "differ by a time-out" in line]
+    assert told.startswith("of these, 1 differ by a time-out")
+    assert f"problem {late}, index -1 has the verdict timeout, judged again it is fail" in told
 
 
 def test_verdicts_that_are_not_judged_again(made: Path, run: Path, tmp_path: Path) -> None:
@@ -53,7 +63,7 @@ def test_verdicts_that_are_not_judged_again(made: Path, run: Path, tmp_path: Pat
     registered = 'register("contains", Contains'
     text = (made / "plugin.py").read_text()
     plugin.write_text(text.replace(registered, f"{registered}, rejudge=False"))
-    pass_a_decision_that_failed(run)
+    relabel_a_decision_that_failed(run)
     found = verify(run, [str(plugin)])
     assert found.differences == []
     assert "the verdicts of contains were taken as they are, not judged again" in found.checked
