@@ -18,6 +18,7 @@ from gapft_harness.alike import AlikeWatch
 from gapft_harness.errors import UserError
 from gapft_harness.files import replace_file
 from gapft_harness.merged_facts import merge_facts
+from gapft_harness.operational import binding
 from gapft_harness.records import GREEDY
 from gapft_harness.run_directory import RunDirectory, Split, differences, require
 from gapft_harness.sealing import read_facts
@@ -124,7 +125,7 @@ def _open(source: RunDirectory, split: Split, shard: Shard) -> Part:
 def _check_identities(run: RunDirectory, parts: Sequence[Part]) -> None:
     """Every part of the run's recipe, and all of one task, one split and one model."""
     for part in parts:
-        if differing := differences(run.recipe.identity(), part.facts["recipe"]):
+        if differing := differences(run.recipe.identity(), identity_of(part)):
             raise UserError(
                 f"{part} was searched by another recipe than {run.path}; differing: "
                 f"{'; '.join(differing)}"
@@ -137,6 +138,13 @@ def _check_identities(run: RunDirectory, parts: Sequence[Part]) -> None:
                     f"{part.split}: {part} is of another {name} than {parts[0]}: {found} there, "
                     f"{expected} here; {advice}"
                 )
+
+
+def identity_of(part: Part) -> dict[str, Any]:
+    """The identity that a part's facts hold, without what no run is bound to any more."""
+    recipe: dict[str, Any] = part.facts["recipe"]
+    model = recipe["model"]
+    return {**recipe, "model": {**model, "args": binding(model["backend"], model["args"])}}
 
 
 #: What all parts must share: its name, how to read it off a part's facts, what to do else.

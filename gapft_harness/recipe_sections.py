@@ -275,7 +275,7 @@ class ExecutorChoice(Section):
     shards: int = Field(
         1,
         ge=1,
-        description="jobs that the search of a split is divided into; samples depend on it",
+        description="jobs that a split's search is divided into; with `hf` samples depend on it",
     )
     address: str | None = Field(
         None,

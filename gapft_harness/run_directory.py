@@ -66,7 +66,7 @@ class RunDirectory:
                     f"run directory {path} was made by another recipe; differing: "
                     f"{'; '.join(differing)}. Give another --run-dir, or the recipe it was made by"
                 )
-        elif path.is_dir() and any(not _says_nothing(p) for p in path.iterdir()):
+        elif path.is_dir() and any(not _says_nothing(p, path) for p in path.iterdir()):
             raise UserError(
                 f"run directory {path}: holds files, but no recipe.yaml; give an empty folder"
             )
@@ -98,7 +98,9 @@ class RunDirectory:
         """
         recipe = self.path / "recipe.yaml"
         within = [path for path in self.path.rglob("*") if path != recipe]
-        if self.manifest()["files"] or not all(p.is_dir() or _says_nothing(p) for p in within):
+        if self.manifest()["files"]:
+            return
+        if not all(p.is_dir() or _says_nothing(p, self.path) for p in within):
             return
         for path in sorted(within, reverse=True):  # what is in a folder before the folder
             if path.is_dir():
@@ -214,13 +216,22 @@ class RunDirectory:
         self.update_manifest(change)
 
 
-def _says_nothing(path: Path) -> bool:
-    """Whether a file of a run is there before anything is generated, or was never finished."""
-    return (
-        path.name in (RUN_LOCK, JOBS_LOCK, "manifest.json")
-        or path.name.endswith(PARTIAL)
-        or (path.suffix == ".jsonl" and path.is_file() and not path.stat().st_size)
-    )
+def _says_nothing(path: Path, run_path: Path) -> bool:
+    """Whether a file of a run is there before anything is generated, or was never finished.
+
+    A folder of anybody else's is no run, though it may hold files of such names.
+    """
+    if path.name in (RUN_LOCK, JOBS_LOCK):
+        return True
+    if path.name == "manifest.json" and path.parent == run_path:
+        with contextlib.suppress(UserError):
+            manifest = read_manifest(run_path)
+            return "gapft_harness" in manifest and not manifest.get("files")
+        return False
+    if path.name.startswith(".") and path.name.endswith(PARTIAL):
+        return True
+    journal = path.suffix == ".jsonl" and path.parent != run_path
+    return journal and path.is_file() and not path.stat().st_size
 
 
 def read_manifest(run_path: Path) -> dict[str, Any]:

@@ -7,8 +7,10 @@ and writes a few rows at a time (``merging.py``).
 from __future__ import annotations
 
 import contextlib
+import time
 from collections import deque
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapft_harness.errors import GapftError, UserError
@@ -22,6 +24,9 @@ from gapft_harness.shards import Shard, part_folder, plan_search
 
 if TYPE_CHECKING:
     from gapft_harness.pipeline import Context
+
+#: Seconds until a file that another machine has written must be seen here.
+_PATIENCE_S = 90.0
 
 #: A split whole, or one shard of it.
 Part = tuple[Split, Shard | None]
@@ -64,6 +69,26 @@ def _search(context: Context, parts: Sequence[Part]) -> None:
         )
         context.executor.run([check], context.progress)
     context.executor.run([_job(context, *part) for part in parts], context.progress)
+    for part in parts:
+        _wait_for(part_folder(context.run.path, *part))
+
+
+def _wait_for(folder: Path) -> None:
+    """Until the tables of a search that has ended are seen here.
+
+    A shared file system may remember for a while that they were not there.
+
+    Raises:
+        GapftError: they do not come.
+    """
+    deadline = time.monotonic() + _PATIENCE_S
+    while finished(folder) is None:
+        if time.monotonic() > deadline:
+            raise GapftError(
+                f"{folder}: its search has ended, and {_PATIENCE_S:g} s later its tables are not "
+                "seen here; do all machines see the same run directory? The same command goes on"
+            )
+        time.sleep(0.5)
 
 
 def _take_up(context: Context, parts: deque[Part]) -> None:

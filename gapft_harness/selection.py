@@ -79,8 +79,8 @@ def select(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any
         if paths[arm].exists() and read_examples(paths[arm]) != [to_example(e) for e in examples]:
             raise PluginError(
                 f"{paths[arm]}: is sealed, and condition {arm.condition!r} now chooses other "
-                "examples: its selector or the budget was changed. Start a new run directory, or "
-                "register the changed selector under a new name"
+                "examples: its selector, the budget or the version of this package was changed. "
+                "Start a new run directory, or register the changed selector under a new name"
             )
     for arm, examples in chosen.items():
         if not paths[arm].exists():

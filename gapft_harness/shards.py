@@ -154,7 +154,7 @@ def of_merged_shard(relative: str, manifest: Mapping[str, Any]) -> bool:
 def plan_search(run_path: Path, split: str, one: Shard | None, of: int) -> list[Shard | None]:
     """Which parts a search command has to see to.
 
-    Samples depend on the division, so a split stays with the division that it was begun in.
+    With ``hf`` samples depend on the division, so a split stays with the one it was begun in.
 
     Args:
         run_path: the run directory.
@@ -181,8 +181,8 @@ def plan_search(run_path: Path, split: str, one: Shard | None, of: int) -> list[
     if others := [shard for shard in begun if shard.of != wanted or (wanted == 1 and not one)]:
         missing = [s for s in Shard.all(others[0].of) if s not in begun]
         raise UserError(
-            f"{folder}: was begun in {others[0].of} shards ({len(missing)} not begun), and samples "
-            f"depend on that; go on with gapft search --shard and gapft merge, or with "
+            f"{folder}: was begun in {others[0].of} shards ({len(missing)} not begun), and a split "
+            f"stays in its division; go on with gapft search --shard and gapft merge, or with "
             f"executor.shards={others[0].of}, or remove {folder / FOLDER} to begin anew"
         )
     if one:
@@ -199,6 +199,6 @@ def require_unbegun(run_path: Path, split: str) -> None:
     journal = run_path / split / "responses.jsonl"
     if journal.exists() and journal.stat().st_size:
         raise UserError(
-            f"{journal}: this {split} was begun undivided, and samples depend on that; go on "
-            "without shards (executor.shards=1), or remove the file to begin anew"
+            f"{journal}: this {split} was begun undivided, and a split stays in its division; "
+            "go on without shards (executor.shards=1), or remove the file to begin anew"
         )

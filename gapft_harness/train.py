@@ -69,12 +69,18 @@ def finished(run: RunDirectory, arms: Iterable[Arm]) -> dict[str, dict[str, Any]
     """The trainer's facts of those arms whose adapter is there, by name.
 
     Raises:
-        UserError: an arm's folder is there and incomplete.
+        UserError: an arm's folder is there and incomplete, or was changed after it was sealed.
     """
-    facts = {
-        arm.name: adapter_facts(run.path / "adapters" / arm.name, "training.json") for arm in arms
-    }
-    return {name: of for name, of in facts.items() if of is not None}
+    sealed, found = run.manifest()["files"], {}
+    for arm in arms:
+        relative = f"adapters/{arm.name}"
+        if relative in sealed:
+            facts = json.loads((run.sealed(relative) / "training.json").read_text("utf-8"))
+        else:
+            facts = adapter_facts(run.path / relative, "training.json")
+        if facts is not None:
+            found[arm.name] = facts
+    return found
 
 
 def train_here(

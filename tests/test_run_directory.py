@@ -96,12 +96,15 @@ def test_what_a_kill_left_before_anything_was_generated_is_taken_away(tmp_path: 
     assert list(run.path.iterdir()) == []
 
 
-@pytest.mark.parametrize("left", ["manifest.json", ".manifest.json.partial"])
+@pytest.mark.parametrize("whole", [True, False])
 def test_a_folder_that_was_killed_before_its_recipe_was_there_is_begun_again(
-    tmp_path: Path, left: str
+    tmp_path: Path, whole: bool
 ) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / left).write_text("{")
+    folder = RunDirectory.create_or_open(tmp_path / "run", recipe()).path
+    (folder / "recipe.yaml").unlink()
+    if not whole:
+        (folder / "manifest.json").unlink()
+        (folder / ".manifest.json.partial").write_text("{")
     run = RunDirectory.create_or_open(tmp_path / "run", recipe())
     assert run.manifest()["recipe"] == RunDirectory.open(run.path).recipe.model_dump(mode="json")
 
@@ -111,6 +114,25 @@ def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"holds files, but no recipe\.yaml"):
         RunDirectory.create_or_open(tmp_path, recipe())
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("manifest.json", '{"name": "a web page"}'),
+        ("manifest.json", '{"gapft_harness": "0.1.0", "files": {"pool/responses.parquet": "0"}}'),
+        ("manifest.json", "["),
+        ("film.mkv.partial", "half"),
+        ("log.jsonl", ""),
+    ],
+)
+def test_a_folder_with_files_of_like_names_is_refused(
+    tmp_path: Path, name: str, content: str
+) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(UserError, match=r"holds files, but no recipe\.yaml"):
+        RunDirectory.create_or_open(tmp_path, recipe())
+    assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {name: content}
 
 
 def test_a_folder_that_is_no_run_is_named(tmp_path: Path) -> None:

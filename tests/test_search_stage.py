@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gapft_harness.errors import UserError
+from gapft_harness.errors import GapftError, UserError
 from gapft_harness.protocols import Job, Progress
 from gapft_harness.search_stage import search_stage
 from tests.command import gapft, succeed
@@ -21,6 +21,13 @@ from tests.recording_run import Here, Letters, letters
 @pytest.fixture
 def task(tmp_path: Path) -> Letters:
     return letters(tmp_path, pool=5, audit=4)
+
+
+class Elsewhere(Here):
+    """Says of every search that it is done, as a machine does whose disk is not seen here."""
+
+    def run(self, jobs: Sequence[Job], progress: Progress) -> list[dict[str, Any]]:
+        return [{} for job in jobs]
 
 
 class Failing(Here):
@@ -101,6 +108,15 @@ def test_an_audit_that_is_finished_before_the_pool_is_kept_and_sealed_after_it(
     assert [name.partition("/")[0] for name in run.manifest()["files"]] == ["pool"] * 2 + [
         "audit"
     ] * 2
+
+
+def test_tables_that_are_not_seen_are_an_error(
+    task: Letters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gapft_harness.search_stage._PATIENCE_S", 0.0)
+    run = task.run("r", splits=())
+    with pytest.raises(GapftError, match=r"r/pool: its search has ended, and .* not seen here"):
+        search_stage(replace(task.context(run), executor=Elsewhere()))
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1 cut short"])

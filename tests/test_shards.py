@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from gapft_harness.errors import UserError
 from gapft_harness.files import sha256
 from gapft_harness.merged_facts import merge_facts
+from gapft_harness.merging import Part, identity_of
 from gapft_harness.pipeline import run_stages
 from gapft_harness.run_directory import RunDirectory
 from gapft_harness.search_stage import merge_all
@@ -267,6 +268,19 @@ def test_shards_of_another_recipe_are_refused_naming_the_keys(task: Letters) -> 
         UserError, match=r"shard 2/2 in .*differing: search\.temperature \(0\.7 there, 0\.3 here"
     ):
         merge(task, "merged", *parts)
+
+
+def test_arguments_that_bind_no_run_any_more_are_not_compared(task: Letters) -> None:
+    """A part that an earlier version searched holds them."""
+    run = search(task, "1/1")
+    facts = {"recipe": run.recipe.identity()}
+    facts["recipe"]["model"] = {
+        **facts["recipe"]["model"],
+        "backend": "local-completions",
+        "args": {"model": "m", "base_url": "http://localhost:1/v1/completions"},
+    }
+    part = Part(Shard(1, 1), run, "pool", {}, facts)
+    assert identity_of(part)["model"]["args"] == {"model": "m"}
 
 
 def test_shards_of_another_task_are_refused(task: Letters) -> None:

@@ -26,7 +26,7 @@ def sample_seed(seed: int, problem_id: str, index: int) -> int:
     """The seed of one request, below 2^31; those of one problem's indices are all different.
 
     Args:
-        seed: of the chunk.
+        seed: of the search or audit.
         problem_id: the problem.
         index: the decode index.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import signal
@@ -147,7 +148,8 @@ def kill(node: Any) -> None:
     """SIGKILL to all processes of a node at once, its jobs' among them."""
     raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
     for process in [raylet, *raylet.children(recursive=True)]:
-        process.send_signal(signal.SIGKILL)
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended with its raylet
+            process.send_signal(signal.SIGKILL)
 
 
 def test_the_jobs_of_a_lost_node_are_done_on_another(cluster: Any, tmp_path: Path) -> None:

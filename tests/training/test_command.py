@@ -18,7 +18,10 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+from gapft_harness.errors import UserError
 from gapft_harness.files import sha256
+from gapft_harness.run_directory import RunDirectory
+from gapft_harness.train import train_arms
 from gapft_harness.verify import verify
 from tests.command import gapft, succeed
 from tests.training.letters import prepare
@@ -309,3 +312,18 @@ def test_a_folder_that_is_not_whole_is_no_adapter_that_is_done(
     assert "remove the folder and run the command again" in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
     assert f"adapters/{ARM}" not in json.loads((run / "manifest.json").read_text())["files"]
+
+
+def test_a_sealed_folder_is_done_by_its_hash_alone(
+    selected: Path, one_by_sixteen: Path, tmp_path: Path
+) -> None:
+    """Earlier versions' folders by a plugin's trainer do not say what their weights' hash is."""
+    run = RunDirectory.open(copy_with(selected, tmp_path / "run", {}))
+    folder = run.path / "adapters" / ARM
+    shutil.copytree(one_by_sixteen, folder)
+    (folder / "training.json").write_text('{"trainer": "mine"}')
+    run.seal(f"adapters/{ARM}")
+    assert train_arms(str(run.path), [("gapft", 13)]) == {ARM: {"trainer": "mine"}}
+    (folder / "training.json").write_text("{}")
+    with pytest.raises(UserError, match="was changed after it was sealed"):
+        train_arms(str(run.path), [("gapft", 13)])
