@@ -163,9 +163,8 @@ def _check_folder(entry: Registered, job: TrainingJob, facts: dict[str, Any]) ->
             f"trainer {entry.name!r} (plugin {entry.plugin}, hook register_trainers) wrote no PEFT "
             f"folder at {job.output}"
         )
-    if "adapter_sha256" not in facts:  # of a trainer that is a plugin
-        facts["adapter_sha256"] = weights_hash(job.output)
+    facts["adapter_sha256"] = weights_hash(job.output)  # whatever a plugin made of the bundled one
     path = job.output / "training.json"
     written = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-    if "adapter_sha256" not in written:
+    if written.get("adapter_sha256") != facts["adapter_sha256"]:
         write_json(path, {**(written or facts), "adapter_sha256": facts["adapter_sha256"]})

@@ -23,7 +23,7 @@ from gapft_harness.verify_findings import Findings
 from gapft_harness.verify_scaling import check_calibration, check_scaled
 from gapft_harness.verify_search import Judge, check_states, check_tables, check_task, judging
 from gapft_harness.verify_selection import check_selections
-from gapft_harness.verify_training import check_adapter, check_alike
+from gapft_harness.verify_training import BUNDLED, check_adapter, check_alike
 
 
 def verify(path: Path, plugin_files: Sequence[str] = ()) -> Findings:
@@ -48,7 +48,7 @@ def verify(path: Path, plugin_files: Sequence[str] = ()) -> Findings:
 
 def _check(run: RunDirectory, manifest: dict[str, Any], plugins: Plugins, found: Findings) -> None:
     found.gather("manifest.json, files", partial(check_files, run, manifest, found))
-    searched = _searched(run, found)
+    searched = _searched(run, manifest, found)
     for split in searched:
         found.gather(split, partial(check_tables, run, manifest, split))
     if searched:
@@ -72,11 +72,10 @@ def _check(run: RunDirectory, manifest: dict[str, Any], plugins: Plugins, found:
         _adapters(run, manifest, examples, judge, found)
 
 
-def _searched(run: RunDirectory, found: Findings) -> list[str]:
-    """The splits of which there is a table; of a search that is in work there is none yet."""
+def _searched(run: RunDirectory, manifest: dict[str, Any], found: Findings) -> list[str]:
+    """The splits whose search is sealed; the manifest says nothing yet of one that is in work."""
     splits = splits_of(run.recipe)
-    tables = ("problems", "responses", "states")
-    there = [s for s in splits if any((run.path / s / f"{t}.parquet").exists() for t in tables)]
+    there = [s for s in splits if f"{s}/responses.parquet" in manifest["files"]]
     found.missing += [f"the {split} is not searched" for split in splits if split not in there]
     return [str(split) for split in there]
 
@@ -103,13 +102,19 @@ def _adapters(
     found: Findings,
 ) -> None:
     """Trained adapters, their scales, and what was decoded with them."""
-    trained = [arm for arm in examples if (run.path / "adapters" / arm.name).is_dir()]
+    trained = [arm for arm in examples if f"adapters/{arm.name}" in manifest["files"]]
     for arm in trained:
         check = partial(check_adapter, run, arm, examples[arm], manifest)
         found.gather(f"adapters/{arm.name}", check)
     found.gather("adapters", lambda: check_alike(run, trained))
     found.missing += [f"{arm.name} is not trained" for arm in examples if arm not in trained]
-    if trained:
+    trainer = run.recipe.training.trainer
+    if trained and trainer != BUNDLED:
+        found.checked.append(
+            f"{len(trained)} adapters of trainer {trainer!r}: what their folders say of steps, "
+            "tokens, weights and settings holds; what they do not say was not verified"
+        )
+    elif trained:
         found.checked.append(
             f"{len(trained)} adapters were trained on the steps, tokens, weights and learning "
             "rates that their selections and the recipe give, from one base model"
@@ -125,9 +130,9 @@ def _scaling(
     settings = run.recipe.scaling
     if settings is None:
         return
-    if (run.path / CALIBRATION / "problems.parquet").exists():
+    if f"{CALIBRATION}/problems.parquet" in manifest["files"]:
         found.gather("calibration/problems.parquet", lambda: check_calibration(run, manifest))
-    scaled = [arm for arm in trained if (run.path / FOLDER / arm.name).is_dir()]
+    scaled = [arm for arm in trained if f"{FOLDER}/{arm.name}" in manifest["files"]]
     for arm in scaled:
         check = partial(check_scaled, run, arm, settings, manifest)
         found.gather(f"{FOLDER}/{arm.name}", check)

@@ -28,17 +28,18 @@ def check_decisions(
 ) -> None:
     """Every table of decisions: its problems, its verdicts, and what it was decoded with."""
     for arm in selected:
-        for relative, split in _tables(run, arm):
+        there = (run.path / "adapters" / arm.name).is_dir()
+        for relative, split in _tables(manifest, arm):
             found.gather(relative, partial(_problems, run, arm, relative, split))
             found.gather(relative, partial(judge.check, run, manifest, relative, split))
-            if arm not in trained:
+            if not there:
                 found.differences.append(f"{relative}: is there, and adapters/{arm.name} is not")
-        if arm not in trained and (run.path / FOLDER / arm.name).exists():
+        if not there and f"{FOLDER}/{arm.name}" in manifest["files"]:
             found.differences.append(
                 f"{FOLDER}/{arm.name}: is there, and adapters/{arm.name} is not"
             )
-    found.gather("decisions", partial(_decoded_with, run, trained))
-    audited = [arm for arm in trained if (run.path / _audit(arm)).exists()]
+    audited = [arm for arm in trained if _audit(arm) in manifest["files"]]
+    found.gather("decisions", partial(_decoded_with, run, audited))
     found.missing += [f"{arm.name} is not audited" for arm in trained if arm not in audited]
     if audited:
         found.checked.append(
@@ -51,12 +52,12 @@ def _audit(arm: Arm) -> str:
     return f"decisions/{arm.name}.parquet"
 
 
-def _tables(run: RunDirectory, arm: Arm) -> Iterator[tuple[str, str]]:
-    """The tables of an arm's decisions that are there, each with the split it answers."""
+def _tables(manifest: dict[str, Any], arm: Arm) -> Iterator[tuple[str, str]]:
+    """The tables of an arm's decisions that are sealed, each with the split it answers."""
     files = [(_audit(arm), "audit"), (exposed_file(arm), "pool")]
     files += [(calibration_file(arm, scale), str(CALIBRATION)) for scale in SCALES]
     files += [(scaled_file(arm, scale), "audit") for scale in {*SCALES, FIXED} - {1.0}]
-    return ((file, split) for file, split in files if (run.path / file).exists())
+    return ((file, split) for file, split in files if file in manifest["files"])
 
 
 def _problems(run: RunDirectory, arm: Arm, relative: str, split: str) -> Iterable[str]:
@@ -69,13 +70,9 @@ def _problems(run: RunDirectory, arm: Arm, relative: str, split: str) -> Iterabl
     yield from unequal_ids(relative, read_ids(run.path / relative), of, ids)
 
 
-def _decoded_with(run: RunDirectory, trained: Sequence[Arm]) -> Iterable[str]:
+def _decoded_with(run: RunDirectory, audited: Sequence[Arm]) -> Iterable[str]:
     """The audits' decisions name the adapters that are there, where the sampler says anything."""
-    said = {
-        arm: read_facts(run.path / _audit(arm)).get("adapter")
-        for arm in trained
-        if (run.path / _audit(arm)).exists()
-    }
+    said = {arm: read_facts(run.path / _audit(arm)).get("adapter") for arm in audited}
     for arm, adapter in said.items():
         if adapter is None:
             if any(said.values()):

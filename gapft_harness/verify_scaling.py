@@ -36,6 +36,8 @@ def check_calibration(run: RunDirectory, manifest: dict[str, Any]) -> Iterable[s
     """
     calibration = [p for p, _ in read_problems(run.path / CALIBRATION / "problems.parquet")]
     for split in SPLITS:
+        if f"{split}/problems.parquet" not in manifest["files"]:
+            continue  # not searched yet
         others = [p for p, _ in read_problems(run.path / split / "problems.parquet")]
         require_disjoint(calibration, others, split, manifest["task"]["name"])
     return ()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.early_stop import stops
-from gapft_harness.errors import GapftError
+from gapft_harness.errors import GapftError, UserError
 from gapft_harness.plugin_manager import Plugins
 from gapft_harness.protocols import Verifier
 from gapft_harness.records import GREEDY, Gold
@@ -174,7 +174,11 @@ class Judge:
 
 @contextlib.contextmanager
 def judging(manifest: dict[str, Any], plugins: Plugins, found: Findings) -> Iterator[Judge]:
-    """Gives the run's judge, and says at the end what was judged again and what was not."""
+    """Gives the run's judge, and says at the end what was judged again and what was not.
+
+    Raises:
+        UserError: the verifier cannot be made, and nothing else is amiss.
+    """
     task = manifest["task"]
     name = task.get("verifier")
     if name is None:  # nothing is searched yet
@@ -183,10 +187,12 @@ def judging(manifest: dict[str, Any], plugins: Plugins, found: Findings) -> Iter
         yield Judge(None)
         found.checked.append(f"the verdicts of {name} were taken as they are, not judged again")
     else:
-        verifier = found.attempt(
-            f"verifier {name!r}", lambda: plugins.verifier(name, task["verifier_params"])
-        )
-        if verifier is None:
+        try:
+            verifier = plugins.verifier(name, task["verifier_params"])
+        except UserError as error:
+            if not found.differences:  # say, its data are not on this machine
+                raise
+            found.differences.append(str(error))
             yield Judge(None)
             return
         judge = Judge(verifier)

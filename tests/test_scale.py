@@ -20,6 +20,7 @@ from gapft_harness.records import Arm
 from gapft_harness.run_directory import RunDirectory
 from gapft_harness.scale import calibration_file, scale_arm, scaled_file
 from gapft_harness.train import train_arms
+from gapft_harness.verify import verify
 from gapft_harness.verify_scaling import check_calibration, check_scaled
 from tests.recording_run import Letters, letters
 
@@ -220,6 +221,10 @@ def test_a_folder_that_was_half_copied_is_not_done(
     def again() -> None:
         stage(run_path=str(copied), plugin_files=task.plugins, **of_arm)
 
+    again()
+    manifest = json.loads((copied / "manifest.json").read_text())
+    del manifest["files"][f"{folder}/{arm.name}"]  # the copy was made before it was sealed
+    (copied / "manifest.json").write_text(json.dumps(manifest))
     again()
     weights = copied / folder / arm.name / "adapter_model.safetensors"
     weights.write_bytes(weights.read_bytes()[:100])
@@ -432,6 +437,24 @@ def test_tolerance_and_level_are_the_recipes(task: ScaledLetters) -> None:
     )
     with pytest.raises(UserError, match=r"made by another recipe; differing: scaling.level"):
         task.scale("lenient", STAGES[:4])
+
+
+def test_adapters_of_a_plugins_trainer_are_verified_as_far_as_they_say(
+    task: ScaledLetters, run: RunDirectory
+) -> None:
+    found = verify(run.path, task.plugins)
+    assert found.differences == []
+    [said] = [line for line in found.checked if "of trainer 'ones'" in line]
+    assert said.endswith("what they do not say was not verified")
+
+
+def test_a_calibration_split_alone_is_verified(task: ScaledLetters) -> None:
+    recipe = RunDirectory.open(task.scale("begun", ()).path).recipe
+    run = RunDirectory.create_or_open(task.folder / "alone", recipe)
+    run_stages(task.context(run, ("calibration",)), ["search"], lambda stage: None)
+    found = verify(run.path, task.plugins)
+    assert found.differences == []
+    assert found.missing[:2] == ["the pool is not searched", "the audit is not searched"]
 
 
 def test_without_the_section_nothing_changes(task: ScaledLetters) -> None:

@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from gapft_harness.errors import UserError
 from gapft_harness.files import write_json
+from gapft_harness.run_directory import RunDirectory
+from gapft_harness.verify import verify
 from tests.verify.tampering import (
     ARM,
     change_manifest,
@@ -149,3 +152,31 @@ def test_a_recipe_that_is_gone_is_read_off_the_manifest(made: Path, run: Path) -
     assert any(line.startswith("recipe.yaml: ") for line in found)
     assert f"adapters/{ARM}: is sealed in the manifest and not there" in found
     assert f"decisions/{ARM}.parquet: is there, and adapters/{ARM} is not" in found
+
+
+def test_a_search_that_is_in_work_is_no_damage(made: Path, run: Path, tmp_path: Path) -> None:
+    """A table is there before its split is sealed, and stays if the command is killed."""
+    path = RunDirectory.create_or_open(tmp_path / "begun", RunDirectory.open(run).recipe).path
+    (path / "pool").mkdir()
+    shutil.copyfile(run / "pool/problems.parquet", path / "pool/problems.parquet")
+    found = verify(path, [str(made / "plugin.py")])
+    [unsealed] = found.differences
+    assert unsealed.startswith("pool/problems.parquet: lies there and is not sealed")
+    assert "the pool is not searched" in found.missing
+
+
+def test_a_verifier_that_cannot_be_made_is_a_mistake_and_no_difference(
+    made: Path, run: Path, tmp_path: Path
+) -> None:
+    """Say, its data are not on this machine. What was found besides is not lost."""
+    plugin = tmp_path / "plugin.py"
+    text = (made / "plugin.py").read_text()
+    plugin.write_text(
+        text + "\n\ndef away():\n    raise RuntimeError('no data here')\n\n\nContains = away\n"
+    )
+    with pytest.raises(UserError, match="no data here"):
+        verify(run, [str(plugin)])
+    (run / "audit/states.parquet").write_bytes(b"")
+    found = verify(run, [str(plugin)]).differences
+    assert "audit/states.parquet: was changed after it was sealed" in found
+    assert any("no data here" in line for line in found)

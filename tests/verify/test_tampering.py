@@ -28,6 +28,26 @@ pytestmark = pytest.mark.xdist_group("verify")
 
 
 @pytest.mark.parametrize(
+    "values",
+    [
+        {"target_parameters": [], "layers_pattern": {}, "of_a_later_peft": False},
+        {
+            "target_modules": ["q_proj"],
+            "target_parameters": ["experts.gate_up_proj"],
+            "rank_pattern": {"experts.gate_up_proj": 16},
+        },
+    ],
+    ids=["empty or off", "rewritten for fused experts"],
+)
+def test_what_peft_writes_by_the_base_is_no_difference(
+    made: Path, run: Path, values: dict[str, object]
+) -> None:
+    for adapter in sorted((run / "adapters").iterdir()):
+        change_config(run, adapter.name, **values)
+    assert differences(made, run) == []
+
+
+@pytest.mark.parametrize(
     ("key", "value"),
     [
         ("alpha_pattern", {"q_proj": 9999}),
