@@ -32,4 +32,4 @@ def load_verifier(name: str, **params: Any) -> Verifier:
     """
     from gapft_harness.plugin_manager import load_plugins
 
-    return load_plugins().verifier(name, params)
+    return load_plugins().bare_verifier(name, params)

@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.episodes import episodes_of
+from gapft_harness.foundation import codes, named, require_same
 from gapft_harness.generation import ReportProgress, decoding_from, generate, greedy_phase
 from gapft_harness.journal import Journal
 from gapft_harness.models import sampler_settings
 from gapft_harness.plugin_manager import load_plugins
+from gapft_harness.recording import require_same_model, require_same_rules
 from gapft_harness.records import Adapter, Arm, Problem
 from gapft_harness.run_directory import RunDirectory
-from gapft_harness.sealing import closing_verifier, read_facts, write_responses
+from gapft_harness.sealing import closing_verifier, description_of, take_up, write_responses
 from gapft_harness.tables import read_problems
 
 
@@ -38,7 +40,7 @@ def audit_arm(
     arm = Arm(condition, seed)
     path = run.path / "decisions" / f"{arm.name}.parquet"
     if path.exists():
-        return read_facts(path)
+        return take_up(path, progress)
     problems = [problem for problem, _ in read_problems(run.sealed("audit/problems.parquet"))]
     return decode_arm(run, arm, problems, path, f"audit/{arm.name}", plugin_files, progress)
 
@@ -62,22 +64,28 @@ def decode_arm(
         path: the table to write; its journal stands beside it until then.
         purpose: names the random streams.
         plugin_files: files given by ``--plugin``.
-        progress: called with attempts done and wanted.
+        progress: called with (0, 0) before the model is loaded, then as ``generate`` does.
         adapter: what to decode with; default: the arm's sealed adapter.
 
     Returns:
         The facts of ``sealing.write_responses``.
     """
+    progress(0, 0)
     plugins = load_plugins(plugin_files)
-    task = run.manifest()["task"]
+    manifest = run.manifest()
+    task = manifest["task"]
+    require_same(run, {"plugins": codes(plugins, named(run.recipe, task))})
     adapter = adapter or Adapter(arm, str(run.sealed(f"adapters/{arm.name}")))
     verifier = plugins.verifier(task["verifier"], task["verifier_params"])
     journal = Journal(path.with_suffix(".jsonl"))
     with contextlib.closing(journal), closing_verifier(verifier):
+        if not plugins.rejudges(task["verifier"]):
+            require_same_rules(run.manifest(), arm.name, description_of(verifier))
         episodes = episodes_of(verifier, task["episode"]["attempts"], task["verifier"])
         sampler = plugins.sampler(sampler_settings(run.recipe), adapter)
-        with contextlib.closing(sampler), plugins.blaming("sampler", run.recipe.model.backend):
+        with contextlib.closing(sampler):
             source = sampler.describe()
+            require_same_model(manifest, path.stem, source)
             generate(
                 problems,
                 [greedy_phase(decoding_from(task))],

@@ -8,42 +8,48 @@ from typing import Annotated
 
 import typer
 
-from gapft_harness.cli_tools import PluginFile, add_tools
+from gapft_harness.cli_options import (
+    CONTEXT,
+    Condition,
+    IncludePath,
+    Limit,
+    Model,
+    ModelArgs,
+    OptionalRecipe,
+    OptionalRunDir,
+    PluginFile,
+    RecipeName,
+    RunDir,
+    Seed,
+    Set,
+    TaskName,
+    WholeHelp,
+    as_settings,
+)
+from gapft_harness.cli_tools import add_tools
 from gapft_harness.driver import Choice
 from gapft_harness.errors import GapftError
+from gapft_harness.interrupts import told
+from gapft_harness.library_lines import hold_back, shown_on_failure
 from gapft_harness.version import __version__
 
 app = typer.Typer(
+    cls=WholeHelp,
+    context_settings=CONTEXT,
     help="Learn from the gap between Pass@K and Pass@1, on top of lm-evaluation-harness.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 
-RunDir = Annotated[str, typer.Argument(help="the run directory, a folder or a URL")]
-OptionalRunDir = Annotated[
-    str | None,
-    typer.Option("--run-dir", help="where the run lives, a folder or a URL; default runs/NAME"),
-]
-RecipeName = Annotated[
-    str | None, typer.Option("--recipe", help="make the run directory from this recipe first")
-]
-Set = Annotated[
-    list[str], typer.Option("--set", help="override a recipe key, e.g. search.k=16; repeatable")
-]
-Condition = Annotated[
-    list[str], typer.Option("--condition", help="only these conditions; repeatable")
-]
-Seed = Annotated[list[int], typer.Option("--seed", help="only these seeds; repeatable")]
-IncludePath = Annotated[
-    list[str], typer.Option("--include-path", help="a folder with task YAML; repeatable")
-]
-
 
 @app.callback(invoke_without_command=True)
 def _root(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="print the version and exit")] = False,
 ) -> None:
+    if context.invoked_subcommand != "eval":  # lm_eval's lines are its own to show
+        hold_back()
     if version:
         typer.echo(f"gapft-harness {__version__}")
         raise typer.Exit
@@ -56,6 +62,7 @@ def demo(
         bool,
         typer.Option("--policy-path", help="print the policy's folder, for lm_eval; run nothing"),
     ] = False,
+    limit: Limit = None,
     overrides: Set = [],
     condition: Condition = [],
     seed: Seed = [],
@@ -67,23 +74,20 @@ def demo(
 
         typer.echo(folder())
         return
+    overrides = as_settings(None, limit, overrides)
     _run(Choice("demo", None, None, overrides, condition, seed, plugin), run_dir)
 
 
 @app.command()
 def run(
-    recipe: Annotated[
-        str | None, typer.Argument(help="a recipe's file, URL or bundled name")
-    ] = None,
+    recipe: OptionalRecipe = None,
     run_dir: OptionalRunDir = None,
-    task: Annotated[
-        str | None, typer.Option("--task", help="lm-eval task to train on; replaces data.task")
-    ] = None,
-    model_args: Annotated[
-        str | None, typer.Option("--model-args", help="as lm-eval's, e.g. pretrained=MODEL")
-    ] = None,
+    task: TaskName = None,
+    model: Model = None,
+    model_args: ModelArgs = None,
+    limit: Limit = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="print settings, stages and what is missing")
+        bool, typer.Option("--dry-run", help="print settings, stages, what they take")
     ] = False,
     overrides: Set = [],
     condition: Condition = [],
@@ -92,6 +96,7 @@ def run(
     include_path: IncludePath = [],
 ) -> None:
     """Go from a recipe to a report; the same command goes on where it stopped."""
+    overrides = as_settings(model, limit, overrides)
     choice = Choice(recipe, task, model_args, overrides, condition, seed, plugin, include_path)
     if dry_run:
         from gapft_harness.dry_run import describe
@@ -105,12 +110,23 @@ def run(
 def search(
     run_dir: RunDir,
     recipe: RecipeName = None,
+    task: TaskName = None,
+    model: Model = None,
+    model_args: ModelArgs = None,
+    limit: Limit = None,
     split: Annotated[
         list[str],
-        typer.Option("--split", help="only this split (pool, audit, calibration); repeatable"),
+        typer.Option(
+            "--split",
+            metavar="NAME",
+            help="only this split (pool, audit, calibration); repeatable",
+        ),
     ] = [],
     shard: Annotated[
-        str | None, typer.Option("--shard", help="only this part of the problems, I/N, e.g. 1/8")
+        str | None,
+        typer.Option(
+            "--shard", metavar="I/N", help="only this part of the problems, I/N, e.g. 1/8"
+        ),
     ] = None,
     overrides: Set = [],
     plugin: PluginFile = [],
@@ -119,7 +135,9 @@ def search(
     """Stage 1: one greedy decode and K samples per problem, verified."""
     choice = Choice(
         recipe,
-        overrides=overrides,
+        task,
+        model_args,
+        as_settings(model, limit, overrides),
         plugin_files=plugin,
         include_paths=include_path,
         splits=split,
@@ -132,7 +150,10 @@ def search(
 def merge(
     run_dir: RunDir,
     shard_runs: Annotated[
-        list[str], typer.Argument(help="run directories that hold shards; none: RUN_DIR's own")
+        list[str],
+        typer.Argument(
+            metavar="SHARD_RUN", help="run directories that hold shards; none: RUN's own"
+        ),
     ] = [],
     plugin: PluginFile = [],
 ) -> None:
@@ -173,9 +194,21 @@ def audit(run_dir: RunDir, plugin: PluginFile = []) -> None:
 
 
 @app.command()
-def report(run_dir: RunDir, plugin: PluginFile = []) -> None:
+def report(
+    run_dir: RunDir,
+    condition: Annotated[
+        list[str],
+        typer.Option("--condition", metavar="NAME", help="show only these conditions; repeatable"),
+    ] = [],
+    seed: Annotated[
+        list[int],
+        typer.Option("--seed", metavar="N", help="show only these seeds; repeatable"),
+    ] = [],
+    plugin: PluginFile = [],
+) -> None:
     """Stage 7: write tables, figures, report.md, index.html and results.json."""
-    page = _stage("report", run_dir, Choice(plugin_files=plugin))
+    choice = Choice(conditions=condition, seeds=seed, plugin_files=plugin)
+    page = _stage("report", run_dir, choice)
     typer.echo(f"report: {page}")
 
 
@@ -198,9 +231,10 @@ def verify(run_dir: RunDir, plugin: PluginFile = []) -> None:
 
 @app.command("scaling-report")
 def scaling(
-    runs: Annotated[list[str], typer.Argument(help="audited runs, folders or URLs")],
+    runs: Annotated[list[str], typer.Argument(metavar="RUN", help="audited runs, folders or URLs")],
     output: Annotated[
-        Path | None, typer.Option("--output", help="also write the tables into this folder")
+        Path | None,
+        typer.Option("--output", metavar="DIR", help="also write the tables into this folder"),
     ] = None,
 ) -> None:
     """Compare adapters at their chosen scales, over several runs as environments."""
@@ -231,15 +265,13 @@ def _stage(name: str, run_dir: str, choice: Choice) -> Path:
 
 
 def main() -> None:
-    """The ``gapft`` command. Exit status 0, 2 for the user's mistake, 1 for a failure."""
+    """The ``gapft`` command. Exit status 0, 2 for the user's mistake, 1 for a failure, 130."""
     try:
-        app()
+        with told(), shown_on_failure():
+            app()
     except GapftError as error:
         typer.echo(f"gapft: {error}", err=True)
         sys.exit(error.exit_status)
-    except KeyboardInterrupt:
-        typer.echo("gapft: interrupted; the same command goes on from here", err=True)
-        sys.exit(130)
     except BrokenPipeError:
         sys.exit(0)
 

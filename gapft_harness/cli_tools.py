@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-PluginFile = Annotated[
-    list[str], typer.Option("--plugin", help="a Python file with hooks; repeatable")
-]
+from gapft_harness.cli_options import PluginFile
 
 
 def add_tools(app: typer.Typer) -> None:
@@ -54,13 +51,39 @@ def recipes() -> None:
 
 
 def judge(
-    file: Annotated[Path, typer.Argument(help="programs with tests, one JSON record a line")],
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE", help="programs with tests, one JSON record a line; - is standard input"
+        ),
+    ],
     tier: Annotated[
-        str, typer.Option("--tier", help="auto, namespaces or landlock: how programs are confined")
+        str,
+        typer.Option(
+            "--tier", metavar="NAME", help="auto, namespaces or landlock: how programs are confined"
+        ),
     ] = "auto",
     workers: Annotated[
-        int | None, typer.Option("--workers", help="programs side by side; default: the CPUs")
+        int | None,
+        typer.Option("--workers", metavar="N", help="programs side by side; default: the CPUs"),
     ] = None,
+    preload: Annotated[
+        list[str],
+        typer.Option(
+            "--preload",
+            metavar="NAME",
+            help="a package that programs may import besides the standard library; repeatable; "
+            '"" for none',
+        ),
+    ] = ["numpy"],
+    prelude: Annotated[
+        str,
+        typer.Option(
+            "--prelude",
+            metavar="NAME",
+            help="names that programs know without import: none, or lcb for LiveCodeBench's list",
+        ),
+    ] = "none",
 ) -> None:
     """Run programs in the sandbox against their tests; print a line of JSON each."""
     from gapft_harness.display import Display
@@ -72,6 +95,8 @@ def judge(
             file,
             tier=tier,  # type: ignore[arg-type]
             workers=workers,
+            preload=list(filter(None, preload)),
+            prelude=prelude,  # type: ignore[arg-type]
             progress=lambda done, total: display.job("judge", done, total),
         ):
             typer.echo(line)

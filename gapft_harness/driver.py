@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gapft_harness.called_plugins import check_names
+from gapft_harness.checked import CheckedExecutor
 from gapft_harness.display import Display
 from gapft_harness.errors import UserError, did_you_mean
-from gapft_harness.pipeline import Context, check_names, run_stages, stages_of
+from gapft_harness.foundation import SECTION, searched_in
+from gapft_harness.holding import hold as rested
+from gapft_harness.interrupts import goes_on
+from gapft_harness.pipeline import STAGES, Context, run_stages, stages_of
 from gapft_harness.plugin_manager import load_plugins
 from gapft_harness.recipe import Recipe
-from gapft_harness.recipe_file import check_recipe, parse_override, read_recipe, set_key
+from gapft_harness.recipe_file import (
+    Setting,
+    check_recipe,
+    parse_override,
+    parse_value,
+    read_recipe,
+)
 from gapft_harness.remote_run import Mirror, is_url, placed
 from gapft_harness.run_directory import RunDirectory, Split, splits_of
 from gapft_harness.run_lock import JOBS_LOCK, RUN_LOCK, hold
-from gapft_harness.search_stage import merge_all
+from gapft_harness.search_stage import keep_searched, merge_all, read_data
+from gapft_harness.selection import trained_conditions
 from gapft_harness.shards import Shard
 from gapft_harness.trackers import check_trackers
 
@@ -61,18 +74,23 @@ def resolve_recipe(choice: Choice) -> Recipe:
     else:
         place = choice.recipe if is_url(choice.recipe) else find_recipe(choice.recipe)
         source, content = f"recipe {place}", read_recipe(place)
-    settings: list[tuple[str, Any]] = [parse_override(text) for text in choice.overrides]
+    return check_recipe(content, source, _settings(choice))
+
+
+def _settings(choice: Choice) -> list[Setting]:
+    """What the options of the command line set, each with the option's name; ``--set`` wins."""
+    settings = []
     if choice.task:
-        settings.append(("data.task", choice.task))
-    if choice.conditions:
-        settings.append(("conditions", list(choice.conditions)))
-    if choice.seeds:
-        settings.append(("seeds", list(choice.seeds)))
-    for key, value in _model_args(choice.model_args or "").items():
-        settings.append((f"model.args.{key}", value))
-    for key, value in settings:
-        set_key(content, key, value)
-    return check_recipe(content, source)
+        settings.append(Setting("data.task", choice.task, f"--task {choice.task}"))
+    for key, name, values in (
+        ("conditions", "--condition", choice.conditions),
+        ("seeds", "--seed", choice.seeds),
+    ):
+        if values:
+            option = " ".join(f"{name} {value}" for value in values)
+            settings.append(Setting(key, list(values), option))
+    settings += _model_args(choice.model_args or "")
+    return settings + [parse_override(text) for text in choice.overrides]
 
 
 def find_recipe(name: str) -> Path:
@@ -96,25 +114,48 @@ def find_recipe(name: str) -> Path:
 
 
 @contextlib.contextmanager
-def opened(run: RunDirectory, choice: Choice, display: Display) -> Iterator[Context]:
+def opened(
+    run: RunDirectory, choice: Choice, display: Display, stages: Sequence[str]
+) -> Iterator[Context]:
     """A context for stages: plugins checked, executor made, progress shown. Lock already held."""
     plugins = load_plugins(choice.plugin_files)
-    check_names(run.recipe, plugins)
-    executor = plugins.executor(run.recipe.executor.model_dump(), choice.plugin_files)
-    run.tell_jobs()
+    check_names(run.recipe, plugins, stages, trained_conditions(run))
+    executor = CheckedExecutor(
+        plugins.get("executor", run.recipe.executor.name),
+        plugins.executor(run.recipe.executor.model_dump(), choice.plugin_files),
+    )
     with display, contextlib.closing(executor):
-        yield Context(
+        context = Context(
             run,
             executor,
             choice.plugin_files,
-            choice.include_paths,
+            choice.include_paths or searched_in(run.path),
             _splits(choice, run.recipe),
             Shard.parse(choice.shard) if choice.shard else None,
+            choice.conditions,
+            choice.seeds,
             display.job,
             display.say,
         )
+        _hold(context, choice.include_paths)
+        run.tell_jobs()
+        yield context
 
 
+def _hold(context: Context, given: Sequence[str]) -> None:
+    """Stops a command on a run whose task, data, plugins or model were changed since."""
+    run = context.run
+    if run.is_empty():
+        return
+    held = rested(run, run.manifest(), context.plugins, given, partial(read_data, context))
+    if held.again is not None:
+        places = {key: held.again[key] for key in ("files", "include_paths", "data_dir")}
+        run.update_manifest(lambda manifest: manifest[SECTION].update(places))
+    for line in held.unchecked:
+        context.say(line)
+
+
+@goes_on()
 def run_recipe(choice: Choice, place: str | None) -> Path:
     """Goes through all stages of a recipe, going on where an earlier command stopped.
 
@@ -126,26 +167,38 @@ def run_recipe(choice: Choice, place: str | None) -> Path:
         The path of the report's page; of a URL, in its working copy.
     """
     recipe = resolve_recipe(choice)
-    plugins = load_plugins(choice.plugin_files)
-    check_names(recipe, plugins)
-    check_trackers(recipe, plugins)
+    check_trackers(recipe, load_plugins(choice.plugin_files))
+    choice = replace(choice, conditions=(), seeds=())  # the recipe has them
     with placed(place or Path("runs") / recipe.name) as (path, mirror):
         return _run(path, mirror, recipe, choice, stages_of(recipe))
 
 
+@goes_on()
 def run_stage(name: str, place: str, choice: Choice) -> Path:
     """Runs one stage on a run directory; with a recipe, makes the directory first.
+
+    Without one, settings are taken as changes of the run's own recipe, if the run is there.
 
     Returns:
         The path of the report's page, which is there once all stages have run.
     """
-    recipe = resolve_recipe(choice) if choice.recipe or choice.task else None
+    named = resolve_recipe(choice) if choice.recipe else None
     with placed(place) as (path, mirror):
-        if recipe is None:
-            RunDirectory.open(path)
-        return _run(path, mirror, recipe, choice, [name])
+        return _run(path, mirror, named or _changed(path, choice), choice, [name])
 
 
+def _changed(path: Path, choice: Choice) -> Recipe | None:
+    """A run's own recipe with what the options set; None if they set nothing."""
+    stored = path / "recipe.yaml"
+    if choice.task and not stored.exists():
+        return resolve_recipe(choice)
+    RunDirectory.open(path)
+    if choice.task or choice.model_args or choice.overrides:
+        return resolve_recipe(replace(choice, recipe=str(stored)))
+    return None
+
+
+@goes_on()
 def merge_shards(place: str, shard_runs: Sequence[str], plugin_files: Sequence[str] = ()) -> None:
     """Merges shards into a run directory, which is made from the first shard's recipe if need be.
 
@@ -164,7 +217,7 @@ def merge_shards(place: str, shard_runs: Sequence[str], plugin_files: Sequence[s
         stack.enter_context(hold(path))
         run = RunDirectory.create_or_open(path, recipe)
         display, choice = Display(), Choice(plugin_files=plugin_files)
-        with _discarding(run), opened(run, choice, display) as context, run.timed("merge"):
+        with _discarding(run), opened(run, choice, display, ()) as context, run.timed("merge"):
             merge_all(context, sources)
         if mirror:
             mirror.push()
@@ -176,8 +229,16 @@ def _run(
     with _creating(path), hold(path):
         run = RunDirectory.create_or_open(path, recipe) if recipe else RunDirectory.open(path)
         display = Display()
-        with _discarding(run), opened(run, choice, display) as context:
-            end = mirror.push if mirror else lambda: None
+        # a recipe that is given is checked whole, though a stage alone may need less of it
+        checked = STAGES if recipe else stages
+        with _discarding(run), opened(run, choice, display, [*checked]) as context:
+
+            def end() -> None:
+                if recipe and stages == ["search"]:
+                    keep_searched(context)
+                if mirror:
+                    mirror.push()
+
             return run_stages(context, stages, display.stage, end)
 
 
@@ -213,14 +274,16 @@ def _creating(path: Path) -> Iterator[None]:
             path.rmdir()
 
 
-def _model_args(text: str) -> dict[str, Any]:
+def _model_args(text: str) -> list[Setting]:
     """Parses ``a=1,b=2`` as lm-eval spells model arguments."""
-    import yaml
-
-    pairs: dict[str, Any] = {}
+    settings = []
     for part in filter(None, text.split(",")):
         key, equals, value = part.partition("=")
-        if not equals:
-            raise UserError(f"--model-args {text}: expected key=value,..., found {part!r}")
-        pairs[key.strip()] = yaml.safe_load(value)
-    return pairs
+        option = f"--model-args {part}"  # not all of it: another part may be a secret
+        if not equals or not key.strip():
+            raise UserError(
+                f"{option}: expected key=value,..., e.g. pretrained=MODEL,dtype=float32; a value "
+                "with a comma goes by --set model.args.KEY=VALUE"
+            )
+        settings.append(Setting(f"model.args.{key.strip()}", parse_value(value, option), option))
+    return settings

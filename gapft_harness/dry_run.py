@@ -1,22 +1,27 @@
-"""``gapft run --dry-run``: the resolved recipe, the stages, and what is missing here."""
+"""``gapft run --dry-run``: the recipe, the stages, what they take, and what is missing here."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from gapft_harness.analysis.scaling import SCALES
+from gapft_harness.called_plugins import check_names
 from gapft_harness.driver import Choice, resolve_recipe
 from gapft_harness.early_stop import check_early_stop
 from gapft_harness.errors import GapftError
+from gapft_harness.forecast import LARGE, Size, forecast, size_of
+from gapft_harness.foundation import searched_in
 from gapft_harness.models import model_args, sampler_settings
-from gapft_harness.pipeline import check_names
-from gapft_harness.plugin_manager import load_plugins
+from gapft_harness.offline import offline
+from gapft_harness.plugin_manager import Plugins, load_plugins
 from gapft_harness.recipe import Recipe
-from gapft_harness.run_directory import splits_of
+from gapft_harness.run_directory import Split, splits_of
 from gapft_harness.sealing import closing_verifier
-from gapft_harness.search import load_problems
+from gapft_harness.search import check_splits, load_problems
 from gapft_harness.selection import arms
 from gapft_harness.trackers import missing_packages
 from gapft_harness.training.plan import count_steps
@@ -25,75 +30,129 @@ from gapft_harness.training.plan import count_steps
 SERVERS = ("local-completions", "local-chat-completions")
 
 
+@offline()
 def describe(choice: Choice, run_dir: str | None) -> str:
-    """All of it as text. Nothing is generated or written.
+    """All of it as text. Nothing is generated, loaded, written or downloaded.
 
     Raises:
-        UserError: the recipe itself does not hold, or names an unknown plugin.
+        UserError: the recipe itself does not hold, or names an unknown plugin or task.
     """
     recipe = resolve_recipe(choice)
-    check_names(recipe, load_plugins(choice.plugin_files))
-    missing = missing_here(recipe, choice)
+    place = run_dir or f"runs/{recipe.name}"
+    plugins = load_plugins(choice.plugin_files)
+    check_names(recipe, plugins)
+    include_paths = choice.include_paths or searched_in(Path(place))
+    problems, task, missing = _read(recipe, plugins, include_paths)
+    config, of_model = _model(recipe)
+    size = size_of(recipe, config)
+    missing += [*of_model, *_no_gpu(recipe, size), *missing_packages(recipe, plugins)]
     lines = [
         "# resolved recipe",
         yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False).rstrip(),
         "",
         "# stages",
-        *_stages(recipe, run_dir or f"runs/{recipe.name}"),
+        *_stages(recipe, place),
+        "",
+        "# what it takes",
+        *forecast(recipe, problems, task, size, place),
         "",
         "# missing here",
-        *(missing or ["nothing: this recipe can run"]),
+        *(dict.fromkeys(missing) or ["nothing: this recipe can run"]),
     ]
     return "\n".join(lines)
 
 
-def missing_here(recipe: Recipe, choice: Choice) -> list[str]:
-    """One sentence for each thing that keeps this machine from running the recipe."""
-    found = []
-    plugins = load_plugins(choice.plugin_files)
-    for split in splits_of(recipe):
+def _read(
+    recipe: Recipe, plugins: Plugins, include_paths: Sequence[str]
+) -> tuple[dict[Split, int], dict[str, Any], list[str]]:
+    """How many problems each split has, the task's facts, and a sentence on what cannot be read.
+
+    Raises:
+        NoSuchTaskError: the task is unknown.
+    """
+    from gapft_harness.lm_eval_bridge.benchmarks.sources import DataNotFound
+    from gapft_harness.lm_eval_bridge.tasks import NoSuchTaskError
+
+    try:
+        read, task, _ = check_splits(recipe, plugins, include_paths)
+        check_early_stop(recipe.search, plugins.get("response rule", task["keep"]), task)
+        return {split: len(found.problems) for split, found in read.items()}, task, []
+    except NoSuchTaskError:
+        raise
+    except GapftError as error:
+        of_all = str(error)
+    counts: dict[Split, int] = {}
+    missing: dict[str, list[str]] = {}
+    task = {}
+    for split in splits_of(recipe):  # which of them cannot be read, and which can
         try:
-            _, task, verifier = load_problems(recipe, split, plugins, choice.include_paths)
+            problems, task, verifier, _ = load_problems(recipe, split, plugins, include_paths)
             with closing_verifier(verifier):
-                rule = plugins.get("response rule", task["keep"])
-                check_early_stop(recipe.search, rule, task)
+                counts[split] = len(problems)
         except GapftError as error:
-            found.append(f"{split}: {error}")
-    found += _model_missing(recipe)
-    found += missing_packages(recipe, plugins)
-    return list(dict.fromkeys(found))
+            later = "; a dry run downloads nothing, the run itself tries to"
+            said = f"{error}{later if isinstance(error, DataNotFound) else ''}"
+            missing.setdefault(said, []).append(split)
+    lines = [f"{', '.join(of)}: {said}" for said, of in missing.items()]
+    return counts, task, lines or [f"data: {of_all}"]
 
 
-def _model_missing(recipe: Recipe) -> list[str]:
-    """What is wrong with the model's arguments, and whether its weights are here."""
+def _no_gpu(recipe: Recipe, size: Size | None) -> list[str]:
+    """A sentence if a large model would run on this machine's CPU, and nobody asked for that."""
+    import torch
+
+    elsewhere = recipe.executor.address is not None or recipe.model.backend == "recorded"
+    if size is None or size.weights < LARGE or elsewhere or "device" in recipe.model.args:
+        return []
+    if torch.cuda.is_available():
+        return []
+    return [
+        f"GPU: the model's weights take about {size.weights / 1e9:.3g} GB, and this machine has no "
+        "GPU that torch can use; it would be trained on the CPU"
+    ]
+
+
+def _model(recipe: Recipe) -> tuple[Path | None, list[str]]:
+    """Where its config lies here; what is wrong with its arguments, and if its weights are here."""
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
 
     arguments = model_args(recipe)
-    if recipe.model.backend == "hf":
-        from gapft_harness.lm_eval_bridge.hf_arguments import check_arguments
+    problems: list[str] = []
+    try:
+        if recipe.model.backend == "hf":
+            from gapft_harness.lm_eval_bridge.hf_arguments import check_arguments
 
-        try:
             check_arguments(arguments)
-        except GapftError as error:
-            return [f"model: {error}"]
-    elif recipe.model.backend in SERVERS:
-        from gapft_harness.lm_eval_bridge.server_sampler import find_model
+        elif recipe.model.backend in SERVERS:
+            from gapft_harness.lm_eval_bridge.server_sampler import find_model
 
-        try:
             find_model(sampler_settings(recipe))
-        except GapftError as error:
-            return [f"model: {error}"]
+    except GapftError as error:
+        problems.append(f"model: {error}")
     name = arguments["pretrained"]
     if Path(name).is_dir():
-        return []
+        return Path(name), problems or _refused_config(recipe, Path(name))
     try:
         cached = try_to_load_from_cache(name, "config.json")
     except HFValidationError:
-        return [f"model {name}: neither a folder nor a hub name"]
+        return None, problems or [f"model {name}: neither a folder nor a hub name"]
     if isinstance(cached, str):
-        return []
-    return [f"model {name}: neither a folder nor in the hub's cache; it would be downloaded"]
+        folder = Path(cached).parent
+        return folder, problems or _refused_config(recipe, folder)
+    absent = f"model {name}: neither a folder nor in the hub's cache; it would be downloaded"
+    return None, problems or [absent]
+
+
+def _refused_config(recipe: Recipe, folder: Path) -> list[str]:
+    """What transformers says against a model's config, which training needs."""
+    from gapft_harness.training.base_model import read_config
+
+    try:
+        read_config({**model_args(recipe), "pretrained": str(folder)})
+    except GapftError as error:
+        return [str(error)]
+    return []
 
 
 def _stages(recipe: Recipe, run_dir: str) -> list[str]:

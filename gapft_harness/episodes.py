@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from reprlib import repr as short
 
 from gapft_harness.errors import GapftError, PluginError, UserError
 from gapft_harness.journal import Journal
 from gapft_harness.protocols import Generated, Request, Verifier
 from gapft_harness.records import CONTEXT, Attempt, Gold, Problem
+from gapft_harness.registered import FAULTS, owner_of
+from gapft_harness.unicode_text import whole_text
 from gapft_harness.verification import once_each
 
 Feedback = Callable[[Sequence[str], Sequence[Gold]], list[str | None]]
@@ -39,6 +42,7 @@ def episodes_of(verifier: Verifier, attempts: int, name: str) -> Episodes:
         UserError: more than one attempt is asked for, but the verifier gives no feedback.
     """
     give = getattr(verifier, "feedback", None)
+    owner = owner_of("verifier", verifier)
     if attempts > 1 and give is None:
         raise UserError(
             f"episodes of {attempts} attempts need a verifier that gives feedback, and {name!r} "
@@ -48,20 +52,19 @@ def episodes_of(verifier: Verifier, attempts: int, name: str) -> Episodes:
     def ask(texts: Sequence[str], golds: Sequence[Gold]) -> list[str | None]:
         assert give is not None
         try:
-            told = list(give(texts, golds))
+            told = list(give(list(texts), list(golds)))
         except GapftError:
             raise
-        except Exception as error:
-            raise PluginError(
-                f"feedback of verifier {name!r} raised {type(error).__name__}: {error}"
-            ) from error
+        except FAULTS as error:
+            raise PluginError(f"in feedback, {owner.raised(error)}") from error
         wrong = [text for text in told if not (text is None or (isinstance(text, str) and text))]
         if wrong or len(told) != len(texts):
-            raise PluginError(
-                f"feedback of verifier {name!r} must give a text or None for each of "
-                f"{len(texts)} responses; found {len(told)}: {repr(wrong or told)[:80]}"
+            raise owner.broke(
+                f"must give a text or None for each of {len(texts)} responses in feedback; found "
+                f"{len(told)}: {short(wrong or told)}",
+                give,
             )
-        return told
+        return [None if text is None else whole_text(text) for text in told]
 
     return Episodes(attempts, lambda texts, golds: once_each(ask, texts, golds))
 

@@ -16,8 +16,8 @@ from gapft_harness.generation import ReportProgress
 from gapft_harness.halves import exposed_file, read_halves
 from gapft_harness.records import Arm
 from gapft_harness.run_directory import RunDirectory
-from gapft_harness.sealing import read_facts
-from gapft_harness.tables import read_problems
+from gapft_harness.sealing import take_up
+from gapft_harness.tables import read_ids, read_problems
 
 
 def exposed_arm(
@@ -45,7 +45,7 @@ def exposed_arm(
         )
     path = run.path / exposed_file(arm)
     if path.exists():
-        return read_facts(path)
+        return take_up(path, progress)
     wanted = set(read_halves(run, allocation, seed).problems)
     problems = [
         problem
@@ -53,3 +53,16 @@ def exposed_arm(
         if problem.id in wanted
     ]
     return decode_arm(run, arm, problems, path, f"exposed/{arm.name}", plugin_files, progress)
+
+
+def stale_exposed(run: RunDirectory, arms: Sequence[Arm]) -> list[str]:
+    """Files of decisions on other halves than the arms have now: they were compared otherwise."""
+    allocation, stale = run.recipe.allocation, []
+    for arm in arms if allocation else ():
+        path = run.path / exposed_file(arm)
+        assert allocation is not None
+        if path.exists():
+            wanted = sorted(read_halves(run, allocation, arm.seed).problems)
+            if list(read_ids(path)) != wanted:
+                stale.append(exposed_file(arm))
+    return stale

@@ -88,7 +88,8 @@ def generate(
         source: the sampler's description; journalled chunks of another model are refused.
         seed: the recipe's ``search.seed``.
         chunk: problems per chunk.
-        progress: called with attempts done and wanted; what is not needed any more is done.
+        progress: called with responses made, and made or still wanted: the second falls where
+            problems are solved, or episodes end, before all that was wanted of them.
         episodes: how a decode of several attempts goes; None is a single response.
         verifier: says which problems are solved; phases of ``unsolved`` problems need it.
 
@@ -104,24 +105,24 @@ def generate(
         for members in chunks
         for attempt in range(1, attempts + 1)
     ]
-    if journal.committed - {r.key for r in rounds}:
+    if journal.committed.keys() - {r.key for r in rounds}:
         raise UserError(
             f"{journal.path}: holds responses to other problems or prompts, or of other weights, "
             "than the task and the model give now; restore them, or start a new run directory"
         )
-    total, done = sum(r.size for r in rounds), 0
+    left = [each for each in rounds if each.key not in journal.committed]
+    done = sum(r.size(journal.committed.get(r.key, 0)) for r in rounds)
+    total = done + sum(each.size() for each in left)
     progress(done, total)
-    for each in rounds:
-        if each.key not in journal.committed:
-            requests, judged = each.requests(episodes, verifier, journal)
-            round_seed = derive(seed, purpose, *each.stream(seeds_each_sample(sampler))) >> 33
-            generated = (
-                sampler.generate(requests, each.phase.decoding, round_seed) if requests else []
-            )
-            if each.attempt > 1:
-                check_conversations(requests, generated, journal)
-            journal.append(each.key, round_seed, requests, generated, judged)
-        done += each.size
+    for each in left:
+        requests, judged = each.requests(episodes, verifier, journal)
+        round_seed = derive(seed, purpose, *each.stream(seeds_each_sample(sampler))) >> 33
+        generated = sampler.generate(requests, each.phase.decoding, round_seed) if requests else []
+        if each.attempt > 1:
+            check_conversations(requests, generated, journal)
+        journal.append(each.key, round_seed, requests, generated, judged)
+        made = each.size(len(requests))
+        done, total = done + made, total - each.size() + made
         progress(done, total)
 
 
@@ -151,9 +152,9 @@ class _Round:
             return (f"{'samples' if self.phase.decoding.do_sample else 'greedy'}{attempt}",)
         return (self.phase.name + attempt, *(problem.id for problem in self.members))
 
-    @property
-    def size(self) -> int:
-        return len(self.members) * len(self.phase.indices)
+    def size(self, asked: int | None = None) -> int:
+        """Responses to all its problems, or to as many as were asked."""
+        return (len(self.members) if asked is None else asked) * len(self.phase.indices)
 
     def requests(
         self, episodes: Episodes | None, verifier: Verifier | None, journal: Journal

@@ -19,6 +19,7 @@ from gapft_harness.errors import GapftError, UserError
 from gapft_harness.files import unwritable
 from gapft_harness.protocols import Generated, Request
 from gapft_harness.records import Attempt, Response, Verdict
+from gapft_harness.tables import sealed_status
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,8 @@ class Journal:
                 line.
         """
         self.path = path
-        self.committed: set[str] = set()
+        self.committed: dict[str, int] = {}
+        """Committed chunks, and how many problems each asked."""
         self._offsets: dict[str, list[int]] = {}
         if path.exists():
             self._recover()
@@ -113,7 +115,7 @@ class Journal:
             with contextlib.suppress(OSError):
                 self._file.truncate(start)
             raise unwritable(self.path, error) from error
-        self.committed.add(chunk)
+        self.committed[chunk] = len(requests)
         written = [*(request.problem_id for request in requests), *(judged or {})]
         for problem_id, offset in zip(written, offsets, strict=False):
             self._offsets.setdefault(problem_id, []).append(offset)
@@ -129,7 +131,7 @@ class Journal:
                 for offset in self._offsets.get(problem_id, ()):
                     file.seek(offset)
                     records.append(json.loads(file.readline()))
-                yield _entry(problem_id, records)
+                yield _entry(problem_id, records, self.path)
 
     def prompt_ids(self, problem_ids: Sequence[str]) -> Iterator[tuple[int, ...]]:
         """Yields the ids each problem's own prompt had, from the first line that it has alone."""
@@ -171,7 +173,7 @@ class Journal:
                             f"{len(pending)} stand before it; restore the file, or delete it to "
                             "generate again"
                         )
-                    self.committed.add(record["chunk"])
+                    self.committed[record["chunk"]] = record["problems"]
                     for problem_id, offset in pending:
                         self._offsets.setdefault(problem_id, []).append(offset)
                     pending = []
@@ -198,14 +200,17 @@ def _parse(line: bytes) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
-def _entry(problem_id: str, records: Sequence[dict[str, Any]]) -> Entry:
+def _entry(problem_id: str, records: Sequence[dict[str, Any]], path: Path) -> Entry:
     """Joins a problem's lines, whatever their order."""
     prompt_ids: tuple[int, ...] = ()
     found: dict[int, Response] = {}
     verdicts: dict[int, Verdict] = {}
     for record in sorted(records, key=lambda record: record.get("attempt", 1)):
         if "judged" in record:
-            verdicts |= {index: Verdict(*said) for index, *said in record["judged"]}
+            verdicts |= {
+                index: Verdict(sealed_status(status, path, f", problem {problem_id}"), reason)
+                for index, status, reason in record["judged"]
+            }
             continue
         ids = tuple(record["prompt_ids"])
         first = "attempt" not in record

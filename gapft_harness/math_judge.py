@@ -13,6 +13,8 @@ from typing import Any, TypedDict
 from math_verify import LatexExtractionConfig, parse, verify
 from math_verify.errors import TimeoutException
 
+from gapft_harness.math_notation import in_other_bases, spelled_out
+
 
 class Comparison(TypedDict):
     """What a worker reports of one pair; ``status`` as in ``records.Verdict``."""
@@ -36,6 +38,8 @@ def compare(pair: list[str]) -> Comparison:
             return Comparison(status="error", reason="the gold answer cannot be parsed")
         if not given:
             return Comparison(status="fail", reason="the answer in the box cannot be parsed")
+        if in_other_bases(gold, answer):
+            return Comparison(status="fail", reason="")
         for g, t in itertools.product(wanted, given):
             if _equal(g, t):
                 return Comparison(status="pass", reason="")
@@ -52,7 +56,7 @@ def _parse(latex: str) -> list[Any]:
     mathematics, so they become spaces.
     """
     found: list[Any] = parse(
-        f"${' '.join(latex.split())}$",
+        f"${spelled_out(' '.join(latex.split()))}$",
         [LatexExtractionConfig()],
         parsing_timeout=0,
     )

@@ -17,10 +17,12 @@ from typing import Any
 from gapft_harness.alike import AlikeWatch
 from gapft_harness.errors import UserError
 from gapft_harness.files import replace_file
+from gapft_harness.foundation import require_common
 from gapft_harness.merged_facts import merge_facts
-from gapft_harness.operational import binding
+from gapft_harness.recipe_file import check_recipe
 from gapft_harness.records import GREEDY
-from gapft_harness.run_directory import RunDirectory, Split, differences, require
+from gapft_harness.run_binding import differences
+from gapft_harness.run_directory import RunDirectory, Split, require
 from gapft_harness.sealing import read_facts
 from gapft_harness.shards import FOLDER, IdsHash, Shard, begun_parts, require_unbegun
 
@@ -138,13 +140,12 @@ def _check_identities(run: RunDirectory, parts: Sequence[Part]) -> None:
                     f"{part.split}: {part} is of another {name} than {parts[0]}: {found} there, "
                     f"{expected} here; {advice}"
                 )
+    require_common([(str(of.path), of.manifest()) for of in (run, *(part.run for part in parts))])
 
 
 def identity_of(part: Part) -> dict[str, Any]:
-    """The identity that a part's facts hold, without what no run is bound to any more."""
-    recipe: dict[str, Any] = part.facts["recipe"]
-    model = recipe["model"]
-    return {**recipe, "model": {**model, "args": binding(model["backend"], model["args"])}}
+    """The identity that a part's facts hold, as this version tells it."""
+    return check_recipe(part.facts["recipe"], f"{part}, its recipe").identity()
 
 
 #: What all parts must share: its name, how to read it off a part's facts, what to do else.

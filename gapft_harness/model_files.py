@@ -11,7 +11,8 @@ from typing import Any
 from gapft_harness.errors import UserError
 from gapft_harness.files import sha256
 
-_WEIGHTS = ("*.safetensors", "*.bin", "*.gguf")
+#: Names of weight files.
+WEIGHTS = ("*.safetensors", "*.bin", "*.gguf")
 
 
 def weights_folder(arguments: Mapping[str, Any]) -> Path:
@@ -34,7 +35,7 @@ def weights_folder(arguments: Mapping[str, Any]) -> Path:
 def weights_hash(folder: Path) -> str:
     """SHA-256 over the names and SHA-256 hashes of a folder's weight files, sorted by name."""
     digest = hashlib.sha256()
-    for file in sorted({file for pattern in _WEIGHTS for file in folder.glob(pattern)}):
+    for file in sorted({file for pattern in WEIGHTS for file in folder.glob(pattern)}):
         digest.update(f"{file.name} {sha256(file)}\n".encode())
     return digest.hexdigest()
 

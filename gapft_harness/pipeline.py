@@ -13,13 +13,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gapft_harness.early_stop import check_early_stop
 from gapft_harness.errors import UserError
+from gapft_harness.exposed import stale_exposed
+from gapft_harness.foundation import record_plugins, record_trainer
 from gapft_harness.halves import exposed_file, read_halves
 from gapft_harness.plugin_manager import Plugins, load_plugins
 from gapft_harness.protocols import Executor, Job, Progress
 from gapft_harness.recipe import Recipe
 from gapft_harness.recording import record_judging, record_warnings, recorder
 from gapft_harness.records import Arm
+from gapft_harness.report_stage import report_stage
+from gapft_harness.run_binding import TRAINED_FOLDERS
 from gapft_harness.run_directory import SPLITS, RunDirectory, Split
 from gapft_harness.scale_stage import scale_stage, scaled_audits
 from gapft_harness.search_stage import search_stage
@@ -41,6 +46,8 @@ class Context:
         include_paths: folders with task YAML.
         splits: what the search stage searches.
         shard: the one shard that the search stage searches; None searches all, and merges them.
+        conditions: what the report shows; none named shows all that the run has.
+        seeds: the same.
         progress: called with (job label, done, total).
         say: called with a sentence people should see now: a warning, or what was dropped.
     """
@@ -51,6 +58,8 @@ class Context:
     include_paths: Sequence[str] = ()
     splits: Sequence[Split] = SPLITS
     shard: Shard | None = None
+    conditions: Sequence[str] = ()
+    seeds: Sequence[int] = ()
     progress: Progress = field(default=lambda label, done, total: None)
     say: Callable[[str], None] = field(default=lambda line: None)
 
@@ -89,43 +98,43 @@ class Context:
         return [arm for arm in self.arms() if arm.condition in compared]
 
 
-def check_names(recipe: Recipe, plugins: Plugins) -> None:
-    """Looks up every plugin a recipe names, before anything expensive starts.
-
-    Raises:
-        UserError: a name is unknown.
-    """
-    plugins.get("sampler", recipe.model.backend)
-    plugins.get("trainer", recipe.training.trainer)
-    plugins.get("executor", recipe.executor.name)
-    for condition in recipe.conditions:
-        plugins.get("selector", condition)
-    for tracker in recipe.trackers:
-        plugins.get("tracker", tracker)
-    if recipe.evidence.keep is not None:
-        plugins.get("response rule", recipe.evidence.keep)
-    if recipe.verifier.name is not None:
-        plugins.get("verifier", recipe.verifier.name)
-
-
 def states_stage(context: Context) -> None:
     """G, S and U of pool and audit, and the evidence kept for each problem."""
     run = context.run
+    _settle_rule(context)
     for split in SPLITS:
         if not run.is_sealed(f"{split}/states.parquet"):
             partition(str(run.path), split, context.plugin_files)
         run.seal(f"{split}/states.parquet")
 
 
+def _settle_rule(context: Context) -> None:
+    """Takes away states that another response rule made; nothing is trained on them yet."""
+    run, task = context.run, context.run.manifest()["task"]
+    keep = run.recipe.evidence.keep
+    if keep is None or keep == task.get("keep", keep):
+        return
+    check_early_stop(run.recipe.search, context.plugins.get("response rule", keep), task)
+    run.unseal(f"{split}/states.parquet" for split in SPLITS)
+    run.update_manifest(lambda manifest: manifest["task"].update(keep=keep))
+
+
 def select_stage(context: Context) -> None:
     """Every arm's training set and budget, before anything is trained."""
     run = context.run
+    if RunDirectory.open(run.path).recipe.trained_by() != run.recipe.trained_by():
+        # no such file is there any more: a run that holds adapters stays with their settings
+        files = run.manifest()["files"]
+        run.unseal(name for name in files if name.partition("/")[0] in TRAINED_FOLDERS)
     facts = select(run, context.plugin_files)
     run.commit()
 
     def change(manifest: dict[str, Any]) -> None:
+        trained = {arm.name for arm in run.trained_arms()}
+        kept = {name: of for name, of in manifest["budgets"].items() if name in trained}
         manifest["n"] = facts["n"]
-        manifest["budgets"] = facts["budgets"]
+        manifest["budgets"] = kept | facts["budgets"]
+        record_plugins(manifest, context.plugins, [("selector", c) for c in run.recipe.conditions])
 
     run.update_manifest(change)
     for arm in context.arms():
@@ -150,6 +159,7 @@ def train_stage(context: Context) -> None:
     run = context.run
     require_selected(run)
     check_trackers(run.recipe, context.plugins)
+    run.update_manifest(partial(record_trainer, plugins=context.plugins, run=run))
     jobs = [
         Job(
             f"train {group[0].name}" + (f" and {len(group) - 1} more" if group[1:] else ""),
@@ -178,6 +188,7 @@ def audit_stage(context: Context) -> None:
     """The greedy decode of every arm on the audit, and of compared arms on what they train on."""
     run = context.run
     require_selected(run)
+    run.unseal(stale_exposed(run, context.compared_arms()))
     jobs = [
         (
             f"decisions/{arm.name}.parquet",
@@ -199,26 +210,6 @@ def audit_stage(context: Context) -> None:
         run.update_manifest(partial(record_judging, name=name, facts=facts))
         for warning in facts["warnings"]:
             context.say(f"warning: {name}: {warning}")
-
-
-def report_stage(context: Context) -> None:
-    """Tables, figures, report.md, index.html and results.json."""
-    from gapft_harness.report import read_inputs, write_report
-
-    run = context.run
-    require_selected(run)
-    for split in SPLITS:
-        for file in ("problems", "responses", "states"):
-            run.sealed(f"{split}/{file}.parquet")
-    for arm in context.arms():
-        run.sealed(f"decisions/{arm.name}.parquet")
-    for file, _ in scaled_audits(context):
-        run.sealed(file)
-    for arm in context.compared_arms():
-        run.sealed(f"selections/{arm.name}.parquet")
-        run.sealed(exposed_file(arm))
-    inputs = read_inputs(run.path, run.manifest())
-    write_report(inputs, run.path / "report", context.plugins.report_sections())
 
 
 STAGES: dict[str, Callable[[Context], None]] = {

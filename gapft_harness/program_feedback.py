@@ -1,6 +1,16 @@
-"""What a model is told between the attempts of an episode: the public tests' outcome, bounded."""
+"""What a model is told between the attempts of an episode: the public tests' outcome, bounded.
+
+Errors and reasons say nothing of the machine: the same program gets the same ones wherever it is
+run. What it printed or returned is told as it is, like the input and what was expected.
+"""
 
 from __future__ import annotations
+
+import re
+import sys
+import sysconfig
+from functools import lru_cache
+from pathlib import Path
 
 from gapft_harness.sandbox import Test, TestResult
 
@@ -11,6 +21,12 @@ SHOWN = 400
 REQUEST = "Write the whole corrected program in one fenced Python block."
 
 NO_PROGRAM = f"Your response holds no complete fenced Python program.\n{REQUEST}"
+
+#: From this length on, a traceback or standard error was cut, and may begin amid a line.
+_CUT = 4000
+
+#: A frame of a traceback that is not the program's own, with the lines of source below it.
+_FOREIGN_FRAME = re.compile(r'^((?: *\| )?) *File "/[^\n]*\n?(?:\1 {4}[^\n]*\n?)*', re.MULTILINE)
 
 _LABELS = {
     "stdin": ("Input", "Expected output", "Your output"),
@@ -36,15 +52,46 @@ def failure_feedback(
     if result.verdict == "wrong_answer":
         outcome = f"{got}:\n{_start(result.output, shown)}"
     elif result.verdict in ("runtime_error", "compile_error"):
-        outcome = f"Error:\n{_end(result.error or result.reason, shown)}"
+        outcome = f"Error:\n{_end(own_error(result.error) or without_paths(result.reason), shown)}"
     else:
-        outcome = f"Stopped:\n{_start(result.reason, shown)}"
+        outcome = f"Stopped:\n{_start(without_paths(result.reason), shown)}"
     return (
         f"Your program failed public test {number} of {public}: {verdict}.\n"
         f"{given}:\n{_start(test.input, shown)}\n"
         f"{expected}:\n{_start(test.expected, shown)}\n"
         f"{outcome}\n{REQUEST}"
     )
+
+
+def own_error(text: str) -> str:
+    """A traceback or standard error as far as it is the program's own.
+
+    Frames of the harness, of the interpreter and of packages are left out.
+    """
+    if len(text) >= _CUT and not text.startswith("Traceback"):
+        text = text.partition("\n")[2] or text
+    return without_paths(_FOREIGN_FRAME.sub("", text))
+
+
+def without_paths(text: str) -> str:
+    """A text in which files of this installation stand by their names within it.
+
+    >>> import json
+    >>> without_paths(f"cannot import name 'x' from 'json' ({json.__file__})")
+    "cannot import name 'x' from 'json' (json/__init__.py)"
+    """
+    return _installation().sub("", text)
+
+
+@lru_cache(maxsize=1)
+def _installation() -> re.Pattern[str]:
+    """The folders that Python and packages are in; descriptors stand for some (tier landlock)."""
+    found = {*sys.path, *sysconfig.get_paths().values(), sys.prefix, sys.base_prefix}
+    found.add(str(Path(__file__).parents[1]))
+    found |= {str(Path(folder).resolve()) for folder in found if folder}
+    # The folder /usr is no secret, and a program may well write its name.
+    folders = sorted({f.rstrip("/") for f in found if f.count("/") > 1}, key=len, reverse=True)
+    return re.compile(rf"(?<![\w/.-])(?:{'|'.join(map(re.escape, folders))}|/proc/self/fd/[0-9]+)/")
 
 
 def _start(text: str, shown: int) -> str:

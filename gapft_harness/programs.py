@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
-from collections.abc import Mapping
+import reprlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gapft_harness.errors import UserError
+from gapft_harness.json_values import json_fault
 from gapft_harness.lm_eval_bridge.benchmarks.livecodebench_tests import (
     MAX_DECODED_BYTES,
     decode_tests,
 )
 from gapft_harness.records import Gold
 from gapft_harness.sandbox import Program, Test
+from gapft_harness.sandbox.comparison import check_arguments, expected_value
+from gapft_harness.sandbox.values import DEEPEST, parse_arguments
 
-_FENCE = re.compile(r"(?P<indent>[ \t]*)(?P<marks>`{3,}|~{3,})(?P<label>[^`]*)")
+# Possessive: a model may write a line of any length, and nothing of it is read a second time.
+_FENCE = re.compile(r"(?P<indent>[ \t]*+)(?P<marks>`{3,}+|~{3,}+)(?P<label>[^`]*+)")
 _PYTHON = re.compile(r"(?:python|py)[0-9.]*", re.IGNORECASE)
 
 
@@ -116,6 +122,26 @@ class Suite:
         return Program(source, "stdin" if self.kind == "stdin" else "function", self.function)
 
 
+def importable(names: Sequence[str]) -> tuple[str, ...]:
+    """Modules that programs may import besides the standard library, as ``Sandbox`` takes them.
+
+    Raises:
+        UserError: one of them is not installed here.
+    """
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise UserError(f"preload: found {names!r:.60}, expected a list of modules' names")
+    for name in names:
+        try:
+            found = importlib.util.find_spec(name)
+        except (ImportError, ValueError):
+            found = None
+        if found is None:
+            raise UserError(
+                f"preload: there is no module {name!r} here; install it, or leave it out"
+            )
+    return tuple(names)
+
+
 def read_suite(
     gold: Gold, max_decoded_bytes: int = MAX_DECODED_BYTES, *, packed: bool = True
 ) -> Suite:
@@ -123,9 +149,9 @@ def read_suite(
 
     Args:
         gold: ``{"kind": "stdin" | "function", "function": name or null, "tests": [{"input": ...,
-            "output": ...}], "public": n, "hidden": text or null}``. The first ``public`` tests (by
-            default all) are public. ``hidden`` holds further hidden tests as LiveCodeBench packs
-            them, which keeps a gold small.
+            "expected": ...}], "public": n, "hidden": text or null}``. The first ``public`` tests
+            (by default all) are public. ``hidden`` holds further hidden tests as LiveCodeBench
+            packs them, which keeps a gold small.
         max_decoded_bytes: most bytes that ``hidden`` may come to.
         packed: whether ``hidden`` is decoded. Between attempts it is not: it takes long, and only
             public tests are run there.
@@ -169,14 +195,52 @@ def read_suite(
 def _plain_tests(tests: Any, where: str) -> list[Test]:
     if not isinstance(tests, list | tuple):
         raise UserError(f"{where}: tests is {type(tests).__name__}, expected a list")
-    found = []
-    for number, test in enumerate(tests, start=1):
-        fields = test if isinstance(test, Mapping) else {}
-        texts = [fields.get(name) for name in ("input", "output")]
-        if len(fields) != 2 or not all(isinstance(text, str) for text in texts):
-            raise UserError(
-                f"{where}: test {number} is {test!r:.60}; expected an object with the strings "
-                "input and output"
-            )
-        found.append(Test(str(texts[0]), str(texts[1])))
-    return found
+    return [read_test(test, f"{where}: test {n}") for n, test in enumerate(tests, start=1)]
+
+
+def read_test(test: Any, where: str) -> Test:
+    """Reads a test of a gold or of a file: ``input`` and ``expected``, both text.
+
+    What is expected may also be called ``output``, as LiveCodeBench does.
+
+    Raises:
+        UserError: it is something else; the message begins with ``where``.
+    """
+    fields = test if isinstance(test, Mapping) else {}
+    for word in ("expected", "output"):
+        if fields.keys() == {"input", word}:
+            given, expected = fields["input"], fields[word]
+            if isinstance(given, str) and isinstance(expected, str):
+                return Test(given, expected)
+    raise UserError(
+        f"{where} is {reprlib.repr(test):.60}; expected an object with the texts input and "
+        "expected (and nothing else)"
+    )
+
+
+def check_call(test: Test, where: str) -> None:
+    """Holds a function's test to what a call can be, so that a program can pass it at all.
+
+    Raises:
+        UserError: a line of its input or what it expects is no JSON, or is nested too deeply; the
+            message begins with ``where``.
+    """
+    try:
+        check_arguments(test.input)
+        values = (*parse_arguments(test.input), expected_value(test.expected))
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from error
+    for value in values:
+        if fault := json_fault(value, deepest=DEEPEST):
+            raise UserError(f"{where}: its JSON {fault}")
+
+
+def check_calls(suite: Suite) -> None:
+    """``check_call`` for every test of a suite of functions.
+
+    Raises:
+        UserError: as ``check_call``; the message names the test.
+    """
+    if suite.kind == "function":
+        for number, test in enumerate(suite.tests, start=1):
+            check_call(test, f"test {number} of {len(suite.tests)}")

@@ -23,9 +23,8 @@ from gapft_harness.recipe_sections import (
     VerifierChoice,
 )
 
-_NOT_IDENTITY = (
-    "conditions", "seeds", "budget", "allocation", "executor", "trackers", "description", "notes",
-)  # fmt: skip
+#: From the first command on, a run is bound to these.
+_SEARCHED_BY = ("name", "data", "model", "verifier", "search", "episode")
 
 
 class Recipe(Section):
@@ -57,10 +56,14 @@ class Recipe(Section):
     )
     executor: ExecutorChoice = Field(default_factory=ExecutorChoice)
     trackers: tuple[str, ...] = Field(
-        (), description="what follows every training: tensorboard, wandb, trackio, or a plugin's"
+        (),
+        description="what follows every training: tensorboard, wandb, trackio, or a plugin's",
+        examples=[["tensorboard"]],
     )
     statistics: Statistics = Field(default_factory=Statistics)
-    notes: tuple[str, ...] = Field((), description="remarks shown in the report")
+    notes: tuple[str, ...] = Field(
+        (), description="remarks shown in the report", examples=[["a remark"]]
+    )
 
     @field_validator("conditions", "seeds", "trackers")
     @classmethod
@@ -112,15 +115,22 @@ class Recipe(Section):
         return wanted
 
     def identity(self) -> dict[str, Any]:
-        """What a run directory is bound to.
+        """What a run directory is bound to from its first command on.
 
-        Conditions and seeds may be added later, executor and trackers may change, and so may how a
-        model is asked (``operational.py``); prose may be rewritten, and the budget may change until
-        selections are sealed. Anything else makes another run.
+        Of the section scaling only what it takes out of the pool; of the model's arguments those
+        that do not only say how it is asked (``operational.py``).
         """
-        found = self.model_dump(mode="json", exclude=set(_NOT_IDENTITY))
+        found = self.model_dump(mode="json", include=set(_SEARCHED_BY))
         found["model"]["args"] = binding(self.model.backend, found["model"]["args"])
-        return found
+        taken = None if self.scaling is None else self.scaling.calibration
+        return {**found, "scaling": {"calibration": taken} if isinstance(taken, int) else None}
+
+    def trained_by(self) -> dict[str, Any]:
+        """What a run directory is bound to besides from its first adapter on.
+
+        The budget is not here: another one that gives the same examples is no other one.
+        """
+        return self.model_dump(mode="json", include={"evidence", "training"})
 
     def run_as(self, other: Recipe) -> Recipe:
         """This recipe, with jobs run and the model asked as another of the same identity says."""

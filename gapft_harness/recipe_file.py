@@ -5,20 +5,32 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import yaml
-from pydantic import BaseModel, ValidationError
-from pydantic.fields import FieldInfo
+from pydantic import ValidationError
 
 from gapft_harness.credentials import refuse_credentials
-from gapft_harness.errors import UserError, did_you_mean
+from gapft_harness.errors import UserError
 from gapft_harness.recipe import Recipe
+from gapft_harness.recipe_faults import explain, keys_of
+from gapft_harness.text_files import decode
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML as people write it: ``1e-4`` is a number, as in YAML 1.2."""
+    """YAML as people write it: ``1e-4`` is a number, as in YAML 1.2, and no key stands twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise yaml.MarkedYAMLError(
+                    problem=f"the key {key.value!r} stands twice", problem_mark=key.start_mark
+                )
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)
 
 
 _Loader.add_implicit_resolver(
@@ -40,9 +52,8 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
             the file, the key, what was found and what was expected.
     """
     content = read_recipe(path)
-    for override in overrides:
-        set_key(content, *parse_override(override))
-    return check_recipe(content, source=f"recipe {path}")
+    settings = [parse_override(text) for text in overrides]
+    return check_recipe(content, f"recipe {path}", settings)
 
 
 def read_recipe(path: Path | str) -> dict[str, Any]:
@@ -55,15 +66,15 @@ def read_recipe(path: Path | str) -> dict[str, Any]:
         UserError: the file cannot be read, or is no YAML mapping.
     """
     try:
-        text = _content(path).decode("utf-8")
+        found = _content(path)
     except Exception as error:  # each protocol raises errors of its own
         raise UserError(
             f"recipe {path}: cannot be read ({type(error).__name__}: {_one_line(error)})"
         ) from error
     try:
-        content = yaml.load(text, _Loader)
+        content = yaml.load(decode(found, f"recipe {path}"), _Loader)
     except yaml.YAMLError as error:
-        raise UserError(f"recipe {path}: is not valid YAML: {_one_line(error)}") from error
+        raise UserError(f"recipe {path}: is not valid YAML: {_yaml_fault(error)}") from error
     if not isinstance(content, dict):
         raise UserError(
             f"recipe {path}: expected a mapping of keys, found {type(content).__name__}"
@@ -81,100 +92,101 @@ def _content(path: Path | str) -> bytes:
     return content
 
 
-def parse_override(text: str) -> tuple[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A key that the command line sets.
+
+    Attributes:
+        key: dotted.
+        value: what it is set to.
+        option: the option as the user wrote it, for messages.
+    """
+
+    key: str
+    value: Any
+    option: str
+
+
+def parse_override(text: str) -> Setting:
     """Splits ``key.path=value``; the value is YAML.
 
     Raises:
         UserError: it has no such form.
     """
     key, equals, value = text.partition("=")
-    if not equals or not key:
+    if not equals or not all(key.split(".")):
         raise UserError(f"--set {text}: expected key=value, e.g. search.k=16")
+    return Setting(key.strip(), parse_value(value, f"--set {text}"), f"--set {text}")
+
+
+def parse_value(text: str, option: str) -> Any:
+    """Reads a value that the command line gives, which is YAML.
+
+    Raises:
+        UserError: it is none; the message begins with ``option``.
+    """
     try:
-        return key, yaml.load(value, _Loader)
+        return yaml.load(text, _Loader)
     except yaml.YAMLError as error:
-        raise UserError(f"--set {text}: value is not YAML: {_one_line(error)}") from error
+        raise UserError(f"{option}: value is not YAML: {_yaml_fault(error)}") from error
 
 
-def set_key(content: dict[str, Any], key: str, value: Any) -> None:
+def set_key(content: dict[str, Any], setting: Setting) -> None:
     """Writes one value at a dotted key into a recipe's raw content.
 
     Raises:
         UserError: a part of the key is a value, not a section.
     """
     node = content
-    *parents, last = key.split(".")
+    *parents, last = setting.key.split(".")
     for parent in parents:
         child = node.setdefault(parent, {})
         if not isinstance(child, dict):
-            raise UserError(f"key {key!r}: {parent!r} is a value, not a section")
+            raise UserError(
+                f"{setting.option}: key {setting.key!r}: {parent!r} is a value, not a section"
+            )
         node = child
-    node[last] = value
+    node[last] = setting.value
 
 
-def check_recipe(content: dict[str, Any], source: str) -> Recipe:
-    """Validates a recipe's content; ``source`` begins every error message.
+def check_recipe(content: dict[str, Any], source: str, settings: Sequence[Setting] = ()) -> Recipe:
+    """Validates a recipe's content.
 
     Types are strict (``k: true`` and ``k: "8"`` are no numbers); lists stand for tuples, as in
     JSON. Keys of servers are refused before anything else could repeat them.
+
+    Args:
+        content: the recipe's own; what is set is written into it.
+        source: where it comes from; begins the messages on what is its mistake.
+        settings: what the command line sets, later ones over earlier ones; each is to blame for
+            its own keys.
+
+    Raises:
+        UserError: a key or value is wrong.
     """
+    for setting in settings:
+        set_key(content, setting)
     model = content.get("model")
     if isinstance(model, dict) and isinstance(model.get("args"), dict):
         refuse_credentials(model["args"], source)
     try:
         return Recipe.model_validate_json(json.dumps(content, default=str), strict=True)
     except ValidationError as error:
-        raise UserError(
-            "\n".join(f"{source}: {_explain(problem)}" for problem in error.errors())
-        ) from error
+        options = {setting.key: setting.option for setting in settings}
+        raise explain(error, content, Recipe, source, options) from error
 
 
 def recipe_keys() -> dict[str, str]:
     """Every key of a recipe with its description, in order: the source of docs/recipes.md."""
-    keys: dict[str, str] = {}
-
-    def visit(model: type[BaseModel], prefix: str) -> None:
-        for name, info in model.model_fields.items():
-            inner = _section(info)
-            if inner is not None:
-                visit(inner, f"{prefix}{name}.")
-            else:
-                keys[f"{prefix}{name}"] = info.description or ""
-
-    visit(Recipe, "")
-    return keys
+    return {key: info.description or "" for key, info in keys_of(Recipe)}
 
 
-def _explain(problem: Any) -> str:
-    """One line for one of pydantic's complaints: the key, what was found, what was expected."""
-    location = [str(part) for part in problem["loc"]]
-    key = ".".join(location)
-    if problem["type"] == "extra_forbidden":
-        known = _siblings(location[:-1])
-        return f"unknown key {key!r}; {did_you_mean(location[-1], known)}"
-    if problem["type"] == "missing":
-        return f"missing key {key!r}"
-    message = problem["msg"].removeprefix("Value error, ")
-    return f"key {key!r}: {message[0].lower()}{message[1:]}; found {problem['input']!r}"
-
-
-def _siblings(location: Sequence[str]) -> list[str]:
-    """The keys a section of the recipe has."""
-    model: type[BaseModel] = Recipe
-    for part in location:
-        info = model.model_fields.get(part)
-        inner = _section(info) if info is not None else None
-        if inner is None:
-            return []
-        model = inner
-    return list(model.model_fields)
-
-
-def _section(info: FieldInfo) -> type[BaseModel] | None:
-    """The section that a key holds, also one that may be left out; None for a value."""
-    kinds = (info.annotation, *get_args(info.annotation))
-    sections = [k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)]
-    return sections[0] if sections else None
+def _yaml_fault(error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None)
+    if mark is None or problem is None:
+        return _one_line(error)
+    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}"
 
 
 def _one_line(error: Exception) -> str:

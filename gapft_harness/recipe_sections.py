@@ -35,6 +35,9 @@ class Data(Section):
     deduplicate: bool = Field(
         False, description="drop problems whose content repeats an earlier one of the same split"
     )
+    drop_shared: bool = Field(
+        False, description="drop pool problems that are also in the audit; else they are an error"
+    )
 
 
 class Model(Section):
@@ -51,7 +54,9 @@ class Model(Section):
     @classmethod
     def _has_pretrained(cls, args: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(args.get("pretrained"), str):
-            raise ValueError("needs `pretrained`: a model folder or a hub name")
+            raise ValueError(
+                "needs `pretrained`, a model folder or a hub name: --model-args pretrained=MODEL"
+            )
         return args
 
 

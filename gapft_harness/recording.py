@@ -26,7 +26,10 @@ def record_search(split: str, facts: dict[str, Any]) -> Callable[[dict[str, Any]
             )
         earlier = manifest["task"].get("dropped", [])
         task["dropped"] = earlier + [line for line in task["dropped"] if line not in earlier]
-        manifest["task"] = task
+        # Said once of a split's data, however many shards read them; an older table has none.
+        record_warnings(manifest, task.pop("warnings", []))
+        # the states may have been made by another response rule since
+        manifest["task"] = task | {k: v for k, v in manifest["task"].items() if k == "keep"}
         require_same_model(manifest, split, facts["source"])
         manifest["source"] = facts["source"]
         if "shards" in facts:
@@ -66,6 +69,30 @@ def require_same_model(manifest: dict[str, Any], split: str, source: Mapping[str
             )
 
 
+def require_same_rules(manifest: Mapping[str, Any], name: str, said: Mapping[str, Any]) -> None:
+    """Stops before responses are generated whose verdicts could not be told from other rules'.
+
+    For verifiers whose verdicts are not judged again (``rejudge=False``): ``gapft verify`` could
+    not say which of them differ.
+
+    Args:
+        manifest: of the run.
+        name: the split or arm that is to be judged.
+        said: what its verifier says of itself.
+
+    Raises:
+        UserError: others of the run were judged by other rules.
+    """
+    for other, before in manifest.get("judged_by", {}).items():
+        if other != name and before.get("rules") != said.get("rules"):
+            raise UserError(
+                f"{name}: would be judged by other rules than {other}: {said.get('rules')} here, "
+                f"{before.get('rules') or 'none told (an earlier version)'} there; expected one "
+                "edition for a whole run, or its rates could not be compared. Go on with the "
+                "version of gapft-harness that began it, or start a new run directory"
+            )
+
+
 def record_judging(manifest: dict[str, Any], name: str, facts: dict[str, Any]) -> None:
     """What was found when the responses of a split or an arm were judged, and by what."""
     for section, key in (
@@ -75,9 +102,27 @@ def record_judging(manifest: dict[str, Any], name: str, facts: dict[str, Any]) -
         ("judged_by", "judged_by"),
         ("executions", "executions"),
     ):
+        if key == "judged_by" and key in facts:
+            record_warnings(manifest, _other_rules(manifest, name, facts[key]))
         if key in facts:
             manifest.setdefault(section, {})[name] = facts[key]
     record_warnings(manifest, [f"{name}: {warning}" for warning in facts["warnings"]])
+
+
+def _other_rules(manifest: Mapping[str, Any], name: str, judged_by: Mapping[str, Any]) -> list[str]:
+    """A warning if others of the run were judged by another edition of the verifier's rules."""
+    others = [
+        other
+        for other, said in manifest.get("judged_by", {}).items()
+        if other != name and said.get("rules") != judged_by.get("rules")
+    ]
+    if not others:
+        return []
+    return [
+        f"{name}: judged by another edition of the verifier's rules than {', '.join(others)}, so "
+        "their rates are not alike; gapft verify says which verdicts differ, and a new run "
+        "directory judges all by one"
+    ]
 
 
 def record_warnings(manifest: dict[str, Any], warnings: Sequence[str]) -> None:

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from gapft_harness.errors import PoolTooSmallError
 from gapft_harness.streams import Stream
 
 Status = Literal["pass", "fail", "timeout", "error"]
 State = Literal["G", "S", "U"]
+TokensFrom = Literal["generator", "retokenized", "none"]
+
+#: What a verdict may be.
+STATUSES: tuple[Status, ...] = get_args(Status)
 
 #: Decode index of the greedy (deployment) response; samples are numbered from 0.
 GREEDY = -1
@@ -203,7 +207,8 @@ class Budget:
     """The training budget B = (N, L, J) of one condition (Equation 7).
 
     Attributes:
-        n: distinct example slots.
+        n: example slots. A selector may fill several with one problem (``concentrated`` does), so
+            these are distinct problems only where it fills none twice; reports count both.
         repetitions: R, exposures of each slot.
         exposures: N = R n.
         tokens: L, prompt and response tokens processed over all exposures, after truncation.

@@ -12,6 +12,7 @@ import functools
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,13 +120,17 @@ class Mirror:
             UserError: each has sealed files that the other lacks, or a file is damaged.
         """
         there, here = self._manifest_there(), self._manifest_here()
-        if there is None or (here is not None and there.files.items() <= here.files.items()):
+        if there is None or (here is not None and there.precedes(here)):
             return
-        if here is not None and not here.files.items() <= there.files.items():
+        if here is not None and not here.precedes(there):
             raise self._differing(there, here)
+        known = {} if here is None else here.files
         with self._failing("read"):
+            for relative in known:
+                if known[relative] != there.files.get(relative):
+                    _remove(self.folder / relative)
             for relative, digest in there.files.items():
-                if relative in there.needed and (here is None or relative not in here.files):
+                if relative in there.needed and known.get(relative) != digest:
                     self._get(relative)
                     if sha256(self.folder / relative) != digest:
                         raise UserError(
@@ -146,11 +151,12 @@ class Mirror:
         there, here = self._manifest_there(), self._manifest_here()
         if here is None:
             return
-        if there is not None and not there.files.items() <= here.files.items():
+        if there is not None and not there.precedes(here):
             raise self._differing(there, here)
+        known = {} if there is None else there.files
         with self._failing("written"):
-            for relative in here.files:
-                if relative in here.needed and (there is None or relative not in there.files):
+            for relative, digest in here.files.items():
+                if relative in here.needed and known.get(relative) != digest:
                     self._put(relative)
             if (self.folder / "report").is_dir():
                 self._put("report")
@@ -249,19 +255,45 @@ class Mirror:
 
 @dataclass(frozen=True, slots=True)
 class _Sealed:
-    """What a manifest lists: hashes by relative name, and the names that are still read."""
+    """What a manifest lists: hashes by relative name, and the names that are still read.
+
+    Of a file that was made anew also the hashes it had before, oldest first.
+    """
 
     files: dict[str, str]
     needed: frozenset[str]
+    replaced: dict[str, list[str]]
+
+    def precedes(self, other: _Sealed) -> bool:
+        """Whether the other is this one, or got further from here."""
+        return all(
+            other._history(name)[: len(history)] == history
+            for name in {*self.files, *self.replaced}
+            for history in [self._history(name)]
+        )
+
+    def _history(self, name: str) -> list[str]:
+        """The hashes of a file, each that was taken away followed by a mark."""
+        gone = [step for digest in self.replaced.get(name, ()) for step in (digest, "taken away")]
+        return [*gone, *([self.files[name]] if name in self.files else [])]
 
 
 def _sealed(content: bytes, place: str) -> _Sealed:
     try:
         manifest: Any = json.loads(content)
         files: dict[str, str] = manifest["files"]
-        return _Sealed(files, frozenset(n for n in files if not of_merged_shard(n, manifest)))
+        needed = frozenset(n for n in files if not of_merged_shard(n, manifest))
+        return _Sealed(files, needed, manifest.get("replaced", {}))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{place}: cannot be read: {_one_line(error)}") from error
+
+
+def _remove(path: Path) -> None:
+    """A file or folder that was made anew elsewhere."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _one_line(error: Exception) -> str:

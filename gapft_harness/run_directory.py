@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import platform
+import shutil
 import time
-from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,10 +18,12 @@ import yaml
 
 from gapft_harness.errors import GapftError, UserError
 from gapft_harness.files import PARTIAL, replace_file, sha256, write_json
+from gapft_harness.manifests import forget, new_manifest, read_manifest
 from gapft_harness.recipe import Recipe
 from gapft_harness.recipe_file import check_recipe
+from gapft_harness.records import Arm
+from gapft_harness.run_binding import TRAINED_FOLDERS, grown, require_bound
 from gapft_harness.run_lock import JOBS_LOCK, RUN_LOCK, hold
-from gapft_harness.version import __version__
 
 Split = Literal["pool", "audit", "calibration"]
 #: The splits of every run; each is searched.
@@ -31,49 +31,43 @@ SPLITS: tuple[Split, ...] = ("pool", "audit")
 #: The split of a run that scales its adapters; it is decoded greedily and no more.
 CALIBRATION: Split = "calibration"
 
-_PACKAGES = (
-    "lm_eval", "torch", "transformers", "peft", "accelerate", "datasets", "numpy", "scipy",
-    "math-verify", "sympy", "pyarrow",
-)  # fmt: skip
-
 
 class RunDirectory:
     """One run on disk. Open with ``create_or_open`` (the driver) or ``open`` (stages)."""
 
-    def __init__(self, path: Path, recipe: Recipe) -> None:
+    def __init__(self, path: Path, recipe: Recipe, *, is_new: bool = False) -> None:
         self.path = path
         self.recipe = recipe
+        self.is_new = is_new  # made by this command, which may take it away again
 
     @classmethod
     def create_or_open(cls, path: Path, recipe: Recipe) -> RunDirectory:
         """Makes the folder, or checks that it belongs to this recipe.
 
-        What is no part of a recipe's identity may differ from an earlier command. The recipe on
-        disk stays as it was until ``tell_jobs`` and ``commit``, so that a command that fails harms
-        no good run.
+        What nothing in the folder was made by may differ from an earlier command
+        (``run_binding.py``). The recipe on disk stays as it was until ``tell_jobs`` and
+        ``commit``, so that a command that fails harms no good run. Of that run, conditions and
+        seeds that are trained already stay.
 
         Raises:
-            UserError: the folder holds something else, or a run of another recipe; the message
+            UserError: the folder holds something else, or what another recipe made; the message
                 names the keys that differ.
         """
         if path.exists() and not path.is_dir():
             raise UserError(f"run directory {path}: is a file")
         stored = path / "recipe.yaml"
         if stored.exists():
-            earlier = cls.open(path).recipe
-            if differing := differences(earlier.identity(), recipe.identity()):
-                raise UserError(
-                    f"run directory {path} was made by another recipe; differing: "
-                    f"{'; '.join(differing)}. Give another --run-dir, or the recipe it was made by"
-                )
+            earlier = cls.open(path)
+            require_bound(path, earlier.recipe, recipe, earlier.holds_adapters())
+            recipe = grown(earlier.recipe, recipe, earlier.trained_arms())
         elif path.is_dir() and any(not _says_nothing(p, path) for p in path.iterdir()):
             raise UserError(
                 f"run directory {path}: holds files, but no recipe.yaml; give an empty folder"
             )
-        run = cls(path, recipe)
-        if not (run._manifest_path.exists() and stored.exists()):
-            write_json(run._manifest_path, _new_manifest(recipe))
-        if not stored.exists():
+        run = cls(path, recipe, is_new=not stored.exists())
+        if run.is_new or not run._manifest_path.exists():
+            write_json(run._manifest_path, new_manifest(recipe))
+        if run.is_new:
             run.commit()
         return run
 
@@ -92,16 +86,16 @@ class RunDirectory:
         self.update_manifest(lambda m: m.update(recipe=self.recipe.model_dump(mode="json")))
 
     def discard_if_empty(self) -> None:
-        """Removes a run in which nothing was generated: a mistake leaves no trace.
+        """Removes a run that this command made and generated nothing in: a mistake leaves no trace.
 
-        A table counts although no manifest names it: its job ended, and the stage did not.
+        A run that was there before stays, however little it holds.
         """
+        if not self.is_new:
+            return
+        if not self.is_empty():
+            return
         recipe = self.path / "recipe.yaml"
         within = [path for path in self.path.rglob("*") if path != recipe]
-        if self.manifest()["files"]:
-            return
-        if not all(p.is_dir() or _says_nothing(p, self.path) for p in within):
-            return
         for path in sorted(within, reverse=True):  # what is in a folder before the folder
             if path.is_dir():
                 with contextlib.suppress(OSError):
@@ -110,9 +104,22 @@ class RunDirectory:
                 path.unlink(missing_ok=True)
         recipe.unlink(missing_ok=True)  # last: until then the same command goes on
 
+    def is_empty(self) -> bool:
+        """Whether nothing was generated in it yet.
+
+        A table counts although no manifest names it: its job ended, and the stage did not.
+        """
+        within = (path for path in self.path.rglob("*") if path.name != "recipe.yaml")
+        nothing = (path.is_dir() or _says_nothing(path, self.path) for path in within)
+        return not self.manifest()["files"] and all(nothing)
+
     @classmethod
-    def open(cls, path: Path | str) -> RunDirectory:
+    def open(cls, path: Path | str, recipe: Mapping[str, Any] | None = None) -> RunDirectory:
         """Opens an existing run.
+
+        Args:
+            path: the folder.
+            recipe: that of the command a job is of, before it is the one on disk.
 
         Raises:
             UserError: there is none.
@@ -126,7 +133,7 @@ class RunDirectory:
             raise UserError(f"{stored}: is not valid YAML: {error}") from error
         if not isinstance(content, dict):
             raise UserError(f"{stored}: expected a mapping of keys")
-        return cls(Path(path), check_recipe(content, source=str(stored)))
+        return cls(Path(path), check_recipe(dict(recipe or content), source=str(stored)))
 
     # The manifest
 
@@ -146,6 +153,23 @@ class RunDirectory:
         if json.dumps(manifest) != before:
             write_json(self._manifest_path, manifest)
 
+    def trained_arms(self) -> list[Arm]:
+        """The arms whose adapters are there and sealed, in the order in which they were."""
+        if not self._manifest_path.exists():
+            return []
+        names = [name.split("/", 1) for name in self.manifest()["files"]]
+        found = [name.rpartition("-seed") for folder, name in names if folder == "adapters"]
+        arms = [Arm(condition, int(seed)) for condition, _, seed in found]
+        return [arm for arm in arms if (self.path / "adapters" / arm.name).exists()]
+
+    def holds_adapters(self) -> bool:
+        """Whether an adapter lies here, or anything that came of one."""
+        return any(
+            not entry.name.startswith(".")
+            for folder in TRAINED_FOLDERS
+            for entry in (self.path / folder).glob("*")
+        )
+
     # Sealed files
 
     def is_sealed(self, relative: str) -> bool:
@@ -162,6 +186,34 @@ class RunDirectory:
                 raise UserError(self._changed(relative))
 
         self.update_manifest(change)
+
+    def unseal(self, names: Iterable[str]) -> None:
+        """Takes files and folders away that are to be made anew, and what is known of them.
+
+        The manifest remembers their hashes, so that a copy of the run is still known as one. It
+        is written first: a file that a kill left then is no sealed one.
+
+        Args:
+            names: what nothing that stays was made from; it need not be there any more.
+        """
+        names = list(names)
+        if not names:
+            return
+
+        def change(manifest: dict[str, Any]) -> None:
+            for name in names:
+                if (recorded := manifest["files"].pop(name, None)) is not None:
+                    manifest.setdefault("replaced", {}).setdefault(name, []).append(recorded)
+                forget(manifest, name)
+
+        self.update_manifest(change)
+        for path in [self.path / name for name in names]:
+            if path.is_dir():  # renamed first: never there by half
+                aside = path.with_name(f".{path.name}{PARTIAL}")
+                shutil.rmtree(aside, ignore_errors=True)
+                path.rename(aside)
+                shutil.rmtree(aside, ignore_errors=True)
+            path.unlink(missing_ok=True)
 
     def sealed(self, relative: str) -> Path:
         """The path of a sealed file, after checking that it is as it was sealed.
@@ -234,70 +286,9 @@ def _says_nothing(path: Path, run_path: Path) -> bool:
     return journal and path.is_file() and not path.stat().st_size
 
 
-def read_manifest(run_path: Path) -> dict[str, Any]:
-    """A run's manifest.
-
-    Raises:
-        UserError: it cannot be read.
-    """
-    path = run_path / "manifest.json"
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from error
-    if not isinstance(content, dict):
-        raise UserError(f"{path}: expected a JSON object")
-    return content
-
-
 def splits_of(recipe: Recipe) -> tuple[Split, ...]:
     """The splits that a recipe's search stage sees to."""
     return (*SPLITS, CALIBRATION) if recipe.scaling else SPLITS
-
-
-def _new_manifest(recipe: Recipe) -> dict[str, Any]:
-    return {
-        "schema": 1,
-        "gapft_harness": __version__,
-        "recipe": recipe.model_dump(mode="json"),
-        "task": {},
-        "source": {},
-        "files": {},
-        "budgets": {},
-        "training": {},
-        "verdict_counts": {},
-        "finish_reasons": {},
-        "drawn": {},
-        "judged_by": {},
-        "executions": {},
-        "warnings": [],
-        "stages": {},
-        "versions": _versions(),
-        "hardware": {
-            "machine": platform.machine(),
-            "system": platform.system(),
-            "cpus": os.cpu_count(),
-        },
-    }
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version(), "gapft-harness": __version__}
-    for package in _PACKAGES:
-        with contextlib.suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
-
-
-def differences(before: Any, after: Any, key: str = "") -> list[str]:
-    """Keys at which two resolved recipes differ, with both values."""
-    if isinstance(before, dict) and isinstance(after, dict):
-        return [
-            line
-            for name in sorted({*before, *after})
-            for line in differences(before.get(name), after.get(name), f"{key}.{name}".strip("."))
-        ]
-    return [] if before == after else [f"{key} ({before!r} there, {after!r} here)"]
 
 
 def require(condition: bool, message: str) -> None:

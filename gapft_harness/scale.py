@@ -23,11 +23,14 @@ from gapft_harness.model_files import adapter_facts
 from gapft_harness.recipe_sections import Scaling
 from gapft_harness.records import GREEDY, Adapter, Arm
 from gapft_harness.run_directory import CALIBRATION, RunDirectory, require
-from gapft_harness.sealing import read_facts
+from gapft_harness.sealing import read_facts, take_up
 from gapft_harness.tables import read_judged, read_problems
 
 #: Where the chosen adapters lie in a run directory, and where others lie while they are decoded.
 FOLDER = "scaled"
+
+#: How the warning of ``no_scale_warning`` begins.
+NO_SCALE = "the source solves "
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +133,7 @@ def scale_arm(
         path = run.path / calibration_file(arm, scale)
         if path.exists():
             decisions[f"{scale:g}"] = read_facts(path)
+            progress((number + 1) * len(problems), len(SCALES) * len(problems))
             continue
         with _adapter_at(run, arm, scale) as adapter:
             decisions[f"{scale:g}"] = decode_arm(
@@ -174,7 +178,7 @@ def audit_scaled_arm(
     arm = Arm(condition, seed)
     path = run.path / scaled_file(arm, scale)
     if path.exists():
-        return read_facts(path)
+        return take_up(path, progress)
     problems = [p for p, _ in read_problems(run.sealed("audit/problems.parquet"))]
     with _adapter_at(run, arm, scale) as adapter:
         purpose = f"audit/{arm.name}/{scale:g}"
@@ -225,7 +229,7 @@ def no_scale_warning(solved: int, settings: Scaling) -> str:
     if bound <= settings.tolerance:
         return ""
     return (
-        f"the source solves {solved} problems, too few for any scale above 0: without a single "
+        f"{NO_SCALE}{solved} problems, too few for any scale above 0: without a single "
         f"loss the upper bound is {bound:.1%}, above the tolerance of {settings.tolerance:.1%}; "
         "every adapter will fall back to the source. Calibrate on more problems"
     )
@@ -236,6 +240,14 @@ def read_choice(run_path: Path, arm: Arm) -> dict[str, Any]:
     path = run_path / FOLDER / arm.name / "scaling.json"
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return content
+
+
+def is_stale(run: RunDirectory, arm: Arm) -> bool:
+    """Whether an arm's scale is there, and was chosen at another level or tolerance."""
+    if adapter_facts(run.path / FOLDER / arm.name, "scaling.json") is None:
+        return False
+    chosen, settings = read_choice(run.path, arm), _settings(run)
+    return (chosen["level"], chosen["tolerance"]) != (settings.level, settings.tolerance)
 
 
 @contextlib.contextmanager

@@ -6,13 +6,17 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from gapft_harness.disjoint import require_apart
+from gapft_harness.errors import UserError
 from gapft_harness.protocols import Job
 from gapft_harness.recording import record_judging, recorder
+from gapft_harness.records import Arm
 from gapft_harness.run_directory import CALIBRATION, splits_of
 from gapft_harness.scale import (
     FOLDER,
     audited_scales,
     calibration_file,
+    is_stale,
     read_choice,
     scaled_file,
 )
@@ -24,12 +28,13 @@ if TYPE_CHECKING:
 def scale_stage(context: Context) -> None:
     """Decodes the calibration split at every scale, chooses each arm's, and exports it.
 
+    What was chosen at another level or tolerance is chosen anew, from the same decisions.
+
     Raises:
         UserError: nothing is selected or trained yet, the calibration split is not searched, or
             one of its problems is also in the pool or the audit.
     """
     from gapft_harness.pipeline import require_selected
-    from gapft_harness.verify_scaling import check_calibration
 
     run = context.run
     if run.recipe.scaling is None:
@@ -39,9 +44,9 @@ def scale_stage(context: Context) -> None:
     run.sealed(f"{CALIBRATION}/responses.parquet")
     for split in splits_of(run.recipe):
         run.sealed(f"{split}/problems.parquet")
-    # The search compares the splits of the data as they are; these may be of data at two times.
-    check_calibration(run, run.manifest())
+    require_apart(run, splits_of(run.recipe))
     arms = context.arms()
+    run.unseal(f"{FOLDER}/{arm.name}" for arm in arms if is_stale(run, arm))
     jobs = [context.arm_job("scale", "gapft_harness.scale:scale_arm", arm) for arm in arms]
     for arm, found in zip(arms, context.executor.run(jobs, context.progress), strict=True):
         for scale, facts in found["decisions"].items():
@@ -59,12 +64,27 @@ def scaled_audits(context: Context) -> Iterator[tuple[str, Job]]:
     """What the audit decodes at other scales than 1: each file with its job.
 
     Raises:
-        UserError: the scale stage has not run.
+        UserError: see ``scaled_decisions``.
+    """
+    for arm, scale in scaled_decisions(context):
+        verb, function = f"audit, scale {scale:g},", "gapft_harness.scale:audit_scaled_arm"
+        yield scaled_file(arm, scale), context.arm_job(verb, function, arm, scale=scale)
+
+
+def scaled_decisions(context: Context) -> Iterator[tuple[Arm, float]]:
+    """Each arm with each scale other than 1 at which the audit is decoded.
+
+    Raises:
+        UserError: the scale stage has not run, or chose at another level or tolerance.
     """
     if context.run.recipe.scaling is None:
         return
     for arm in context.arms():
-        context.run.sealed(f"{FOLDER}/{arm.name}")
+        folder = context.run.sealed(f"{FOLDER}/{arm.name}")
+        if is_stale(context.run, arm):
+            raise UserError(
+                f"{folder}: its scale was chosen at another level or tolerance than the recipe's "
+                "section scaling has now; run gapft scale first"
+            )
         for scale in audited_scales(read_choice(context.run.path, arm)["scale"]):
-            verb, function = f"audit, scale {scale:g},", "gapft_harness.scale:audit_scaled_arm"
-            yield scaled_file(arm, scale), context.arm_job(verb, function, arm, scale=scale)
+            yield arm, scale

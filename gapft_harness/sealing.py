@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.alike import AlikeWatch
+from gapft_harness.checked import plain_facts
 from gapft_harness.episodes import Episodes
 from gapft_harness.executions import Executions
 from gapft_harness.files import replace_file
 from gapft_harness.journal import Entry, Journal
 from gapft_harness.protocols import Verifier
+from gapft_harness.reasons import Reasons
 from gapft_harness.records import CONTEXT, GREEDY, Problem, Response, Verdict
+from gapft_harness.registered import owner_of
 from gapft_harness.verification import verify_responses
 
 #: Problems verified and written at a time.
@@ -37,13 +40,19 @@ def closing_verifier(verifier: Verifier) -> Iterator[Verifier]:
     finally:
         close = getattr(verifier, "close", None)
         if close is not None:
-            close()
+            with owner_of("verifier", verifier).blamed():
+                close()
 
 
 def description_of(verifier: Verifier) -> dict[str, Any]:
     """What a verifier says of itself, for the manifest; most say nothing."""
     describe = getattr(verifier, "describe", None)
-    return dict(describe()) if describe is not None else {}
+    if describe is None:
+        return {}
+    owner = owner_of("verifier", verifier)
+    with owner.blamed():
+        found = describe()
+    return plain_facts(owner, found, "a description", describe)
 
 
 def judged(
@@ -105,7 +114,7 @@ def write_responses(
 
     from gapft_harness.schemas import RESPONSES
 
-    statuses: Counter[str] = Counter()
+    reasons = Reasons()
     finishes: Counter[str] = Counter()
     drawn = {"samples": 0, "tokens": 0}
     beyond: dict[str, int] = {}
@@ -147,7 +156,7 @@ def write_responses(
                         columns["attempts"].append([asdict(a) for a in response.attempts])
                         columns["status"].append(verdict.status)
                         columns["reason"].append(verdict.reason)
-                        statuses[verdict.status] += 1
+                        reasons.see(verdict)
                         finishes[response.finish_reason] += 1
                         if response.finish_reason == CONTEXT:
                             beyond[entry.problem_id] = beyond.get(entry.problem_id, 0) + 1
@@ -160,12 +169,12 @@ def write_responses(
             warnings = (
                 context_warning(beyond),
                 watch.warning(),
-                unjudged_warning(statuses),
+                reasons.warning(),
                 repeats.warning(),
             )
             facts.update(
                 extra,
-                verdicts=dict(sorted(statuses.items())),
+                verdicts=dict(sorted(reasons.statuses.items())),
                 finish_reasons=dict(sorted(finishes.items())),
                 drawn=drawn,
                 judged_by=description_of(verifier),
@@ -200,21 +209,17 @@ def context_warning(beyond: Mapping[str, int]) -> str:
     )
 
 
-def unjudged_warning(statuses: Mapping[str, int]) -> str:
-    """A sentence if a tenth or more of the verdicts are errors or time-outs, else nothing."""
-    unjudged = statuses.get("error", 0) + statuses.get("timeout", 0)
-    total = sum(statuses.values())
-    if unjudged * 10 < total or not unjudged:
-        return ""
-    return (
-        f"{unjudged} of {total} responses could not be judged ({statuses.get('error', 0)} errors, "
-        f"{statuses.get('timeout', 0)} time-outs) and count as not passed; see the column reason"
-    )
-
-
 def read_facts(path: Path) -> dict[str, Any]:
     """The facts a sealed table carries in its metadata."""
     import pyarrow.parquet as pq
 
     facts: dict[str, Any] = json.loads(pq.read_metadata(path).metadata[b"gapft"])
+    return facts
+
+
+def take_up(path: Path, progress: Callable[[int, int], None]) -> dict[str, Any]:
+    """The facts of a table that an earlier command has written; its responses count as done."""
+    facts = read_facts(path)
+    count = sum(facts["verdicts"].values())
+    progress(count, count)
     return facts

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gapft_harness.early_stop import check_early_stop, stops
 from gapft_harness.episodes import episodes_of
 from gapft_harness.errors import UserError
 from gapft_harness.files import replace_file
+from gapft_harness.foundation import codes, content, named, places, require_same
 from gapft_harness.generation import (
     ReportProgress,
     decoding_from,
@@ -30,12 +31,15 @@ from gapft_harness.models import sampler_settings
 from gapft_harness.plugin_manager import Plugins, load_plugins
 from gapft_harness.protocols import Verifier
 from gapft_harness.recipe import Recipe
-from gapft_harness.recording import require_same_model
+from gapft_harness.recording import require_same_model, require_same_rules
 from gapft_harness.records import Problem
 from gapft_harness.run_directory import CALIBRATION, RunDirectory, Split
-from gapft_harness.sealing import closing_verifier, read_facts, write_responses
+from gapft_harness.sealing import closing_verifier, description_of, read_facts, write_responses
 from gapft_harness.shards import Shard, part_folder, take_part
-from gapft_harness.splits import read_split
+from gapft_harness.splits import ReadSplit, read_split, read_splits
+
+if TYPE_CHECKING:
+    from gapft_harness.lm_eval_bridge.loaded_task import LoadedTask
 
 
 def search(
@@ -45,6 +49,7 @@ def search(
     include_paths: Sequence[str] = (),
     progress: ReportProgress = lambda done, total: None,
     shard: str | None = None,
+    recipe: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Searches one split with the source model, or one shard of a split.
 
@@ -53,8 +58,9 @@ def search(
         split: ``pool``, ``audit`` or ``calibration``, which gets the greedy decode alone.
         plugin_files: files given by ``--plugin``.
         include_paths: folders with task YAML given by ``--include-path``.
-        progress: called with responses done and wanted.
+        progress: called with (0, 0) before data and model are loaded, then as ``generate`` does.
         shard: ``I/N`` searches the problems of that shard alone, into a folder of its own.
+        recipe: as ``RunDirectory.open`` takes it.
 
     Returns:
         Facts for the manifest: ``task``, ``source``, those of ``sealing.write_responses``, and of
@@ -64,13 +70,15 @@ def search(
         UserError: unknown task, malformed data, no such model, another model than that of the
             splits that are searched already, ...
     """
-    run = RunDirectory.open(run_path)
+    run = RunDirectory.open(run_path, recipe)
     part = Shard.parse(shard) if shard else None
     folder = part_folder(run.path, split, part)
     if (found := finished(folder)) is not None:
         return found
+    progress(0, 0)
     plugins = load_plugins(plugin_files)
-    problems, task, verifier = load_problems(run.recipe, split, plugins, include_paths)
+    problems, task, verifier, rests = load_problems(run.recipe, split, plugins, include_paths)
+    require_same(run, rests)
     problems, division = take_part(problems, part, run.recipe.identity())
     settings = run.recipe.search
     check_early_stop(settings, plugins.get("response rule", task["keep"]), task)
@@ -80,9 +88,11 @@ def search(
         phases += sample_phases(decoding, settings, stops(settings, split))
     journal = Journal(folder / "responses.jsonl")
     with contextlib.closing(journal), closing_verifier(verifier):
+        if not plugins.rejudges(task["verifier"]):
+            require_same_rules(run.manifest(), split, description_of(verifier))
         episodes = episodes_of(verifier, task["episode"]["attempts"], task["verifier"])
         sampler = plugins.sampler(sampler_settings(run.recipe), None)
-        with contextlib.closing(sampler), plugins.blaming("sampler", run.recipe.model.backend):
+        with contextlib.closing(sampler):
             source = sampler.describe()
             require_same_model(run.manifest(), split, source)
             generate(
@@ -136,62 +146,113 @@ def finished(folder: Path) -> dict[str, Any] | None:
 
 def check_data(
     run_path: str,
-    splits: Sequence[Split],
     plugin_files: Sequence[str] = (),
     include_paths: Sequence[str] = (),
     progress: ReportProgress = lambda done, total: None,
+    recipe: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Reads the splits that are about to be searched, so that none is found bad after another.
+    """Reads all splits of a run before any is searched, and holds them apart.
 
     Args:
         run_path: the run directory.
-        splits: which.
         plugin_files: files given by ``--plugin``.
         include_paths: folders with task YAML given by ``--include-path``.
-        progress: called with splits read and to be read.
+        progress: called when all are read.
+        recipe: as ``RunDirectory.open`` takes it.
 
     Returns:
-        Nothing to note.
+        What the run rests on (``foundation.py``), but for its model.
 
     Raises:
-        UserError: as ``load_problems``.
+        UserError: as ``check_splits``.
     """
-    recipe, plugins = RunDirectory.open(run_path).recipe, load_plugins(plugin_files)
-    for done, split in enumerate(splits, start=1):
-        _, _, verifier = load_problems(recipe, split, plugins, include_paths)
-        with closing_verifier(verifier):
-            progress(done, len(splits))
-    return {}
+    run, plugins = RunDirectory.open(run_path, recipe), load_plugins(plugin_files)
+    found = check_splits(run.recipe, plugins, include_paths)[2]
+    progress(1, 1)
+    return found
+
+
+def check_splits(
+    recipe: Recipe, plugins: Plugins, include_paths: Sequence[str]
+) -> tuple[dict[Split, ReadSplit], dict[str, Any], dict[str, Any]]:
+    """Reads all splits that a recipe searches, and checks every gold answer.
+
+    Returns:
+        The splits; the task's facts; what a run of the recipe rests on (``foundation.py``), but for
+        its model.
+
+    Raises:
+        UserError: an unknown task or verifier, data that are missing or malformed, a problem of
+            two splits, or few-shot examples that are audit or calibration problems.
+    """
+    from gapft_harness.lm_eval_bridge.opened_files import watching
+
+    with watching() as opened:
+        task = _load(recipe, include_paths)
+    facts, verifier = _judge(task, recipe, plugins)
+    with closing_verifier(verifier):
+        with watching() as more:
+            found = read_splits(task, recipe)
+        for read in found.values():
+            task.check_golds(verifier, read.golds)
+    opened |= more
+    rests = {
+        **content(task, opened, {split: read.problems for split, read in found.items()}),
+        "plugins": codes(plugins, named(recipe, facts)),
+        **places(task, opened, include_paths),
+    }
+    return found, facts, rests
 
 
 def load_problems(
     recipe: Recipe, split: Split, plugins: Plugins, include_paths: Sequence[str]
-) -> tuple[list[Problem], dict[str, Any], Verifier]:
+) -> tuple[list[Problem], dict[str, Any], Verifier, dict[str, Any]]:
     """Loads a split's problems, with the recipe's overrides of the task applied.
 
     Returns:
         The problems; the task's facts for the manifest; the verifier, which has accepted every
-        gold answer. Close it.
+        gold answer (close it); what of ``rests_on`` was loaded.
 
     Raises:
         UserError: an unknown task or verifier, or data that are missing or malformed.
     """
+    task = _load(recipe, include_paths)
+    read = read_split(task, recipe, split)
+    facts, verifier = _judge(task, recipe, plugins)
+    task.check_golds(verifier, read.golds)
+    told = {"dropped": list(read.dropped), "warnings": list(read.warnings)}
+    rests = {
+        **content(task, (), {split: read.problems}),
+        "plugins": codes(plugins, named(recipe, facts)),
+    }
+    return read.problems, facts | told, verifier, rests
+
+
+def _load(recipe: Recipe, include_paths: Sequence[str]) -> LoadedTask:
     from gapft_harness.lm_eval_bridge.tasks import load_task
 
-    task = load_task(recipe.data.task, [Path(path) for path in include_paths])
-    read = read_split(task, recipe, split)
-    decoding = task.decoding()
+    return load_task(recipe.data.task, [Path(path) for path in include_paths])
+
+
+def _judge(task: LoadedTask, recipe: Recipe, plugins: Plugins) -> tuple[dict[str, Any], Verifier]:
+    """The task's facts, and its verifier."""
+    decoding = task.decoding(recipe.search)
     override = recipe.verifier
     renamed = override.name is not None and override.name != task.verifier
     name = override.name or task.verifier
     params = {**({} if renamed else task.verifier_params), **override.params}
-    verifier = plugins.verifier(name, params)
-    task.check_golds(verifier, read.golds)
+    try:
+        verifier = plugins.verifier(name, params)
+    except UserError as error:
+        if override.name or override.params:
+            raise type(error)(f"recipe, section verifier: {error}") from error
+        raise type(error)(f"{task.where}: {error}") from error
     facts = {
         "name": task.name,
         "version": task.version,
         "fingerprint": task.fingerprint,
-        "dropped": list(read.dropped),
+        "dropped": [],
+        "warnings": [],
         "verifier": name,
         "verifier_params": params,
         "keep": recipe.evidence.keep or task.keep,
@@ -204,7 +265,7 @@ def load_problems(
             "executions": recipe.episode.executions or task.episode.executions,
         },
     }
-    return read.problems, facts, verifier
+    return facts, verifier
 
 
 def write_problems(path: Path, problems: Sequence[Problem], journal: Journal) -> None:

@@ -10,15 +10,21 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gapft_harness.disjoint import require_apart
 from gapft_harness.errors import GapftError, UserError
+from gapft_harness.foundation import SECTION, require_same
 from gapft_harness.merging import merge_split
+from gapft_harness.model_state import model_state
 from gapft_harness.protocols import Job
-from gapft_harness.recording import record_search
-from gapft_harness.run_directory import CALIBRATION, RunDirectory, Split
-from gapft_harness.scale import no_scale_warning
+from gapft_harness.recipe import Recipe
+from gapft_harness.recording import record_search, record_warnings
+from gapft_harness.run_binding import differences
+from gapft_harness.run_directory import CALIBRATION, RunDirectory, Split, splits_of
+from gapft_harness.scale import NO_SCALE, no_scale_warning
 from gapft_harness.search import finished
 from gapft_harness.shards import Shard, part_folder, plan_search
 
@@ -62,15 +68,24 @@ def search_stage(context: Context) -> None:
 
 def _search(context: Context, parts: Sequence[Part]) -> None:
     """Searches parts side by side, once the data of all of them are known to be good."""
-    splits = list(dict.fromkeys(split for split, _ in parts))
-    if len(splits) > 1:  # of one split alone, every job reads all before it begins
-        check = Job(
-            "read data", "gapft_harness.search:check_data", _arguments(context, splits=splits)
-        )
-        context.executor.run([check], context.progress)
+    run, now = context.run, read_data(context)
+    if not run.is_empty():
+        require_same(run, now)
+    if run.is_empty() or SECTION not in run.manifest():
+        rests = {**now, "model": model_state(run.recipe)}
+        run.update_manifest(lambda manifest: manifest.update({SECTION: rests}))
+    run.update_manifest(lambda manifest: manifest[SECTION]["plugins"].update(now["plugins"]))
     context.executor.run([_job(context, *part) for part in parts], context.progress)
     for part in parts:
         _wait_for(part_folder(context.run.path, *part))
+
+
+def read_data(context: Context, include_paths: Sequence[str] | None = None) -> dict[str, Any]:
+    """What the run's task and data are now, read by a job (``search.check_data``)."""
+    paths = context.include_paths if include_paths is None else include_paths
+    arguments = {**_arguments(context), "include_paths": [str(path) for path in paths]}
+    job = Job("read data", "gapft_harness.search:check_data", arguments)
+    return context.executor.run([job], context.progress)[0]
 
 
 def _wait_for(folder: Path) -> None:
@@ -106,6 +121,23 @@ def _take_up(context: Context, parts: deque[Part]) -> None:
                 _tell(context, f"{split}, shard {shard}", facts)
 
 
+def keep_searched(context: Context) -> None:
+    """Writes the recipe of a search that is a command of its own: later stages go by it.
+
+    Of a run that has selected it only adds the section scaling; to select anew is a command of
+    its own too.
+    """
+    run = context.run
+    if "n" not in run.manifest():
+        run.commit()
+        return
+    earlier = RunDirectory.open(run.path).recipe
+    now = earlier.model_copy(update={"scaling": run.recipe.scaling})
+    RunDirectory(run.path, now).commit()
+    if later := differences(now.model_dump(mode="json"), run.recipe.model_dump(mode="json")):
+        context.say(f"taken up by gapft run alone, which selects: {'; '.join(later)}")
+
+
 def merge_stage(context: Context, split: Split, sources: Sequence[RunDirectory]) -> bool:
     """Makes a split whole of its shards in ``sources``; False if they hold none of it."""
     facts = merge_split(context.run, split, sources)
@@ -122,11 +154,14 @@ def merge_all(context: Context, shard_runs: Sequence[RunDirectory]) -> None:
         UserError: none of them holds any.
     """
     places = {run.path.resolve(): run for run in (context.run, *shard_runs)}
+    grounds = [manifest[SECTION] for run in shard_runs if SECTION in (manifest := run.manifest())]
     if not [split for split in context.splits if merge_stage(context, split, [*places.values()])]:
         raise UserError(
             f"no shards in {', '.join(str(run.path) for run in places.values())}: expected "
             "pool/shards/I-of-N or audit/shards/I-of-N, which gapft search --shard I/N makes"
         )
+    if grounds:
+        context.run.update_manifest(lambda manifest: manifest.setdefault(SECTION, grounds[0]))
 
 
 def _job(context: Context, split: Split, shard: Shard | None) -> Job:
@@ -141,6 +176,8 @@ def _arguments(context: Context, **more: Any) -> dict[str, Any]:
         "run_path": str(context.run.path),
         "plugin_files": list(context.plugin_files),
         "include_paths": [str(path) for path in context.include_paths],
+        # the one on disk has no section scaling yet, where that is added to a run
+        "recipe": context.run.recipe.model_dump(mode="json"),
         **more,
     }
 
@@ -151,11 +188,30 @@ def _finish(context: Context, split: Split, facts: dict[str, Any]) -> None:
     if split == CALIBRATION and settings is not None:
         hopeless = no_scale_warning(facts["verdicts"].get("pass", 0), settings)
         facts = {**facts, "warnings": [*facts["warnings"], *([hopeless] if hopeless else [])]}
-    record = record_search(split, facts)
-    record(context.run.manifest())  # on a copy: what is refused is not sealed
+        context.run.update_manifest(partial(_drop_no_scale, but=f"{split}: {hopeless}"))
+    record, manifest = record_search(split, facts), context.run.manifest()
+    record(manifest)  # on a copy: what is refused is not sealed
+    there = [each for each in splits_of(context.run.recipe) if each in manifest["verdict_counts"]]
+    near = require_apart(context.run, there)
     _seal(context.run, split)
     context.run.update_manifest(record)
+    context.run.update_manifest(partial(_record_model, recipe=context.run.recipe))
+    if near:
+        context.run.update_manifest(partial(record_warnings, warnings=[near]))
+        context.say(f"warning: {near}")
     _tell(context, split, facts)
+
+
+def _drop_no_scale(manifest: dict[str, Any], but: str) -> None:
+    """Of an earlier level and tolerance the warning that no scale can be chosen goes."""
+    old = f"{CALIBRATION}: {NO_SCALE}"
+    manifest["warnings"] = [w for w in manifest["warnings"] if w == but or not w.startswith(old)]
+
+
+def _record_model(manifest: dict[str, Any], recipe: Recipe) -> None:
+    """The model's files, where they were not here before the first search downloaded them."""
+    if SECTION in manifest and manifest[SECTION].get("model") is None:
+        manifest[SECTION]["model"] = model_state(recipe)
 
 
 def _seal(run: RunDirectory, folder: str) -> None:
@@ -166,5 +222,7 @@ def _seal(run: RunDirectory, folder: str) -> None:
 def _tell(context: Context, name: str, facts: dict[str, Any]) -> None:
     for line in facts["task"]["dropped"]:
         context.say(line)
+    for warning in facts["task"].get("warnings", []):
+        context.say(f"warning: {warning}")
     for warning in facts["warnings"]:
         context.say(f"warning: {name}: {warning}")

@@ -1,21 +1,21 @@
 """Which problems each split of a run has: limits, repeats, and what calibration takes out.
 
-The calibration problems are in neither pool nor audit, by id and by content, and no prompt takes
-few-shot examples from the split they come from. That is checked whenever a split is read, so before
-anything is generated.
+No problem is in two splits (``disjoint.py``), and no prompt shows a few-shot example that is an
+audit or a calibration problem. That is checked on all splits before anything is generated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
+from gapft_harness.disjoint import Keyed, Known, keyed, require_disjoint
 from gapft_harness.errors import UserError
-from gapft_harness.identities import content_digest, is_repeat
+from gapft_harness.identities import is_repeat
 from gapft_harness.recipe import Recipe
 from gapft_harness.records import Problem
-from gapft_harness.run_directory import CALIBRATION, SPLITS, Split
+from gapft_harness.run_directory import CALIBRATION, Split, splits_of
 from gapft_harness.streams import derive
 
 if TYPE_CHECKING:
@@ -30,56 +30,75 @@ class ReadSplit:
         problems: at least one.
         dropped: sentences with counts on what was dropped or taken out.
         golds: the split of the task that the gold answers stand in.
+        warnings: sentences on counts that are not the paper's.
     """
 
     problems: list[Problem]
     dropped: tuple[str, ...]
     golds: Split
+    warnings: tuple[str, ...]
+
+
+def read_splits(task: LoadedTask, recipe: Recipe) -> dict[Split, ReadSplit]:
+    """Reads all splits of a run and holds them apart.
+
+    Raises:
+        UserError: data that are missing or malformed, an empty split, a problem of one split that
+            is also in another, or few-shot examples that are audit or calibration problems.
+    """
+    read = {split: read_split(task, recipe, split) for split in splits_of(recipe)}
+
+    def texts(split: Split) -> list[Keyed]:
+        return [(problem.id, task.question(problem)) for problem in read[split].problems]
+
+    for split, other in (("pool", "audit"), (CALIBRATION, "pool"), (CALIBRATION, "audit")):
+        if split in read:
+            require_disjoint(texts(split), texts(other), split, other, task.name)  # type: ignore[arg-type]
+    for split in ("audit", CALIBRATION):
+        if split in read:
+            _require_other_examples(task, recipe, split, texts(split))
+    return read
+
+
+def _require_other_examples(
+    task: LoadedTask, recipe: Recipe, split: Split, problems: Sequence[Keyed]
+) -> None:
+    """Stops if the examples that prompts are given may be problems of a split."""
+    examples = task.examples()
+    shared = Known(problems).shared(examples)
+    if not shared:
+        return
+    instead = ""
+    if split == CALIBRATION:
+        other = "problems of its training split (calibration: a number)"
+        if recipe.scaling is not None and isinstance(recipe.scaling.calibration, int):
+            other = "its validation split (calibration: validation)"
+        instead = f", or calibrate on {other}"
+    raise UserError(
+        f"task {task.name}: its num_fewshot is {task.shots}, and {len(shared)} of the "
+        f"{len(examples)} records that its examples are drawn from are {split} problems, first: "
+        f"{shared[0][0]} (there {shared[0][1]}), so prompts would show {split} problems with their "
+        "answers; expected none: name another split in the task's fewshot_split, take them out of "
+        f"its data, set num_fewshot to 0{instead}"
+    )
 
 
 def read_split(task: LoadedTask, recipe: Recipe, split: Split) -> ReadSplit:
     """Reads one split of a run, with the recipe's limits applied.
 
     Raises:
-        UserError: data that are missing or malformed, an empty split, calibration problems that
-            are also in the pool or the audit, or few-shot examples of the calibration's split.
+        UserError: data that are missing or malformed, or an empty split.
     """
-    if recipe.scaling is None:
+    asks = recipe.data.drop_shared or recipe.scaling is not None
+    if split == "audit" or not asks:
         return _read(task, recipe, split)
-    _require_other_examples(task, recipe.scaling.calibration)
-    audit = _read(task, recipe, "audit")
-    read = {
-        "pool": _read(task, recipe, "pool", audit.problems),
-        "audit": audit,
-        CALIBRATION: _read(task, recipe, CALIBRATION, audit.problems),
-    }
-    for other in SPLITS:
-        require_disjoint(read[CALIBRATION].problems, read[other].problems, other, task.name)
-    return read[split]
-
-
-def _require_other_examples(task: LoadedTask, calibration: str | int) -> None:
-    """Stops if few-shot examples come from the split that calibration problems come from."""
-    source: Literal["pool", "calibration"]
-    if isinstance(calibration, int):
-        source, where = "pool", "training split"
-        instead = "calibrate on its validation split (calibration: validation)"
-    else:
-        source, where = "calibration", "validation split"
-        instead = "calibrate on problems of its training split (calibration: a number)"
-    if shots := task.shots_from(source):
-        raise UserError(
-            f"task {task.name}: its num_fewshot is {shots}, and the examples come from its "
-            f"{where}, as the calibration problems do (key 'scaling.calibration'), so prompts "
-            "would show calibration problems with their answers; expected another split: name "
-            f"one in the task's fewshot_split, set its num_fewshot to 0, or {instead}"
-        )
+    return _read(task, recipe, split, _read(task, recipe, "audit").problems)
 
 
 def _read(
     task: LoadedTask, recipe: Recipe, split: Split, audit: Sequence[Problem] = ()
 ) -> ReadSplit:
-    """One split by itself; what is taken out of the training split is none of ``audit``."""
+    """One split; of what is taken out of the training split, none is of ``audit``."""
     taken = None if recipe.scaling is None else recipe.scaling.calibration
     source: Split = "pool" if split == CALIBRATION and isinstance(taken, int) else split
     read: dict[Split, Callable[[], list[Problem]]] = {
@@ -87,7 +106,7 @@ def _read(
         "audit": task.audit,
         "calibration": task.validation,
     }
-    before = len(task.dropped)
+    before, warned = len(task.dropped), len(task.warnings)
     problems = read[source]()
     dropped = task.dropped[before:]
     if recipe.data.deduplicate:
@@ -97,7 +116,16 @@ def _read(
                 f"{source}: {len(problems) - len(kept)} repeated problems dropped (deduplicate)"
             )
         problems = kept
-    if source == "pool" and isinstance(taken, int):
+    if source == "pool" and recipe.data.drop_shared:
+        known = Known((problem.id, task.question(problem)) for problem in audit)
+        kept = [p for p in problems if known.find((p.id, task.question(p))) is None]
+        if gone := len(problems) - len(kept):
+            dropped.append(
+                f"pool: {gone} of {len(problems)} problems dropped, they are also in the audit "
+                "(drop_shared)"
+            )
+        problems = kept
+    if source == "pool" and isinstance(taken, int) and problems:
         division = divide(problems, taken, audit)
         if split == CALIBRATION:
             problems, dropped = division.calibration, []
@@ -112,8 +140,9 @@ def _read(
     if limit is not None and limit < len(problems):
         problems = hash_order(problems)[:limit]
     if not problems:
-        raise UserError(f"task {task.name}: its {split} split has no problems")
-    return ReadSplit(problems, tuple(dropped), source)
+        why = f" ({'; '.join(dropped)})" if dropped else ""
+        raise UserError(f"task {task.name}: its {split} split has no problems{why}")
+    return ReadSplit(problems, tuple(dropped), source, tuple(task.warnings[warned:]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +171,8 @@ def divide(problems: Sequence[Problem], count: int, audit: Sequence[Problem] = (
 
     A limited pool is the first ones of that order, so it stays as it is without calibration
     wherever there are problems enough for both. Problems that repeat the content of one that was
-    taken out leave the pool too. Those that are in the audit as well (``require_disjoint``'s
-    rule) are not taken: they stay in the pool.
+    taken out leave the pool too. Those that are in the audit as well (by the rule
+    of ``disjoint.py``) are not taken: they stay in the pool.
 
     Args:
         problems: the training split.
@@ -153,13 +182,8 @@ def divide(problems: Sequence[Problem], count: int, audit: Sequence[Problem] = (
     Raises:
         UserError: there are too few to take, or nothing would be left for the pool.
     """
-    audited = {problem.id for problem in audit}
-    audited_contents = {digest for problem in audit for digest in _contents(problem)}
-    candidates = [
-        problem
-        for problem in problems
-        if problem.id not in audited and audited_contents.isdisjoint(_contents(problem))
-    ]
+    audited = Known(keyed(audit))
+    candidates = [p for p in problems if audited.find((p.id, p.prompt)) is None]
     shared = len(problems) - len(candidates)
     if shared and count > len(candidates):
         raise UserError(
@@ -169,9 +193,9 @@ def divide(problems: Sequence[Problem], count: int, audit: Sequence[Problem] = (
         )
     taken = hash_order(candidates)[-count:]
     ids = {problem.id for problem in taken}
-    contents = {digest for problem in taken for digest in _contents(problem)}
     rest = [problem for problem in problems if problem.id not in ids]
-    pool = [problem for problem in rest if contents.isdisjoint(_contents(problem))]
+    known = Known(keyed(taken))
+    pool = [p for p in rest if known.find((p.id, p.prompt)) is None]
     if not pool:
         raise UserError(
             f"key 'scaling.calibration': takes {count} problems out of a training split that has "
@@ -181,42 +205,3 @@ def divide(problems: Sequence[Problem], count: int, audit: Sequence[Problem] = (
     plural = "s" * (repeats > 1)
     dropped = f"pool: {repeats} problem{plural} dropped that repeat the content of one taken out"
     return Division(pool, taken, dropped if repeats else "")
-
-
-def require_disjoint(
-    calibration: Sequence[Problem], others: Sequence[Problem], split: str, task: str
-) -> None:
-    """Stops if a calibration problem is also in another split, by its id or by its content.
-
-    Two problems are of one content if their ids have the same content hash, or their prompts are
-    the same.
-
-    Args:
-        calibration: the calibration problems.
-        others: those of the pool or the audit.
-        split: that split's name, for the message.
-        task: the task's name, for the message.
-
-    Raises:
-        UserError: one is; the message counts them and names the first pair.
-    """
-    by_content = {digest: problem for problem in others for digest in _contents(problem)}
-    by_id = {problem.id: problem for problem in others}
-    shared: list[tuple[Problem, Problem]] = []
-    for problem in sorted(calibration, key=lambda p: p.id):
-        found = [by_id[problem.id]] if problem.id in by_id else []
-        found += [by_content[digest] for digest in _contents(problem) if digest in by_content]
-        shared += [(problem, other) for other in found[:1]]
-    if shared:
-        problem, other = shared[0]
-        raise UserError(
-            f"task {task}: {len(shared)} of {len(calibration)} calibration problems are also in "
-            f"the {split}, first: {problem.id} (there {other.id}); expected none: take them out "
-            "of the data, or name other calibration problems (key 'scaling.calibration')"
-        )
-
-
-def _contents(problem: Problem) -> tuple[str, ...]:
-    """What makes two problems the same: the content hash of the id, and the prompt."""
-    digest = content_digest(problem.id)
-    return (f"prompt {problem.prompt}", *([f"hash {digest}"] if digest else []))

@@ -10,13 +10,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from reprlib import repr as short
 from typing import Any
 
 from gapft_harness.early_stop import stops
-from gapft_harness.errors import PluginError
 from gapft_harness.files import replace_file
-from gapft_harness.plugin_manager import load_plugins
-from gapft_harness.protocols import ResponseRule
+from gapft_harness.plugin_manager import Registered, load_plugins
 from gapft_harness.records import GREEDY, Response, State
 from gapft_harness.run_directory import RunDirectory, require
 from gapft_harness.tables import Judged, read_judged
@@ -50,17 +49,11 @@ def partition(run_path: str, split: str, plugin_files: Sequence[str] = ()) -> di
     keep = run.manifest()["task"]["keep"]
     search = run.recipe.search
     counts: Counter[str] = Counter({"G": 0, "S": 0, "U": 0})
-
-    plugins = load_plugins(plugin_files)
-
-    def rule(passing: Sequence[Response]) -> Response:
-        with plugins.blaming("response rule", keep) as entry:
-            chosen: Response = entry.value(passing)
-        return chosen
+    rule = load_plugins(plugin_files).get("response rule", keep)
 
     def rows() -> Iterator[dict[str, Any]]:
         for problem_id, judged in read_judged(responses):
-            row = state_row(problem_id, judged, search.k, stops(search, split), rule, keep)
+            row = state_row(problem_id, judged, search.k, stops(search, split), rule)
             counts[row["state"]] += 1
             yield row
 
@@ -81,7 +74,7 @@ def _check_samples(problem_id: str, judged: Sequence[Judged], k: int, stop: bool
 
 
 def state_row(
-    problem_id: str, judged: Sequence[Judged], k: int, stop: bool, rule: ResponseRule, keep: str
+    problem_id: str, judged: Sequence[Judged], k: int, stop: bool, rule: Registered
 ) -> dict[str, Any]:
     """One problem's row of the states table.
 
@@ -91,7 +84,9 @@ def state_row(
         k: K.
         stop: whether sampling may have stopped at the first success.
         rule: chooses which passing sample is kept.
-        keep: the rule's name, for messages.
+
+    Raises:
+        PluginError: the rule failed, or chose something else.
     """
     _check_samples(problem_id, judged, k, stop)
     greedy, *samples = judged
@@ -101,14 +96,7 @@ def state_row(
     if state == "G":
         kept = GREEDY
     elif state == "S":
-        passing = [j.response for j in samples if j.verdict.passed]
-        chosen = rule(passing)
-        if chosen not in passing:
-            raise PluginError(
-                f"response rule {keep!r}: gave a response to problem {problem_id} that is none of "
-                f"its {len(passing)} passing samples"
-            )
-        kept = chosen.index
+        kept = _chosen(rule, [j.response for j in samples if j.verdict.passed]).index
     return {
         "problem_id": problem_id,
         "state": state,
@@ -117,6 +105,17 @@ def state_row(
         "first_success": passed.index(True) if any(passed) else None,
         "kept_index": kept,
     }
+
+
+def _chosen(rule: Registered, passing: Sequence[Response]) -> Response:
+    with rule.blamed():
+        chosen = rule.value(list(passing))
+    if not isinstance(chosen, Response) or chosen not in passing:
+        raise rule.broke(
+            f"gave a response to problem {passing[0].problem_id} that is none of its "
+            f"{len(passing)} passing samples: {short(chosen)}"
+        )
+    return chosen
 
 
 def _write(path: Path, rows: Iterator[dict[str, Any]], counts: Counter[str]) -> None:

@@ -9,7 +9,17 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
-from gapft_harness.records import Attempt, Evidence, Example, Problem, Response, Verdict
+from gapft_harness.errors import GapftError
+from gapft_harness.records import (
+    STATUSES,
+    Attempt,
+    Evidence,
+    Example,
+    Problem,
+    Response,
+    Status,
+    Verdict,
+)
 
 #: Problems in memory at a time: one gold may be megabytes of packed tests.
 _PROBLEMS = 64
@@ -37,6 +47,22 @@ def read_problems(path: Path) -> Iterator[tuple[Problem, tuple[int, ...]]]:
         )
 
 
+def sealed_status(status: Any, path: Path, where: str = "") -> Status:
+    """A verdict's status as a file of a run holds it.
+
+    Raises:
+        GapftError: it is none; the message names the file and what was found.
+    """
+    if status not in STATUSES:
+        raise GapftError(
+            f"{path}{where}: holds the verdict {status!r:.40}; expected one of "
+            f"{', '.join(STATUSES)}. Its verifier gave what is no verdict, so no number can be "
+            "told: mend the verifier, and search again in a new run directory"
+        )
+    known: Status = status
+    return known
+
+
 def read_ids(path: Path) -> Iterator[str]:
     """Yields the ids of the problems that a table's rows are of, one for neighbours of one id."""
     import pyarrow.parquet as pq
@@ -49,6 +75,15 @@ def read_ids(path: Path) -> Iterator[str]:
         )
         for problem_id, _ in groupby(ids):
             yield problem_id
+
+
+def read_prompts(path: Path) -> Iterator[tuple[str, str]]:
+    """Yields the ids and prompts of a split's problems, without golds and records."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(columns=["problem_id", "prompt"]):
+            yield from zip(*(batch.column(n).to_pylist() for n in (0, 1)), strict=True)
 
 
 def read_judged(path: Path) -> Iterator[tuple[str, list[Judged]]]:
@@ -69,7 +104,10 @@ def read_judged(path: Path) -> Iterator[tuple[str, list[Judged]]]:
                         tuple(_attempt(attempt) for attempt in row["attempts"]),
                         tuple(row["context_ids"]),
                     ),
-                    Verdict(row["status"], row["reason"]),
+                    Verdict(
+                        sealed_status(row["status"], path, f", problem {problem_id}"),
+                        row["reason"],
+                    ),
                 )
                 for row in rows
             ],

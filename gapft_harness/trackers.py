@@ -7,12 +7,15 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, distribution
 from typing import Any
 
+from gapft_harness.checked import require_methods
 from gapft_harness.errors import GapftError, UserError
 from gapft_harness.plugin_manager import Plugins
 from gapft_harness.recipe import Recipe
 from gapft_harness.records import Arm
+from gapft_harness.registered import FAULTS, own_line
 from gapft_harness.run_directory import RunDirectory
 from gapft_harness.tracking import TrackedArm, Tracker, Tracking
+from gapft_harness.worker_child import describe
 
 
 def missing_packages(recipe: Recipe, plugins: Plugins) -> list[str]:
@@ -60,13 +63,13 @@ def _open(plugins: Plugins, name: str, run: RunDirectory, arm: Arm, first_step: 
     entry = plugins.get("tracker", name)
     try:
         opened: Tracker = entry.value(told)
-    except Exception as error:
-        text = " ".join(str(error).split())
+    except FAULTS as error:
         raise GapftError(
-            f"{arm.name}: tracker {name!r} (plugin {entry.plugin}, hook register_trackers) cannot "
-            f"be opened: {type(error).__name__}: {text}. Set it up, or train without: --set "
-            "trackers=[] (gapft run), or trackers: [] in the run's recipe.yaml"
+            f"{arm.name}: {entry.who} cannot be opened: {describe(error)}"
+            f"{own_line(error, entry.home)}. Set it up, or train without: --set trackers=[] (gapft "
+            "run), or trackers: [] in the run's recipe.yaml"
         ) from error
+    require_methods(entry, opened, "log", "finish")
     return opened
 
 

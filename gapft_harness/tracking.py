@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gapft_harness.records import Arm
+from gapft_harness.registered import FAULTS
+from gapft_harness.worker_child import describe
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +120,12 @@ class Tracking:
         """A tracker must not end a training, so whatever it raises becomes a warning."""
         try:
             call(self._open[name])
-        except Exception as error:
+        except FAULTS as error:
             tracker = self._open.pop(name)
-            text = " ".join(str(error).split())
             self.warnings.append(
-                f"tracker {name!r} could not {verb} ({type(error).__name__}: {text}) and was left "
+                f"tracker {name!r} could not {verb} ({describe(error)}) and was left "
                 "out from there on; training_log.jsonl has every step"
             )
             if verb != "end":
-                with contextlib.suppress(Exception):
+                with contextlib.suppress(*FAULTS):
                     tracker.finish()

@@ -9,8 +9,9 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from gapft_harness.errors import PluginError
+from gapft_harness.checked import plain_facts
 from gapft_harness.files import write_json
+from gapft_harness.foundation import codes, require_same
 from gapft_harness.generation import ReportProgress
 from gapft_harness.model_files import adapter_facts, weights_hash
 from gapft_harness.models import model_args
@@ -38,7 +39,8 @@ def train_arms(
         run_path: the run directory.
         arms: (condition, seed) of each.
         plugin_files: files given by ``--plugin``.
-        progress: called with optimizer steps done and in all, over all the arms.
+        progress: called with optimizer steps done and in all, over all the arms; those of an arm
+            that was trained before are done.
 
     Returns:
         By arm name, the trainer's facts for the manifest (also in ``adapters/ARM/training.json``),
@@ -52,13 +54,21 @@ def train_arms(
     wanted = [Arm(condition, seed) for condition, seed in arms]
     found = finished(run, wanted)
     missing = [arm for arm in wanted if arm.name not in found]
+    steps = {name: int(of["steps"]) for name, of in run.manifest()["budgets"].items()}
+    total = sum(steps[arm.name] for arm in wanted)
+    before = total - sum(steps[arm.name] for arm in missing)
+    progress(before, total)
+
+    def onward(done: int, _: int) -> None:
+        progress(before + done, total)
+
     if missing and run.recipe.executor.processes > 1:
         from gapft_harness.training.launch import launch
 
-        warnings = launch(run.path, missing, plugin_files, run.recipe.executor, progress)
+        warnings = launch(run.path, missing, plugin_files, run.recipe.executor, onward)
         found |= finished(run, missing)
     elif missing:
-        trained, warnings = train_here(run, missing, plugin_files, progress)
+        trained, warnings = train_here(run, missing, plugin_files, onward)
         found |= trained
     for name, told in warnings.items():
         found[name] |= {TRACKING_WARNINGS: told}
@@ -119,12 +129,14 @@ def train_here(
     ]
     found, warnings = {}, {}
     trainer = run.recipe.training.trainer
-    with plugins.blaming("trainer", trainer) as entry:
-        for job, facts in zip(jobs, _trained(entry, jobs), strict=True):
-            found[job.arm.name] = dict(facts)
-            _check_folder(entry, job, found[job.arm.name])
-            if told := [*job.tracking.warnings, *job.tracking.unused(trainer)]:
-                warnings[job.arm.name] = told
+    now = {"plugins": codes(plugins, [("trainer", trainer)])}
+    require_same(run, now)
+    entry = plugins.get("trainer", trainer)
+    for job, facts in _trained(entry, jobs):
+        found[job.arm.name] = facts
+        _check_folder(entry, job, facts)
+        if told := [*job.tracking.warnings, *job.tracking.unused(trainer)]:
+            warnings[job.arm.name] = told
     return found, warnings
 
 
@@ -151,18 +163,27 @@ def _job(
     )
 
 
-def _trained(entry: Registered, jobs: Sequence[TrainingJob]) -> Iterator[dict[str, Any]]:
+def _trained(
+    entry: Registered, jobs: Sequence[TrainingJob]
+) -> Iterator[tuple[TrainingJob, dict[str, Any]]]:
+    """Each job with its trainer's facts, as soon as it is done."""
     together = getattr(entry.value, "together", None)
-    yield from together(jobs) if together is not None else map(entry.value, jobs)
+    with entry.blamed():
+        given = iter(together(jobs) if together is not None else map(entry.value, jobs))
+    for job in jobs:
+        with entry.blamed():
+            facts = next(given, None)
+        yield job, plain_facts(entry, facts, f"the facts of {job.arm.name}", together)
+    with entry.blamed():
+        more = sum(1 for _ in given)  # what is left of its code runs, too
+    if more:
+        raise entry.broke(f"gave facts of {more} arms that nobody asked for", together)
 
 
 def _check_folder(entry: Registered, job: TrainingJob, facts: dict[str, Any]) -> None:
     """Any trainer's folder gets a ``training.json`` with its weights' hash, written last."""
     if not (job.output / "adapter_config.json").is_file():
-        raise PluginError(
-            f"trainer {entry.name!r} (plugin {entry.plugin}, hook register_trainers) wrote no PEFT "
-            f"folder at {job.output}"
-        )
+        raise entry.broke(f"wrote no PEFT folder at {job.output}")
     facts["adapter_sha256"] = weights_hash(job.output)  # whatever a plugin made of the bundled one
     path = job.output / "training.json"
     written = json.loads(path.read_text("utf-8")) if path.is_file() else {}

@@ -5,11 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from reprlib import repr as short
 from typing import TypeVar
 
 from gapft_harness.errors import GapftError, PluginError, UserError
+from gapft_harness.json_values import json_fault
 from gapft_harness.protocols import Verifier
-from gapft_harness.records import CONTEXT, Gold, Response, Verdict
+from gapft_harness.records import CONTEXT, STATUSES, Gold, Response, Verdict
+from gapft_harness.registered import FAULTS, Registered, own_line, owner_of
+from gapft_harness.unicode_text import whole_text
+from gapft_harness.worker_child import describe
 
 T = TypeVar("T")
 
@@ -49,27 +55,31 @@ def verify_unique(
             that is no ``Verdict``, or raised on every pair.
         ValueError: as many golds as responses were expected.
     """
-    name = type(verifier).__qualname__
+    owner = owner_of("verifier", verifier)
+
+    def ask(texts: Sequence[str], wanted: Sequence[Gold]) -> list[Verdict]:
+        return _checked(owner, verifier, verifier.verify(list(texts), list(wanted)), len(texts))
 
     def judge(texts: Sequence[str], wanted: Sequence[Gold]) -> list[Verdict]:
         try:
-            return _checked(name, verifier.verify(texts, wanted), len(texts))
+            return ask(texts, wanted)
         except GapftError:
             raise
-        except Exception as error:
+        except FAULTS as error:
             first = error
         verdicts, raised = [], 0
         for text, gold in zip(texts, wanted, strict=True):
             try:
-                verdicts += _checked(name, verifier.verify([text], [gold]), 1)
+                verdicts += ask([text], [gold])
             except GapftError:
                 raise
-            except Exception as error:
+            except FAULTS as error:
                 raised += 1
-                verdicts.append(Verdict("error", f"the verifier raised {_one_line(error)}"))
+                verdicts.append(Verdict("error", f"the verifier raised {describe(error)}"))
         if raised == len(texts):
             raise PluginError(
-                f"verifier {name} raised on every one of {raised} pairs: {_one_line(first)}"
+                f"{owner.who} raised on every one of {raised} pairs: {describe(first)}"
+                f"{own_line(first, owner.home)}"
             ) from first
         return verdicts
 
@@ -89,22 +99,21 @@ def check_golds(verifier: Verifier, golds: Iterable[tuple[Gold, str]]) -> None:
         PluginError: ``check_gold`` raised, or returned something that is no text.
     """
     check = getattr(verifier, "check_gold", None)
-    name = type(verifier).__qualname__
+    owner = owner_of("verifier", verifier)
     for gold, place in golds:
+        if fault := json_fault(gold):
+            raise UserError(f"{place}: the gold answer {fault}; expected a JSON value")
         if check is None:
-            continue  # Reading them is a check of its own.
+            continue
         try:
             fault = check(gold)
         except GapftError:
             raise
-        except Exception as error:
-            raise PluginError(
-                f"{place}: check_gold of verifier {name} raised {_one_line(error)}"
-            ) from error
+        except FAULTS as error:
+            raise PluginError(f"{place}: in check_gold, {owner.raised(error)}") from error
         if not isinstance(fault, str):
-            raise PluginError(
-                f'check_gold of verifier {name} must return text, "" if nothing is wrong; '
-                f"found {type(fault).__name__}: {repr(fault)[:80]}"
+            raise owner.broke(
+                f'gave {short(fault)} in check_gold; expected text, "" if nothing is wrong', check
             )
         if fault:
             raise UserError(f"{place}: {fault}")
@@ -143,16 +152,24 @@ def _digest(gold: Gold) -> bytes:
     return hashlib.sha256(spelled.encode()).digest()
 
 
-def _checked(name: str, verdicts: object, count: int) -> list[Verdict]:
-    if not isinstance(verdicts, list | tuple) or not all(isinstance(v, Verdict) for v in verdicts):
-        raise PluginError(
-            f"verifier {name} must return a list of gapft_harness.records.Verdict, "
-            f"found {type(verdicts).__name__}: {repr(verdicts)[:80]}"
+def _checked(owner: Registered, verifier: Verifier, found: object, count: int) -> list[Verdict]:
+    by = verifier.verify
+    if not isinstance(found, list | tuple) or not all(isinstance(v, Verdict) for v in found):
+        raise owner.broke(
+            f"gave {type(found).__name__} {short(found)}; expected a list of "
+            "gapft_harness.records.Verdict",
+            by,
         )
-    if len(verdicts) != count:
-        raise PluginError(f"verifier {name} returned {len(verdicts)} verdicts for {count} pairs")
-    return list(verdicts)
-
-
-def _one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    if len(found) != count:
+        raise owner.broke(f"gave {len(found)} verdicts for {count} pairs", by)
+    for verdict in found:
+        if not isinstance(verdict.status, str) or verdict.status not in STATUSES:
+            raise owner.broke(
+                f"gave a verdict of the status {short(verdict.status)}; expected one of "
+                f"{', '.join(STATUSES)}",
+                by,
+            )
+        if not isinstance(verdict.reason, str):
+            raise owner.broke(f"gave the reason {short(verdict.reason)}; expected text", by)
+    # A reason may quote what the model wrote, which no table could hold.
+    return [v if v.reason.isascii() else replace(v, reason=whole_text(v.reason)) for v in found]

@@ -7,20 +7,24 @@ compared with that, never believed. Reads; changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gapft_harness.disjoint import require_apart
 from gapft_harness.errors import UserError
+from gapft_harness.foundation import bound
+from gapft_harness.holding import hold
 from gapft_harness.plugin_manager import Plugins, load_plugins
 from gapft_harness.records import Arm, Example
-from gapft_harness.run_directory import CALIBRATION, SPLITS, RunDirectory, splits_of
+from gapft_harness.run_directory import SPLITS, RunDirectory, splits_of
 from gapft_harness.scale import FOLDER
+from gapft_harness.search import check_splits
 from gapft_harness.verify_decisions import check_decisions
 from gapft_harness.verify_files import check_files, open_run, other_version
 from gapft_harness.verify_findings import Findings
-from gapft_harness.verify_scaling import check_calibration, check_scaled
+from gapft_harness.verify_scaling import check_scaled
 from gapft_harness.verify_search import Judge, check_states, check_tables, check_task, judging
 from gapft_harness.verify_selection import check_selections
 from gapft_harness.verify_training import BUNDLED, check_adapter, check_alike
@@ -41,9 +45,36 @@ def verify(path: Path, plugin_files: Sequence[str] = ()) -> Findings:
     opened = open_run(path, found)
     if opened is not None:
         run, manifest = opened
+        _hold(run, manifest, plugins, found)
         _check(run, manifest, plugins, found)
         found.remark = other_version(manifest)
     return found
+
+
+def _hold(run: RunDirectory, manifest: dict[str, Any], plugins: Plugins, found: Findings) -> None:
+    """Task, data, plugins and model are what the run rests on, as far as they are here.
+
+    Raises:
+        UserError: something was changed, or cannot be read; the message names it.
+    """
+    if not manifest["files"]:
+        return
+
+    def read(paths: Sequence[str]) -> dict[str, Any]:
+        try:
+            return check_splits(run.recipe, plugins, paths)[2]
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise UserError(f"task or data cannot be read ({error!r})") from error
+
+    try:
+        bound(run, manifest)
+    except UserError as error:  # damaged: a difference like any other
+        found.differences.append(str(error))
+        return
+    held = hold(run, manifest, plugins, (), read)
+    if held.compared:
+        found.checked.append(f"as they were searched: {', '.join(held.compared)}")
+    found.checked += held.unchecked
 
 
 def _check(run: RunDirectory, manifest: dict[str, Any], plugins: Plugins, found: Findings) -> None:
@@ -53,6 +84,7 @@ def _check(run: RunDirectory, manifest: dict[str, Any], plugins: Plugins, found:
         found.gather(split, partial(check_tables, run, manifest, split))
     if searched:
         found.gather("manifest.json, task", partial(check_task, run, manifest))
+        found.gather("problems", partial(_check_apart, run, searched, found))
     try:
         _look_up(run, manifest, plugins)
     except UserError as error:
@@ -78,6 +110,17 @@ def _searched(run: RunDirectory, manifest: dict[str, Any], found: Findings) -> l
     there = [s for s in splits if f"{s}/responses.parquet" in manifest["files"]]
     found.missing += [f"the {split} is not searched" for split in splits if split not in there]
     return [str(split) for split in there]
+
+
+def _check_apart(run: RunDirectory, searched: Sequence[str], found: Findings) -> Iterable[str]:
+    """No problem is in two splits, by the sealed tables."""
+    near = require_apart(run, searched)
+    if len(searched) > 1:
+        found.checked.append(
+            f"no problem of one split is in another ({', '.join(searched)})"
+            + (f"; {near}" if near else "")
+        )
+    return ()
 
 
 def _look_up(run: RunDirectory, manifest: dict[str, Any], plugins: Plugins) -> None:
@@ -130,8 +173,6 @@ def _scaling(
     settings = run.recipe.scaling
     if settings is None:
         return
-    if f"{CALIBRATION}/problems.parquet" in manifest["files"]:
-        found.gather("calibration/problems.parquet", lambda: check_calibration(run, manifest))
     scaled = [arm for arm in trained if f"{FOLDER}/{arm.name}" in manifest["files"]]
     for arm in scaled:
         check = partial(check_scaled, run, arm, settings, manifest)

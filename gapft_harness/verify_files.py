@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.files import sha256
+from gapft_harness.manifests import read_manifest
 from gapft_harness.recipe_file import check_recipe
+from gapft_harness.run_binding import differences
 from gapft_harness.run_directory import (
     CALIBRATION,
     SPLITS,
     RunDirectory,
-    differences,
-    read_manifest,
 )
 from gapft_harness.scale import FOLDER
 from gapft_harness.shards import of_merged_shard

@@ -12,7 +12,7 @@ from gapft_harness.analysis.scaling import SCALES
 from gapft_harness.model_files import weights_hash
 from gapft_harness.recipe_sections import Scaling
 from gapft_harness.records import Arm
-from gapft_harness.run_directory import CALIBRATION, SPLITS, RunDirectory
+from gapft_harness.run_directory import RunDirectory
 from gapft_harness.scale import (
     FOLDER,
     audited_scales,
@@ -23,24 +23,8 @@ from gapft_harness.scale import (
     scaled_file,
 )
 from gapft_harness.sealing import read_facts
-from gapft_harness.splits import require_disjoint
 from gapft_harness.tables import read_problems
 from gapft_harness.verify_findings import unequal
-
-
-def check_calibration(run: RunDirectory, manifest: dict[str, Any]) -> Iterable[str]:
-    """The sealed calibration problems are in neither pool nor audit.
-
-    Raises:
-        UserError: one is.
-    """
-    calibration = [p for p, _ in read_problems(run.path / CALIBRATION / "problems.parquet")]
-    for split in SPLITS:
-        if f"{split}/problems.parquet" not in manifest["files"]:
-            continue  # not searched yet
-        others = [p for p, _ in read_problems(run.path / split / "problems.parquet")]
-        require_disjoint(calibration, others, split, manifest["task"]["name"])
-    return ()
 
 
 def check_scaled(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from gapft_harness.plugin_manager import Plugins
 from gapft_harness.protocols import Verifier
 from gapft_harness.records import GREEDY, Gold
 from gapft_harness.run_directory import CALIBRATION, RunDirectory
-from gapft_harness.sealing import closing_verifier, read_facts, tokens_of
+from gapft_harness.sealing import closing_verifier, description_of, read_facts, tokens_of
 from gapft_harness.states import state_row
 from gapft_harness.tables import Judged, read_ids, read_judged, read_problems, read_states
 from gapft_harness.verification import verify_responses
@@ -40,9 +41,12 @@ def check_tables(run: RunDirectory, manifest: dict[str, Any], split: str) -> Ite
             )
     facts = read_facts(folder / "responses.parquet")
     where = f"manifest.json, task: {split}/responses.parquet was made with another"
+    # what was dropped, and warned of, is said of all splits together
+    free = {"dropped", "warnings"}
+    if run.recipe.evidence.keep is not None:
+        free.add("keep")  # may have changed after the search; ``check_task`` compares it
     for key, value in facts["task"].items():
-        # what was dropped is said of all splits together
-        if key != "dropped" and manifest["task"].get(key) != value:
+        if key not in free and manifest["task"].get(key) != value:
             yield f"{where} {key}: {value!r}, not {manifest['task'].get(key)!r}"
     hashes = (facts["source"].get("weights_sha256"), manifest["source"].get("weights_sha256"))
     if hashes[0] != hashes[1]:
@@ -74,20 +78,19 @@ def check_states(
 ) -> Iterable[str]:
     """A split's states and kept responses follow from its verdicts, by the frozen rule."""
     folder, keep = run.path / split, manifest["task"].get("keep")
-    with plugins.blaming("response rule", keep) as entry:
-        search = run.recipe.search
-        stop = stops(search, split)
-        judged = read_judged(folder / "responses.parquet")
-        for (problem_id, of_problem), stated in zip(
-            judged, read_states(folder / "states.parquet"), strict=True
-        ):
-            row = state_row(problem_id, of_problem, search.k, stop, entry.value, keep)
-            for key, value in row.items():
-                if stated[key] != value:
-                    yield (
-                        f"{split}/states.parquet: problem {problem_id} has {key} {stated[key]!r}, "
-                        f"its verdicts give {value!r}"
-                    )
+    rule, search = plugins.get("response rule", keep), run.recipe.search
+    stop = stops(search, split)
+    judged = read_judged(folder / "responses.parquet")
+    for (problem_id, of_problem), stated in zip(
+        judged, read_states(folder / "states.parquet"), strict=True
+    ):
+        row = state_row(problem_id, of_problem, search.k, stop, rule)
+        for key, value in row.items():
+            if stated[key] != value:
+                yield (
+                    f"{split}/states.parquet: problem {problem_id} has {key} {stated[key]!r}, its "
+                    f"verdicts give {value!r}"
+                )
 
 
 @dataclass(slots=True)
@@ -99,11 +102,14 @@ class Judge:
         verdicts: how many were compared so far.
         timed_out: what differs by a time-out, then or now: a machine's pace, and no evidence that
             anything was changed.
+        other_rules: what differs in a table that was judged by another edition of the verifier's
+            rules (``rules`` in what it says of itself).
     """
 
     verifier: Verifier | None
     verdicts: int = 0
     timed_out: list[str] = field(default_factory=list)
+    other_rules: list[str] = field(default_factory=list)
 
     def check(
         self, run: RunDirectory, manifest: dict[str, Any], relative: str, split: str
@@ -123,6 +129,8 @@ class Judge:
         table = read_judged(run.path / relative)
         problems = run.path / split / "problems.parquet"
         pairs = _with_golds(problems, table) if self.verifier else ((None, j) for _, j in table)
+        facts = read_facts(run.path / relative)
+        other = facts.get("judged_by", {}).get("rules") != self._rules
         for batch in _batches(pairs):
             for _, of_problem in batch:
                 if greedy_only and [j.response.index for j in of_problem] != [GREEDY]:
@@ -135,6 +143,9 @@ class Judge:
                         drawn["samples"] += 1
                         drawn["tokens"] += tokens_of(each.response)
             for line in self._again(relative, batch):
+                if other:
+                    self.other_rules.append(line)
+                    continue
                 differing += 1
                 if differing <= _NAMED:
                     yield line
@@ -142,13 +153,17 @@ class Judge:
             yield f"{relative}: {differing - _NAMED} further verdicts differ when judged again"
         counted: dict[str, Any] = {key: dict(sorted(of.items())) for key, of in counts.items()}
         counted["drawn"] = drawn
-        yield from unequal(f"{relative}, its facts", read_facts(run.path / relative), counted)
+        yield from unequal(f"{relative}, its facts", facts, counted)
         name = split if relative.startswith(f"{split}/") else Path(relative).stem
         recorded = {
             key: manifest.get("verdict_counts" if key == "verdicts" else key, {}).get(name)
             for key in counted
         }
         yield from unequal(f"manifest.json, {name}", recorded, counted)
+
+    @property
+    def _rules(self) -> object:
+        return description_of(self.verifier).get("rules") if self.verifier else None
 
     def _again(self, relative: str, batch: Sequence[tuple[Gold, list[Judged]]]) -> Iterable[str]:
         if self.verifier is None:
@@ -183,9 +198,10 @@ def judging(manifest: dict[str, Any], plugins: Plugins, found: Findings) -> Iter
     name = task.get("verifier")
     if name is None:  # nothing is searched yet
         yield Judge(None)
-    elif not plugins.get("verifier", name).options.get("rejudge", True):
+    elif not plugins.rejudges(name):
         yield Judge(None)
         found.checked.append(f"the verdicts of {name} were taken as they are, not judged again")
+        found.checked += _rules_told(manifest)
     else:
         try:
             verifier = plugins.verifier(name, task["verifier_params"])
@@ -199,11 +215,28 @@ def judging(manifest: dict[str, Any], plugins: Plugins, found: Findings) -> Iter
         with closing_verifier(verifier):
             yield judge
         found.checked.append(f"{judge.verdicts} verdicts of {name} were judged again")
+        if judge.other_rules:
+            found.differences.append(
+                f"{len(judge.other_rules)} verdicts of {name} differ, and their tables were judged "
+                "by another edition of its rules than this version has, which may be all there is "
+                "to it; the version that judged them (manifest.json, versions) can tell. The "
+                f"first: {'; '.join(judge.other_rules[:_NAMED])}"
+            )
         if judge.timed_out:
             found.checked.append(
                 f"of these, {len(judge.timed_out)} differ by a time-out, which is no difference "
                 f"(verify again on a quiet machine): {'; '.join(judge.timed_out[:_NAMED])}"
             )
+
+
+def _rules_told(manifest: dict[str, Any]) -> Iterator[str]:
+    """By which edition of the verifier's rules each table was judged: more than one, one by one."""
+    parts: dict[str, list[str]] = {}
+    for part, said in manifest.get("judged_by", {}).items():
+        parts.setdefault(json.dumps(said.get("rules"), sort_keys=True), []).append(part)
+    for rules, judged in parts.items():
+        told = "none told, as by earlier versions" if rules == "null" else rules
+        yield f"rules by which {', '.join(judged)} got these verdicts: {told}"
 
 
 def _with_golds(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import psutil
 import pytest
 import torch
 
-from gapft_harness.cgroups import free_in_cgroups
+from gapft_harness.cgroups import free_in_cgroups, usable_cores, usable_memory
 from gapft_harness.training import memory
 
 GB = 10**9
@@ -76,6 +77,41 @@ def test_without_limits_or_groups_there_is_none(tmp_path: Path) -> None:
     assert free_in_cgroups(tmp_path) is None
     group(tmp_path / "sys/fs/cgroup/user.slice", "max", GB)
     assert free_in_cgroups(tmp_path) is None
+
+
+def test_the_memory_of_a_container_counts_whether_it_is_used_or_not(tmp_path: Path) -> None:
+    assert usable_memory(tmp_path) == psutil.virtual_memory().total
+    process(tmp_path, "0::/\n", V2.format(shown="/"))
+    group(tmp_path / "sys/fs/cgroup", GB, GB // 2)
+    assert usable_memory(tmp_path) == GB
+
+
+def cores() -> float:
+    return float(len(os.sched_getaffinity(0)))
+
+
+def test_the_tightest_quota_of_a_group_and_its_parents_counts(tmp_path: Path) -> None:
+    assert usable_cores(tmp_path) == cores()
+    process(tmp_path, "0::/pods/one\n", V2.format(shown="/"))
+    inner = tmp_path / "sys/fs/cgroup/pods/one"
+    inner.mkdir(parents=True)
+    (inner / "cpu.max").write_text("max 100000\n")
+    assert usable_cores(tmp_path) == cores()
+    (inner.parent / "cpu.max").write_text("50000 100000\n")
+    assert usable_cores(tmp_path) == 0.5
+    (inner / "cpu.max").write_text("10000 50000\n")
+    assert usable_cores(tmp_path) == 0.2
+
+
+def test_version_1_has_a_quota_in_two_files(tmp_path: Path) -> None:
+    process(tmp_path, "9:cpu,cpuacct:/kube\n4:memory:/kube\n", OTHER_V1 + V1.format(shown="/"))
+    folder = tmp_path / "sys/fs/cgroup/cpu/kube"
+    folder.mkdir(parents=True)
+    (folder / "cpu.cfs_period_us").write_text("100000\n")
+    (folder / "cpu.cfs_quota_us").write_text("-1\n")
+    assert usable_cores(tmp_path) == cores()
+    (folder / "cpu.cfs_quota_us").write_text("75000\n")
+    assert usable_cores(tmp_path) == 0.75
 
 
 def test_a_training_is_held_to_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

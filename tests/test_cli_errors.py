@@ -21,7 +21,7 @@ CASES = {
     "a wrong verifier parameter": (
         TINY,
         ["--set", "verifier={name: option_letter, params: {rule: frist_explicit}}"],
-        "first_explicit",
+        "recipe, section verifier: option_letter: unknown rule 'frist_explicit'; did you mean",
     ),
     "an unknown condition": (
         TINY,

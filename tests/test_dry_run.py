@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from torch import cuda
 
-from gapft_harness.driver import Choice
+from gapft_harness.demo import policy_path
+from gapft_harness.driver import Choice, resolve_recipe
 from gapft_harness.dry_run import describe
 from gapft_harness.errors import UserError
+from gapft_harness.forecast import size_of
+from gapft_harness.lm_eval_bridge.tasks import NoSuchTaskError
+from gapft_harness.run_directory import SPLITS
 from tests.command import succeed
+from tests.recording_run import letters
+
+
+def takes(text: str) -> dict[str, str]:
+    """The section on what a run takes, by topic."""
+    lines = text.partition("# what it takes\n")[2].partition("\n\n")[0].splitlines()
+    found: dict[str, str] = {}
+    for line in lines:
+        topic = line[:11].strip()
+        if topic:
+            found[topic] = line[11:]
+        else:
+            found[[*found][-1]] += "\n" + line[11:]
+    return found
 
 
 def select_line(*sets: str) -> str:
@@ -59,7 +83,13 @@ def test_a_code_recipe_is_described_without_model_or_data(tmp_path: Path) -> Non
         env={"GAPFT_DATA_DIR": str(tmp_path), "HF_HUB_OFFLINE": "1"},
     )
     assert "train   6 adapters (2 conditions x 3 seeds)" in done.stdout
-    assert "pool: LiveCodeBench: test.jsonl was found neither under" in done.stdout
+    assert "pool, audit: LiveCodeBench: test.jsonl was found neither under" in done.stdout
+    assert "a dry run downloads nothing, the run itself tries to" in done.stdout
+    said = takes(done.stdout)
+    assert said["problems"] == "pool, audit: cannot be read here"
+    assert said["steps"] == "64 a matched adapter, of 6 adapters (n = 64)"
+    assert said["memory"].startswith("about 14 GB for the weights, by the model's name; ")
+    assert ("GPU: the model's weights take about 14 GB" in done.stdout) != cuda.is_available()
 
 
 def test_scaling_is_described_and_a_split_that_is_not_there_is_missing() -> None:
@@ -69,7 +99,103 @@ def test_scaling_is_described_and_a_split_that_is_not_there_is_missing() -> None
     assert "scale   3 adapters x scales 0.25, 0.5, 0.75, 1, 1 greedy a calibration problem" in text
     assert "nothing: this recipe can run" in text
     missing = describe(Choice("demo", overrides=["scaling.calibration=validation"]), "r")
-    assert "calibration: task gapft_demo has no validation_split" in missing
+    assert re.search(r"^calibration: task gapft_demo .* has no validation_split", missing, re.M)
+    assert takes(missing)["problems"] == "pool 400, audit 1,000, calibration: cannot be read here"
+    said = takes(text)
+    assert said["problems"] == "pool 300, audit 1,000, calibration 100"
+    assert "scale:  1,300 = 100 x (1 + 3 adapters x 4 scales), and up to 6,000 of the" in text
+
+
+def test_what_a_run_takes_before_it_begins(tmp_path: Path) -> None:
+    said = takes(describe(Choice("demo"), str(tmp_path / "r")))
+    assert said["problems"] == "pool 400, audit 1,000"
+    assert said["responses"] == (
+        "search: 12,600 = 1,400 problems x (1 greedy + 8 samples)\n"
+        "audit:  12,000 = 1,000 x 12 adapters"
+    )
+    assert said["steps"] == (
+        "at most 200 a matched adapter, of 12 adapters (n is at most the pool's 400 problems)"
+    )
+    assert re.match(
+        r"training: about 0\.00\d+ GB for base and adapter, at most [\d.]+ GB where", said["memory"]
+    )
+    assert re.match(
+        r"at most about [\d.]+ GB \(responses of 32 tokens, 12 adapters\)", said["disk"]
+    )
+    assert said["disk"].endswith(f"GB are free at {tmp_path}")
+    assert said["done"] == "nothing yet"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_done_already_and_what_is_refused(tmp_path: Path) -> None:
+    task = letters(tmp_path, pool=24, audit=8)
+    run = task.run("r", ["states", "select"], SPLITS, conditions=["gapft"], search={"k": 2})
+    paths = ([str(tmp_path / "tasks")], [str(tmp_path / "plugin.py")])
+    recipe = str(run.path / "recipe.yaml")
+    choice = Choice(recipe, include_paths=paths[0], plugin_files=paths[1])
+    said = takes(describe(choice, str(run.path)))
+    assert said["done"] == (
+        "searched: pool, audit\nselected: 1 of 1\ntrained:  0 of 1\naudited:  0 of 1"
+    )
+    assert said["steps"] == "12 a matched adapter, of 1 adapters (n = 24)"
+    other = replace(choice, overrides=["search.k=3"])
+    refused = takes(describe(other, str(run.path)))["done"]
+    assert refused.startswith("REFUSED: ")
+    assert "differing: search.k (2 there, 3 here)" in refused
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "weights"),
+    [
+        ("meta-llama/Llama-3.1-8B-Instruct", "bfloat16", 16e9),
+        ("deepseek-ai/deepseek-coder-6.7b-instruct", "float32", 26.8e9),
+        ("Qwen/Qwen2.5-0.5B", "bfloat16", 1e9),
+        ("Qwen/Qwen3-30B-A3B", "bfloat16", 60e9),
+        ("mistralai/Mixtral-8x7B-v0.1", "bfloat16", 112e9),
+        ("my/8Bchat", "bfloat16", 16e9),
+        ("my/model-8bit", "bfloat16", None),
+        ("my/model-8Bit", "bfloat16", None),
+        ("gpt2", "bfloat16", None),
+    ],
+)
+def test_a_models_size_by_its_name(name: str, dtype: str, weights: float | None) -> None:
+    sets = [f"model.args.pretrained={name}", f"training.dtype={dtype}"]
+    found = size_of(resolve_recipe(Choice("demo", overrides=sets)), None)
+    assert (found and found.weights) == weights
+
+
+def test_a_config_that_transformers_refuses_is_told_in_a_line(tmp_path: Path) -> None:
+    shutil.copytree(policy_path(), tmp_path, dirs_exist_ok=True)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config |= {"hidden_size": 64, "num_attention_heads": 7}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    missing = describe(Choice("demo", model_args=f"pretrained={tmp_path}"), "r")
+    assert re.search(
+        rf"^model {tmp_path}: cannot be loaded for training: .*hidden size \(64\) is not a "
+        r"multiple of the number of attention heads \(7\)",
+        missing.partition("# missing here\n")[2],
+        re.M,
+    )
+
+
+@pytest.mark.parametrize("before", [None, "0"])
+def test_a_dry_run_leaves_the_environment_as_it_was(
+    before: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+        if before is not None:
+            monkeypatch.setenv(name, before)
+    kept = dict(os.environ)
+    describe(Choice("demo"), "r")
+    assert dict(os.environ) == kept
+
+
+def test_a_task_that_no_machine_has_is_a_mistake(tmp_path: Path) -> None:
+    with pytest.raises(NoSuchTaskError, match="'gapft' is a group of tasks; name one of them"):
+        describe(Choice("demo", task="gapft"), None)
+    with pytest.raises(NoSuchTaskError, match="there is no such folder"):
+        describe(Choice("demo", include_paths=[str(tmp_path / "none")]), None)
 
 
 def test_without_scaling_there_is_no_such_stage() -> None:

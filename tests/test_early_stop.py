@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,11 +107,12 @@ def draw(
     made_by: Recipe,
     verifier: Right,
     episodes: Episodes | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
     stop = made_by.search.stop == "first_pass"
     generate(
         of, [greedy_phase(ONE), *sample_phases(ONE, made_by.search, stop)], sampler, journal,
-        purpose="test", source={}, seed=0, chunk=2, progress=lambda done, total: None,
+        purpose="test", source={}, seed=0, chunk=2, progress=progress,
         episodes=episodes, verifier=verifier,
     )  # fmt: skip
 
@@ -201,6 +202,33 @@ def test_every_round_is_resumed_where_it_stopped(tmp_path: Path) -> None:
         journal.close()
         assert again.calls == 6 - stop
         assert (tmp_path / f"cut{stop}").read_bytes() == (tmp_path / "whole").read_bytes()
+
+
+@pytest.mark.parametrize("stop", range(7))
+def test_progress_counts_responses_that_were_made_and_ends_complete(
+    stop: int, tmp_path: Path
+) -> None:
+    """Also after an interruption; what a solved problem no longer needs leaves the total."""
+    script = [[False, False, True, False, True, False], [True] * 6, [False] * 6]
+    seen: list[tuple[int, int]] = []
+    journal = Journal(tmp_path / "j")
+    with contextlib.suppress(KeyboardInterrupt):
+        draw(problems(script), Scripted(script, stop), journal, recipe("first_pass", 2), Right())
+    journal.close()
+    journal = Journal(tmp_path / "j")
+    before = sum(len(entry.responses) for entry in journal.read(["p0", "p1", "p2"]))
+    draw(
+        problems(script), Scripted(script), journal, recipe("first_pass", 2), Right(),
+        progress=lambda done, total: seen.append((done, total)),
+    )  # fmt: skip
+    made = sum(len(entry.responses) for entry in journal.read(["p0", "p1", "p2"]))
+    journal.close()
+    assert made == 3 + 2 + 0 + 5
+    assert seen[0][0] == before
+    assert seen[-1] == (made, made)
+    dones, totals = zip(*seen, strict=True)
+    assert list(dones) == sorted(dones)
+    assert list(totals) == sorted(totals, reverse=True)
 
 
 class Fickle(Right):

@@ -224,9 +224,9 @@ def test_episodes_need_a_verifier_that_gives_feedback() -> None:
 @pytest.mark.parametrize(
     ("verifier", "message"),
     [
-        (Raising(), "feedback of verifier 'v' raised RuntimeError: lost"),
+        (Raising(), "in feedback, verifier 'Raising' .* failed: RuntimeError: lost"),
         (Empty(), "must give a text or None for each of 2 responses"),
-        (Short(), "must give a text or None for each of 2 responses; found 1"),
+        (Short(), "must give a text or None for each of 2 responses in feedback; found 1"),
     ],
 )
 def test_wrong_feedback_is_the_verifiers_fault(verifier: Any, message: str) -> None:

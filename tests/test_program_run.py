@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -14,12 +15,17 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from gapft_harness.audit import decode_arm
+from gapft_harness.errors import UserError
 from gapft_harness.pipeline import Context, run_stages
 from gapft_harness.recipe_file import check_recipe
+from gapft_harness.records import Adapter, Arm
 from gapft_harness.run_directory import RunDirectory
 from gapft_harness.sandbox import probe
+from gapft_harness.search import search as search_split
 from gapft_harness.selection import to_example
 from gapft_harness.tables import read_evidence, read_judged
+from gapft_harness.verify import verify
 from tests.recording_run import Here
 from tests.tiny_models import byte_llama
 
@@ -29,10 +35,10 @@ _TASK = """
 task: times
 class: !function gapft_harness.lm_eval_bridge.task.GapTask
 dataset_path: json
-dataset_kwargs: {data_files: {train: pool.jsonl, test: pool.jsonl}}
+dataset_kwargs: {data_files: {train: pool.jsonl, test: audit.jsonl}}
 training_split: train
 test_split: test
-doc_to_text: "Read a number and print {{factor}} times it.\\n"
+doc_to_text: "{{verb}} a number and print {{factor}} times it.\\n"
 doc_to_target: "{{id}}"
 generation_kwargs: {do_sample: false, max_gen_toks: 64}
 metadata:
@@ -91,27 +97,33 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {
             "id": str(f),
             "factor": f,
+            "verb": verb,
             "kind": "stdin",
             "function": None,
             "tests": [{"input": "1", "output": str(f)}, {"input": "70", "output": str(70 * f)}],
             "public": 1,
         }
+        for verb in ("Read", "Take")
         for f in (2, 3, 4, 5)
     ]
-    (made / "pool.jsonl").write_text("".join(json.dumps(p) + "\n" for p in problems))
+    for split, of_split in (("pool", problems[:4]), ("audit", problems[4:])):
+        (made / f"{split}.jsonl").write_text("".join(json.dumps(p) + "\n" for p in of_split))
     byte_llama(made / "model")
-    recorded = responses()
-    ids = {p.id.partition("-")[0]: p.id for p in load_ids(made)}
-    for record in recorded:
-        record["id"] = ids[record["id"]]
+    recorded = [
+        record | {"id": problem.id}
+        for problem in load_problems(made)
+        for record in responses()
+        if record["id"] == problem.id.partition("-")[0]
+    ]
     (made / "responses.jsonl").write_text("".join(json.dumps(r) + "\n" for r in recorded))
     return made
 
 
-def load_ids(folder: Path) -> Sequence[Any]:
+def load_problems(folder: Path) -> Sequence[Any]:
     from gapft_harness.lm_eval_bridge.tasks import load_task
 
-    return load_task("times", [folder]).pool()
+    task = load_task("times", [folder])
+    return [*task.pool(), *task.audit()]
 
 
 def recipe_of(folder: Path, **keys: Any) -> dict[str, Any]:
@@ -186,6 +198,46 @@ def test_the_manifest_names_the_tier_and_the_executions(run: RunDirectory) -> No
             "feedback_differs": [],
         }
     assert manifest["task"]["episode"] == {"attempts": 3, "executions": 3}
+
+
+def as_an_earlier_version(run: RunDirectory, *parts: str) -> None:
+    """What a run directory held before rules were told: nothing of them."""
+
+    def change(manifest: dict[str, Any]) -> None:
+        for part in parts:
+            del manifest["judged_by"][part]["rules"]
+
+    run.update_manifest(change)
+
+
+def test_the_rules_of_programs_are_told(folder: Path, tmp_path: Path) -> None:
+    run = search(folder, tmp_path / "r")
+    rules = {"edition": 2, "prelude": "none"}
+    assert [said["rules"] for said in run.manifest()["judged_by"].values()] == [rules, rules]
+    told = "rules by which pool, audit got these verdicts: {}"
+    found = verify(run.path)
+    assert (found.differences, told.format(json.dumps(rules)) in found.checked) == ([], True)
+    as_an_earlier_version(run, "pool", "audit")
+    found = verify(run.path)
+    unknown = told.format("none told, as by earlier versions")
+    assert (found.differences, unknown in found.checked) == ([], True)
+
+
+def test_programs_of_one_run_are_not_judged_by_two_rules(folder: Path, tmp_path: Path) -> None:
+    """What an earlier version began is refused by name, before anything is generated."""
+    run = search(folder, tmp_path / "r")
+    as_an_earlier_version(run, "pool")
+    shutil.rmtree(run.path / "audit")
+    message = "audit: would be judged by other rules than pool: .* none told .an earlier version"
+    with pytest.raises(UserError, match=message):
+        search_split(str(run.path), "audit", (), [str(folder)], lambda *_: None)
+    assert not (run.path / "audit/responses.parquet").exists()
+    problems = load_problems(folder)
+    with pytest.raises(UserError, match="gapft-seed13: would be judged by other rules than pool"):
+        decode_arm(
+            *(run, Arm("gapft", 13), problems, run.path / "x.parquet", "x", (), lambda *_: None),
+            Adapter(Arm("gapft", 13), str(tmp_path)),
+        )
 
 
 def test_training_follows_the_conversation_or_the_problem_alone(

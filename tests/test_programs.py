@@ -1,6 +1,8 @@
 """Programs in responses, and the golds that judge them."""
 
 import pickle
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -74,6 +76,76 @@ def test_any_text_gets_an_answer_that_is_part_of_it(text):
         assert program is None or program.replace(" ", "").rstrip("\n") in text.replace(" ", "")
 
 
+marks = st.text(st.sampled_from("`~ x\t"), max_size=12)
+
+
+@given(marks)
+def test_a_fence_is_three_or_more_marks_of_one_kind_with_no_backtick_behind(line):
+    """The fence's pattern against a reading of its definition, letter by letter."""
+    bare = line.lstrip(" \t")
+    run = len(bare) - len(bare.lstrip(bare[:1])) if bare else 0
+    opens = bare[:1] in ("`", "~") and run >= 3 and "`" not in bare[run:]
+    found = last_program(f"{line}\nprint(1)")
+    label = bare[run:].strip().strip("{}.").split()[:1]
+    assert (found == "") == (opens and not label)  # a fence that is never closed: an empty program
+
+
+#: Lines that a pattern which tries again finds hard, by their length.
+HOSTILE = {
+    "tildes": "~" * 400_000 + "`",
+    "backticks": "`" * 400_000 + "x`",
+    "indented": (" " * 400_000) + "x",
+    "fences": "~~~\n" * 100_000,
+    "labels": "```" + "x" * 400_000 + "`",
+    "boxes": "\\boxed" * 60_000,
+    "open": "\\boxed{" * 60_000,
+    "spaces": "\\boxed" + " " * 400_000,
+    "lettered": "A" + " " * 400_000 + "x",
+    "blank": " " * 400_000 + "x",
+    "intervals": "[" * 400_000,
+    "quotes": "'\"" * 200_000 + "1.",
+    "digits": "\\boxed{" + "1" * 400_000 + "}",
+}
+READ_ALL = """
+import resource, sys
+from gapft_harness.boxes import last_box
+from gapft_harness.math_notation import spelled_out
+from gapft_harness.plugins.verifiers.boxed_math import shortcut
+from gapft_harness.plugins.verifiers.option_letter import OptionLetter
+from gapft_harness.program_feedback import own_error
+from gapft_harness.programs import last_program, last_program_lcb
+from gapft_harness.reasons import kind_of
+from gapft_harness.records import Verdict
+from gapft_harness.report.markdown import escape, fenced
+from gapft_harness.report.page import _unbroken_intervals
+resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
+text = sys.stdin.read()
+last_program(text), last_program_lcb(text), shortcut("7", last_box(text) or "")
+gold = {"answer": "A", "options": ["x", "y" * 1000]}
+for rule in ("whole_response", "first_explicit", "permissive"):
+    OptionLetter(rule).verify([text], [gold])
+kind_of(Verdict("fail", text)), escape(text), fenced(text), _unbroken_intervals(text)
+spelled_out(text), own_error(text)
+print("read")
+"""
+
+
+def test_what_is_read_of_a_response_is_read_in_time_that_grows_as_it_does():
+    """A response 25 times as long as the longest that was timed: quadratic, it takes an hour.
+
+    The limit is one of CPU seconds, a hundred times what is needed.
+    """
+    for name, text in HOSTILE.items():
+        done = subprocess.run(
+            [sys.executable, "-c", READ_ALL],
+            input=text,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (name, done.stdout) == (name, "read\n"), done.stderr[-500:]
+
+
 GOLD = {
     "kind": "stdin",
     "function": None,
@@ -111,7 +183,7 @@ def test_a_gold_with_all_its_tests_in_the_open():
         ({"function": 3}, "function is 3 with kind stdin"),
         ({"tests": "1"}, "tests is str, expected a list"),
         ({"tests": [{"input": "1"}]}, "test 1 is {'input': '1'}; expected an object"),
-        ({"tests": [{"input": "1", "output": 2}]}, "expected an object with the strings"),
+        ({"tests": [{"input": "1", "output": 2}]}, "expected an object with the texts"),
         ({"public": 2}, "public is 2, expected 0 to 1"),
         ({"public": True}, "public is True, expected 0 to 1"),
         ({"hidden": 3}, "hidden is int, expected text or null"),

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gapft_harness.driver import Choice, bundled_recipes, resolve_recipe
 from gapft_harness.errors import UserError
 from gapft_harness.recipe import Recipe
-from gapft_harness.recipe_file import check_recipe, load_recipe
+from gapft_harness.recipe_faults import keys_of
+from gapft_harness.recipe_file import Setting, check_recipe, load_recipe
 
 MINIMAL: dict[str, Any] = {
     "name": "r",
@@ -39,7 +42,15 @@ def test_defaults_are_the_papers_logic_settings() -> None:
     ("change", "expected"),
     [
         ({"serach": {"k": 2}}, "unknown key 'serach'; did you mean 'search'?"),
-        ({"search": {"kk": 2}}, "unknown key 'search.kk'; did you mean 'k'?"),
+        ({"search": {"kk": 2}}, "unknown key 'search.kk'; did you mean 'search.k'?"),
+        ({"k": 2}, "unknown key 'k'; did you mean 'search.k'?"),
+        ({"seeds": 13}, "key 'seeds': expected a list, e.g. [13, 21, 73]; found 13"),
+        ({"trackers": "wandb"}, "key 'trackers': expected a list, e.g. [tensorboard]; found 'wan"),
+        ({"search": 3}, "key 'search': expected a section with keys such as k, temperature, top"),
+        (
+            {"budget": {"n": "all"}},
+            "key 'budget.n': input should be a valid integer or input should be 'recovered'; found",
+        ),
         ({"search": {"k": "many"}}, "key 'search.k': input should be a valid integer"),
         ({"search": {"k": True}}, "key 'search.k': input should be a valid integer"),
         ({"search": {"k": "8"}}, "key 'search.k': input should be a valid integer"),
@@ -67,7 +78,8 @@ def test_a_mistake_names_the_key_and_what_was_expected(
     ("text", "expected"),
     [
         ("- a\n- b\n", "expected a mapping of keys, found list"),
-        ("a: [1\n", "is not valid YAML"),
+        ("a: [1\n", "is not valid YAML: line 2, column 1: "),
+        ("seeds: [1]\nseeds: [2]\n", "line 2, column 1: the key 'seeds' stands twice"),
         ("", "expected a mapping of keys, found NoneType"),
     ],
 )
@@ -108,14 +120,107 @@ def test_overrides_reach_nested_keys_and_are_checked(tmp_path: Path) -> None:
         load_recipe(path, ["search.k"])
 
 
-def test_identity_leaves_out_only_what_may_change_between_two_commands() -> None:
+@pytest.mark.parametrize("key", [k for k, info in keys_of(Recipe) if "tuple" in str(info)])
+def test_a_list_valued_key_shows_a_list_that_it_would_take(key: str) -> None:
+    with pytest.raises(UserError, match=r"expected a list, e\.g\. ") as caught:
+        check_recipe(deepcopy(MINIMAL), "x", [Setting(key, 13, f"--set {key}=13")])
+    message = str(caught.value)
+    assert message.startswith(f"--set {key}=13: key {key!r}: expected a list, e.g. [")
+    shown = message.partition("e.g. ")[2].partition("; found 13")[0]
+    example = yaml.safe_load(shown)
+    check_recipe(deepcopy(MINIMAL), "x", [Setting(key, example, f"--set {key}={shown}")])
+
+
+FILE = "name: r\ndata: {task: t}\nmodel: {args: {pretrained: m}}\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["search.kk=3"], "--set search.kk=3: unknown key 'search.kk'; did you mean 'search.k'?"),
+        (["k=3"], "--set k=3: unknown key 'k'; did you mean 'search.k'?"),
+        (["search.k=3", "search.k=x"], "--set search.k=x: key 'search.k': input should be a valid"),
+        (["search={k: x}"], "--set search={k: x}: key 'search.k': input should be a valid integer"),
+        (["serach.k=3"], "--set serach.k=3: unknown key 'serach'; did you mean 'search'?"),
+        (["data.task.x=3"], "--set data.task.x=3: key 'data.task.x': 'task' is a value, not a sec"),
+        (["seeds=13,21"], "--set seeds=13,21: key 'seeds': expected a list, e.g. [13, 21, 73]"),
+        (["search..k=1"], "--set search..k=1: expected key=value"),
+        (["seeds=[1"], "--set seeds=[1: value is not YAML: line 1, column 3: expected ',' or ']'"),
+        (
+            ["budget.n=1", "training.update_groups=90"],
+            "recipe FILE with --set budget.n=1 --set training.update_groups=90: key 'training': "
+            "update_groups is 90, but",
+        ),
+    ],
+)
+def test_an_option_is_blamed_for_what_it_sets(
+    tmp_path: Path, options: list[str], expected: str
+) -> None:
+    path = tmp_path / "r.yaml"
+    path.write_text(FILE)
+    with pytest.raises(UserError) as caught:
+        resolve_recipe(Choice(str(path), overrides=options))
+    assert str(caught.value).startswith(expected.replace("FILE", str(path)))
+
+
+def test_options_of_their_own_are_blamed_by_their_names(tmp_path: Path) -> None:
+    path = tmp_path / "r.yaml"
+    path.write_text(FILE)
+    for choice, expected in (
+        (Choice(str(path), seeds=[3, 3]), "--seed 3 --seed 3: key 'seeds': names one thing twice"),
+        (Choice(str(path), conditions=["a", "a"]), "--condition a --condition a: key 'conditions'"),
+        (Choice(str(path), model_args="pretrained=3"), "--model-args pretrained=3: key 'model."),
+        (Choice(str(path), model_args="a=1,b"), "--model-args b: expected key=value,..., e.g. pr"),
+        (Choice(str(path), model_args="a=[1,2]"), "--model-args a=[1: value is not YAML: line 1"),
+    ):
+        with pytest.raises(UserError) as caught:
+            resolve_recipe(choice)
+        assert str(caught.value).removeprefix(f"recipe {path} with ").startswith(expected)
+
+
+def test_a_mistake_of_the_file_is_not_an_options(tmp_path: Path) -> None:
+    path = tmp_path / "r.yaml"
+    path.write_text(FILE + "search: {kk: 3}\n")
+    with pytest.raises(UserError, match=f"^recipe {path}: unknown key 'search.kk'"):
+        resolve_recipe(Choice(str(path), overrides=["search.k=3"]))
+
+
+def test_a_recipe_in_another_encoding_is_told_by_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "r.yaml"
+    path.write_bytes(FILE.encode() + b"description: caf\xe9\n")
+    with pytest.raises(
+        UserError, match=r"r\.yaml, line 4: expected UTF-8 text, .* 'ription: café'"
+    ):
+        load_recipe(path)
+
+
+def test_identity_is_what_the_search_was_made_by() -> None:
     recipe = check_recipe(MINIMAL, "x")
-    left_out = set(Recipe.model_fields) - set(recipe.identity())
     assert recipe.identity()["model"]["args"] == recipe.model.args
-    assert left_out == {
+    free = set(Recipe.model_fields) - set(recipe.identity())
+    assert free == {
         "conditions", "seeds", "budget", "allocation", "executor", "trackers", "description",
-        "notes",
+        "notes", "statistics", "evidence", "training",
     }  # fmt: skip
+    assert set(recipe.trained_by()) == {"evidence", "training"}
+    assert check_recipe(recipe.identity(), "as shards keep it").identity() == recipe.identity()
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (None, {"calibration": "validation"}, True),
+        ({"calibration": "validation", "level": 0.1}, {"calibration": "validation"}, True),
+        ({"calibration": 9, "tolerance": 0.5}, {"calibration": 9}, True),
+        ({"calibration": 9}, {"calibration": 8}, False),
+        (None, {"calibration": 9}, False),
+    ],
+)
+def test_of_scaling_only_what_it_takes_out_of_the_pool_is_bound(
+    one: dict[str, Any] | None, other: dict[str, Any], same: bool
+) -> None:
+    found = [check_recipe({**MINIMAL, "scaling": each}, "x").identity() for each in (one, other)]
+    assert (found[0] == found[1]) == same
 
 
 def model(backend: str, **args: Any) -> Recipe:

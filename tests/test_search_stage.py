@@ -27,7 +27,7 @@ class Elsewhere(Here):
     """Says of every search that it is done, as a machine does whose disk is not seen here."""
 
     def run(self, jobs: Sequence[Job], progress: Progress) -> list[dict[str, Any]]:
-        return [{} for job in jobs]
+        return super().run(jobs, progress) if jobs[0].label == "read data" else [{} for job in jobs]
 
 
 class Failing(Here):
@@ -38,11 +38,12 @@ class Failing(Here):
         self._step = -1 if backwards else 1
 
     def run(self, jobs: Sequence[Job], progress: Progress) -> list[dict[str, Any]]:
+        results = []
         for job in jobs[:: self._step]:
             if job.label == self._label:
                 raise UserError(f"{job.label} is refused")
-            super().run([job], progress)
-        return []
+            results += super().run([job], progress)
+        return results
 
 
 def asked(task: Letters) -> list[str]:
@@ -71,9 +72,14 @@ def test_a_mistake_in_the_audits_file_is_found_before_the_pool_is_searched(tmp_p
     succeed(*given, *options, cwd=tmp_path)
 
 
-def test_a_split_that_is_there_is_not_read_again(task: Letters) -> None:
+def test_an_audit_is_not_searched_beside_a_pool_that_was_torn(task: Letters) -> None:
     run = task.run("r")
-    (task.folder / "tasks" / "pool.jsonl").write_text("torn")
+    pool = task.folder / "tasks" / "pool.jsonl"
+    whole = pool.read_text()
+    pool.write_text("torn")
+    with pytest.raises(UserError, match=r"pool\.jsonl, line 1"):
+        search_stage(task.context(run))
+    pool.write_text(whole)
     search_stage(task.context(run))
     assert "audit/responses.parquet" in run.manifest()["files"]
 

@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gapft_harness.disjoint import keyed, require_disjoint
 from gapft_harness.errors import UserError
 from gapft_harness.identities import content_digest
 from gapft_harness.lm_eval_bridge.tasks import load_task
 from gapft_harness.recipe import Recipe
 from gapft_harness.recipe_file import check_recipe
 from gapft_harness.records import Problem
-from gapft_harness.splits import divide, hash_order, read_split, require_disjoint
+from gapft_harness.splits import divide, hash_order, read_split, read_splits
 from gapft_harness.streams import derive
 
 TASK = """
@@ -67,7 +68,7 @@ def write(folder: Path, split: str, questions: list[str]) -> None:
 
 
 def read(folder: Path, wanted: Recipe, split: str) -> list[Problem]:
-    return read_split(load_task("letters", [folder]), wanted, split).problems  # type: ignore[arg-type]
+    return read_splits(load_task("letters", [folder]), wanted)[split].problems  # type: ignore[index]
 
 
 def ids(found: list[Problem]) -> set[str]:
@@ -124,7 +125,7 @@ def test_problems_of_the_content_that_is_taken_leave_the_pool(
     gone = len(made) - 1 - len(left)
     assert found.dropped.startswith(f"pool: {gone} problem" if gone else "")
     assert bool(found.dropped) == bool(gone)
-    require_disjoint(found.calibration, found.pool, "pool", "t")
+    require_disjoint(keyed(found.calibration), keyed(found.pool), "calibration", "pool", "t")
 
 
 @settings(deadline=None, max_examples=50)
@@ -150,7 +151,7 @@ def test_what_the_audit_has_too_is_not_taken_and_stays_in_the_pool(
     assert found.calibration == hash_order(free)[-taken:]
     assert found.pool == [problem for problem in made if problem not in found.calibration]
     assert found.dropped == ""
-    require_disjoint(found.calibration, audit, "audit", "t")
+    require_disjoint(keyed(found.calibration), keyed(audit), "calibration", "audit", "t")
 
 
 def _alike(problem: Problem, how: str) -> Problem:
@@ -186,10 +187,10 @@ def test_nothing_left_for_the_pool_is_refused() -> None:
     ],
 )
 def test_a_shared_problem_is_named(other: Problem) -> None:
-    calibration = [Problem("a-0123456789ab", "the prompt", "A"), *problems(3)]
+    calibration = keyed([Problem("a-0123456789ab", "the prompt", "A"), *problems(3)])
     with pytest.raises(UserError, match=r"1 of 4 calibration problems .* audit.*first: a-0123"):
-        require_disjoint(calibration, [*problems(9)[5:], other], "audit", "t")
-    require_disjoint(calibration, problems(9)[5:], "audit", "t")
+        require_disjoint(calibration, keyed([*problems(9)[5:], other]), "calibration", "audit", "t")
+    require_disjoint(calibration, keyed(problems(9)[5:]), "calibration", "audit", "t")
 
 
 @pytest.mark.parametrize(
@@ -238,9 +239,10 @@ def test_a_training_split_that_overlaps_the_audit_can_calibrate(folder: Path, sp
     whole = read(folder, recipe(), "pool")
     shared = [problem.prompt for problem in hash_order(whole)[-6:]]
     write(folder, "test", ["test 0", *shared])
-    found = {problem.prompt for problem in read(folder, recipe(7), split)}
+    wanted = recipe(7, drop_shared=True)
+    found = {problem.prompt for problem in read(folder, wanted, split)}
     expected = {
-        "pool": {p.prompt for p in hash_order(whole)[:-13]} | set(shared),
+        "pool": {p.prompt for p in hash_order(whole)[:-13]},
         "audit": {"test 0", *shared},
         "calibration": {p.prompt for p in hash_order(whole)[-13:-6]},
     }
@@ -249,19 +251,21 @@ def test_a_training_split_that_overlaps_the_audit_can_calibrate(folder: Path, sp
 
 @pytest.mark.parametrize("split", ["pool", "audit", "calibration"])
 @pytest.mark.parametrize(
-    ("calibration", "line", "where"),
+    ("calibration", "line", "shown", "instead"),
     [
-        (7, "", "training split"),
-        (7, "fewshot_split: train\n", "training split"),
-        (7, "fewshot_config: {split: train}\n", "training split"),
-        ("validation", "fewshot_split: dev\n", "validation split"),
+        (7, "", "7 of the 30 .* are calibration", ", or calibrate on its validation split"),
+        (7, "fewshot_split: train\n", "7 of the 30 .* are calibration", "its validation split"),
+        (7, "fewshot_config: {split: train}\n", "7 of the 30 .* are calibration", ""),
+        ("validation", "fewshot_split: dev\n", "8 of the 8 .* are calibration", "training split"),
+        (None, "fewshot_split: test\n", "10 of the 10 .* are audit", ""),
+        ("validation", "fewshot_split: test\n", "10 of the 10 .* are audit", ""),
     ],
 )
-def test_few_shot_examples_of_the_split_that_calibrates_are_refused(
-    folder: Path, calibration: object, line: str, where: str, split: str
+def test_few_shot_examples_of_a_split_that_judges_are_refused(
+    folder: Path, calibration: object, line: str, shown: str, instead: str, split: str
 ) -> None:
     (folder / "letters.yaml").write_text(TASK + "num_fewshot: 2\n" + line)
-    said = rf"task letters: its num_fewshot is 2, .* its {where}, .*fewshot_split, set its num_few"
+    said = rf"task letters: its num_fewshot is 2, and {shown}.*fewshot_split.*num_few.*{instead}"
     with pytest.raises(UserError, match=said):
         read(folder, recipe(calibration), split)
 
@@ -283,6 +287,24 @@ def test_few_shot_examples_of_another_split_are_fine(
     for split in ("pool", "audit"):
         for problem in read(folder, recipe(calibration), split):
             assert problem.prompt.count("\n\n") == shots
+
+
+def test_a_single_example_that_the_audit_has_too_is_found_by_its_question(folder: Path) -> None:
+    """Its prompt in the audit has other examples before it, and its record another id."""
+    (folder / "letters.yaml").write_text(TASK + "num_fewshot: 2\nfewshot_split: dev\n")
+    assert len(read(folder, recipe(), "audit")) == 10
+    write(folder, "dev", [*(f"dev {i}" for i in range(8)), "test 3"])
+    with pytest.raises(UserError, match=r"1 of the 9 records .* audit problems, first: dev8-"):
+        read(folder, recipe(), "audit")
+
+
+def test_with_examples_too_two_prompts_of_one_question_are_one(folder: Path) -> None:
+    text = TASK.replace(", content: [question]", "")
+    (folder / "letters.yaml").write_text(text + "num_fewshot: 2\nfewshot_split: dev\n")
+    write(folder, "test", [*(f"test {i}" for i in range(9)), "train 7"])
+    with pytest.raises(UserError, match="1 of 30 pool problems are also in the audit"):
+        read(folder, recipe(), "pool")
+    assert len(read(folder, recipe(drop_shared=True), "pool")) == 29
 
 
 @pytest.mark.parametrize("split", ["pool", "audit", "calibration"])

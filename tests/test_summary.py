@@ -60,3 +60,38 @@ def test_the_summary_ends_with_the_contrast_of_an_allocation_comparison(tmp_path
         "diffuse minus concentrated on the problems trained on: "
         f"{100 * found['mean']:+.1f} points [{low:+.1f}, {high:+.1f}]"
     )
+
+
+@pytest.mark.parametrize(
+    ("sizes", "states", "rates"),
+    [
+        ((40, 35, 31), "(G) 40, recovered by search (S) 35, missed (U) 31", False),
+        ((40, 12, 30), "(G) 40, recovered by search (S) 12†, missed (U) 30", False),
+        ((40, 0, 30), "(G) 40, recovered by search (S) 0, missed (U) 30", False),
+        ((9, 11, 9), "(G) 9†, recovered by search (S) 11†, missed (U) 9†", True),
+    ],
+)
+def test_rates_over_few_problems_are_marked(
+    sizes: tuple[int, int, int], states: str, rates: bool, tmp_path: Path
+) -> None:
+    write_report(planted.inputs(sizes=sizes), tmp_path / "report")
+    text = printed(tmp_path / "report/results.json")
+    assert f"solved in one decode {states}" in " ".join(text.split())
+    told = "† fewer than 30 problems: rates on them are unstable"
+    assert (told in text) == ("†" in states)
+    passes = [line for line in text.splitlines() if line.startswith((" gapft ", " source, "))]
+    assert [("%†" in line) for line in passes] == [rates, rates]
+    markdown = (tmp_path / "report/report.md").read_text("utf-8")
+    assert ("rests on 29 problems, fewer than 30" in markdown) == rates
+
+
+@pytest.mark.parametrize(("half", "mark"), [(29, "†"), (30, "")])
+def test_a_contrast_over_few_trained_problems_is_marked(
+    half: int, mark: str, tmp_path: Path
+) -> None:
+    of = planted.allocation_inputs()
+    of = replace(of, allocation=planted.exposures(of.seeds, half=half))
+    write_report(of, tmp_path / "report")
+    text = printed(tmp_path / "report/results.json")
+    assert text.splitlines()[-1].endswith(f"]{mark}")
+    assert ("† fewer than 30 problems" in text) == bool(mark)

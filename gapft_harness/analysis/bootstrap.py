@@ -7,8 +7,11 @@ easy under the next, and drawing items apart for each seed would understate the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +20,8 @@ from gapft_harness.streams import Stream
 
 #: Item weights held in memory at once (float64 values): 64 MiB.
 _CHUNK_VALUES = 1 << 23
+#: What lies outside a 95% interval on each side.
+_TAIL = Fraction(1, 40)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,19 @@ class Interval:
     def excludes_zero(self) -> bool:
         """Whether zero lies outside."""
         return self.low > 0 or self.high < 0
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What the replicates say of a difference.
+
+    Attributes:
+        interval: its 95% interval.
+        p_value: two-sided, see ``p_value``; None where the replicates are too few for one.
+    """
+
+    interval: Interval
+    p_value: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +70,60 @@ class Replicates:
         """The interval of one condition's mean Pass@1."""
         return self._interval(self.conditions[:, condition])
 
-    def gain(self, condition: int) -> Interval:
-        """The interval of one condition's Pass@1 minus the source's, on the same items."""
-        return self._interval(self.conditions[:, condition] - self.source)
+    def gain(self, condition: int) -> Difference:
+        """One condition's Pass@1 minus the source's, on the same items."""
+        return self._difference(self.conditions[:, condition] - self.source)
 
-    def contrast(self, a: int, b: int) -> Interval:
-        """The interval of condition a minus condition b, paired by seed and item."""
-        return self._interval(self.conditions[:, a] - self.conditions[:, b])
+    def contrast(self, a: int, b: int) -> Difference:
+        """Condition a minus condition b, paired by seed and item."""
+        return self._difference(self.conditions[:, a] - self.conditions[:, b])
 
     def _interval(self, counts: NDArray[np.int64]) -> Interval:
-        return percentile_interval(counts / self.decisions)
+        return percentile_interval(counts, self.decisions)
+
+    def _difference(self, counts: NDArray[np.int64]) -> Difference:
+        return Difference(self._interval(counts), p_value(counts))
 
 
-def percentile_interval(values: NDArray[np.float64]) -> Interval:
-    """The 95% percentile interval of a statistic's replicates, shape (B,)."""
-    low, high = np.quantile(values, [0.025, 0.975])
+def percentile_interval(values: NDArray[np.number[Any]], per: int = 1) -> Interval:
+    """The 95% percentile interval of a statistic's replicates, shape (B,), divided by ``per``."""
+    ordered = np.sort(values)
+    low, high = (_quantile(ordered, level) / per for level in (_TAIL, 1 - _TAIL))
     return Interval(float(low), float(high))
+
+
+def p_value(values: NDArray[np.number[Any]]) -> float | None:
+    """The two-sided p value of a difference from its replicates, shape (B,).
+
+    The smallest level whose percentile interval excludes zero, so it is below 0.05 exactly where
+    ``percentile_interval`` excludes zero. B replicates can tell nothing below 2 / (B + 1), which is
+    given for less. None where that is 0.05 or more.
+    """
+    least = Fraction(2, len(values) + 1)
+    if least >= 2 * _TAIL:
+        return None
+    ordered = np.sort(values)
+    below, above = _at_most_zero(ordered), _at_most_zero(-ordered[::-1])
+    return float(min(Fraction(1), max(least, 2 * min(below, above))))
+
+
+def _quantile(ordered: NDArray[np.number[Any]], level: Fraction) -> Fraction:
+    """The quantile by linear interpolation, as ``numpy.quantile``, but exact: its sign counts."""
+    position = level * (len(ordered) - 1)
+    at = math.floor(position)
+    low, high = (Fraction(float(v)) for v in (ordered[at], ordered[math.ceil(position)]))
+    return low + (position - at) * (high - low)
+
+
+def _at_most_zero(ordered: NDArray[np.number[Any]]) -> Fraction:
+    """The largest level whose quantile is zero or less; 0 where none is."""
+    last = int(np.searchsorted(ordered, 0, side="right")) - 1
+    if last < 0:
+        return Fraction(0)
+    if last == len(ordered) - 1:
+        return Fraction(1)
+    low, high = (Fraction(float(v)) for v in ordered[last : last + 2])
+    return (last - low / (high - low)) / (len(ordered) - 1)
 
 
 def replicate(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from gapft_harness.errors import UserError
+from gapft_harness.text_files import read_lines, read_text
 from gapft_harness.unicode_text import whole
 
 Document = dict[str, Any]
@@ -61,6 +62,9 @@ class Documents(Sequence[Document]):
         rows = [row for row, record in enumerate(self._records) if keep(record)]
         return Documents([self._records[r] for r in rows], [self._places[r] for r in rows])
 
+    #: As the library ``datasets`` calls it.
+    filter = where
+
     def map(self, change: Callable[[Document], Document]) -> Documents:
         """Every record changed, each in its place."""
         return Documents([change(record) for record in self._records], self._places)
@@ -73,12 +77,7 @@ def read_documents(path: Path) -> Documents:
         UserError: the file is missing, empty, not UTF-8, torn or malformed, or holds something
             other than objects; the message names the line.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: expected UTF-8 text, found byte {error.start}") from error
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
+    text = read_text(path)
     if not text.strip():
         raise UserError(f"{path}: the file is empty; expected one JSON object a line")
     documents = _json_list(path, text) if text.lstrip()[0] == "[" else _json_lines(path, text)
@@ -94,16 +93,10 @@ def stream_documents(path: Path) -> Iterator[tuple[Document, str]]:
         UserError: as ``read_documents``.
     """
     number = 0
-    try:
-        with path.open(encoding="utf-8-sig", newline="\n") as lines:
-            for number, line in enumerate(lines, start=1):
-                if line.strip():
-                    place = f"{path}, line {number}"
-                    yield _object(_parse(line, place), place), place
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: expected UTF-8 text after line {number}") from error
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
+    for number, line in read_lines(path):
+        if line.strip():
+            place = f"{path}, line {number}"
+            yield _object(_parse(line, place), place), place
     if number == 0:
         raise UserError(f"{path}: the file is empty; expected one JSON object a line")
 
@@ -136,14 +129,32 @@ def _parse(text: str, place: str) -> Any:
         line = f", line {error.lineno}" if "\n" in text.strip() else ""
         raise UserError(
             f"{place}{line}: malformed JSON at column {error.colno} ({error.msg}); "
-            "is the line torn, or the file cut short?"
+            f"{_guess(text, error.pos)}"
         ) from error
+    except RecursionError as error:
+        raise UserError(f"{place}: malformed JSON: nested too deeply") from error
     if _HALF.search(text) and whole(value) != value:
         raise UserError(
             f"{place}: holds half of a surrogate pair (a \\ud800 to \\udfff by itself), which no "
             "text in UTF-8 can hold; expected whole characters"
         )
     return value
+
+
+def _guess(text: str, wrong: int) -> str:
+    """What seems to have happened to malformed JSON, and what to do."""
+    start = text.strip()
+    if start in ("{", "["):
+        return "is it one record over several lines? expected one object a line, or a JSON list"
+    if start.startswith("{'"):
+        return "is it Python? expected JSON, with double quotes: json.dumps(record)"
+    if text[wrong:].strip() == ",":
+        return "take the comma at the line's end away"
+    if not start.startswith(("{", "[")):
+        return (
+            "is it CSV or plain text? expected one JSON object a line (dataset_path: csv reads CSV)"
+        )
+    return "is the line torn, or the file cut short?"
 
 
 def _object(record: Any, place: str) -> Document:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import re
 from collections.abc import Mapping
@@ -37,6 +38,10 @@ def check_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
     for key, why in _UNSUPPORTED.items():
         if arguments.get(key):
             raise UserError(f"model.args: {key!r} is not supported by the backend 'hf': {why}")
+    for key in arguments:
+        # What lm-eval does not know goes to transformers, which refuses it when weights are loaded.
+        if key not in _known() and difflib.get_close_matches(key, _known(), n=1, cutoff=0.85):
+            raise _unknown(key)
     arguments.setdefault("device", "cuda" if torch.cuda.is_available() else "cpu")
     arguments.setdefault("batch_size", DEFAULT_BATCH_SIZE)
     check_pretrained(arguments.get("pretrained"))
@@ -50,14 +55,20 @@ def refused_argument(arguments: Mapping[str, Any], error: Exception) -> UserErro
     """The message for an error that lm-eval or transformers raised while loading."""
     unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
     if unknown and unknown.group(1) in arguments:
-        key = unknown.group(1)
-        known = [name for name in inspect.signature(HFLM.__init__).parameters if name != "self"]
-        known = sorted({*known, "device_map"} - {"kwargs", *_UNSUPPORTED})
-        return UserError(f"model.args: unknown argument {key!r}; {did_you_mean(key, known)}")
+        return _unknown(unknown.group(1))
     return UserError(
         f"model.args: pretrained: {arguments['pretrained']!r} cannot be loaded as a causal "
         f"language model ({first_line(error)}); give a model folder or a hub name"
     )
+
+
+def _known() -> list[str]:
+    known = inspect.signature(HFLM.__init__).parameters
+    return sorted({*known, "device_map"} - {"self", "kwargs", *_UNSUPPORTED})
+
+
+def _unknown(key: str) -> UserError:
+    return UserError(f"model.args: unknown argument {key!r}; {did_you_mean(key, _known())}")
 
 
 def check_pretrained(pretrained: Any) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from gapft_harness.errors import UserError
+from gapft_harness.errors import GapftError, UserError
 from gapft_harness.lm_eval_bridge.endings import ignored_message
 from gapft_harness.lm_eval_bridge.hf_arguments import check_arguments, refused_argument
 from gapft_harness.lm_eval_bridge.hf_tokens import PromptLengthError, Row, TokenHFLM
@@ -66,14 +66,9 @@ class HfSampler:
         try:
             with _no_progress_bars():
                 self._lm: Any = TokenHFLM.create_from_arg_obj(arguments)
-        except (
-            TypeError,
-            ValueError,
-            OSError,
-            RuntimeError,
-            ImportError,
-            AssertionError,
-        ) as error:
+        except (GapftError, MemoryError):
+            raise
+        except Exception as error:  # of a config that is refused, they have no common kind
             raise refused_argument(arguments, error) from error
         if self._lm.backend != "causal":
             raise UserError(

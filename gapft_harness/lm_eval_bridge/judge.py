@@ -39,6 +39,10 @@ class Judge:
 
         check_golds(self._verifier, golds)
 
+    def judge(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
+        """The verifier's verdicts on texts that need not be a model's."""
+        return self._verify(list(responses), list(golds))
+
     def learn(self, pairs: Iterable[tuple[str, Gold]]) -> None:
         """Judges the pairs that are new, in one call of the verifier."""
         new: dict[_Pair, Gold] = {}

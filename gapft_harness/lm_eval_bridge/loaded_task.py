@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,16 +11,19 @@ from gapft_harness.errors import GapftError, UserError
 from gapft_harness.identities import canonical, content_hash, is_repeat, problem_ids
 from gapft_harness.lm_eval_bridge.benchmarks.splits import Published, Splits
 from gapft_harness.lm_eval_bridge.documents import Document, Documents
+from gapft_harness.lm_eval_bridge.fewshot import OrderFreeExamples, check_examples
+from gapft_harness.lm_eval_bridge.opened_files import code_files, data_files
 from gapft_harness.lm_eval_bridge.settings import Episode
 from gapft_harness.lm_eval_bridge.task import GapTask
+from gapft_harness.lm_eval_bridge.task_data import json_row, json_rows, numbered
+from gapft_harness.lm_eval_bridge.task_decoding import greedy_decoding
+from gapft_harness.lm_eval_bridge.task_files import named, naming_key
 from gapft_harness.lm_eval_bridge.templates import compiled_templates
 from gapft_harness.protocols import Verifier
+from gapft_harness.recipe_sections import Search
 from gapft_harness.records import Decoding, Gold, Problem
 from gapft_harness.streams import derive
-from gapft_harness.verification import check_golds
-
-#: lm-eval's own default for generation without ``max_gen_toks``.
-DEFAULT_MAX_GEN_TOKS = 256
+from gapft_harness.verification import check_golds, verify_unique
 
 
 class LoadedTask:
@@ -35,6 +38,7 @@ class LoadedTask:
         episode: how one decode of it goes.
         dropped: sentences with counts on the splits read so far: what was dropped, and what
             repeats another problem and was kept. Each says which.
+        warnings: sentences on the splits read so far whose counts are not those of the paper.
     """
 
     def __init__(self, task: Any, include_path: Path | None = None) -> None:
@@ -48,10 +52,13 @@ class LoadedTask:
             UserError: the task does not generate text, so that nothing can be searched.
         """
         self._task = task
+        self._include_path = include_path
         self.name: str = task.config.task
         self.version = str(task.VERSION)
         self.dropped: list[str] = []
+        self.warnings: list[str] = []
         self._golds: dict[str, list[tuple[Gold, str]]] = {}
+        self._questions: dict[str, str] = {}  # of prompts with few-shot examples
         if task.OUTPUT_TYPE != "generate_until":
             raise UserError(
                 f"task {self.name} has output_type {task.OUTPUT_TYPE}; search needs a task that "
@@ -70,12 +77,35 @@ class LoadedTask:
             self.episode = Episode()
 
     @property
+    def where(self) -> str:
+        """The task in messages: its name and its file."""
+        return named(self._task.config)
+
+    @property
     def fingerprint(self) -> str:
         """Hash of the task's configuration and version: equal on every machine, new on change."""
+        return content_hash({"config": self.config(), "version": self.version})
+
+    def config(self) -> dict[str, Any]:
+        """The task's YAML as resolved, JSON values; a function stands as its name."""
         config = self._task.config.to_dict(keep_callable=True)
         metadata = config.get("metadata") or {}
         config["metadata"] = {key: metadata.get(key) for key in ("version", "gapft")}
-        return content_hash(_plain({"config": config, "version": self.version}))
+        if not config.get("num_fewshot"):  # then it matters not what an example would show
+            config["fewshot_config"]["doc_to_target"] = config.get("doc_to_target")
+        plain: dict[str, Any] = _plain(config)
+        return plain
+
+    def files(self, opened: Iterable[str]) -> tuple[list[Path], dict[str, Path]]:
+        """The files of its YAML and data, and those of its Python code by name.
+
+        Args:
+            opened: what was opened while task and data were read (``opened_files.watching``).
+        """
+        source = (self._task.config.metadata or {}).get("config_source", "inline")
+        roots = [] if source == "inline" else [Path(source).resolve().parent]
+        roots += [self._include_path] if self._include_path else []
+        return data_files(opened, self._task, roots), code_files(self._task, roots)
 
     def published(self) -> Published | None:
         """The benchmark's published counts beside those of the files; None where it has none.
@@ -94,8 +124,9 @@ class LoadedTask:
         """
         if not self._task.has_training_docs():
             raise UserError(
-                f"task {self.name} has no training_split, so there is no pool to search; choose "
-                "a task that has one"
+                f"{named(self._task.config)} has no training_split, so there is no pool to search; "
+                "add the key training_split with the split to learn from, or choose a task that "
+                "has one"
             )
         return self._problems("pool", self._task.config.training_split, self._task.training_docs)
 
@@ -110,7 +141,7 @@ class LoadedTask:
             return self._problems("audit", task.config.test_split, task.test_docs)
         if task.has_validation_docs():
             return self._problems("audit", task.config.validation_split, task.validation_docs)
-        raise UserError(f"task {self.name} has neither test_split nor validation_split")
+        raise UserError(f"{named(task.config)} has neither test_split nor validation_split")
 
     def validation(self) -> list[Problem]:
         """The validation split, where it is not the audit: problems to calibrate on.
@@ -121,30 +152,46 @@ class LoadedTask:
         task = self._task
         if not task.has_validation_docs():
             raise UserError(
-                f"task {self.name} has no validation_split; give scaling.calibration a number of "
-                "problems to take out of the training split, or add the split to the task"
+                f"{named(task.config)} has no validation_split; give scaling.calibration a number "
+                "of problems to take out of the training split, or add the split to the task"
             )
         if not task.has_test_docs():
             raise UserError(
-                f"task {self.name} has no test_split, so its validation split is the audit; give "
-                "scaling.calibration a number of problems to take out of the training split"
+                f"{named(task.config)} has no test_split, so its validation split is the audit; "
+                "give scaling.calibration a number of problems to take out of the training split"
             )
         return self._problems("calibration", task.config.validation_split, task.validation_docs)
 
-    def shots_from(self, split: Literal["pool", "calibration"]) -> int:
-        """How many few-shot examples a prompt holds that come from the split of this name.
+    @property
+    def shots(self) -> int:
+        """How many few-shot examples a prompt holds."""
+        return int(self._task.config.num_fewshot or 0)
 
-        lm-eval takes them from ``fewshot_split``, else from examples that the task lists itself
-        (a ``GapTask`` lists none), else from the first split there is.
+    def examples(self) -> list[tuple[str, str]]:
+        """The id and question of each record that few-shot examples may be drawn from.
+
+        lm-eval takes them from ``fewshot_split``, else from examples that the task lists itself,
+        else from the first split there is.
         """
-        task, config = self._task, self._task.config
-        if not config.num_fewshot:
-            return 0
-        drawn = task.fewshot_cfg.split
-        if drawn is None and (isinstance(task, GapTask) or task.fewshot_cfg.samples is None):
-            drawn = config.training_split or config.validation_split or config.test_split
-        names = {"pool": config.training_split, "calibration": config.validation_split}
-        return int(config.num_fewshot) if drawn is not None and drawn == names[split] else 0
+        if not self.shots:
+            return []
+        self._seed_examples()
+        rows = self._examples.all()
+        gap = isinstance(self._task, GapTask)
+        ids = self._task.ids(rows) if gap else problem_ids([json_row(row) for row in rows])
+        with compiled_templates():
+            return [(name, self._question(row)) for name, row in zip(ids, rows, strict=True)]
+
+    def question(self, problem: Problem) -> str:
+        """A problem's prompt without few-shot examples: what tells whether two are the same.
+
+        Args:
+            problem: one that was read by this task.
+        """
+        return self._questions.get(problem.prompt, problem.prompt)
+
+    def _question(self, document: Document) -> str:
+        return str(self._task.doc_to_text(document))
 
     def check_golds(
         self, verifier: Verifier, split: Literal["pool", "audit", "calibration"]
@@ -158,30 +205,39 @@ class LoadedTask:
             split: read now if it was not before.
 
         Raises:
-            UserError: a gold answer is refused; the message names its record's file and line.
+            UserError: a gold answer is refused; the message names its record's file and line. Or
+                few-shot examples show answers that the verifier does not pass.
         """
         if split not in self._golds:
             _ = {"pool": self.pool, "audit": self.audit, "calibration": self.validation}[split]()
         check_golds(verifier, self._golds[split])
+        if isinstance(self._task, GapTask) and self._task.config.num_fewshot:
+            check_examples(self._task, partial(verify_unique, verifier))
 
-    def decoding(self) -> Decoding:
-        """The greedy deployment decode: the task's length and stop strings, no sampling."""
-        options = self._task.config.generation_kwargs or {}
-        length = options.get("max_gen_toks", options.get("max_new_tokens", DEFAULT_MAX_GEN_TOKS))
-        until = options.get("until") or ()
-        stops = (until,) if isinstance(until, str) else tuple(until)
-        return Decoding(do_sample=False, max_gen_toks=int(length), until=stops)
+    def decoding(self, search: Search | None = None) -> Decoding:
+        """The greedy deployment decode: the task's length and stop strings, no sampling.
+
+        Args:
+            search: the recipe's section, whose sampling a task's own has to agree with; default
+                a recipe's defaults.
+
+        Raises:
+            UserError: a key of ``generation_kwargs`` is unknown or not honoured.
+        """
+        config = self._task.config
+        return greedy_decoding(config.generation_kwargs or {}, search or Search(), named(config))
 
     def _problems(self, label: str, split: str, read: Any) -> list[Problem]:
         task = self._task
         if isinstance(task, GapTask):
             loaded = task.split(split)
             documents, notes = loaded.documents, list(loaded.dropped)
+            if loaded.published is not None and not loaded.published.agree:
+                self._warn_unpublished(label, loaded.published)
             ids = task.ids(documents)
         else:
-            rows = [_json_document(row) for row in read()]
-            place = f"task {self.name}, {split}, record"
-            documents = Documents(rows, [f"{place} {n}" for n in range(1, len(rows) + 1)])
+            rows = json_rows(task, split, read)
+            documents = numbered(rows, f"task {self.name}, {split}")
             notes, ids = [], problem_ids(rows)
         if repeats := sum(is_repeat(name) for name in ids):
             notes.append(
@@ -189,7 +245,7 @@ class LoadedTask:
                 "another; they are kept, and told apart by #2, #3, ..."
             )
         self.dropped += [note for note in notes if note not in self.dropped]
-        self._seed_examples(label)
+        self._seed_examples()
         with compiled_templates():
             found = [self._problem(documents, row, name, split) for row, name in enumerate(ids)]
         self._golds[label] = [
@@ -197,10 +253,23 @@ class LoadedTask:
         ]
         return found
 
+    def _warn_unpublished(self, label: str, published: Published) -> None:
+        """Notes that a split's files are not those that the paper used."""
+        sentence = (
+            f"{self.name} {label}: its counts are {published}, so these are not the paper's data, "
+            "and the run's figures cannot be held against the paper's; docs/data.md says which "
+            "files to use"
+        )
+        if sentence not in self.warnings:
+            self.warnings.append(sentence)
+
     def _problem(self, documents: Documents, row: int, name: str, split: str) -> Problem:
         task, document = self._task, documents[row]
         try:
-            prompt = self._prompt(document, name)
+            with naming_key(task.config):
+                prompt = self._prompt(document, name)
+                if self.shots:
+                    self._questions[prompt] = self._question(document)
             gold: Gold = task.gold(document) if isinstance(task, GapTask) else document
         except GapftError as error:
             raise UserError(f"{documents.place(row)}: {error}") from error
@@ -219,7 +288,7 @@ class LoadedTask:
     def _prompt(self, document: Document, name: str) -> Any:
         """The prompt as lm-eval builds it, with the description and any few-shot examples."""
         task = self._task
-        shots = task.config.num_fewshot or 0
+        shots = self.shots
         if shots:
             # A problem's examples depend on the problem alone, not on those rendered before.
             self._examples.reseed(derive("fewshot", name), document)
@@ -227,35 +296,9 @@ class LoadedTask:
             document, num_fewshot=shots, gen_prefix=task.doc_to_prefix(document)
         )
 
-    def _seed_examples(self, label: str) -> None:
-        if self._task.config.num_fewshot:
-            self._examples = _OrderFreeExamples(self._task)
-
-
-class _OrderFreeExamples:
-    """Stands for a task's few-shot sampler: never the problem itself, the same in any order."""
-
-    def __init__(self, task: Any) -> None:
-        sampler = task.sampler
-        self._inner: Any = sampler._inner if isinstance(sampler, _OrderFreeExamples) else sampler
-        self._document: Document = {}
-        task.sampler = self
-
-    def reseed(self, seed: int, document: Document) -> None:
-        self._inner.rnd = random.Random(seed)
-        self._document = document
-
-    def sample(self, n: int, **_: Any) -> Sequence[Document]:
-        drawn: Sequence[Document] = self._inner.sample(n=n, eval_doc=self._document)
-        return drawn
-
-
-def _json_document(row: Mapping[str, Any]) -> Document:
-    """A dataset's row as JSON values (a date becomes its text)."""
-    import json
-
-    document: Document = json.loads(json.dumps(dict(row), default=str, ensure_ascii=False))
-    return document
+    def _seed_examples(self) -> None:
+        if self.shots:
+            self._examples = OrderFreeExamples(self._task)
 
 
 def _plain(value: Any) -> Any:

@@ -97,7 +97,7 @@ def load_tokenizer(key: str, name: str, args: Mapping[str, Any]) -> Any:
             revision=str(args.get("revision", "main")),
             trust_remote_code=bool(args.get("trust_remote_code", False)),
         )
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # of a config that is refused, they have no common kind
         found = "has no tokenizer" if Path(name).is_dir() else "is no folder and no model found"
         raise UserError(
             f"model.args: {key}: {name!r} {found} ({first_line(error)}); "
@@ -163,6 +163,9 @@ def check_chat_template(tokenizer: Any, settings: SamplerSettings) -> None:
 
 
 def first_line(error: BaseException) -> str:
-    """A foreign error's first line, shortened, for use inside a message of ours."""
-    lines = str(error).strip().splitlines()
-    return lines[0][:200] if lines else type(error).__name__
+    """A foreign error's first line, shortened, for use inside a message of ours.
+
+    One that ends with a colon has the next one with it, which says what was found.
+    """
+    first, *more = str(error).strip().splitlines() or [type(error).__name__]
+    return " ".join([first, *(line.strip() for line in more[:1] if first.endswith(":"))])[:200]

@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from gapft_harness.errors import UserError, did_you_mean
-from gapft_harness.lm_eval_bridge.templates import field_or_template, refuse_nulls
+from gapft_harness.lm_eval_bridge.templates import (
+    TemplateFault,
+    field_or_template,
+    fields_of,
+    refuse_nulls,
+    require_fields,
+)
 from gapft_harness.records import Gold
 
 #: A field's name, a template, or an object of such.
 GoldSpec = str | Mapping[str, str]
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+_LIST = (list, tuple)
+
+#: What each key of ``metadata.gapft`` holds, for Python and for people.
+_KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "verifier": ((str,), "a verifier's name"),
+    "params": ((Mapping,), "an object, e.g. {rule: first_explicit}"),
+    "keep": ((str,), "a response rule's name, e.g. shortest"),
+    "id": ((str, type(None)), "a field's name or a template"),
+    "content": (_LIST, "a list of fields' names, e.g. [question]"),
+    "gold": ((str, Mapping, type(None)), "a field's name, a template, or an object of such"),
+    "gold_only": (_LIST, "a list of fields' names, e.g. [hidden]"),
+    "episode": ((Mapping,), "an object, e.g. {attempts: 3, executions: 3}"),
+    "summary": ((str,), "a line of text"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +93,7 @@ class GapSettings:
             return refuse_empty(target)
         for spec in (self.gold,) if isinstance(self.gold, str) else self.gold.values():
             if spec not in document:
+                require_fields(spec, document)
                 refuse_nulls(spec, document)
         if isinstance(self.gold, str):
             return refuse_empty(field_or_template(self.gold, document))
@@ -101,37 +123,88 @@ def refuse_empty(gold: Gold) -> Gold:
     return gold
 
 
+def own_ids(spec: str | None, documents: Sequence[Mapping[str, Any]]) -> list[str] | None:
+    """The benchmark's own ids of a split's records; None where there is no ``metadata.gapft.id``.
+
+    They may repeat: a field that is the same in all records makes the same id of them.
+
+    Raises:
+        TemplateFault: ``spec`` names no field, or makes one word of fields that differ.
+    """
+    if spec is None:
+        return None
+    for document in documents:
+        require_fields(spec, document)
+    found = [str(field_or_template(spec, document)) for document in documents]
+    if len(set(found)) > 1 or not documents:
+        return found
+    names = fields_of(spec, documents[0])
+    if not names or any(d.get(n) != documents[0].get(n) for d in documents for n in names):
+        raise TemplateFault(
+            spec,
+            f"template {spec!r:.80} makes every id the same word, {found[0]!r:.40}; expected one "
+            f"that tells problems apart; the record has: {', '.join(sorted(documents[0]))}",
+        )
+    return found
+
+
+def check_fields_named(
+    settings: GapSettings, documents: Sequence[Mapping[str, Any]], where: str
+) -> None:
+    """Checks that records have the fields that ``content`` and ``gold_only`` name.
+
+    Raises:
+        UserError: a record lacks one of ``content``, or all records lack one of ``gold_only``.
+    """
+    for key, names in (("content", settings.content), ("gold_only", settings.gold_only)):
+        for name in names:
+            lacking = [document for document in documents if name not in document]
+            if lacking and (key == "content" or len(lacking) == len(documents)):
+                raise UserError(
+                    f"{where}: metadata.gapft.{key}: there is no field {name!r}; "
+                    f"{did_you_mean(str(name), lacking[0])}"
+                )
+
+
 def parse_settings(task: str, metadata: Any) -> GapSettings:
     """Reads ``metadata: gapft:`` of a task.
+
+    Args:
+        task: the task in messages.
+        metadata: what the YAML says.
 
     Raises:
         UserError: it is missing, has an unknown key, a wrong type, or no verifier.
     """
-    found = metadata.get("gapft") if isinstance(metadata, Mapping) else None
-    where = f"task {task}: metadata.gapft"
+    where = f"{task}: metadata.gapft"
+    if not isinstance(metadata, Mapping) or "gapft" not in metadata:
+        has = metadata if isinstance(metadata, Mapping) else {}
+        raise UserError(
+            f"{where}: the key is missing; {did_you_mean('gapft', has)}; expected at least "
+            "metadata: {gapft: {verifier: NAME}}"
+        )
+    found = metadata["gapft"]
     if not isinstance(found, Mapping):
-        raise UserError(f"{where}: found {found!r}, expected at least {{verifier: NAME}}")
+        raise UserError(f"{where}: found {found!r:.60}, expected at least {{verifier: NAME}}")
     known = [f.name for f in fields(GapSettings)]
     for key in found:
         if key not in known:
             raise UserError(f"{where}: unknown key {key!r}; {did_you_mean(str(key), known)}")
     if "verifier" not in found:
         raise UserError(f"{where}: the key 'verifier' is missing; it names who judges responses")
-    kinds: dict[str, tuple[type, ...]] = {
-        "verifier": (str,),
-        "params": (Mapping,),
-        "keep": (str,),
-        "id": (str, type(None)),
-        "content": (list, tuple),
-        "gold": (str, Mapping, type(None)),
-        "gold_only": (list, tuple),
-        "episode": (Mapping,),
-        "summary": (str,),
-    }
     for key, value in found.items():
-        if not isinstance(value, kinds[key]):
-            expected = " or ".join(kind.__name__ for kind in kinds[key])
+        kinds, expected = _KINDS[key]
+        if not isinstance(value, kinds):
             raise UserError(f"{where}.{key}: found {value!r:.60}, expected {expected}")
+        if isinstance(value, list | tuple) and not all(isinstance(name, str) for name in value):
+            raise UserError(f"{where}.{key}: found {value!r:.60}, expected {expected}")
+        if key == "gold" and isinstance(value, Mapping):
+            for name, spec in value.items():
+                if not isinstance(spec, str):
+                    raise UserError(
+                        f"{where}.gold.{name}: found {spec!r:.60}, expected a field's name or a "
+                        "template"
+                    )
     values = dict(found)
     for key in ("content", "gold_only"):
         values[key] = tuple(values.get(key, ()))

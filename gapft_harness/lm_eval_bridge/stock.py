@@ -115,14 +115,15 @@ def score(
 def _judge(task: Any, instance: Instance, metric: str, chosen: str) -> Verdict:
     found = instance.filtered_resps[chosen]
     try:
-        results = task.process_results(instance.doc, [found])
+        results = dict(task.process_results(instance.doc, [found]))
     except Exception as error:
         return Verdict("error", f"process_results raised {type(error).__name__}: {error}")
     if metric not in results:
-        return Verdict("error", f"process_results gave no {metric}, only {', '.join(results)}")
+        given = ", ".join(map(str, results))
+        return Verdict("error", f"process_results gave no {metric}, only {given}")
     value = results[metric]
     try:
         passed = {0.0: False, 1.0: True}[float(value)]
-    except (TypeError, ValueError, KeyError):
+    except (TypeError, ValueError, KeyError, OverflowError):
         return Verdict("error", f"{metric} is {value!r:.60}, neither 0 nor 1")
     return Verdict("pass") if passed else Verdict("fail", f"{metric} 0 for {found!r:.60}")

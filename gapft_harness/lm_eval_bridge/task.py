@@ -8,17 +8,17 @@ reports pass@1; with ``repeats: K`` the unbiased pass@k.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from lm_eval.api.metrics import mean
-from lm_eval.api.task import ConfigurableTask, TaskConfig
+from lm_eval.api.task import ConfigurableTask
 
 from gapft_harness import load_verifier
-from gapft_harness.errors import UserError, did_you_mean
+from gapft_harness.analysis.pass_at_k import pass_at_k, reported_k
+from gapft_harness.errors import UserError
 from gapft_harness.identities import problem_ids
 from gapft_harness.lm_eval_bridge.benchmarks.splits import (
     Split,
@@ -27,10 +27,26 @@ from gapft_harness.lm_eval_bridge.benchmarks.splits import (
     local_splits,
 )
 from gapft_harness.lm_eval_bridge.documents import Document, Documents
+from gapft_harness.lm_eval_bridge.fewshot import check_examples, examples_of
 from gapft_harness.lm_eval_bridge.judge import Judge
-from gapft_harness.lm_eval_bridge.settings import parse_settings
-from gapft_harness.lm_eval_bridge.templates import field_or_template, refuse_nulls, render
-from gapft_harness.records import Gold, Verdict
+from gapft_harness.lm_eval_bridge.scores import Scores
+from gapft_harness.lm_eval_bridge.settings import check_fields_named, own_ids, parse_settings
+from gapft_harness.lm_eval_bridge.task_data import (
+    beside_the_yaml,
+    load_custom,
+    naming_setting,
+    numbered,
+    processed,
+)
+from gapft_harness.lm_eval_bridge.task_files import named, naming_key, unknown_split
+from gapft_harness.lm_eval_bridge.task_keys import check_gap_task
+from gapft_harness.lm_eval_bridge.templates import (
+    field_or_template,
+    refuse_nulls,
+    render,
+    require_fields,
+)
+from gapft_harness.records import Gold
 
 
 class GapTask(ConfigurableTask):  # type: ignore[misc]
@@ -43,12 +59,8 @@ class GapTask(ConfigurableTask):  # type: ignore[misc]
             UserError: an unknown key, or data that are missing or malformed.
         """
         config = {key: value for key, value in (config or {}).items() if key != "class"}
-        name = str(config.get("task"))
-        known = TaskConfig.__dataclass_fields__
-        for key in config:
-            if key not in known:
-                raise UserError(f"task {name}: unknown key {key!r}; {did_you_mean(key, known)}")
-        self.settings = parse_settings(name, config.get("metadata"))
+        check_gap_task(config, named(config))
+        self.settings = parse_settings(named(config), config.get("metadata"))
         # lm-eval would load a default metric, exact_match, where there is no list.
         super().__init__(config={**config, "metric_list": config.get("metric_list") or []})
 
@@ -59,18 +71,24 @@ class GapTask(ConfigurableTask):  # type: ignore[misc]
         Raises:
             UserError: an unknown verifier or parameter.
         """
-        return Judge(load_verifier(self.settings.verifier, **self.settings.params))
+        try:
+            return Judge(load_verifier(self.settings.verifier, **self.settings.params))
+        except UserError as error:
+            raise type(error)(f"{named(self.config)}: metadata.gapft: {error}") from error
 
     def build_all_requests(self, **options: Any) -> None:
         """Builds lm-eval's requests.
 
         Raises:
-            UserError: an unknown verifier or parameter, or a gold answer that is none; before
-                anything is generated.
+            UserError: an unknown verifier or parameter, a gold answer that is none, or few-shot
+                examples that the verifier does not pass; before anything is generated.
         """
         judge = self.judge
+        judged = "bypass" not in self._metric_fn_list  # --predict_only needs no gold answer
+        if judged and self.config.num_fewshot:
+            check_examples(self, judge.judge)
         super().build_all_requests(**options)
-        if "bypass" not in self._metric_fn_list:  # --predict_only needs no gold answer
+        if judged:
             judge.check_golds(self._placed_golds())
 
     # Data
@@ -79,28 +97,16 @@ class GapTask(ConfigurableTask):  # type: ignore[misc]
         """Opens the splits: the benchmark's loader, local JSON files, or the hub's dataset."""
         options = dict(dataset_kwargs or {})
         if callable(self.config.custom_dataset):
-            self.dataset = self.config.custom_dataset(**options)
+            self.dataset = load_custom(self.config, options)
             return
         files = options.get("data_files")
         if self.DATASET_PATH == "json" and files is not None:
-            options["data_files"] = files = self._beside_the_yaml(files)
+            options["data_files"] = files = beside_the_yaml(self.config, files)
             if set(options) == {"data_files"} and all_local(files):
                 self.dataset = local_splits(files)
                 return
-        super().download(options)
-
-    def _beside_the_yaml(self, files: Any) -> dict[str, list[str]]:
-        """``data_files`` as split -> paths, relative ones joined with the YAML's folder."""
-        source = (self.config.metadata or {}).get("config_source", "inline")
-        folder = Path.cwd() if source == "inline" else Path(source).resolve().parent
-        by_split = files if isinstance(files, Mapping) else {"train": files}
-        return {
-            split: [
-                path if "://" in path else str(folder / path)
-                for path in ([paths] if isinstance(paths, str) else paths)
-            ]
-            for split, paths in by_split.items()
-        }
+        with naming_setting(named(self.config), self.DATASET_PATH, options):
+            super().download(options)
 
     def split(self, name: str) -> Split:
         """A split's problems and what was dropped from it.
@@ -109,19 +115,13 @@ class GapTask(ConfigurableTask):  # type: ignore[misc]
             UserError: the task's data have no such split.
         """
         if name not in self.dataset:
-            raise UserError(
-                f"task {self.task_name}: there is no split {name!r}; "
-                f"{did_you_mean(name, self.dataset)}"
-            )
+            raise unknown_split(self.config, name, self.dataset)
         read = self.dataset.read(name) if isinstance(self.dataset, Splits) else None
         documents = self.dataset[name] if read is None else read.documents
         if self.config.process_docs is not None:
-            documents = self.config.process_docs(documents)
-        if not isinstance(documents, Documents):
-            place = f"{self.DATASET_PATH}, {name}, record"
-            rows = [dict(row) for row in documents]
-            documents = Documents(rows, [f"{place} {n}" for n in range(1, len(rows) + 1)])
-        return Split(documents, () if read is None else read.dropped)
+            documents = processed(self.config, documents)
+        documents = numbered(documents, f"{self.DATASET_PATH}, {name}")
+        return Split(documents, *(() if read is None else (read.dropped, read.published)))
 
     def training_docs(self) -> Documents | None:
         """The pool, or None where the task has none."""
@@ -139,19 +139,27 @@ class GapTask(ConfigurableTask):  # type: ignore[misc]
         return self.split(self.config.test_split).documents if self.has_test_docs() else None
 
     def ids(self, documents: Sequence[Document]) -> list[str]:
-        """The problems' ids (``identities.py``), in the documents' order."""
-        own = self.settings.id
-        own_ids = None if own is None else [str(field_or_template(own, d)) for d in documents]
-        return problem_ids(documents, own_ids, self.settings.content)
+        """The problems' ids (``identities.py``), in the documents' order.
+
+        Raises:
+            UserError: ``metadata.gapft.id`` makes them all the same word, or a field that
+                ``content`` or ``gold_only`` names is missing.
+        """
+        check_fields_named(self.settings, documents, named(self.config))
+        with naming_key(self.config):
+            own = own_ids(self.settings.id, documents)
+        return problem_ids(documents, own, self.settings.content)
 
     def gold(self, document: Document) -> Gold:
         """What the verifier compares a response to this problem with."""
-        if self.settings.gold is not None:
-            return self.settings.gold_of(document, None)
-        template = self.config.doc_to_target
-        if isinstance(template, str) and template not in document and self.prompt is None:
-            refuse_nulls(template, document)
-        return self.settings.gold_of(document, self.doc_to_target(document))
+        with naming_key(self.config):
+            if self.settings.gold is not None:
+                return self.settings.gold_of(document, None)
+            template = self.config.doc_to_target
+            if isinstance(template, str) and template not in document and self.prompt is None:
+                require_fields(template, document)
+                refuse_nulls(template, document)
+            return self.settings.gold_of(document, self.doc_to_target(document))
 
     def _placed_golds(self) -> Iterable[tuple[Gold, str]]:
         """The gold answers of all requests, each with the place of its record."""
@@ -174,6 +182,9 @@ class GapTask(ConfigurableTask):  # type: ignore[misc]
     def doc_to_text(self, doc: Document, doc_to_text: Any = None) -> Any:
         """The prompt without few-shot examples and chat template."""
         template = self.config.doc_to_text if doc_to_text is None else doc_to_text
+        if isinstance(template, str) and self.prompt is None:
+            with naming_key(self.config):
+                require_fields(template, doc)
         return self._rendered(template, doc) or super().doc_to_text(doc, doc_to_text)
 
     def doc_to_target(self, doc: Document, doc_to_target: Any = None) -> Any:
@@ -184,24 +195,22 @@ class GapTask(ConfigurableTask):  # type: ignore[misc]
     def _rendered(self, template: Any, doc: Document) -> str | None:
         """A plain template rendered; None for what lm-eval has rules of its own for."""
         plain = isinstance(template, str) and template not in doc and self.prompt is None
-        return render(template, doc) if plain and self.config.doc_to_choice is None else None
+        if not plain or self.config.doc_to_choice is not None:
+            return None
+        with naming_key(self.config):
+            return render(template, doc)
 
     def fewshot_docs(self) -> None:
         """None: the examples of ``--num_fewshot`` are read when they are drawn, not before."""
 
     @cached_property
     def sampler(self) -> Any:
-        """Draws few-shot examples from the split that the YAML names, else from the pool."""
+        """Draws few-shot examples from those that the YAML names, else from the pool."""
         from lm_eval.api.samplers import get_sampler
 
-        split = self.fewshot_cfg.split or self.config.training_split
-        if split is None:
-            raise UserError(
-                f"task {self.task_name}: few-shot examples need fewshot_split or training_split"
-            )
         chosen = self.fewshot_cfg.sampler
         made = get_sampler(chosen) if isinstance(chosen, str) else chosen
-        return made(list(self.split(split).documents), rnd=self._fewshot_seed)
+        return made(list(examples_of(self)), rnd=self._fewshot_seed)
 
     _fewshot_seed: int | None = None
 
@@ -214,8 +223,8 @@ class GapTask(ConfigurableTask):  # type: ignore[misc]
 
     # Results
 
-    def process_results(self, doc: Document, results: Sequence[Any]) -> dict[str, float]:
-        """One problem's metrics; the first call judges the responses of all problems at once.
+    def process_results(self, doc: Document, results: Sequence[Any]) -> dict[str, Any]:
+        """One problem's scores; the first call judges the responses of all problems at once.
 
         Args:
             doc: the problem's record.
@@ -231,12 +240,7 @@ class GapTask(ConfigurableTask):  # type: ignore[misc]
         if not self.judge.knows(responses, gold):
             self._judge_all()
         verdicts = self.judge.verdicts(responses, gold)
-        passing = sum(verdict.passed for verdict in verdicts)
-        return {
-            **self._rates(passing),
-            "verifier_timeouts": _count(verdicts, "timeout"),
-            "verifier_errors": _count(verdicts, "error"),
-        }
+        return Scores(self._rates(sum(verdict.passed for verdict in verdicts)), verdicts)
 
     def _responses(self, doc: Document, result: Any) -> list[str]:
         """The responses to one problem, exactly as many as ``repeats`` says."""
@@ -265,11 +269,9 @@ class GapTask(ConfigurableTask):  # type: ignore[misc]
         """pass@1 of one decode, or the unbiased pass@k of K samples."""
         if self.config.repeats == 1:
             return {"pass@1": float(passing)}
-        from gapft_harness.analysis.pass_at_k import pass_at_k
-
         counts = np.array([passing])
         n = self.config.repeats
-        return {f"pass@{k}": float(pass_at_k(counts, n, k)[0]) for k in reported(n)}
+        return {f"pass@{k}": float(pass_at_k(counts, n, k)[0]) for k in reported_k(n)}
 
     def aggregation(self) -> dict[str, Callable[[Sequence[float]], float]]:
         """Rates are means over problems (with a standard error), counts are sums."""
@@ -277,7 +279,7 @@ class GapTask(ConfigurableTask):  # type: ignore[misc]
             inherited: dict[str, Any] = super().aggregation()
             return inherited
         return {
-            **{f"pass@{k}": mean for k in reported(self.config.repeats)},
+            **{f"pass@{k}": mean for k in reported_k(self.config.repeats)},
             "verifier_timeouts": sum,
             "verifier_errors": sum,
         }
@@ -287,12 +289,6 @@ class GapTask(ConfigurableTask):  # type: ignore[misc]
         return {name: name.startswith("pass@") for name in self.aggregation()}
 
 
-def reported(repeats: int) -> tuple[int, ...]:
-    """The k of the pass@k that K samples report: the powers of two up to K, and K itself."""
-    from gapft_harness.analysis.pass_at_k import reported_k
-
-    return reported_k(repeats)
-
-
-def _count(verdicts: Sequence[Verdict], status: str) -> int:
-    return sum(verdict.status == status for verdict in verdicts)
+if __name__ != "gapft_harness.lm_eval_bridge.task":
+    # lm-eval found this file beside a task's YAML, in a clone: the class is the installed one.
+    from gapft_harness.lm_eval_bridge.task import GapTask  # noqa: F401

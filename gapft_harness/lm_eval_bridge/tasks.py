@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from gapft_harness.errors import GapftError, UserError
+import yaml
+
+from gapft_harness.errors import GapftError, UserError, did_you_mean
 from gapft_harness.lm_eval_bridge.command import run_lm_eval
 from gapft_harness.lm_eval_bridge.command_checks import near_tasks
+from gapft_harness.lm_eval_bridge.task_files import (
+    SPLIT_KEYS,
+    means_task,
+    naming_key,
+    yaml_fault,
+)
 from gapft_harness.lm_eval_bridge.task_paths import installed_task_paths, tasks_path
 
 if TYPE_CHECKING:
@@ -35,6 +43,10 @@ class TaskInfo:
     description: str
 
 
+class NoSuchTaskError(UserError):
+    """No machine has a task of that name: nothing that is missing here, but a mistake."""
+
+
 def load_task(name: str, include_paths: Sequence[Path] = ()) -> LoadedTask:
     """Finds a task and opens it.
 
@@ -47,23 +59,30 @@ def load_task(name: str, include_paths: Sequence[Path] = ()) -> LoadedTask:
         include_paths: folders with more task YAML.
 
     Raises:
-        UserError: the name is unknown or a group's, the YAML is malformed, or the data are
-            missing or malformed.
+        NoSuchTaskError: the name is unknown or a group's.
+        UserError: the YAML is malformed, or the data are missing or malformed.
     """
     from lm_eval.tasks import TaskManager
 
     for path in include_paths:
         if not Path(path).is_dir():
-            raise UserError(f"--include-path {path}: there is no such folder")
+            file = "it is a file; expected a folder"
+            found = file if Path(path).is_file() else "there is no such folder"
+            raise NoSuchTaskError(f"--include-path {path}: {found}")
     paths = [*installed_task_paths(), *(Path(path).resolve() for path in include_paths)]
     manager = TaskManager(include_defaults=False, include_path=list(paths))
     if not _has(manager, name):
-        ours = manager.all_tasks
+        ours, unreadable = manager.all_tasks, [u for path in paths for u in _unreadable(path)]
+        if meant := [problem for file, problem in unreadable if means_task(file, name)]:
+            raise NoSuchTaskError(f"task {name!r}: {'; '.join(meant)}")
         manager = TaskManager(include_path=list(paths))
         if not _has(manager, name):
-            raise UserError(f"unknown task {name!r}; {_help(name, ours, manager, paths)}")
+            rest = "; ".join(problem for _, problem in unreadable)
+            note = f"; these files could not be read: {rest}" if rest else ""
+            near = near_tasks(name, ours, manager)
+            raise NoSuchTaskError(f"unknown task {name!r}; {near}{note}")
     if name in manager.all_groups:
-        raise UserError(
+        raise NoSuchTaskError(
             f"{name!r} is a group of tasks; name one of them: {_members(manager, name)}"
         )
     return _build(manager, name, paths)
@@ -104,14 +123,7 @@ def _members(manager: TaskManager, group: str) -> str:
     return ", ".join(str(member) for member in members)
 
 
-def _help(name: str, ours: Sequence[str], manager: TaskManager, paths: Sequence[Path]) -> str:
-    """What to say of an unknown name: near names, our names, and YAML files that do not parse."""
-    unreadable = [problem for path in paths for problem in _unreadable(path)]
-    note = f"; these files could not be read: {'; '.join(unreadable)}" if unreadable else ""
-    return f"{near_tasks(name, ours, manager)}{note}"
-
-
-def _unreadable(folder: Path) -> list[str]:
+def _unreadable(folder: Path) -> list[tuple[Path, str]]:
     """Task files that lm-eval skips without a word, each with the reason."""
     from lm_eval.tasks._yaml_loader import load_yaml
 
@@ -120,28 +132,89 @@ def _unreadable(folder: Path) -> list[str]:
         try:
             load_yaml(file, resolve_func=False)
         except Exception as error:
-            found.append(f"{file}: {_one_line(error)}")
+            found.append((file, _unread(file, error)))
     return found
+
+
+def _unread(file: Path | str, error: Exception) -> str:
+    if isinstance(error, yaml.YAMLError):
+        return yaml_fault(error, file)
+    if isinstance(error, UnicodeDecodeError):
+        return f"{file}: is not UTF-8 text"
+    if isinstance(error, OSError) and error.filename and str(error.filename) != str(file):
+        return f"{file}: include: {error.filename}: cannot be read: {error.strerror}"
+    return f"{file}: {_one_line(error)}"
 
 
 def _build(manager: TaskManager, name: str, paths: Sequence[Path]) -> LoadedTask:
     from gapft_harness.lm_eval_bridge.loaded_task import LoadedTask
+    from gapft_harness.lm_eval_bridge.task_data import naming_setting
+    from gapft_harness.lm_eval_bridge.task_keys import check_keys
+    from gapft_harness.lm_eval_bridge.templates import compiled_templates
 
     entry = manager.task_index.get(name)
     file = entry.yaml_path if entry is not None and entry.yaml_path else name
+    where = f"task {name} ({file})"
+    config = _config(file, where)
+    check_keys(config, where)
+    data = config.get("dataset_path"), config.get("dataset_kwargs")
     try:
-        task = next(iter(manager.load([name])["tasks"].values()))
+        with naming_key(config, where), naming_setting(where, *data), compiled_templates():
+            task = next(iter(manager.load([name])["tasks"].values()))
     except GapftError:
         raise
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"task {name} ({file}): its data could not be loaded: {_one_line(error)}; "
-            "check dataset_path and dataset_kwargs, the network, and the hub's cache"
-        ) from error
     except Exception as error:
-        raise UserError(f"task {name} ({file}) is malformed: {_one_line(error)}") from error
+        raise UserError(_reason(error, config, where)) from error
     folders = [path for path in paths if path in Path(file).resolve().parents]
     return LoadedTask(task, folders[0] if folders else None)
+
+
+def _config(file: Path | str, where: str) -> dict[str, Any]:
+    """The file's keys with those that it includes; functions as their names.
+
+    Raises:
+        UserError: it is no YAML mapping, or a file that it includes is none.
+    """
+    from lm_eval.tasks._yaml_loader import load_yaml
+
+    from gapft_harness.lm_eval_bridge.task_keys import repeated_key
+
+    try:
+        config: dict[str, Any] = load_yaml(file, resolve_func=False)
+    except Exception as error:
+        raise UserError(f"{where}: {_unread(file, error)}") from error
+    if repeated := repeated_key(Path(file)):
+        raise UserError(f"{where}: {repeated}")
+    return config
+
+
+def _reason(error: Exception, config: dict[str, Any], where: str) -> str:
+    """Why lm-eval could not build a task, as far as its configuration tells."""
+    from gapft_harness.lm_eval_bridge.task_data import FILE_FORMATS
+    from gapft_harness.lm_eval_bridge.task_keys import no_split
+
+    splits = (config.get("test_split"), config.get("validation_split"))
+    if "class" not in config and not any(splits):
+        return no_split(where)
+    for key in SPLIT_KEYS:
+        split = config.get(key)
+        if split is not None and isinstance(error, KeyError) and error.args == (split,):
+            files = (config.get("dataset_kwargs") or {}).get("data_files")
+            known = f"; {did_you_mean(split, files)}" if isinstance(files, dict) else ""
+            return f"{where}: {key}: its data have no split {split!r}{known}"
+    # The library ``datasets`` says what happened in the error that it caught.
+    first = error.__cause__ or error
+    of_data = any(
+        isinstance(each, OSError) or type(each).__module__.startswith(("datasets", "hugg"))
+        for each in (error, first)
+    )
+    if not of_data:
+        return f"{where} is malformed: {_one_line(error)}"
+    local = config.get("dataset_path") in FILE_FORMATS
+    return (
+        f"{where}: its data could not be loaded: {_one_line(first)}; check dataset_path and "
+        f"dataset_kwargs{'' if local else ', the network, and the cache of the hub'}"
+    )
 
 
 def _one_line(error: BaseException) -> str:

@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.errors import PluginError
+from gapft_harness.errors import GapftError, PluginError
 from gapft_harness.files import unwritable
+from gapft_harness.registered import FAULTS
 from gapft_harness.report.inputs import ReportInputs, read_inputs
 
 __all__ = ["ReportInputs", "read_inputs", "write_report"]
@@ -69,7 +70,9 @@ def _plugin_sections(sections: Sequence[ReportSection], content: Mapping[str, An
         try:
             # A copy: what one plugin does to it, neither results.json nor another plugin sees.
             text = render(json.loads(json.dumps(content)))
-        except Exception as error:
+        except GapftError:
+            raise
+        except FAULTS as error:
             raise PluginError(
                 f"report section {name!r} (hook register_report_sections) failed: "
                 f"{type(error).__name__}: {error}"

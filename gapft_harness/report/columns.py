@@ -9,24 +9,33 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-#: Verdict statuses in the order of their codes: ``STATUSES[code]``.
-STATUSES = ("pass", "fail", "timeout", "error")
+from gapft_harness.records import STATUSES as STATUSES
+from gapft_harness.tables import sealed_status
+
+# Verdicts have codes in the order of ``STATUSES``.
 PASS = STATUSES.index("pass")
 
 
 def columns(
     path: Path, names: Sequence[str], filters: list[tuple[str, str, Any]] | None = None
 ) -> dict[str, list[Any]]:
-    """Reads the named columns of a Parquet file, each as a list."""
+    """Reads the named columns of a Parquet file, each as a list.
+
+    Raises:
+        GapftError: the file holds a verdict that is none.
+    """
     import pyarrow.parquet as pq
 
     table = pq.read_table(path, columns=list(names), filters=filters)
-    return {name: table[name].to_pylist() for name in names}
+    found = {name: table[name].to_pylist() for name in names}
+    for status in sorted(set(found.get("status", ())) - {*STATUSES}, key=str):
+        sealed_status(status, path)
+    return found
 
 
 def codes(statuses: Sequence[str]) -> NDArray[np.uint8]:
     """Statuses as their codes, shape (P,)."""
-    code = {name: number for number, name in enumerate(STATUSES)}
+    code = {str(name): number for number, name in enumerate(STATUSES)}
     return np.fromiter((code[s] for s in statuses), dtype=np.uint8, count=len(statuses))
 
 

@@ -11,6 +11,7 @@ from gapft_harness.records import State
 from gapft_harness.report import (
     coverage_section,
     episodes_section,
+    failures_section,
     provenance,
     scaling_section,
     stopping,
@@ -31,7 +32,12 @@ def build(inputs: ReportInputs, findings: Findings) -> list[Section]:
     """Every section but the plugins' own."""
     trained = bool(findings.conditions)
     remarks = [Text(str(note), "note") for note in inputs.recipe.get("notes", ())]
+    if findings.source.n < STABLE_ITEMS:
+        few = f"Every rate of the audit rests on {findings.source.n} problems, fewer than"
+        remarks.insert(0, Text(f"{few} {STABLE_ITEMS}: they are unstable.", "warning"))
     sections = [Section("", [*opening(findings, inputs.k), *remarks])]
+    if inputs.failures:
+        sections.append(Section("Why so little passes", failures_section.blocks(inputs.failures)))
     if trained:
         sections += [
             Section("Conditions", _conditions(inputs, findings)),
@@ -82,8 +88,8 @@ def _conditions(inputs: ReportInputs, findings: Findings) -> list[Block]:
     note = (
         f"Pass@1: share of audit problems whose one greedy decode passes, mean over seeds. Each "
         f"seed: {seeds}, in this order. K_eq: the most source samples, with a verifier to choose "
-        "among them, that one decode of this condition matches. Budget: n examples, N exposures, "
-        "L processed tokens (mean over seeds), J optimizer steps."
+        "among them, that one decode of this condition matches. Budget: n example slots, N "
+        "exposures, L processed tokens (mean over seeds), J optimizer steps."
     )
     if not all(condition.matched for condition in findings.conditions.values()):
         note += " * A reference with a budget of its own, not budget-matched."
@@ -98,18 +104,17 @@ def _contrasts(inputs: ReportInputs, findings: Findings) -> list[Block]:
             points(c.delta),
             wording.points_interval(c.interval),
             *(points(term) for term in (c.terms.s, c.terms.u, c.terms.g)),
-            wording.p_value(c.test.p_value),
+            wording.p_value(c.resampled.p_value),
         ]
         for c in findings.contrasts
     ]
     replicates = whole(inputs.recipe["statistics"]["replicates"])
-    test = "McNemar's exact test" if len(inputs.seeds) == 1 else "a sign-flip test of item means"
     note = (
         "In percentage points of Pass@1; S, U and G are the parts of each difference that arise "
         f"on these states of the source, and sum to it. Intervals are percentiles of {replicates} "
         "replicates that resample training seeds and audit problems, both jointly for all "
-        f"conditions. p: {test}, with the trained models held fixed. Neither is corrected for the "
-        f"number of contrasts ({len(rows)})."
+        "conditions. p: two-sided, from the same replicates, so below 0.05 exactly where the "
+        f"interval excludes zero. Neither is corrected for the number of contrasts ({len(rows)})."
     )
     return [
         Figure(
@@ -258,7 +263,7 @@ def _budgets(inputs: ReportInputs, findings: Findings) -> list[Block]:
     for name, condition in findings.conditions.items():
         for seed, found in condition.seeds.items():
             b = found.budget
-            numbers = (b.n, b.exposures, b.tokens, b.supervised_tokens, b.steps)
+            numbers = (b.n, found.problems, b.exposures, b.tokens, b.supervised_tokens, b.steps)
             rows.append([condition_name(name), str(seed), *(whole(number) for number in numbers)])
     matched = [
         found.budget.tokens
@@ -266,7 +271,10 @@ def _budgets(inputs: ReportInputs, findings: Findings) -> list[Block]:
         if condition.matched
         for found in condition.seeds.values()
     ]
-    note = "Computed before training and enforced: matched arms have the same n, N and J exactly."
+    note = (
+        "Computed before training and enforced: matched arms have the same n, N and J exactly. Of "
+        "the n example slots a condition may fill several with one problem."
+    )
     if matched:
         spread = Fraction(max(matched) - min(matched), max(min(matched), 1))
         note += (
@@ -276,15 +284,8 @@ def _budgets(inputs: ReportInputs, findings: Findings) -> list[Block]:
     tolerance = inputs.recipe.get("budget", {}).get("token_tolerance")
     if tolerance is not None:
         note += f" Their supervised tokens differ by at most {percent(tolerance)} within a seed."
-    columns = [
-        "condition",
-        "seed",
-        "examples n",
-        "exposures N",
-        "tokens L",
-        "supervised",
-        "steps J",
-    ]
+    budget = ["slots n", "distinct problems", "exposures N", "tokens L", "supervised", "steps J"]
+    columns = ["condition", "seed", *budget]
     return [Text(note), Table(columns, rows, summary="Every condition and seed")]
 
 

@@ -8,9 +8,8 @@ from fractions import Fraction
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gapft_harness.analysis.bootstrap import Interval, Replicates, replicate
+from gapft_harness.analysis.bootstrap import Difference, Interval, Replicates, replicate
 from gapft_harness.analysis.decomposition import (
     Decomposition,
     Terms,
@@ -19,7 +18,6 @@ from gapft_harness.analysis.decomposition import (
     unstable_states,
 )
 from gapft_harness.analysis.k_equivalent import k_equivalent
-from gapft_harness.analysis.paired_tests import PairedTest, paired_test
 from gapft_harness.analysis.pass_at_k import mean_pass_at_k
 from gapft_harness.records import Budget, State
 from gapft_harness.report.columns import count_codes
@@ -58,10 +56,11 @@ class SourceFindings:
 
 @dataclass(frozen=True, slots=True)
 class SeedFindings:
-    """One trained model."""
+    """One trained model; ``problems`` are the distinct ones in its budget's n slots."""
 
     decomposition: Decomposition
     budget: Budget
+    problems: int
     verdicts: Mapping[str, int]
 
 
@@ -92,9 +91,13 @@ class Contrast:
     a: str
     b: str
     delta: Fraction
-    interval: Interval
     terms: Terms
-    test: PairedTest
+    resampled: Difference
+
+    @property
+    def interval(self) -> Interval:
+        """The 95% interval of ``delta``."""
+        return self.resampled.interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +166,7 @@ def compute(inputs: ReportInputs) -> Findings:
         name: _condition(inputs, name, replicates.pass_at_1(index))
         for index, name in enumerate(names)
     }
-    contrasts = _contrasts(inputs, conditions, passed, replicates, ordered)
+    contrasts = _contrasts(conditions, replicates, ordered)
     exposures = inputs.allocation
     coverage = None if exposures is None else compute_coverage(inputs, exposures)
     scaling = None
@@ -185,6 +188,7 @@ def _condition(inputs: ReportInputs, name: str, interval: Interval) -> Condition
         trained.arm.seed: SeedFindings(
             decompose(inputs.audit.states, trained.passed),
             trained.budget,
+            trained.problems,
             count_codes(trained.statuses),
         )
         for trained in arms
@@ -201,48 +205,25 @@ def _condition(inputs: ReportInputs, name: str, interval: Interval) -> Condition
 
 
 def _contrasts(
-    inputs: ReportInputs,
-    conditions: Mapping[str, ConditionFindings],
-    passed: NDArray[np.bool_],
-    replicates: Replicates,
-    ordered: Sequence[str],
+    conditions: Mapping[str, ConditionFindings], replicates: Replicates, ordered: Sequence[str]
 ) -> tuple[Contrast, ...]:
     """The lead condition against every other, the others in pairs, then each against the source."""
-    names = list(conditions)
-    sums = {name: passed[names.index(name)].sum(axis=0) for name in names}
-    stream = Stream(inputs.recipe["statistics"]["seed"], "report/paired_test")
-
-    def test(a: str, b: str, of_b: NDArray[np.int64]) -> PairedTest:
-        return paired_test(
-            sums[a],
-            of_b,
-            seeds=len(inputs.seeds),
-            item_ids=inputs.audit.ids,
-            stream=stream.child(f"{a}/{b}"),
-        )
-
-    found = [
+    index = {name: number for number, name in enumerate(conditions)}
+    mean = {name: condition.mean for name, condition in conditions.items()}
+    between = [
         Contrast(
             a,
             b,
-            conditions[a].mean.pass_at_1 - conditions[b].mean.pass_at_1,
-            replicates.contrast(names.index(a), names.index(b)),
-            conditions[a].mean.terms - conditions[b].mean.terms,
-            test(a, b, sums[b]),
+            mean[a].pass_at_1 - mean[b].pass_at_1,
+            mean[a].terms - mean[b].terms,
+            replicates.contrast(index[a], index[b]),
         )
         for a, b in combinations(ordered, 2)
     ]
-    source = inputs.audit.greedy_passed.astype(np.int64) * len(inputs.seeds)
-    for name in ordered:
-        terms = conditions[name].mean.terms
-        found.append(
-            Contrast(
-                name,
-                SOURCE,
-                terms.total,
-                replicates.gain(names.index(name)),
-                terms,
-                test(name, SOURCE, source),
-            )
+    gains = [
+        Contrast(
+            name, SOURCE, mean[name].terms.total, mean[name].terms, replicates.gain(index[name])
         )
-    return tuple(found)
+        for name in ordered
+    ]
+    return (*between, *gains)

@@ -14,6 +14,7 @@ from gapft_harness.records import GREEDY, Arm, Budget, State
 from gapft_harness.report.columns import PASS, STATUSES, codes, columns
 from gapft_harness.report.episodes import EpisodeFacts, read_episodes
 from gapft_harness.report.exposures import Exposures, read_exposures
+from gapft_harness.report.failures import Failures, read_failures
 from gapft_harness.report.scaled_runs import ScaledRun, read_scaled_run
 from gapft_harness.run_directory import require
 
@@ -65,6 +66,7 @@ class TrainedArm:
         texts: P responses.
         budget: what it was trained on.
         matched: whether the budget is the comparison's matched one, not a reference's own.
+        problems: distinct problems among the budget's n example slots.
     """
 
     arm: Arm
@@ -72,6 +74,7 @@ class TrainedArm:
     texts: tuple[str, ...]
     budget: Budget
     matched: bool
+    problems: int
 
     @property
     def passed(self) -> NDArray[np.bool_]:
@@ -104,6 +107,7 @@ class ReportInputs:
         allocation: what the two conditions of ``recipe.allocation`` trained on; None without it.
         episodes: how decodes of several attempts went; None where a decode is one response.
         scaling: the adapters at other scales; None without ``recipe.scaling``.
+        failures: why so little passes, where nothing or little does.
     """
 
     recipe: Mapping[str, Any]
@@ -125,6 +129,7 @@ class ReportInputs:
     allocation: Exposures | None = None
     episodes: EpisodeFacts | None = None
     scaling: ScaledRun | None = None
+    failures: tuple[Failures, ...] = ()
 
     def of(self, condition: str) -> tuple[TrainedArm, ...]:
         """A condition's arms, by ascending seed."""
@@ -209,6 +214,7 @@ def read_inputs(run_path: Path, manifest: Mapping[str, Any]) -> ReportInputs:
         allocation=read_exposures(run_path, compared, seeds) if arms and compared else None,
         episodes=read_episodes(run_path, manifest, arms),
         scaling=read_scaled_run(run_path, manifest, arms),
+        failures=read_failures(run_path, manifest["verdict_counts"], [arm.name for arm in arms]),
     )
 
 
@@ -251,6 +257,7 @@ def _read_arm(
     found = columns(path, ("problem_id", "text", "status"))
     require(found["problem_id"] == ids.tolist(), f"{path}: holds other problems than the audit")
     entry = budgets[arm.name]
+    selection = run_path / "selections" / f"{arm.name}.parquet"
     return TrainedArm(
         arm=arm,
         statuses=codes(found["status"]),
@@ -264,6 +271,7 @@ def _read_arm(
             steps=entry["steps"],
         ),
         matched=entry.get("matched", True),
+        problems=len(set(columns(selection, ("problem_id",))["problem_id"])),
     )
 
 

@@ -58,11 +58,9 @@ def _pictures(drawing: Drawing) -> Mapping[str, str]:
 
 def _style() -> str:
     sheet = files("gapft_harness.report").joinpath("templates", "style.css").read_text("utf-8")
-    return (
-        f":root {{ {palette.css_variables(dark=False)} }}\n"
-        f"@media (prefers-color-scheme: dark) {{ :root {{ {palette.css_variables(dark=True)} }} }}"
-        f"\n{sheet}"
-    )
+    light, dark = (palette.css_variables(dark=dark) for dark in (False, True))
+    on_dark = f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"
+    return f":root {{ {light} }}\n{on_dark}\n{sheet}"
 
 
 @lru_cache(maxsize=1)
@@ -87,7 +85,7 @@ def _environment() -> Environment:
 
 def _unbroken_intervals(text: str) -> str:
     """Prose in which no line ends inside an interval."""
-    return re.sub(r"\[(\S+), (\S+)\]", "[\\1,\N{NO-BREAK SPACE}\\2]", visible(text))
+    return re.sub(r"\[([^\s\[]+), ([^\s\[\]]+)\]", "[\\1,\N{NO-BREAK SPACE}\\2]", visible(text))
 
 
 def _base64(content: bytes) -> str:

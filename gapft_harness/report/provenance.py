@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from gapft_harness.durations import duration
 from gapft_harness.report import wording
 from gapft_harness.report.blocks import Block, Bullets, Code, Section, Table, Text
 from gapft_harness.report.columns import count_codes
@@ -73,7 +74,7 @@ def _reproduce(inputs: ReportInputs) -> list[Block]:
         Code("gapft run recipe.yaml --run-dir NEW_FOLDER\ngapft report ."),
     ]
     if inputs.seconds:
-        rows = [[stage, wording.seconds(value)] for stage, value in inputs.seconds.items()]
+        rows = [[stage, duration(value)] for stage, value in inputs.seconds.items()]
         blocks.append(Table(["stage", "wall time"], rows))
     if inputs.versions:
         blocks.append(Table(["package", "version"], [list(p) for p in inputs.versions.items()]))

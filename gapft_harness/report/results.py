@@ -10,7 +10,7 @@ from gapft_harness.analysis.decomposition import Decomposition, Terms
 from gapft_harness.analysis.k_equivalent import k_label
 from gapft_harness.analysis.pass_at_k import reported_k
 from gapft_harness.records import Budget
-from gapft_harness.report import episodes_section, scaling_section, stopping
+from gapft_harness.report import episodes_section, failures_section, scaling_section, stopping
 from gapft_harness.report.coverage import Coverage, quantities
 from gapft_harness.report.findings import ConditionFindings, Contrast, Findings, SeedFindings
 from gapft_harness.report.inputs import ReportInputs
@@ -57,6 +57,8 @@ def results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
         content["episodes"] = episodes_section.content(inputs.episodes)
     if inputs.judged_by:
         content["judged_by"] = dict(inputs.judged_by)
+    if inputs.failures:
+        content["failures"] = failures_section.content(inputs.failures)
     if not findings.conditions:
         content["message"] = NOTHING_TO_TRAIN_ON
     return content
@@ -85,7 +87,7 @@ def _seed(found: SeedFindings) -> dict[str, Any]:
             "G_regressed": parts.regressed_g,
         },
         "verdicts": dict(found.verdicts),
-        "budget": _budget(found.budget),
+        "budget": _budget(found.budget) | {"problems": found.problems},
     }
 
 
@@ -107,7 +109,7 @@ def _contrast(contrast: Contrast, findings: Findings) -> dict[str, Any]:
         "ci95": [contrast.interval.low, contrast.interval.high],
         "terms": _terms(contrast.terms),
         "matched_budget": all(side is not None and side.matched for side in sides),
-        "test": {"name": contrast.test.name, "p": contrast.test.p_value},
+        "test": {"name": "bootstrap", "p": contrast.resampled.p_value},
     }
 
 

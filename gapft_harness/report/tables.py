@@ -67,8 +67,8 @@ def _conditions(inputs: ReportInputs, findings: Findings) -> Rows:
 def _seeds(inputs: ReportInputs, findings: Findings) -> Rows:
     yield (
         "condition", "seed", "pass_at_1", "correct", "n", "S_corrected", "n_S", "U_corrected",
-        "n_U", "G_regressed", "n_G", *STATUSES, "examples", "repetitions", "exposures", "tokens",
-        "supervised_tokens", "steps",
+        "n_U", "G_regressed", "n_G", *STATUSES, "slots", "problems", "repetitions", "exposures",
+        "tokens", "supervised_tokens", "steps",
     )  # fmt: skip
     for name, condition in findings.conditions.items():
         for seed, found in condition.seeds.items():
@@ -82,7 +82,7 @@ def _seeds(inputs: ReportInputs, findings: Findings) -> Rows:
                 *(parts.corrected_u, parts.n_u),
                 *(parts.regressed_g, parts.n_g),
                 *(found.verdicts[status] for status in STATUSES),
-                *(budget.n, budget.repetitions, budget.exposures),
+                *(budget.n, found.problems, budget.repetitions, budget.exposures),
                 *(budget.tokens, budget.supervised_tokens, budget.steps),
             )
 
@@ -99,8 +99,8 @@ def _contrasts(inputs: ReportInputs, findings: Findings) -> Rows:
             found.interval.low,
             found.interval.high,
             *(float(term) for term in (found.terms.s, found.terms.u, found.terms.g)),
-            found.test.name,
-            found.test.p_value,
+            "bootstrap",
+            _cell(found.resampled.p_value),
         )
 
 
@@ -200,5 +200,5 @@ def _exposed(inputs: ReportInputs, findings: Findings) -> Rows:
 
 
 def _cell(rate: object) -> object:
-    """An undefined rate is an empty cell."""
+    """An undefined rate, or p value, is an empty cell."""
     return "" if rate is None else float(rate)  # type: ignore[arg-type]

@@ -21,11 +21,11 @@ def visible(text: str) -> str:
     return _DIRECTION.sub(lambda found: f"<U+{ord(found[0]):04X}>", pictured)
 
 
-def shortened(text: str) -> str:
-    """``visible``, cut to ``LONGEST`` with a word on what was left out."""
-    if len(text) <= LONGEST:
+def shortened(text: str, longest: int = LONGEST) -> str:
+    """``visible``, cut to ``longest`` with a word on what was left out."""
+    if len(text) <= longest:
         return visible(text)
-    return f"{visible(text[:LONGEST])} … ({len(text) - LONGEST:,} more characters)"
+    return f"{visible(text[:longest])} … ({len(text) - longest:,} more characters)"
 
 
 def _picture(code: int) -> str:

@@ -68,16 +68,12 @@ def k_eq(value: int, samples: int) -> str:
     return f"≥{samples}" if value == samples else str(value)
 
 
-def p_value(p: float) -> str:
-    """``0.023``, or ``<0.001``."""
-    return "<0.001" if p < 0.001 else f"{p:.3f}"
-
-
-def seconds(value: float) -> str:
-    """A wall time: ``12 s``, ``3.4 min``, ``2.1 h``."""
-    if value < 100:
-        return f"{value:.0f} s"
-    return f"{value / 60:.1f} min" if value < 6000 else f"{value / 3600:.1f} h"
+def p_value(p: float | None) -> str:
+    """``0.023``, ``<0.001``, or a dash; with further digits where rounding would hide p < 0.05."""
+    if p is None or p < 0.001:
+        return "–" if p is None else "<0.001"
+    shown = (f"{p:.{digits}f}" for digits in range(3, 17))
+    return next((text for text in shown if (float(text) < 0.05) == (p < 0.05)), f"{p}")
 
 
 def listed(words: list[str]) -> str:

@@ -7,8 +7,9 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Literal, Self
+from typing import Literal, Self, get_args
 
+from gapft_harness.cgroups import usable_cores, usable_memory
 from gapft_harness.closing import Closing
 from gapft_harness.errors import UserError
 from gapft_harness.sandbox import probes
@@ -19,6 +20,7 @@ from gapft_harness.sandbox.records import (
     Compat,
     Isolation,
     Limits,
+    Prelude,
     Program,
     Result,
     Test,
@@ -39,6 +41,9 @@ class Sandbox(Closing):
         preload: modules that workers import before the first program (``("numpy",)``); programs
             can import these packages and the standard library.
         limits: limits of a test.
+        prelude: names that programs know without importing them: ``none`` but plain Python's, or
+            with ``lcb`` those of the imports that LiveCodeBench puts before every program, and its
+            recursion limit. Judging with ``compat="lcb"`` gives them in any case.
 
     Raises:
         UserError: an argument is out of range, or the workers' memory exceeds the machine's.
@@ -50,13 +55,17 @@ class Sandbox(Closing):
         workers: int | None = None,
         preload: Sequence[str] = (),
         limits: Limits | None = None,
+        prelude: Prelude = "none",
     ) -> None:
+        if prelude not in get_args(Prelude):
+            raise UserError(f"sandbox prelude: found {prelude!r}, expected none or lcb")
         if tier not in (*TIERS, "auto"):
             raise UserError(f"sandbox tier: found {tier!r}, expected auto or {' or '.join(TIERS)}")
         self._wanted: tuple[Tier, ...] = TIERS if tier == "auto" else (tier,)
         self.limits = limits or Limits()
         self._count = _worker_count(workers, self.limits.memory_bytes)
         self._preload = tuple(preload)
+        self._prelude: Prelude = prelude
         self._tier: Tier | None = None
         self._probes: list[Probe] = []
         self._schedule: Schedule | None = None
@@ -86,7 +95,7 @@ class Sandbox(Closing):
             return
         self._probes = []
         for tier in self._wanted:
-            schedule, found = _try(tier, self._count, self._preload, self.limits)
+            schedule, found = _try(tier, self._count, self._preload, self.limits, self._prelude)
             self._probes += found
             if schedule is not None:
                 self._tier, self._schedule = tier, schedule
@@ -111,8 +120,8 @@ class Sandbox(Closing):
 
         Args:
             items: programs with their tests.
-            isolate: for function programs, ``program`` runs all inputs in one fork and runs those
-                that fail again apart; ``test`` gives every input its own fork. A stdin program
+            isolate: for function programs, ``program`` gives a fork one input after another;
+                ``test`` gives every input its own fork. Verdicts are the same. A stdin program
                 always gets a fork a test.
             compat: ``lcb`` runs and compares as LiveCodeBench does.
             run_all: also run the tests after the first that fails.
@@ -195,9 +204,15 @@ def probe(
 
 
 def _try(
-    tier: Tier, count: int, preload: tuple[str, ...], limits: Limits
+    tier: Tier,
+    count: int,
+    preload: tuple[str, ...],
+    limits: Limits,
+    prelude: Prelude = "none",
 ) -> tuple[Schedule | None, list[Probe]]:
-    schedule = Schedule(partial(SandboxWorker.start, tier, limits, preload), count, limits)
+    share = max(1.0, count / usable_cores())
+    start = partial(SandboxWorker.start, tier, limits, preload, prelude, share)
+    schedule = Schedule(start, count, limits)
     try:
         schedule.fill()
         found = probes.run_canaries(
@@ -230,15 +245,16 @@ def _close(schedule: Schedule, owner: int) -> None:
 
 
 def _worker_count(workers: int | None, memory_bytes: int) -> int:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    fit = max(1, memory // memory_bytes)
+    memory = usable_memory()
+    fit = memory // memory_bytes
     if workers is None:
-        return min(len(os.sched_getaffinity(0)), fit)
-    if workers < 1:
-        raise UserError(f"sandbox workers: found {workers}, expected at least 1")
-    if workers > fit:
+        workers = max(1, min(int(usable_cores()), fit))
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+        raise UserError(f"sandbox workers: found {workers!r}, expected at least 1, a whole number")
+    if workers > max(1, fit):
         raise UserError(
             f"sandbox workers x memory_bytes: found {workers} x {memory_bytes / 2**30:.2f} GiB, "
-            f"expected at most this machine's {memory / 2**30:.1f} GiB; lower one of them"
+            f"expected at most the {memory / 2**30:.1f} GiB that this machine or its container "
+            "has; lower one of them"
         )
     return workers

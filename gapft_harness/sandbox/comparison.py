@@ -6,22 +6,33 @@ What a program gave is untrusted: nothing here may take long, recurse deeply or 
 from __future__ import annotations
 
 import json
+import re
 from decimal import Decimal
 from typing import Any
 
 from gapft_harness.errors import UserError
-from gapft_harness.sandbox.values import parse_arguments
+from gapft_harness.sandbox.values import equal, parse, parse_arguments
+
+_SPACE = " \t\n\r\v\f"
+_TOKEN = re.compile(f"[^{_SPACE}]+")
+_NUMBER = re.compile(
+    r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf(?:inity)?)", re.IGNORECASE
+)
 
 
-def same_output(given: bytes, expected: str) -> str:
-    """Compares standard output as LiveCodeBench does.
+def same_output(given: bytes, expected: str, *, lcb: bool = False) -> str:
+    """Compares standard output.
 
     Both are stripped, split into lines, and each line stripped. Two lines agree if they are equal
     or if their tokens are equal decimals, exactly: there is no tolerance.
 
+    Decimals are written in ASCII's digits, with its white space between them. LiveCodeBench takes
+    all that Python takes: other scripts' digits, ``1_2``, and control characters as white space.
+
     Args:
         given: the bytes that were printed.
         expected: the expected text.
+        lcb: as LiveCodeBench's own checker does it.
 
     Returns:
         Empty if they agree, else the first difference, in a line.
@@ -29,12 +40,14 @@ def same_output(given: bytes, expected: str) -> str:
     text = given.decode("utf-8", "surrogateescape")
     if text == expected:
         return ""
-    ours = [line.strip() for line in text.strip().split("\n")]
-    theirs = [line.strip() for line in expected.strip().split("\n")]
+    space = None if lcb else _SPACE  # None is all that Python knows
+    ours, theirs = (
+        [line.strip(space) for line in whole.strip(space).split("\n")] for whole in (text, expected)
+    )
     if len(ours) != len(theirs):
         return f"{len(ours)} lines, expected {len(theirs)}"
     for number, (one, other) in enumerate(zip(ours, theirs, strict=True), 1):
-        if one != other and not _same_decimals(one, other):
+        if one != other and not _same_decimals(one, other, lcb):
             return f"line {number}: {_short(one)}, expected {_short(other)}"
     return ""
 
@@ -45,12 +58,12 @@ def same_value(given: Any, expected: Any) -> str:
     Returns:
         Empty if they agree, else the difference, in a line.
     """
+    if equal(given, expected):
+        return ""
     try:
-        if given == expected:
-            return ""
         return f"{_short(json.dumps(given))}, expected {_short(json.dumps(expected))}"
     except (RecursionError, ValueError):
-        return "a value nested too deeply, or a number too long"
+        return "another value, nested too deeply or with a number too long to show"
 
 
 def expected_value(text: str) -> Any:
@@ -60,7 +73,7 @@ def expected_value(text: str) -> Any:
         UserError: it is no JSON.
     """
     try:
-        return json.loads(text)
+        return parse(text)
     except (ValueError, RecursionError) as error:
         raise UserError(
             f"a function test's expected value must be JSON; found {_short(text)} ({error})"
@@ -81,8 +94,10 @@ def check_arguments(text: str) -> None:
         ) from error
 
 
-def _same_decimals(one: str, other: str) -> bool:
-    ours, theirs = one.split(), other.split()
+def _same_decimals(one: str, other: str, lcb: bool) -> bool:
+    ours, theirs = (line.split() if lcb else _TOKEN.findall(line) for line in (one, other))
+    if not lcb and not all(map(_NUMBER.fullmatch, (*ours, *theirs))):
+        return False
     try:
         return len(ours) == len(theirs) and all(
             Decimal(a) == Decimal(b) for a, b in zip(ours, theirs, strict=True)

@@ -7,9 +7,15 @@ import sys
 from collections.abc import Iterable
 
 
-def needed() -> list[str]:
-    """Folders of the standard library, of loaded packages, and of loaded shared libraries."""
+def needed(import_path: Iterable[str]) -> list[str]:
+    """Folders of the standard library, of loaded packages, and of loaded shared libraries.
+
+    Args:
+        import_path: folders where preloaded packages lie. One of them is never needed as a whole:
+            a library right in it is loaded already.
+    """
     found = {entry for entry in sys.path if os.path.isdir(entry)}
+    packages = set(map(os.path.realpath, import_path)) - set(map(os.path.realpath, found))
     own = tuple(entry + "/" for entry in found)
     for name, module in list(sys.modules.items()):
         paths = [] if "." in name else list(getattr(module, "__path__", None) or [])
@@ -23,7 +29,9 @@ def needed() -> list[str]:
         for line in maps:
             path = line.split(maxsplit=5)[5].strip() if line.count("/") else ""
             if ".so" in os.path.basename(path) and os.path.isabs(path):
-                found.add(os.path.dirname(path))
+                folder = os.path.dirname(path)
+                if folder not in packages:
+                    found.add(folder)
     return sorted(found)
 
 

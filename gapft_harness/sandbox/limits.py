@@ -19,19 +19,20 @@ class ProcessLimits:
     Attributes:
         address_space: bytes, the warm interpreter's own included.
         file_bytes: the largest file that can be written, standard output included.
-        tasks: processes and threads of this user at once.
+        tasks: processes and threads of this user at once; None for as many as the user may have.
     """
 
     address_space: int
     file_bytes: int
-    tasks: int
+    tasks: int | None
 
     def apply(self) -> None:
         """Binds the calling process and its forks, each by itself."""
+        tasks = resource.getrlimit(resource.RLIMIT_NPROC)[1] if self.tasks is None else self.tasks
         for kind, value in (
             (resource.RLIMIT_FSIZE, self.file_bytes),
             (resource.RLIMIT_NOFILE, DESCRIPTORS),
-            (resource.RLIMIT_NPROC, self.tasks),
+            (resource.RLIMIT_NPROC, tasks),
             (resource.RLIMIT_CORE, 0),
             (resource.RLIMIT_MEMLOCK, 0),
             (resource.RLIMIT_MSGQUEUE, 0),
@@ -47,20 +48,28 @@ def limit_cpu(cpu_s: float) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
 
 
-def stack_bytes(memory_bytes: int) -> int:
-    """The stack a worker starts with: deep recursion through C needs far more than 8 MiB."""
-    hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
+def widen_stack(memory_bytes: int) -> bool:
+    """Gives this process the stack that programs start with: deep recursion takes far over 8 MiB.
+
+    The hard limit is lifted where that is allowed: many programs set both to infinity. It is the
+    address space that bounds a stack.
+
+    Returns:
+        Whether the limits were changed: the kernel lays out memory at exec, which is due then.
+    """
+    now = resource.getrlimit(resource.RLIMIT_STACK)
     wanted = min(memory_bytes, 512 << 20)
-    return wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if now == (wanted, resource.RLIM_INFINITY):
+        return False
+    try:
+        resource.setrlimit(resource.RLIMIT_STACK, (wanted, resource.RLIM_INFINITY))
+    except ValueError:  # an ordinary user whose hard limit was lowered
+        wanted = min(wanted, now[1])
+        resource.setrlimit(resource.RLIMIT_STACK, (wanted, now[1]))
+    return resource.getrlimit(resource.RLIMIT_STACK) != now
 
 
 def own_address_space() -> int:
     """Bytes of address space this process has now."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[0]) * resource.getpagesize()
-
-
-def tasks_on_machine() -> int:
-    """Processes and threads of all users."""
-    with open("/proc/loadavg") as file:
-        return int(file.read().split()[3].partition("/")[2])

@@ -15,6 +15,7 @@ import struct
 from collections.abc import Iterable
 from pathlib import Path
 
+from gapft_harness.sandbox import streams
 from gapft_harness.sandbox.syscalls import BUILD, Refused, check, libc, machine, syscall
 
 #: The working folder, the first of these that hides nothing which is needed.
@@ -23,9 +24,9 @@ _NEW_ROOT = "/proc"  # always a folder, never a source of what is mounted in the
 _HIDDEN = ("site-packages", "dist-packages")
 
 _NEWNS, _NEWUTS, _NEWIPC, _NEWUSER = 0x00020000, 0x04000000, 0x08000000, 0x10000000
-_NEWPID, _NEWNET = 0x20000000, 0x40000000
-_RDONLY, _NOSUID, _NODEV, _NOEXEC, _NOATIME = 1, 2, 4, 8, 1024
-_BIND, _REC, _PRIVATE, _DETACH = 4096, 16384, 1 << 18, 2
+NEWPID, _NEWNET = 0x20000000, 0x40000000
+_RDONLY, NOSUID, NODEV, NOEXEC, NOATIME = 1, 2, 4, 8, 1024
+_BIND, _REC, _PRIVATE, DETACH = 4096, 16384, 1 << 18, 2
 _AT_RECURSIVE, _AT_FDCWD = 0x8000, -100
 _ATTR_RDONLY, _ATTR_NOSUID, _ATTR_NODEV = 1, 2, 4
 _CAP_SYS_ADMIN = 21
@@ -102,26 +103,29 @@ def build_root(readable: Iterable[str], devices: Iterable[str]) -> str:
     Returns:
         The empty folder where a ``WorkFolder`` goes.
     """
-    _mount("none", "/", None, _REC | _PRIVATE)
+    mount("none", "/", None, _REC | _PRIVATE)
     keep = sorted({path for path in readable if os.path.isdir(path)})
     keep = [path for path in keep if not any(_shows(outer, path) for outer in keep)]
-    _mount("tmpfs", _NEW_ROOT, "tmpfs", _NOSUID | _NODEV, "size=64k,nr_inodes=2k,mode=755")
+    mount("tmpfs", _NEW_ROOT, "tmpfs", NOSUID | NODEV, "size=64k,nr_inodes=2k,mode=755")
     for path in keep:
         target = _NEW_ROOT + path
         if not os.path.isdir(target):
             os.makedirs(target)
-        _mount(path, target, None, _BIND | _REC)
+        mount(path, target, None, _BIND | _REC)
         _read_only(target, recursive=True)
         for name in _HIDDEN:
             if os.path.isdir(f"{target}/{name}"):
                 # Not sealed yet: kept packages get their mount points in it below.
-                _mount("tmpfs", f"{target}/{name}", "tmpfs", _NOSUID | _NODEV, "size=64k,mode=755")
+                mount("tmpfs", f"{target}/{name}", "tmpfs", NOSUID | NODEV, "size=64k,mode=755")
     for path in devices:
         target = _NEW_ROOT + path
         os.makedirs(os.path.dirname(target), exist_ok=True)
-        with open(target, "w"):
-            pass
-        _mount(path, target, None, _BIND)
+        _empty_file(target)
+        mount(path, target, None, _BIND)
+        # Still a device to read and write, but its times and mode stay as they are.
+        _read_only(target, recursive=False, devices=True)
+    for path in streams.NAMES:
+        _empty_file(_NEW_ROOT + path, mode=0)
     os.makedirs(_NEW_ROOT + "/etc", exist_ok=True)
     work = next(folder for folder in _WORK if not any(p.startswith(folder + "/") for p in keep))
     os.makedirs(_NEW_ROOT + work, exist_ok=True)
@@ -132,10 +136,14 @@ def build_root(readable: Iterable[str], devices: Iterable[str]) -> str:
     os.chdir(_NEW_ROOT)
     here = ctypes.c_char_p(b".")
     syscall("pivot_root", machine().pivot_root, here, here)
-    check(libc.umount2(b".", _DETACH), "umount of the old root")
+    check(libc.umount2(b".", DETACH), "umount of the old root")
     os.chdir("/")
     _read_only("/", recursive=False)
     return work
+
+
+def _empty_file(path: str, mode: int = 0o644) -> None:
+    os.close(os.open(path, os.O_CREAT | os.O_WRONLY, mode))
 
 
 def _shows(outer: str, inner: str) -> bool:
@@ -173,66 +181,8 @@ def die_with_parent() -> None:
     check(libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl(PDEATHSIG)")
 
 
-class PidNamespaces:
-    """Gives each next child a pid namespace of its own."""
-
-    def __init__(self) -> None:
-        self._own = os.pidfd_open(os.getpid())
-
-    def next_child_is_first(self) -> None:
-        """The next fork's child is first process of a new namespace."""
-        check(libc.unshare(_NEWPID), "unshare(NEWPID)")
-
-    def reset(self) -> None:
-        """Undoes it, so that it can be done again: a namespace is made only from one's own."""
-        check(libc.setns(self._own, _NEWPID), "setns(NEWPID)")
-
-
-class WorkFolder:
-    """The working folder: a file system of limited size, fresh for every test.
-
-    A mounted one that nothing touched is used again: its ctime moves with every change to it, and
-    a clock tick must have passed since it was mounted, so that no change can share its ctime.
-    """
-
-    def __init__(self, path: str, disk_bytes: int, files: int) -> None:
-        self._path = path
-        self._options = f"size={disk_bytes},nr_inodes={files + 1},mode=755"
-        self._mark: tuple[int, ...] | None = None
-        self._sure = False
-
-    def prepare(self) -> None:
-        """Call before a fork: mounts one if there is none, and stands in it."""
-        if self._mark is None:
-            _mount(
-                "tmpfs", self._path, "tmpfs", _NOSUID | _NODEV | _NOEXEC | _NOATIME, self._options
-            )
-            self._mark = self._state()
-            self._sure = False
-        if not self._sure:
-            self._sure = self._mark[0] < _coarse_clock()
-        os.chdir(self._path)
-
-    def clean(self) -> None:
-        """Call when the test's process has ended: what it left is gone."""
-        os.chdir("/")
-        if not self._sure or self._state() != self._mark:
-            check(libc.umount2(self._path.encode(), _DETACH), "umount of the working folder")
-            self._mark = None
-
-    def _state(self) -> tuple[int, ...]:
-        status, usage = os.stat(self._path), os.statvfs(self._path)
-        return (status.st_ctime_ns, status.st_mode, usage.f_bfree, usage.f_ffree)
-
-
-def _coarse_clock() -> int:
-    import time
-
-    return time.clock_gettime_ns(5)  # CLOCK_REALTIME_COARSE, what file systems stamp with
-
-
 def _unshare() -> None:
-    kinds = _NEWUSER | _NEWNS | _NEWPID | _NEWNET | _NEWIPC | _NEWUTS
+    kinds = _NEWUSER | _NEWNS | NEWPID | _NEWNET | _NEWIPC | _NEWUTS
     check(libc.unshare(kinds), "unshare(user, mount, pid, net, ipc, uts)")
 
 
@@ -243,7 +193,8 @@ def _write_self(name: str, text: str) -> None:
         raise Refused(f"/proc/self/{name}: {error.strerror} (errno {error.errno})") from error
 
 
-def _mount(source: str, target: str, kind: str | None, flags: int, data: str = "") -> None:
+def mount(source: str, target: str, kind: str | None, flags: int, data: str = "") -> None:
+    """Mounts, or raises ``Refused``."""
     result = libc.mount(
         os.fsencode(source),
         os.fsencode(target),
@@ -254,8 +205,9 @@ def _mount(source: str, target: str, kind: str | None, flags: int, data: str = "
     check(result, f"mount {source} at {target}")
 
 
-def _read_only(path: str, recursive: bool) -> None:
-    attributes = struct.pack("QQQQ", _ATTR_RDONLY | _ATTR_NOSUID | _ATTR_NODEV, 0, 0, 0)
+def _read_only(path: str, recursive: bool, devices: bool = False) -> None:
+    wanted = _ATTR_RDONLY | _ATTR_NOSUID | (0 if devices else _ATTR_NODEV)
+    attributes = struct.pack("QQQQ", wanted, 0, 0, 0)
     syscall(
         f"mount_setattr {path}",
         BUILD["mount_setattr"],

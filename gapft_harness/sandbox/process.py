@@ -16,17 +16,26 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from gapft_harness.sandbox.records import Compat, Limits, Program, Tier
+from gapft_harness.sandbox.execute import LENGTH_BYTES
+from gapft_harness.sandbox.outcome import Outcome, read_outcomes
+from gapft_harness.sandbox.records import Compat, Limits, Prelude, Program, Tier
 from gapft_harness.sandbox.syscalls import Refused
+from gapft_harness.sandbox.watch import TOGETHER_S
 
 _START_SECONDS = 60.0
+#: Seconds of wall time that a CPU second may take before a worker counts as hung.
+_PATIENCE = 100
 _BOOT = """
 import json, sys, types
 for name, path in json.loads(sys.argv[1]).items():
     sys.modules[name] = types.ModuleType(name)
     sys.modules[name].__path__ = [path]
-from gapft_harness.sandbox.worker import main
-main(json.loads(sys.argv[2]))
+from gapft_harness.sandbox.execute import main
+from gapft_harness.sandbox.worker import start
+worker = start(json.loads(sys.argv[2]))
+del name, path, sys.argv[1:], sys.orig_argv[1:]
+worker.serve()
+main()
 """
 _ENVIRONMENT = {
     # A fixed hash seed: the order of sets, and with it a program's outcome, repeats.
@@ -48,31 +57,8 @@ class WorkerDied(Exception):
     """A worker ended, or did not answer: a failure of the harness or the machine."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How the execution of a program ended, before anything is compared.
-
-    Attributes:
-        exit: exit status, or minus the signal that ended it.
-        stopped: ``cpu`` or ``wall`` if it was stopped for that limit, else empty.
-        setup: empty, or why the program's process could not be confined.
-        cpu_s: CPU seconds.
-        wall_s: wall seconds, the worker's own part included.
-        output: standard output, to the limit.
-        output_bytes: how much there was of it, or of standard error or the report if more.
-        errors: the end of standard error.
-        report: what the program's process reported, lines of JSON; the program may have forged it.
-    """
-
-    exit: int
-    stopped: str
-    setup: str
-    cpu_s: float
-    wall_s: float
-    output: bytes
-    output_bytes: int
-    errors: bytes
-    report: bytes
+class NotConfined(Exception):
+    """A program's process could not be confined: as ``WorkerDied``, but the worker lives."""
 
 
 @dataclass(slots=True, eq=False)
@@ -83,12 +69,28 @@ class SandboxWorker:
     process: subprocess.Popen[bytes]
     control: socket.socket
     stderr: IO[bytes]
+    share: float
     _files: tuple[int, ...] = field(default=())
     deadline: float = float("inf")
 
     @classmethod
-    def start(cls, tier: Tier, limits: Limits, preload: Sequence[str]) -> SandboxWorker:
-        """Starts one; ``wait_ready`` waits for it."""
+    def start(
+        cls,
+        tier: Tier,
+        limits: Limits,
+        preload: Sequence[str],
+        prelude: Prelude = "none",
+        share: float = 1.0,
+    ) -> SandboxWorker:
+        """Starts one; ``wait_ready`` waits for it.
+
+        Args:
+            tier: how it confines itself.
+            limits: of each test.
+            preload: what it imports.
+            prelude: whose names programs know without import.
+            share: workers a usable core.
+        """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         here = Path(__file__).resolve().parent
         packages = {"gapft_harness": str(here.parent), "gapft_harness.sandbox": str(here)}
@@ -99,6 +101,8 @@ class SandboxWorker:
             "high_id": _unused_id() if os.geteuid() == 0 else None,
             **{k: sizes[k] for k in sizes if k not in ("cpu_s", "wall_s")},
             "preload": list(preload),
+            "prelude": prelude,
+            "share": share,
             "path": [os.path.abspath(entry) for entry in sys.path],
         }
         libraries = {k: v for k, v in os.environ.items() if k == "LD_LIBRARY_PATH"}
@@ -123,7 +127,8 @@ class SandboxWorker:
             raise
         finally:
             theirs.close()
-        return cls(limits, process, ours, stderr, deadline=time.monotonic() + _START_SECONDS)
+        deadline = time.monotonic() + _START_SECONDS * share
+        return cls(limits, process, ours, stderr, share, deadline=deadline)
 
     def wait_ready(self) -> None:
         """Returns when it is confined and warm.
@@ -138,50 +143,59 @@ class SandboxWorker:
         self.deadline = float("inf")
 
     def send(
-        self, source: bytes, given: bytes, cpu_s: float, wall_s: float, compat: Compat | None
+        self,
+        program: Program,
+        source: bytes,
+        inputs: Sequence[bytes],
+        cpu_s: float,
+        wall_s: float,
+        compat: Compat | None,
     ) -> None:
-        """Gives it one execution.
+        """Gives it a program to execute.
 
         Args:
-            source: the program's packet, from ``packet``.
-            given: what the program's standard input holds.
-            cpu_s: CPU limit of this execution.
-            wall_s: wall limit.
+            program: the program.
+            source: its packet, from ``packet``.
+            inputs: the inputs of its calls, or the one that its standard input holds.
+            cpu_s: CPU limit of a test.
+            wall_s: wall limit of a test.
             compat: whose way of running programs.
         """
-        descriptors = [os.memfd_create("", os.MFD_CLOEXEC) for _ in range(5)]
+        calls = program.kind == "function"
+        descriptors = [os.memfd_create("", os.MFD_CLOEXEC) for _ in range(6 if calls else 5)]
         try:
-            _fill(descriptors[0], given)
+            for given in inputs:
+                if calls:
+                    _fill(descriptors[0], len(given).to_bytes(LENGTH_BYTES, "little"))
+                _fill(descriptors[0], given)
             _fill(descriptors[4], source)
+            os.lseek(descriptors[0], 0, os.SEEK_SET)
             job = {"cpu_s": cpu_s, "wall_s": wall_s, "compat": bool(compat)}
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # noticed in receive
                 socket.send_fds(self.control, [json.dumps(job).encode()], descriptors)
         finally:
-            self._files = tuple(descriptors[1:4])
+            self._files = (*descriptors[1:4], *descriptors[5:])
             os.close(descriptors[0])
             os.close(descriptors[4])
-        self.deadline = time.monotonic() + wall_s + 30
+        # The worker excuses what others took of the CPU, as far as a busy machine may need it.
+        waiting = _PATIENCE * self.share * (cpu_s + TOGETHER_S)
+        self.deadline = time.monotonic() + TOGETHER_S + wall_s + 30 + waiting
 
-    def receive(self) -> Outcome:
-        """The outcome of what was sent.
+    def receive(self) -> list[Outcome]:
+        """The outcomes of what was sent, of at least the first test.
 
         Raises:
             WorkerDied: it ended or did not answer.
+            NotConfined: the program's process could not be confined, and did not start.
         """
         message = self._receive(max(0.0, self.deadline - time.monotonic()))
         self.deadline = float("inf")
-        limit = self.limits.output_bytes
-        sizes = [os.fstat(file).st_size for file in self._files]
-        output, errors, report = self._files
-        outcome = Outcome(
-            **message,
-            output=_read(output, 0, min(sizes[0], limit)),
-            output_bytes=max(sizes),
-            errors=_read(errors, max(0, sizes[1] - 4096), 4096),
-            report=_read(report, 0, min(sizes[2], limit)),
-        )
+        if message["setup"]:
+            self._close_files()
+            raise NotConfined(message["setup"])
+        outcomes = read_outcomes(message, self._files, self.limits.output_bytes)
         self._close_files()
-        return outcome
+        return outcomes
 
     def kill(self) -> str:
         """Ends it and what it runs. Returns how it died, in words."""
@@ -224,14 +238,6 @@ def _fill(file: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(file, view) :]
-    os.lseek(file, 0, os.SEEK_SET)
-
-
-def _read(file: int, start: int, size: int) -> bytes:
-    data = b""
-    while size > len(data) and (more := os.pread(file, size - len(data), start + len(data))):
-        data += more
-    return data
 
 
 _ids = iter(range(1 << 62))

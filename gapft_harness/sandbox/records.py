@@ -10,6 +10,7 @@ Kind = Literal["stdin", "function"]
 Tier = Literal["namespaces", "landlock"]
 Isolation = Literal["test", "program"]
 Compat = Literal["lcb"]
+Prelude = Literal["none", "lcb"]
 VerdictName = Literal[
     "accepted",
     "wrong_answer",
@@ -20,6 +21,9 @@ VerdictName = Literal[
     "output_limit",
     "infrastructure",
 ]
+
+#: Beyond these the kernel's own numbers end: a week, and a million gibibytes.
+_MOST_S, _MOST = 604_800, 1 << 50
 
 TIERS: tuple[Tier, ...] = get_args(Tier)
 
@@ -74,7 +78,7 @@ class Limits:
 
     Attributes:
         cpu_s: seconds of CPU time: what decides a time-out.
-        wall_s: seconds of wall time, a backstop for programs that wait.
+        wall_s: seconds in which it neither runs nor waits for a CPU, a backstop.
         memory_bytes: address space beyond that of the warm interpreter.
         output_bytes: standard output, standard error, and a function's value, each.
         disk_bytes: files in the working folder (tier namespaces; tier landlock has none).
@@ -82,7 +86,8 @@ class Limits:
         threads: threads at once.
 
     Raises:
-        ValueError: a limit is not positive, or wall time is below CPU time.
+        ValueError: a limit is of the wrong kind, not positive, or beyond any machine, or wall time
+            is below CPU time.
     """
 
     cpu_s: float = 6.0
@@ -95,8 +100,14 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name}: found {getattr(self, name)!r}, expected more than 0")
+            value, seconds = getattr(self, name), name.endswith("_s")
+            wanted, most = ("a number", _MOST_S) if seconds else ("a whole number", _MOST)
+            if isinstance(value, bool) or not isinstance(value, int | float if seconds else int):
+                raise ValueError(f"{name}: found {value!r}, expected {wanted}")
+            if not value > 0:  # NaN neither
+                raise ValueError(f"{name}: found {value!r}, expected more than 0")
+            if value > most:
+                raise ValueError(f"{name}: found {value!r}, expected at most {most:,}")
         if self.wall_s < self.cpu_s:
             raise ValueError(f"wall_s: found {self.wall_s:g}, expected at least cpu_s")
 
@@ -110,7 +121,7 @@ class TestResult:
         reason: why, in a line; empty when accepted.
         output: what the program printed or, as JSON, returned; cut to 4,096 characters.
         error: the end of its traceback or standard error, cut likewise.
-        cpu_s: CPU seconds of its execution; of tests run in one fork, an equal share.
+        cpu_s: CPU seconds from its input to its answer; of a fork's first test, from the fork.
         wall_s: wall seconds, likewise.
     """
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import json
 import select
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,7 +10,13 @@ from dataclasses import dataclass, field
 
 from gapft_harness.errors import GapftError, UserError
 from gapft_harness.sandbox.comparison import expected_value
-from gapft_harness.sandbox.process import Outcome, SandboxWorker, WorkerDied, packet
+from gapft_harness.sandbox.outcome import Outcome
+from gapft_harness.sandbox.process import (
+    NotConfined,
+    SandboxWorker,
+    WorkerDied,
+    packet,
+)
 from gapft_harness.sandbox.records import (
     Compat,
     Isolation,
@@ -24,8 +29,10 @@ from gapft_harness.sandbox.records import (
     overall,
 )
 from gapft_harness.sandbox.syscalls import Refused
-from gapft_harness.sandbox.verdicts import accepted_calls, judge_call, judge_stdin
+from gapft_harness.sandbox.verdicts import judge_call, judge_stdin
 
+#: Tests that one fork is given at most: what became of each goes into one message.
+_MOST_TOGETHER = 200
 #: How often an execution is tried whose worker failed.
 ATTEMPTS = 3
 
@@ -39,7 +46,7 @@ class Rules:
     """How a call to ``Sandbox.judge`` judges.
 
     Attributes:
-        isolation: a fork for each input of a function program, or one for as many as pass.
+        isolation: a fork for each input of a function program, or one for as many as go.
         compat: whose way of running and comparing.
         run_all: go on after a test that failed.
     """
@@ -58,8 +65,6 @@ class _Case:
     tests: Sequence[Test]
     source: bytes
     results: list[TestResult] = field(default_factory=list)
-    together: int = 1
-    alone: bool = False
     attempts: int = 0
     busy_s: float = 0.0
 
@@ -70,7 +75,7 @@ class _Case:
     def next_tests(self, rules: Rules) -> Sequence[Test]:
         rest = self.tests[len(self.results) :]
         grouped = self.program.kind == "function" and rules.isolation == "program"
-        return rest if grouped and not self.alone else rest[:1]
+        return rest[: _MOST_TOGETHER if grouped else 1]
 
 
 class Schedule:
@@ -138,20 +143,21 @@ class Schedule:
                     return
                 for worker in self._heard(running):
                     case = running.pop(worker)
-                    outcome = self._receive(worker, case, waiting)
-                    if outcome is None:
+                    outcomes = self._receive(worker, case, waiting)
+                    if not outcomes:
                         continue
-                    # The worker goes on before the outcome is judged, so that it does not wait.
+                    # The worker goes on before they are judged, so that it does not wait.
                     if (other := take()) is not None:
                         give(worker, other)
-                    self._record(case, outcome, rules)
+                    self._record(case, outcomes, rules)
                     if case.finished(rules):
                         verdict = overall(case.results)
                         yield case.index, Result(verdict, tuple(case.results), tier, case.busy_s)
                     else:
                         waiting.appendleft(case)
         finally:
-            for worker in running:  # left early: what still runs must not reach the next call
+            # Left early: what still runs must not reach the next call.
+            for worker in [worker for worker in running if worker in self.workers]:
                 self._drop(worker)
 
     def close(self) -> None:
@@ -160,13 +166,9 @@ class Schedule:
             self.workers.pop().kill()
 
     def _send(self, worker: SandboxWorker, case: _Case, rules: Rules) -> None:
-        tests = case.next_tests(rules)
-        case.together = len(tests)
-        if case.program.kind == "function":
-            given = json.dumps([test.input for test in tests]).encode()
-        else:
-            given = tests[0].input.encode("utf-8", "surrogatepass")
-        worker.send(case.source, given, self._limits.cpu_s, self._limits.wall_s, rules.compat)
+        inputs = [test.input.encode("utf-8", "surrogatepass") for test in case.next_tests(rules)]
+        limits = self._limits
+        worker.send(*(case.program, case.source, inputs, limits.cpu_s, limits.wall_s, rules.compat))
 
     def _heard(self, running: dict[SandboxWorker, _Case]) -> list[SandboxWorker]:
         poll = select.poll()
@@ -180,47 +182,40 @@ class Schedule:
 
     def _receive(
         self, worker: SandboxWorker, case: _Case, waiting: collections.deque[_Case]
-    ) -> Outcome | None:
-        """The outcome; None if the worker failed, in which case the execution will be repeated."""
+    ) -> list[Outcome]:
+        """The outcomes; none if the worker failed, in which case the execution will be repeated."""
         try:
-            outcome = worker.receive()
-            problem = outcome.setup
+            outcomes = worker.receive()
         except WorkerDied as error:
             problem = f"{error}; it {self._drop(worker)}"
-        if not problem:
+        except NotConfined as error:
+            problem = str(error)
+        else:
             case.attempts = 0
-            return outcome
+            return outcomes
         case.attempts += 1
         if case.attempts == ATTEMPTS:
             raise InfrastructureError(_failed(f"running program number {case.index}", problem))
         waiting.appendleft(case)
-        return None
+        return []
 
     def _drop(self, worker: SandboxWorker) -> str:
         self.workers[:] = [other for other in self.workers if other is not worker]
         return worker.kill()
 
-    def _record(self, case: _Case, outcome: Outcome, rules: Rules) -> None:
-        case.busy_s += outcome.wall_s
-        tests = case.tests[len(case.results) :]
-        if case.program.kind == "stdin":
-            ignore_exit = rules.compat == "lcb"
-            case.results.append(judge_stdin(outcome, tests[0], self._limits, ignore_exit))
-        elif case.together == 1:
-            case.results.append(judge_call(outcome, tests[0], self._limits))
-            case.alone = False
-        else:
-            passed = accepted_calls(outcome, list(tests[: case.together]))
-            case.results += passed
-            reported = outcome.report.count(b"\n") - 1  # the first line says that it compiled
-            if outcome.stopped and reported <= 0:
-                # Stopped in its first input, which had the whole limit for itself.
-                case.results.append(judge_call(outcome, tests[0], self._limits))
+    def _record(self, case: _Case, outcomes: list[Outcome], rules: Rules) -> None:
+        """Judges what there is. The first answer to a test stands: none is run again."""
+        case.busy_s += sum(outcome.wall_s for outcome in outcomes)
+        for outcome in outcomes:
+            test = case.tests[len(case.results)]
+            if case.program.kind == "stdin":
+                ignore_exit = rules.compat == "lcb"
+                result = judge_stdin(outcome, test, self._limits, ignore_exit)
             else:
-                # The first that did not pass gets a fork of its own; one that was cut short by
-                # the limit of all together starts the next group, with a limit anew.
-                cut_short = bool(outcome.stopped) and reported == len(passed)
-                case.alone = len(passed) < case.together and not cut_short
+                result = judge_call(outcome, test, self._limits)
+            case.results.append(result)
+            if case.finished(rules):
+                return
 
 
 def _failed(doing: str, problem: str) -> str:

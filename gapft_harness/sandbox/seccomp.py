@@ -20,15 +20,20 @@ _LOAD, _JUMP, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x05, 0x15, 0x35, 0x4
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16
 
+_SUCCESS = 0  # an error of that number is none
+
 _CLONE_THREAD = 0x00010000
 #: NEWTIME, NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET, and PARENT, PTRACE, UNTRACED
 _CLONE_FORBIDDEN = 0x7E020080 | 0x00008000 | 0x00002000 | 0x00800000
 _O_TRUNC = 0x200
 _STOPS = (signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 
-#: DUPFD, GETFD, SETFD, GETFL, SETFL, GETLK, SETLK, SETLKW, their OFD kin, DUPFD_CLOEXEC,
-#: GETPIPE_SZ, GET_SEALS. Not SETOWN and SETSIG (signals to others), nor SETLEASE (blocks others).
-_FCNTL = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1032, 1034)
+#: DUPFD, GETFD, SETFD, GETFL, SETFL, DUPFD_CLOEXEC, GETPIPE_SZ, GET_SEALS. Not SETOWN and SETSIG
+#: (signals to others), SETLEASE (blocks others), nor GETLK, which tells of others' locks.
+_FCNTL = (0, 1, 2, 3, 4, 1030, 1032, 1034)
+#: SETLK, SETLKW and their OFD kin: a lock on a file of the system would be seen by others. A
+#: program is alone with its own files, so it is told that it has the lock, and has none.
+_LOCK = (6, 7, 37, 38)
 #: TCGETS (isatty), TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX
 _IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 #: GET_DUMPABLE, SET_NAME, GET_NAME, CAPBSET_READ, GET_NO_NEW_PRIVS, SET_VMA (glibc names its maps)
@@ -98,7 +103,12 @@ def program(only_descriptors: bool, stop_truncation: bool) -> bytes:
         "kill": (*_unless(0, [_OWN_PID]), *_refuse_if(1, _STOPS), _return(_ALLOW)),
         "tgkill": (*_unless(0, [_OWN_PID]), *_refuse_if(2, _STOPS), _return(_ALLOW)),
         "prlimit64": (*_unless(0, [0, _OWN_PID]), _return(_ALLOW)),
-        "fcntl": (*_unless(1, _FCNTL), _return(_ALLOW)),
+        "fcntl": (
+            *_refuse_if(1, _LOCK, _SUCCESS),
+            *_unless(1, _FCNTL),
+            _return(_ALLOW),
+        ),
+        "flock": (_refuse(_SUCCESS),),
         "ioctl": (*_unless(1, _IOCTL, errno.ENOTTY), _return(_ALLOW)),
         "prctl": (*_unless(0, _PRCTL), _return(_ALLOW)),
     }
@@ -193,8 +203,10 @@ def _unless(argument: int, allowed: Sequence[int], number: int = errno.EPERM) ->
     ]
 
 
-def _refuse_if(argument: int, values: Iterable[int]) -> list[_Instruction]:
+def _refuse_if(
+    argument: int, values: Iterable[int], number: int = errno.EPERM
+) -> list[_Instruction]:
     code = [_load(argument)]
     for value in values:
-        code += [(_EQUAL, 0, 1, int(value)), _refuse(errno.EPERM)]
+        code += [(_EQUAL, 0, 1, int(value)), _refuse(number)]
     return code

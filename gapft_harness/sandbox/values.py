@@ -3,12 +3,93 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
-#: Deeper values are refused: the other side could not compare them.
-DEEPEST = 400
+#: Deeper values are refused.
+DEEPEST = 10_000
+#: Longer texts are not parsed where they are deeper than the standard parser goes: it takes long.
+_LONGEST_DEEP = 1 << 18
 
 _PLAIN = frozenset({int, float, str, bool, type(None)})
+_TOKEN = re.compile(r'[ \t\n\r]*("(?:[^"\\]|\\.)*"|[][{},:]|[^][{},:"\s]+)')
+
+
+def parse(text: str | bytes) -> Any:
+    """JSON, however deep the caller stands and however deep it is nested, to ``DEEPEST``.
+
+    Raises:
+        ValueError: it is no JSON.
+        RecursionError: it is too deep, or deep and too long.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        if len(text) > _LONGEST_DEEP:
+            raise
+        return _parse_deep(text if isinstance(text, str) else text.decode())
+
+
+def _parse_deep(text: str) -> Any:
+    """As ``json.loads``, without recursion: a dozen times as slow."""
+    root: list[Any] = []
+    within: list[Any] = [root]  # the lists and dictionaries that are open
+    keys: list[str] = []  # of each open dictionary, the key whose value is due
+    want, position = "value", 0
+    while match := _TOKEN.match(text, position):
+        token, position = match[1], match.end()
+        inner = within[-1]
+        if want in ("value", "value or end") and token not in ("]", "}", ",", ":"):
+            value = [] if token == "[" else {} if token == "{" else json.loads(token)
+            if isinstance(inner, dict):
+                inner[keys.pop()] = value
+            else:
+                inner.append(value)
+            want = "end"
+            if token in ("[", "{"):
+                within.append(value)
+                want = "value or end" if token == "[" else "key or end"
+            if len(within) > DEEPEST + 2:  # the root, and a report around the value
+                raise RecursionError(f"JSON nested more than {DEEPEST} times")
+        elif want in ("key", "key or end") and token[0] == '"':
+            keys.append(json.loads(token))
+            want = "colon"
+        elif want == "colon" and token == ":":
+            want = "value"
+        elif inner is not root and want == "end" and token == ",":
+            want = "key" if isinstance(inner, dict) else "value"
+        elif (
+            inner is not root
+            and want.endswith("end")
+            and token == ("}" if isinstance(inner, dict) else "]")
+        ):
+            within.pop()
+            want = "end"
+        else:
+            raise ValueError(f"expected a {want}, found {token[:20]!r}")
+    if rest := text[position:].strip(" \t\n\r"):
+        raise ValueError(f"found {rest[:20]!r}")
+    if len(within) > 1 or not root:
+        raise ValueError("it ends too early")
+    return root[0]
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Whether two JSON values are equal as Python compares, however deep they are nested."""
+    try:
+        return bool(one == other)
+    except RecursionError:
+        pass
+    pairs = [(one, other)]
+    while pairs:
+        one, other = pairs.pop()
+        if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+            pairs += zip(one, other, strict=True)
+        elif isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+            pairs += [(value, other[key]) for key, value in one.items()]
+        elif isinstance(one, list | dict) or one != other:
+            return False
+    return True
 
 
 def parse_arguments(text: str) -> list[Any]:
@@ -16,13 +97,14 @@ def parse_arguments(text: str) -> list[Any]:
 
     Raises:
         ValueError: a line is no JSON.
+        RecursionError: as ``parse``.
     """
     text = text.strip()
-    return [json.loads(line) for line in text.split("\n")] if text else []
+    return [parse(line) for line in text.split("\n")] if text else []
 
 
-def encode(value: Any, tagged: bool, depth: int = 0) -> Any:
-    """A JSON value that equals the expected one exactly when the function's own value does.
+def encode(value: Any, tagged: bool, depth: int = 0) -> str:
+    """JSON of a value that equals the expected one exactly when the function's own value does.
 
     A tuple is a list; with ``tagged`` (LiveCodeBench's rule) only the outermost one. What JSON has
     no form for becomes an object that equals no list, number or text.
@@ -39,23 +121,33 @@ def encode(value: Any, tagged: bool, depth: int = 0) -> Any:
         raise RecursionError(f"a value nested more than {DEEPEST} times")
     kind = type(value)
     if kind in _PLAIN:
-        return value
+        return _dump(value)
     if isinstance(value, list | tuple):
         items: list[Any] = list(value)
-        if not set(map(type, items)) <= _PLAIN:
-            items = [encode(item, tagged, depth + 1) for item in items]
-        if tagged and depth and isinstance(value, tuple):
-            return {"\0tuple": items}
-        return items
+        if set(map(type, items)) <= _PLAIN:
+            text = _dump(items)
+        else:
+            text = f"[{', '.join([encode(item, tagged, depth + 1) for item in items])}]"
+        return _object("\0tuple", text) if tagged and depth and isinstance(value, tuple) else text
     if isinstance(value, dict):
         if all(type(key) is str for key in value):
-            return {key: encode(item, tagged, depth + 1) for key, item in value.items()}
-        return {"\0not JSON": "a dictionary with keys that are no strings"}
+            fields = [
+                f"{_dump(key)}: {encode(item, tagged, depth + 1)}" for key, item in value.items()
+            ]
+            return f"{{{', '.join(fields)}}}"
+        return _object("\0not JSON", _dump("a dictionary with keys that are no strings"))
     for plain in (bool, int, float, str):
         if isinstance(value, plain):
-            return plain(value)
+            return _dump(plain(value))
     if kind.__module__ == "numpy" and hasattr(value, "tolist"):
         item = value.tolist()
         if not isinstance(item, list):  # a scalar; an array equals no list
             return encode(item, tagged, depth + 1)
-    return {"\0not JSON": kind.__name__}
+    return _object("\0not JSON", _dump(kind.__name__))
+
+
+_dump = json.JSONEncoder().encode
+
+
+def _object(name: str, text: str) -> str:
+    return f"{{{_dump(name)}: {text}}}"

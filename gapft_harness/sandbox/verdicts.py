@@ -12,8 +12,9 @@ from gapft_harness.sandbox.comparison import (
     same_output,
     same_value,
 )
-from gapft_harness.sandbox.process import Outcome
+from gapft_harness.sandbox.outcome import Outcome
 from gapft_harness.sandbox.records import Limits, Test, TestResult, VerdictName
+from gapft_harness.sandbox.values import parse
 
 #: Most characters kept of a program's output and of its error.
 KEEP = 4096
@@ -28,12 +29,12 @@ def judge_stdin(outcome: Outcome, test: Test, limits: Limits, ignore_exit: bool)
     if failure is None and outcome.exit and not ignore_exit:
         failure = ("runtime_error", f"exit status {outcome.exit}")
     if failure is None:
-        failure = _compared(same_output(outcome.output, test.expected))
+        failure = _compared(same_output(outcome.output, test.expected, lcb=ignore_exit))
     return _result(outcome, failure, output)
 
 
 def judge_call(outcome: Outcome, test: Test, limits: Limits) -> TestResult:
-    """The result of one execution of a function program with one input.
+    """The result of one call of a function program, whichever process it was in.
 
     Raises:
         UserError: the input is no JSON, and so no program could have passed.
@@ -50,22 +51,6 @@ def judge_call(outcome: Outcome, test: Test, limits: Limits) -> TestResult:
     return _result(outcome, failure, "" if value is None else _text(value[0]))
 
 
-def accepted_calls(outcome: Outcome, tests: list[Test]) -> list[TestResult]:
-    """Of an execution with several inputs, the results of the first ones, if accepted."""
-    results: list[TestResult] = []
-    share = len(tests)
-    lines = outcome.report.split(b"\n", len(tests) + 1)[1:]
-    for line, test in zip(lines, tests, strict=False):
-        fields = _fields(line)
-        if fields is None or fields[0] != "value" or len(fields) != 2:
-            break
-        if same_value(fields[1], expected_value(test.expected)):
-            break
-        cpu, wall = outcome.cpu_s / share, outcome.wall_s / share
-        results.append(TestResult("accepted", "", _text(fields[1])[:KEEP], "", cpu, wall))
-    return results
-
-
 def _compared(difference: str) -> _Finding:
     return ("wrong_answer", difference) if difference else ("accepted", "")
 
@@ -78,7 +63,8 @@ def _failure(outcome: Outcome, raised: list[Any] | None, limits: Limits) -> _Fin
         return "time_limit", f"more than {limits.cpu_s:g} s of CPU time"
     if outcome.stopped == "wall":
         return "time_limit", f"still running after {limits.wall_s:g} s"
-    if error := _last(outcome, "compile_error"):
+    # Only of a program that did not compile, and so said nothing itself.
+    if not outcome.compiled and (error := _last(outcome, "compile_error")):
         return "compile_error", _line(error)
     if raised:
         summary = _line(raised)
@@ -86,7 +72,7 @@ def _failure(outcome: Outcome, raised: list[Any] | None, limits: Limits) -> _Fin
         return ("memory_limit", "out of memory") if memory else ("runtime_error", summary)
     if outcome.exit < 0:
         return "runtime_error", f"killed by {_signal_name(-outcome.exit)}"
-    if not outcome.report.startswith(b'["compiled"]\n'):
+    if not outcome.compiled:
         return "compile_error", "ended while being compiled"
     return None
 
@@ -116,7 +102,7 @@ def _last(outcome: Outcome, kind: str) -> list[Any] | None:
 def _fields(line: bytes) -> list[Any] | None:
     """A reported line; None if the program made it unreadable."""
     try:
-        fields = json.loads(line)
+        fields = parse(line)
     except (ValueError, RecursionError):
         return None
     return fields if isinstance(fields, list) and fields else None

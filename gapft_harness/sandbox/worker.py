@@ -13,33 +13,32 @@ import gc
 import importlib
 import json
 import os
-import resource
-import select
 import signal
 import socket
 import sys
 import threading
-import time
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
-from gapft_harness.sandbox import execute, folders, landlock, namespaces, seccomp
+from gapft_harness.sandbox import execute, folders, fresh, landlock, namespaces, seccomp
+from gapft_harness.sandbox.crowd import Crowd
 from gapft_harness.sandbox.limits import (
     ProcessLimits,
     limit_cpu,
     own_address_space,
-    stack_bytes,
-    tasks_on_machine,
+    widen_stack,
 )
-from gapft_harness.sandbox.prelude import WARM, give_usual_names
+from gapft_harness.sandbox.prelude import WARM, Prelude, add_what_site_adds
+from gapft_harness.sandbox.streams import open_by_name
 from gapft_harness.sandbox.syscalls import Refused
+from gapft_harness.sandbox.watch import Calls, Watch
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 #: Descriptors of an unreachable interpreter's folders start here; a fork closes what is below.
 FOLDERS_FROM = 200
 _THREAD_STACK = 8 << 20
-#: What an ordinary user may start elsewhere, in tier landlock, before threads fail in programs.
-_OTHER_TASKS = 512
+#: The first word of a program's process; what follows it is the program's stage.
+_CONFINED = "ok"
 
 
 @dataclass(frozen=True)
@@ -53,6 +52,8 @@ class Settings:
         memory_bytes: see ``Limits``; so ``output_bytes``, ``disk_bytes``, ``files``, ``threads``.
         preload: modules to import besides the usual ones.
         path: the harness's import path, for those.
+        share: workers a usable core, at least 1.
+        prelude: whose names programs know without import; see ``Sandbox``.
     """
 
     tier: str
@@ -65,17 +66,16 @@ class Settings:
     threads: int
     preload: list[str]
     path: list[str]
+    share: float
+    prelude: str
 
 
-def main(settings: dict[str, Any]) -> NoReturn:
-    """Confines this process and serves until the harness closes the socket."""
+def start(settings: dict[str, Any]) -> Worker:
+    """Confines this process. It then serves until the harness closes the socket."""
     wanted = Settings(**settings)
-    stack = stack_bytes(wanted.memory_bytes)
-    if resource.getrlimit(resource.RLIMIT_STACK)[0] != stack:
-        # The kernel lays out memory at exec: a larger stack needs one.
-        resource.setrlimit(resource.RLIMIT_STACK, (stack, stack))
+    if widen_stack(wanted.memory_bytes):
         os.execve(sys.executable, sys.orig_argv, os.environ)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the harness's business
+    _usual_signals()
     threading.stack_size(_THREAD_STACK)  # else a thread would take as much as the main stack
     control = socket.socket(fileno=fcntl.fcntl(wanted.control, fcntl.F_DUPFD_CLOEXEC, 6))
     os.close(wanted.control)
@@ -87,7 +87,7 @@ def main(settings: dict[str, Any]) -> NoReturn:
         control.send(json.dumps({"refused": text}).encode())
         os._exit(1)
     control.send(b'{"ready": true}')
-    worker.serve()
+    return worker
 
 
 class Worker:
@@ -95,8 +95,8 @@ class Worker:
 
     def __init__(self, settings: Settings, control: socket.socket) -> None:
         self._control = control
-        self._pids: namespaces.PidNamespaces | None = None
-        self._work: namespaces.WorkFolder | None = None
+        self._pids: fresh.PidNamespaces | None = None
+        self._work: fresh.WorkFolder | None = None
         self._rules: int | None = None
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
             file.write("500")
@@ -116,6 +116,8 @@ class Worker:
         self._limits.apply()
         namespaces.forbid_new_privileges()
         _forget_ourselves()
+        execute.remember_modules()
+        execute.same_random()
         gc.collect()
         gc.freeze()
 
@@ -127,30 +129,35 @@ class Worker:
         try:
             for name in settings.preload:
                 importlib.import_module(name)
+            if "numpy" in sys.modules:
+                importlib.import_module("numpy.random")  # which it else does at the first use
         finally:
             sys.path[:] = own
-        give_usual_names()
+        open_by_name()
+        add_what_site_adds()
+        self._prelude, self._names_always = Prelude(), settings.prelude == "lcb"
         disk = settings.disk_bytes if settings.tier == "namespaces" else 0
-        exact = settings.tier == "namespaces" or settings.high_id is not None
+        # Counted per user. An ordinary user's other processes count too where no namespace keeps
+        # them apart: there the worker counts a program's threads itself.
+        alone = settings.tier == "namespaces" or settings.high_id is not None
+        self._crowd = Crowd(settings.share, None if alone else settings.threads)
         self._limits = ProcessLimits(
             address_space=own_address_space() + settings.memory_bytes,
             file_bytes=max(settings.output_bytes, disk) + 1,
-            # Counted per user: an ordinary user's other processes count too where no namespace
-            # keeps them apart.
-            tasks=settings.threads + (4 if exact else tasks_on_machine() + _OTHER_TASKS),
+            tasks=settings.threads + 5 if alone else None,
         )
 
     def _enter_namespaces(self, settings: Settings) -> None:
-        work = namespaces.build_root(folders.needed(), DEVICES)
+        work = namespaces.build_root(folders.needed(settings.path), DEVICES)
         if settings.high_id is not None:
             namespaces.become_first_user()
         namespaces.keep_admin_only()
         namespaces.die_with_parent()
-        self._pids = namespaces.PidNamespaces()
-        self._work = namespaces.WorkFolder(work, settings.disk_bytes, settings.files)
+        self._pids = fresh.PidNamespaces()
+        self._work = fresh.WorkFolder(work, settings.disk_bytes, settings.files)
 
     def _enter_landlock(self, settings: Settings) -> None:
-        readable = folders.needed()
+        readable = folders.needed(settings.path)
         self._rules = landlock.ruleset(readable, DEVICES)
         os.chdir("/")
         if settings.high_id is not None:
@@ -160,93 +167,76 @@ class Worker:
             os.setresuid(*3 * (settings.high_id,))
             folders.use_descriptors_for_unreachable(kept)
 
-    def serve(self) -> NoReturn:
-        """Runs one test after another."""
-        while True:
-            message, descriptors, _, _ = socket.recv_fds(self._control, 4096, 8)
-            if not message:
-                os._exit(0)
-            job = json.loads(message)
-            if job["compat"]:
-                importlib.import_module("unittest.mock")
-            started = time.monotonic()
-            outcome = self._run(job["cpu_s"], job["wall_s"], descriptors)
-            outcome["wall_s"] = time.monotonic() - started
-            self._control.send(json.dumps(outcome).encode())
+    def serve(self) -> None:
+        """Runs one test after another. Returns in each fork, which then runs the program.
 
-    def _run(self, cpu_s: float, wall_s: float, descriptors: list[int]) -> dict[str, Any]:
+        So a program stands beneath no frame that holds another's outcome.
+        """
+        while self._serve_one():
+            pass
+
+    def _serve_one(self) -> bool:
+        message, descriptors, _, _ = socket.recv_fds(self._control, 4096, 8)
+        if not message:
+            os._exit(0)
+        job = json.loads(message)
+        if job["compat"]:
+            importlib.import_module("unittest.mock")
+        self._prelude.give(job["compat"] or self._names_always)
+        outcome = self._run(job["cpu_s"], job["wall_s"], descriptors)
+        if outcome is not None:
+            self._control.send(json.dumps(outcome).encode())
+        return outcome is not None
+
+    def _run(self, cpu_s: float, wall_s: float, descriptors: list[int]) -> dict[str, Any] | None:
+        """Runs a program until it ends or is stopped. Returns its outcome; None in the fork."""
         if self._work is not None:
             self._work.prepare()
         if self._pids is not None:
-            self._pids.next_child_is_first()
+            self._pids.open()
+        given, *files, source = descriptors[:5]
+        calls = None
+        if len(descriptors) > 5:
+            tidy = self._work.untouched if self._work is not None else lambda: True
+            calls, given = Calls.open(descriptors, self._limits.file_bytes, tidy)
         begun, begin = os.pipe()
         child = _fork()
         if child == 0:
-            self._become_program(descriptors, begin, cpu_s)
+            self._become_program([given, *files, source], begin, cpu_s)
+            return None
         if self._pids is not None:
-            self._pids.reset()
-        for descriptor in (begin, *descriptors):
+            self._pids.leave()
+        os.close(begin)
+        if calls is not None:
+            os.close(given)
+            descriptors = [*descriptors, calls.channel]
+        self._crowd.meet(begun)
+        outcome = Watch(child, cpu_s, wall_s, self._control.fileno(), self._crowd, calls).wait()
+        for descriptor in descriptors:
             os.close(descriptor)
-        end = os.pidfd_open(child)
-        stopped = self._watch(child, end, cpu_s, wall_s)
-        _, status, usage = os.wait4(child, 0)
-        os.close(end)
-        word = os.read(begun, 1000).decode(errors="replace")
+        word = self._crowd.last_words()
         os.close(begun)
+        if self._pids is not None:
+            self._pids.close()
         if self._work is not None:
             self._work.clean()
-        cpu = usage.ru_utime + usage.ru_stime
-        return {
-            "exit": os.waitstatus_to_exitcode(status),
-            "cpu_s": cpu,
-            "stopped": stopped or ("cpu" if cpu > cpu_s else ""),
-            "setup": "" if word == "ok" else word or "ended before the program started",
+        confined = word.startswith(_CONFINED)
+        return outcome | {
+            "setup": "" if confined else word or "ended before the program started",
+            "compiled": word == _CONFINED + execute.COMPILED.decode(),
         }
 
-    def _watch(self, child: int, end: int, cpu_s: float, wall_s: float) -> str:
-        """Waits for the end, or brings it about. Returns which limit did, or nothing."""
-        clock = ~child << 3 | 2  # the CPU clock of all its threads
-        poll = select.poll()
-        poll.register(end, select.POLLIN)
-        poll.register(self._control, select.POLLIN)
-        deadline = time.monotonic() + wall_s
-        cores = os.cpu_count() or 1
-        used, stopped = 0.0, ""
-        while not stopped:
-            wait = min((cpu_s - used) / cores, deadline - time.monotonic())
-            events = poll.poll(max(2.0, 1000 * wait))
-            if any(descriptor == end for descriptor, _ in events):
-                return ""
-            if events:  # the harness is gone, or gave up
-                os.kill(child, signal.SIGKILL)
-                os._exit(1)
-            try:
-                used = time.clock_gettime(clock)
-            except OSError:
-                return ""
-            if used >= cpu_s:
-                stopped = "cpu"
-            elif time.monotonic() >= deadline:
-                stopped = "wall"
-        os.kill(child, signal.SIGKILL)
-        return stopped
-
-    def _become_program(self, descriptors: list[int], begin: int, cpu_s: float) -> NoReturn:
+    def _become_program(self, descriptors: list[int], begin: int, cpu_s: float) -> None:
         try:
+            self._crowd.introduce(begin)
             self._confine(descriptors, begin, cpu_s)
-            os.write(5, b"ok")
-            os.close(5)
+            os.write(execute.STAGE, _CONFINED.encode())
         except BaseException as error:
             os.write(begin, f"{type(error).__name__}: {error}".encode()[:1000])
             os._exit(1)
-        try:
-            status = execute.run()
-        except BaseException:
-            status = 1
-        os._exit(status)
 
     def _confine(self, descriptors: list[int], begin: int, cpu_s: float) -> None:
-        """Leaves descriptors 0 to 4 (input, output, errors, report, source) and 5 (begin).
+        """Leaves descriptors 0 to 4 (input, output, errors, report, source) and 5 (stage).
 
         Every call here is paid by every test, in copied pages: what can be done once is done in
         the worker.
@@ -260,6 +250,7 @@ class Worker:
         else:
             os.closerange(6, 1 << 16)
             namespaces.drop_all()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         limit_cpu(cpu_s)
         self._filter.install(os.getpid())
 
@@ -277,6 +268,18 @@ def _fork() -> int:
     if child < 0:
         raise OSError("fork failed")
     return child
+
+
+def _usual_signals() -> None:
+    """Signals as an interpreter has them, whatever the harness inherited (``nohup``, a mask).
+
+    But for Ctrl-C, which is the harness's business: only a test's fork has Python's own way.
+    """
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _occupy_low_descriptors() -> None:

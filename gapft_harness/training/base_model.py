@@ -49,12 +49,11 @@ def without_weights(model_args: Mapping[str, Any], settings: Training) -> Any:
     Raises:
         UserError: there is no such model.
     """
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
 
-    options = _options(model_args)
-    trust = {"trust_remote_code": options.get("trust_remote_code", False)}
+    config = read_config(model_args)
+    trust = {"trust_remote_code": model_args.get("trust_remote_code", False)}
     with _loading(model_args), torch.device("meta"):
-        config = AutoConfig.from_pretrained(model_args["pretrained"], **options)
         return AutoModelForCausalLM.from_config(
             config, dtype=getattr(torch, settings.dtype), **trust
         )
@@ -65,12 +64,21 @@ def is_converted(model_args: Mapping[str, Any], settings: Training) -> bool:
 
     Weights of the same dtype are the files' own pages, mapped into memory: processes share them.
     """
+    config = read_config(model_args)
+    stored = getattr(config.get_text_config(), "dtype", None) or getattr(config, "dtype", None)
+    return stored is not None and stored != getattr(torch, settings.dtype)
+
+
+def read_config(model_args: Mapping[str, Any]) -> Any:
+    """The base model's config.
+
+    Raises:
+        UserError: there is none, or transformers refuses it.
+    """
     from transformers import AutoConfig
 
     with _loading(model_args):
-        config = AutoConfig.from_pretrained(model_args["pretrained"], **_options(model_args))
-    stored = getattr(config.get_text_config(), "dtype", None) or getattr(config, "dtype", None)
-    return stored is not None and stored != getattr(torch, settings.dtype)
+        return AutoConfig.from_pretrained(model_args["pretrained"], **_options(model_args))
 
 
 def _options(model_args: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,7 +89,9 @@ def _options(model_args: Mapping[str, Any]) -> dict[str, Any]:
 def _loading(model_args: Mapping[str, Any]) -> Iterator[None]:
     try:
         yield
-    except (OSError, ValueError) as error:
+    except (RuntimeError, MemoryError):  # the machine's
+        raise
+    except Exception as error:  # of a config that is refused, they have no common kind
         raise UserError(
             f"model {model_args['pretrained']}: cannot be loaded for training: "
             f"{' '.join(str(error).split())}"

@@ -13,12 +13,12 @@ tags: [gapft-harness, lora]
 
 # {condition}, seed {seed}
 
-A LoRA adapter of `{base_model}`, trained by GapFT Harness on {n} verified responses selected
-for the condition `{condition}`, {repetitions} exposures each.
+A LoRA adapter of `{base_model}`, trained by GapFT Harness on the verified responses in {n}
+example slots of the condition `{condition}`, {repetitions} exposures of each slot.
 
 | | |
 |---|---|
-| examples n, exposures N | {n}, {exposures} |
+| example slots n, exposures N | {n}, {exposures} |
 | processed tokens L, of them supervised | {tokens}, {supervised_tokens} |
 | optimizer steps J | {steps} |
 | rank, alpha, dropout | {rank}, {alpha}, {dropout} |

@@ -27,6 +27,7 @@ from gapft_harness.protocols import (
     SamplerSettings,
 )
 from gapft_harness.records import CONTEXT, GREEDY, Adapter, Arm, Decoding
+from gapft_harness.text_files import read_lines
 from gapft_harness.unicode_text import whole
 
 _KEYS = frozenset(
@@ -160,13 +161,9 @@ def read_records(path: Path) -> Iterator[tuple[int, Record]]:
     Raises:
         UserError: the file cannot be read, or a line is malformed; names file and line.
     """
-    try:
-        with path.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
-                if line.strip():
-                    yield number, _parse(line, f"{path}:{number}")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read as UTF-8 text: {error}") from error
+    for number, line in read_lines(path):
+        if line.strip():
+            yield number, _parse(line, f"{path}:{number}")
 
 
 def _of_arm(path: Path, arm: Arm | None) -> dict[tuple[str, str, int, int], Record]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from gapft_harness import hookimpl
 from gapft_harness.boxes import last_box
@@ -17,6 +18,9 @@ from gapft_harness.workers import Outcome, WorkerPool
 
 _INTEGER = re.compile(r"(-?)([0-9]+)")
 _SHOWN = 60
+#: Counts up when two answers come to compare otherwise, so that a verdict that differs for it can
+#: be told.
+_RULES = 2
 
 
 class BoxedMath(Closing):
@@ -67,6 +71,10 @@ class BoxedMath(Closing):
         if isinstance(gold, bool) or not isinstance(gold, str | int | float):
             return f"the gold answer is {type(gold).__name__}, expected a string"
         return "" if _tidy(str(gold)) else "the gold answer is empty"
+
+    def describe(self) -> dict[str, Any]:
+        """Which edition of its comparison it judges by."""
+        return {"rules": _RULES}
 
     def close(self) -> None:
         """Ends the worker processes."""

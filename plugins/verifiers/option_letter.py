@@ -14,7 +14,8 @@ Three rules; docs/verifiers.md shows each on the same responses.
     not read. The reward of the paper's online control (Section "Online Optimization at Matched
     Update Steps"), which scores responses that open so and go on.
 
-Letters are the capitals A to Z of ASCII: ``b`` and a full-width letter are no options.
+Letters are the capitals A to Z of ASCII; ``first_explicit`` also reads ``b`` where it is a label,
+and a full-width letter.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gapft_harness import hookimpl
 from gapft_harness.errors import UserError, did_you_mean
@@ -31,6 +33,8 @@ from gapft_harness.records import Gold, Verdict
 from gapft_harness.verification import once_each
 
 _WHOLE = re.compile(r"([A-Z])[.)]?|\(([A-Z])\)")
+#: Counts up when what a rule reads changes, so that a verdict that differs for it can be told.
+_RULES = {"first_explicit": 2}
 _NEEDS_TEXTS = "the permissive rule needs the options' texts in the gold answer"
 _LABEL = re.compile(r"\s*(?:\(([A-Z])\)|([A-Z]))[.):,]?\s*[-–—]?\s*")
 
@@ -86,6 +90,10 @@ class OptionLetter:
             return f"{choice}; expected a letter from A to {_last_letter(gold)}"
         return _NEEDS_TEXTS if self.rule == "permissive" and not choice.options else ""
 
+    def describe(self) -> dict[str, Any]:
+        """Which edition of its rule it judges by, where there has been more than one."""
+        return {"rules": _RULES[self.rule]} if self.rule in _RULES else {}
+
     def _verify_all(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
         verdicts = []
         for response, gold in zip(responses, golds, strict=True):
@@ -134,12 +142,13 @@ def whole_response(response: str, choice: Choice) -> Verdict:
 
 def first_explicit(response: str, choice: Choice) -> Verdict:
     """The first explicit statement of an option."""
-    stated = first_statement(response, "H" if not choice.options else max("H", choice.last))
-    if not stated:
-        return Verdict("fail", "no option stated")
-    if len(stated) > 1:
-        return Verdict("fail", f"said {' and '.join(stated)} together")
-    return _compare(stated, choice)
+    last = "H" if not choice.options else max("H", choice.last)
+    stated = first_statement(response, last, choice.options)
+    if not stated.letters:
+        return Verdict("fail", stated.why)
+    if len(stated.letters) > 1:
+        return Verdict("fail", f"said {' and '.join(stated.letters)} together")
+    return _compare(stated.letters, choice)
 
 
 def permissive(response: str, choice: Choice) -> Verdict:

@@ -12,13 +12,23 @@ from gapft_harness.closing import Closing
 from gapft_harness.errors import UserError, did_you_mean
 from gapft_harness.identities import content_hash
 from gapft_harness.lm_eval_bridge.benchmarks.livecodebench_tests import MAX_DECODED_BYTES
-from gapft_harness.program_feedback import NO_PROGRAM, failure_feedback
-from gapft_harness.programs import Suite, last_program, last_program_lcb, read_suite
+from gapft_harness.program_feedback import NO_PROGRAM, failure_feedback, without_paths
+from gapft_harness.programs import (
+    Suite,
+    check_calls,
+    importable,
+    last_program,
+    last_program_lcb,
+    read_suite,
+)
 from gapft_harness.protocols import RegisterVerifier
 from gapft_harness.records import Gold, Verdict
 from gapft_harness.sandbox import Limits, Program, Result, Sandbox, Test
 
 _SHOWN = 120
+#: Counts changes after which programs may get other verdicts. Before 2 none was told, and every
+#: program knew LiveCodeBench's names.
+_EDITION = 2
 
 #: Which of a suite's tests are run: for a verdict, and for feedback.
 _Choice = Callable[[Suite], Sequence[Test]]
@@ -40,6 +50,8 @@ class ProgramTests(Closing):
         preload: packages besides the standard library that programs may import.
         limits: limits of one test that differ from the sandbox's own, e.g. ``{cpu_s: 10}``.
         max_decoded_bytes: most bytes that one problem's packed tests may come to.
+        prelude: ``lcb`` lets programs use the names that LiveCodeBench imports for them, and gives
+            them its recursion limit; ``none`` is plain Python. ``compat: lcb`` has them always.
 
     Raises:
         UserError: a parameter is out of range, or no tier of the sandbox holds on this machine.
@@ -53,6 +65,7 @@ class ProgramTests(Closing):
         preload: Sequence[str] = ("numpy",),
         limits: Mapping[str, float] | None = None,
         max_decoded_bytes: int = MAX_DECODED_BYTES,
+        prelude: str = "none",
     ) -> None:
         # YAML reads an unquoted true as a boolean.
         if compat not in ("true", "lcb", True):
@@ -62,9 +75,11 @@ class ProgramTests(Closing):
         self._sandbox = Sandbox(
             tier=tier,  # type: ignore[arg-type]  # it checks the name
             workers=workers,
-            preload=tuple(preload),
+            preload=importable(preload),
             limits=_limits(limits or {}),
+            prelude=prelude,  # type: ignore[arg-type]  # it checks the name
         )
+        self._prelude = "lcb" if self._lcb else prelude
         self._sandbox.start()
 
     def verify(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
@@ -93,9 +108,9 @@ class ProgramTests(Closing):
         return [outcome.feedback for outcome in self._run(responses, golds, _PUBLIC)]
 
     def check_gold(self, gold: Gold) -> str:
-        """What is wrong with a gold: a malformed or oversized suite, or no test at all."""
+        """What is wrong with a gold: malformed, too large, no test, or one that nothing passes."""
         try:
-            read_suite(gold, self._most)
+            check_calls(read_suite(gold, self._most))
         except UserError as error:
             return str(error)
         return ""
@@ -106,6 +121,7 @@ class ProgramTests(Closing):
             "sandbox_tier": self._sandbox.tier,
             "compat": "lcb" if self._lcb else "true",
             "limits": asdict(self._sandbox.limits),
+            "rules": {"edition": _EDITION, "prelude": self._prelude},
         }
 
     def close(self) -> None:
@@ -195,7 +211,7 @@ class _Waiting:
             return _Outcome(Verdict("pass"), None)
         number, public = len(result.tests), len(self.public)
         words = result.verdict.replace("_", " ")
-        why = " ".join(result.tests[-1].reason.split())[:_SHOWN]
+        why = " ".join(without_paths(result.tests[-1].reason).split())[:_SHOWN]
         if number > public:
             # What a hidden test holds stays out of reasons, which a report may show.
             where = f"hidden test {number - public} of {self.tests - public}"

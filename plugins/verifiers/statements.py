@@ -1,121 +1,277 @@
-r"""Finds the first explicit statement of an option in free text (``first_explicit``).
+r"""Finds the option that free text states first (``first_explicit``).
 
-Every capital letter that stands alone is a candidate, read with what is before and after it. It is
-a statement where it opens the response, stands as a sentence or line of its own, follows words
-that announce an answer ("the answer is", "so", "I choose", ``\boxed{``), is set in bold, or is
-called correct. It is none where it is ruled out ("A is wrong", "not B", "if C") or merely
-mentioned ("comparing (A) with the text"), and "A" before a plain word is the article. Two letters
-joined by "and" or "or" are stated together: no single option was chosen.
+Every letter that stands alone is read with the words before and after it. It is stated where words
+announce it ("the answer is", "I choose", ``\boxed{``), call it right or conclude with it, or where
+it opens the response, a line or a sentence as a label. It is not where it is ruled out ("A is
+wrong"), asked ("is it B?"), supposed ("if C"), or merely mentioned. Labels in a row ("A) ... B)
+...") go through the options and state none. The first statement counts, unless the writer takes it
+back ("A - no, B", "wait, ...").
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
 
-_FLAGS = re.IGNORECASE
+from gapft_harness.plugins.verifiers import statement_words as words
+from gapft_harness.plugins.verifiers.plain_text import Plain, plain
 
-# What may stand between words and the letter: brackets, quotes, Markdown emphasis, TeX.
-_OPENERS = re.compile(r"(?:[\s*_\"'`“‘(\[{$>#]|\\(?:text|textbf|mathrm|mathbf)\b)*\Z")
-_CLOSERS = re.compile(r"[*_\"'`”’)\]}$]*")
-_LABEL_NOUN = r"(?:option|choice|letter|answer)"
-
-_RULED_OUT_BEFORE = re.compile(
-    r"(?:\b(?:not|nor|neither|except|than|unlike|if|whether|suppose|assum(?:e|ing)|reject|exclud(?:e|ing)"
-    r"|eliminat(?:e|ing)|rul(?:e|es|ing) out|instead of|rather than)|n['’]t)(?:\s+be)?(?:\s+the)?"
-    rf"(?:\s+{_LABEL_NOUN}s?)?\s*\Z|\b(?:options|choices)\s*:?\s*\Z",
-    _FLAGS,
-)
-_RULED_OUT_AFTER = re.compile(
-    r"[.):,]?\s*(?:(?:is|are|was|were|seems?|would be|must be|can be|could be)\s+(?:\w+\s+){0,2}?"
-    r"(?:not|wrong|incorrect|false|invalid|irrelevant|ruled out|eliminated|excluded|out)\b"
-    r"|(?:is|are|was|were|do|does|did|would|could|ca)n['’]t\b"
-    r"|(?:can ?not|does not|do not|did not|would not|could not|fails? to)\b)",
-    _FLAGS,
-)
 _JOINED = re.compile(
-    r"(?:\s*(?:,\s*(?:and|or)\b|,|/|&|\band\b|\bor\b)\s*(?:\b(?:option|choice)\s+)?[*_(\[]*([A-Z])"
-    r"(?![\w'’+#])[*_)\]]*)+"
+    r"(?:\s?(?:,?\s?\band\b\s(?:option |choice )?\(?[A-Z]\)?(?!\s(?:is|was|does|has|seems)\b)"
+    r"|(?:,?\s?\bor\b\s|\s?[/&+]\s?)(?:option |choice )?\(?[A-Z]\)?"
+    r"|,\s?(?:option |choice )?\(?[A-Z]\)?(?=\s?(?:,|/|&|\band\b|\bor\b|[.;!\n]|\Z)))"
+    r"(?![\w'+#]))+"
 )
-_ANNOUNCED = re.compile(
-    r"(?:\b(?:answers?|choice|option|selection|conclusion|solution|correct one)\b"
-    r"(?:\s+[\w']+){0,8}?\s*(?:\b(?:is|be|are|seems)\b|[:=]|[-–—](?=\s|\Z))\s*[:=]?"
-    rf"|\b(?:answer|solution)\b"
-    r"|\b(?:I|we|you|I'd|I'll|would|will|should|must|to|let's|let us),?\s+(?:\w+,?\s+)?"
-    r"(?:choose|select|pick|prefer|say|go with|answer)|\b(?:choosing|selecting|going with)"
-    r"|\\boxed\s*)[\s*_{]*"
-    rf"(?:\s*\b(?:the\s+)?{_LABEL_NOUN})?\s*:?\s*\Z",
-    _FLAGS,
+_ENDS = re.compile(r"\s*(?:\Z|[.!;,](?!\w)|\n)")
+_ALONE = re.compile(r"[.)]?\s*(?:\Z|\n)")
+# After a letter that opens or is announced: punctuation, a dash, the end, or the reason.
+_LABELLED = re.compile(
+    r"\s*\Z|[.):,;!](?!\w)|\s*\n|\s[-–—]+\s"
+    r"|\s(?:because|since|as|which|due to|given|based on|for|but|though|although)\b"
 )
-_CONCLUDED = re.compile(
-    r"(?:\A|\b)(?:so|therefore|thus|hence|but|then|it['’]s|it is|that['’]s|think|believe|must be"
-    r"|both|either)\b[,:]?"
-    rf"(?:\s+(?:it['’]s|it is|I choose|the))?(?:\s+{_LABEL_NOUN})?\s*\Z",
-    _FLAGS,
+_NOUN = re.compile(rf"(?:\b(?:the )?{words.LABEL}\s?:?\s?)\Z", re.IGNORECASE)
+_STARTS = re.compile(
+    r"(?:\A|(?<!\bDr)(?<!\bMr)(?<!\bMs)(?<!\bMrs)(?<!\bSt)(?<!\bProf)\.|[:;!?\n]"
+    r"|(?:\A|\n) ?[-*•–])\s*\Z"
 )
-_CALLED_RIGHT = re.compile(
-    r"[.):,]?\s*(?:is|seems|must be|would be|should be|looks|appears)\s+(?:\w+\s+){0,3}?"
-    r"(?:correct|right|best|answer|strongest)\b",
-    _FLAGS,
-)
-_SENTENCE_END = re.compile(r"[.:;!?\n]\Z|\A\Z")
-_ENDS = re.compile(r"\s*(?:\Z|[.!;,?](?!\w)|\n)")
-# After a letter that opens or is announced: punctuation, a dash, or the end.
-_LABELLED = re.compile(r"\s*\Z|[.):,;!?](?!\w)|\s*\n|\s+[-–—]\s|\s+(?:because|since|as it)\b")
-_NOUN_ALONE = re.compile(rf"\s*{_LABEL_NOUN}\s*:?\s*", _FLAGS)
-_PAIRS = {")": "(", "]": "[", "}": "{", "*": "*", "_": "_"}
-_HEAD, _TAIL, _DECORATION = 120, 120, 40  # characters that are read around a letter
-_WORD_NEXT = re.compile(r"\s+\S")
+_SENTENCE = re.compile(r"[.!?\n]")
+# Characters that are read before a letter, right before it, and after it.
+_HEAD, _NEAR, _TAIL = 200, 70, 100
+# What follows a small letter that is no word: "a man" is an article, and "(b)" is a label.
+_NO_WORD = re.compile(r"\Z|[^ ]|\s[-–—]|\s(?:is|because|since|as|which)\b")
+
+_Level = Literal["stated", "label", "listed", "named"]
 
 
-def first_statement(text: str, last: str) -> str:
-    """The letter first stated, two or more letters stated together, or ``""``.
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What a response states.
+
+    Attributes:
+        letters: the option, several that are stated together, or ``""``.
+        why: where there is no option, what there is instead.
+    """
+
+    letters: str
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Mention:
+    """A letter, or several that are joined, that may be a statement.
+
+    Attributes:
+        level: ``stated``; ``label`` at the start of a sentence, a statement unless it is one of a
+            row; ``listed``, a member of a row alone; or ``named``, a statement if no other is.
+        alone: nothing else is on its line.
+        alternatives: joined by "or": a later statement of one of them counts.
+        sign: "A:" at the very start, which may stand for "Answer:"; what is stated next counts.
+    """
+
+    letters: str
+    start: int
+    end: int
+    level: _Level
+    alone: bool = False
+    alternatives: bool = False
+    sign: bool = False
+
+
+def first_statement(response: str, last: str, texts: Sequence[str] = ()) -> Statement:
+    """The option that a response states first, as corrected by itself.
 
     Args:
-        text: a response.
+        response: a response. Reading it takes time in proportion to its length.
         last: the last letter to look for; the first is ``A``.
+        texts: the options' texts, where they are known.
     """
+    read = plain(response)
+    mentions = list(_mentions(read, last, texts))
+    rows = _in_rows(read.text, [m for m in mentions if m.level in ("label", "listed")])
+    stated = [
+        m for m in mentions if m.level == "stated" or (m.level == "label" and m.start not in rows)
+    ]
+    if len(stated) > 1 and stated[0].sign:
+        stated = stated[1:]
+    if stated:
+        return _corrected(read.text, stated)
+    named = sorted({m.letters for m in mentions if m.level == "named"})
+    if len(named) == 1:
+        return Statement(named[0])
+    if rows or named:
+        said = sorted({letter for m in mentions for letter in m.letters})
+        return Statement("", f"spoke of {' and '.join(said)}, stated none")
+    return Statement("", "no option stated")
+
+
+def _corrected(text: str, stated: Sequence[_Mention]) -> Statement:
+    """The first statement, or the last of those that replace one another."""
+    current = stated[0]
+    reconsidered = [found.start() for found in words.RECONSIDERED.finditer(text)]
+    for later in stated[1:]:
+        marker = bisect_left(reconsidered, current.end)
+        if (
+            (current.alternatives and len(later.letters) == 1)
+            or (marker < len(reconsidered) and reconsidered[marker] < later.start)
+            or words.WITHDRAWN.match(text, current.end)
+            or words.REWORDED.search(text, _sentence(text, later.start, current.end), later.start)
+        ):
+            current = later
+    if words.WITHDRAWN.match(text, current.end):
+        return Statement("", f"took back {' and '.join(current.letters)}")
+    return Statement(current.letters)
+
+
+def _sentence(text: str, position: int, least: int) -> int:
+    """Where the sentence that holds a position begins, or ``least`` if that is later."""
+    least = max(least, position - _HEAD)
+    ends = [found.end() for found in _SENTENCE.finditer(text, least, position)]
+    return ends[-1] if ends else least
+
+
+def _in_rows(text: str, labels: Sequence[_Mention]) -> set[int]:
+    """Where the labels stand that go through the options in order, such as ``A) ... B) ...``."""
+    found: set[int] = set()
+    for a, b in pairwise(labels):
+        headed = text.find(":\n", a.end, b.start) >= 0
+        if a.letters < b.letters and a.alone == b.alone and not headed:
+            found |= {a.start, b.start}
+    return found
+
+
+def _mentions(read: Plain, last: str, texts: Sequence[str]) -> Iterator[_Mention]:
+    """Yields what may be a statement, in order."""
+    upper, both = f"A-{last}", f"A-{last}a-{last.lower()}"
     candidate = re.compile(
-        rf"(?<![\w'’+#\\/.&-])([A-{last}])(?![\w'’+#]|[./-]\w)(?!\s*\+\+)|\b([A-{last}])(?=/[A-{last}]\b)"
+        rf"(?<![\w'+#\\/.&-])[{both}](?![\w'+#*]|[./-]\w)(?!\s?\+\+)|\b[{upper}](?=/[{upper}]\b)"
     )
-    text = text.strip()
-    position = 0
+    text, position = read.text, 0
     while match := candidate.search(text, position):
-        position = match.end()
-        closers = _CLOSERS.match(text, match.end())
-        after = closers.end() if closers else match.end()
-        joined = _JOINED.match(text, after)
-        letters = match[0]
-        if joined:
-            letters += "".join(re.findall(r"\b[A-Z]\b", joined[0]))
-            position = joined.end()
+        start, after = match.span()
+        opened = start
+        while opened > 0 and start - opened < 6 and text[opened - 1] in "( ":
+            opened -= 1
+        enclosed = "(" in text[opened:start] and text[after : after + 1] == ")"
+        after += enclosed
+        letters, alternatives = match[0].upper(), False
+        if match[0].isupper() and (joined := _JOINED.match(text, after)):
+            letters = "".join(sorted({letters, *re.findall(r"\b[A-Z]\b", joined[0])}))
+            alternatives = bool(re.search(r"\bor\b|/", joined[0]))
             after = joined.end()
-        if _stated(text, match.start(), match.end(), after, bool(joined)):
-            return "".join(sorted(set(letters)))
-    return ""
+        position = max(match.end(), after)
+        context = _Context(read, opened, start, after, enclosed, len(letters) > 1, texts)
+        if (level := context.level()) is not None:
+            sign = text.startswith("A:") and start == 0
+            yield _Mention(letters, start, after, level, context.alone, alternatives, sign)
 
 
-def _stated(text: str, start: int, end: int, after: int, joined: bool) -> bool:
-    """Whether the letter at ``start`` (with those joined to it, up to ``after``) is a statement."""
-    opener = _OPENERS.search(text, max(0, start - _DECORATION), start)
-    head_end = opener.start() if opener else start
-    decoration = text[head_end:start]
-    # A line break among the decoration ends a sentence as a full stop does.
-    head = text[max(0, head_end - _HEAD) : head_end] + ("\n" if "\n" in decoration else "")
-    tail = text[after : after + _TAIL]
-    if _RULED_OUT_BEFORE.search(head) or _RULED_OUT_AFTER.match(tail):
-        return False
-    closer = text[end:after][:1]
-    enclosed = closer in _PAIRS and (closer in ")]" or _PAIRS[closer] in decoration)
-    labelled = enclosed or joined or bool(_LABELLED.match(tail)) or bool(_CALLED_RIGHT.match(tail))
-    article = text[start] == "A" and not labelled
-    if article:
-        return False
-    opens = (head_end < _HEAD and not head.strip()) or bool(_NOUN_ALONE.fullmatch(head))
-    if opens and (labelled or _WORD_NEXT.match(tail)):
-        return True
-    if _ANNOUNCED.search(head) or _CALLED_RIGHT.match(tail):
-        return True
-    ends = bool(_ENDS.match(tail))
-    if ends and (_SENTENCE_END.search(head) or _CONCLUDED.search(head)):
-        return True
-    return "**" in decoration and text[end:after].rstrip(".").endswith("**")
+class _Context:
+    """A letter between the words before and after it."""
+
+    def __init__(
+        self,
+        read: Plain,
+        opened: int,
+        start: int,
+        after: int,
+        enclosed: bool,
+        joined: bool,
+        texts: Sequence[str],
+    ) -> None:
+        text = read.text
+        self._head = text[max(0, opened - _HEAD) : opened]
+        self._near = self._head[-_NEAR:]
+        self._tail = text[after : after + _TAIL]
+        self._letter = text[start]
+        self._enclosed = enclosed
+        self._labelled = joined or enclosed or bool(_LABELLED.match(self._tail))
+        # Marks may enclose a bracket or stand within it, and a full stop with it.
+        self._emphasised = any(
+            read.emphasised(a, b) for a in {opened, start} for b in (start + 1, after, after + 1)
+        )
+        noun = _NOUN.search(self._head, max(0, len(self._head) - 20))
+        self._before_noun = self._head[: noun.start()] if noun else self._head
+        self._noun = noun is not None
+        self._opens = opened <= _HEAD and not self._before_noun.strip()
+        number = ord(self._letter.upper()) - ord("A")
+        option = _words(texts[number]) if number < len(texts) else ""
+        self._text_follows = bool(option) and _words(text[after : after + 2 * len(option) + 9])[
+            : len(option)
+        ] == (option)
+        self.alone = bool(
+            _ALONE.match(self._tail) and (self._opens or self._before_noun.endswith("\n"))
+        )
+
+    def level(self) -> _Level | None:
+        """What the letter is; None where it is no statement."""
+        head, near, tail = self._head, self._near, self._tail
+        if self._letter.islower() and not (self._noun or self._enclosed or _NO_WORD.match(tail)):
+            return None
+        if words.RULED_OUT_BEFORE.search(near):
+            return None
+        if words.RULED_OUT_AFTER.match(tail) and not self._text_follows:
+            return None
+        called_right = bool(words.CALLED_RIGHT.match(tail))
+        if self._letter in "AaIi" and not (self._labelled or called_right):
+            if self._opens and self._text_follows:
+                return "label"
+            return "named" if self._emphasised else self._subject()
+        if called_right:
+            return "stated" if self._said(head) else None
+        ends = bool(_ENDS.match(tail))
+        if not self._lower or self._labelled or self._noun:
+            announced = words.ANNOUNCED.search(head)
+            if announced:
+                if not self._said(head[: announced.start()], announced[0]):
+                    return None
+                return "label" if head.endswith("\n") and self._labelled else "stated"
+            concluded = words.CONCLUDED.search(near) if ends or self._labelled else None
+            if concluded:
+                return "stated" if self._said(head, concluded[0]) else None
+        if _STARTS.search(f"{'' if len(head) < _HEAD else 'x'}{self._before_noun}"[-9:]):
+            return self._at_start()
+        if not self._enclosed and tail[:2] == ") ":
+            return "listed"  # as in "A) one B) two"
+        return "named" if self._emphasised and not self._lower else None
+
+    @property
+    def _lower(self) -> bool:
+        return self._letter.islower()
+
+    def _at_start(self) -> _Level | None:
+        """A letter that begins a sentence or line, with "Option" before it or not."""
+        tail = self._tail
+        if words.DISCUSSED.match(tail) and not self._text_follows:
+            return "listed"
+        if self._lower and not (self._enclosed or tail[:1] in ".)" or self._noun):
+            return None
+        if self._labelled or (self._opens and self._text_follows):
+            return "label"
+        if self._emphasised:
+            return "named"
+        return self._subject()
+
+    def _subject(self) -> _Level | None:
+        """A letter without a label that does what the question asks for: "B weakens it"."""
+        if (self._opens or self._noun) and words.ANSWERS.match(self._tail):
+            return "named"
+        return "listed" if self._noun else None
+
+    def _said(self, before: str, by: str = "") -> bool:
+        """Whether the writer says it outright: no denial, question, condition or hearsay."""
+        clause = words.CLAUSE_END.split(before)[-1]
+        sentence = _SENTENCE.split(before)[-1]
+        if words.UNSAID.search(clause) and not words.SURE.search(clause):
+            return False
+        if words.DENIED_VERB.search(self._near) or words.UNSETTLED.search(by):
+            return False
+        return not (words.CONDITIONAL.search(sentence) and words.ONLY_THEN.search(by))
+
+
+def _words(text: str) -> str:
+    """Only the letters and digits, in one case."""
+    return re.sub(r"[\W_]+", "", text.casefold())

@@ -35,13 +35,19 @@ class TaskMetric:
         """Judges each response; each gold is the task's document, a JSON object."""
         return once_each(self._judge, responses, golds)
 
+    def check_gold(self, gold: Gold) -> str:
+        """What is wrong with a gold answer, or ``""``."""
+        if isinstance(gold, Mapping):
+            return ""
+        return f"the gold is {type(gold).__name__}, expected the task's document"
+
     def _judge(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
         from gapft_harness.lm_eval_bridge import stock
 
         verdicts: dict[int, Verdict] = {
-            i: Verdict("error", f"the gold is {type(gold).__name__}, expected the task's document")
+            i: Verdict("error", fault)
             for i, gold in enumerate(golds)
-            if not isinstance(gold, Mapping)
+            if (fault := self.check_gold(gold))
         }
         rest = [i for i in range(len(golds)) if i not in verdicts]
         scored = stock.score(

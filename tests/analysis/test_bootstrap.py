@@ -6,8 +6,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gapft_harness.analysis import bootstrap
-from gapft_harness.analysis.bootstrap import Interval, replicate
+from gapft_harness.analysis.bootstrap import (
+    Difference,
+    Interval,
+    p_value,
+    percentile_interval,
+    replicate,
+)
 from gapft_harness.streams import Stream
+
+NO_DIFFERENCE = Difference(Interval(0.0, 0.0), 1.0)
 
 
 def draw(passed, source=None, ids=None, seeds=None, replicates=400):
@@ -44,14 +52,14 @@ def test_a_condition_against_itself_or_its_copy_is_exactly_zero(number):
     rng = np.random.default_rng(number)
     one = rng.random((1, 3, 17)) < 0.5
     replicates = draw(np.concatenate([one, one]))
-    assert replicates.contrast(0, 0) == replicates.contrast(0, 1) == Interval(0.0, 0.0)
+    assert replicates.contrast(0, 0) == replicates.contrast(0, 1) == NO_DIFFERENCE
 
 
 def test_the_source_against_a_condition_that_decides_as_it_does_is_zero():
     rng = np.random.default_rng(1)
     source = rng.random(40) < 0.5
     replicates = draw(np.broadcast_to(source, (1, 3, 40)), source)
-    assert replicates.gain(0) == Interval(0.0, 0.0)
+    assert replicates.gain(0) == NO_DIFFERENCE
 
 
 def test_small_chunks_draw_the_same(monkeypatch):
@@ -97,7 +105,7 @@ def test_seeds_are_paired_across_conditions():
     passed = np.zeros((2, 2, 40), dtype=bool)
     passed[:, 1] = True
     found = draw(passed)
-    assert found.contrast(0, 1) == Interval(0.0, 0.0)
+    assert found.contrast(0, 1) == NO_DIFFERENCE
     assert found.pass_at_1(0) == Interval(0.0, 1.0)
 
 
@@ -106,6 +114,40 @@ def test_an_interval_that_touches_zero_does_not_exclude_it():
     assert not Interval(-0.1, 0.1).excludes_zero
     assert Interval(0.01, 0.1).excludes_zero
     assert Interval(-0.2, -0.1).excludes_zero
+
+
+@given(st.lists(st.integers(-3, 3) | st.integers(-10_000, 10_000), min_size=1, max_size=200))
+def test_p_is_below_five_percent_exactly_where_the_interval_excludes_zero(counts):
+    """Also where an interpolated bound is zero itself, as between -39 and 1 of 2,000 replicates."""
+    values = np.array(counts)
+    for scattered in (values, np.concatenate([np.repeat(values, 40), np.full(1999, 7)])):
+        found, per = p_value(scattered), 7_001
+        if len(scattered) < 40:
+            assert found is None
+        else:
+            assert (found < 0.05) == percentile_interval(scattered, per).excludes_zero
+            assert found == p_value(-scattered) == p_value(scattered / 8)
+
+
+def test_a_bound_that_is_exactly_zero_is_not_below_five_percent():
+    replicates = np.array([-1000] * 49 + [-39] + [1] * 1950)
+    assert percentile_interval(replicates, 3).low == 0
+    assert p_value(replicates) == 0.05
+
+
+def test_p_is_twice_the_share_on_the_far_side_of_zero_and_never_below_what_can_be_told():
+    rng = np.random.default_rng(3)
+    values = rng.normal(1.3, 1, 20_000)
+    assert p_value(values) == pytest.approx(2 * (values <= 0).mean(), abs=2e-4)
+    assert p_value(np.abs(values)) == 2 / 20_001
+    assert p_value(np.zeros(100)) == 1
+
+
+def test_the_interval_is_that_of_numpy():
+    values = np.random.default_rng(4).normal(size=777)
+    low, high = np.quantile(values, [0.025, 0.975])
+    found = percentile_interval(values)
+    assert (found.low, found.high) == pytest.approx((low, high), rel=1e-12)
 
 
 def test_what_does_not_fit_is_refused():

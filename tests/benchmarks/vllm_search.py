@@ -39,7 +39,7 @@ def _against_bare(folder: Path) -> Figure:
     sampled = Decoding(True, greedy.max_gen_toks, greedy.until, 1.0, 1.0, 0)
     sampler: Any = load_plugins().sampler(_settings("vllm", resolve_model("bundled:demo")), None)
     work = _Work(folder / "demo", problems, [greedy_phase(greedy), _samples(sampled)])
-    engine = sampler._lm.model
+    engine = sampler._sampler._lm.model
     prompts = [problem.prompt for problem in problems]
 
     def bare() -> None:

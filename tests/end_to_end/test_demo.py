@@ -16,13 +16,15 @@ from tests.end_to_end.results_checks import check_results
 
 ROOT = Path(__file__).parents[2]
 CONDITIONS = ["gapft", "uniform", "replay", "all_verified"]
+#: README's last run of the demo adds one, by a plugin.
+ALL = [*CONDITIONS, "most_reachable"]
 
 pytestmark = pytest.mark.xdist_group("demo")
 
 
 @pytest.fixture(scope="session")
-def four_conditions(demo_run: Path) -> dict[str, Any]:
-    """The report of the demo's own four conditions; README's last run reported two others."""
+def all_conditions(demo_run: Path) -> dict[str, Any]:
+    """The report of the plain command, which names four and has no plugin."""
     succeed("demo", "--run-dir", demo_run)
     results: dict[str, Any] = json.loads((demo_run / "report/results.json").read_text())
     return results
@@ -52,19 +54,19 @@ def test_commands_that_need_more_than_this_machine_resolve(tmp_path: Path) -> No
     assert all(re.search(rf"^{target}:", makefile, re.M) for target in targets)
 
 
-def test_all_laws_hold_for_every_condition_and_seed(four_conditions: dict[str, Any]) -> None:
-    check_results(four_conditions)
-    assert list(four_conditions["conditions"]) == CONDITIONS
-    for condition in four_conditions["conditions"].values():
+def test_all_laws_hold_for_every_condition_and_seed(all_conditions: dict[str, Any]) -> None:
+    check_results(all_conditions)
+    assert list(all_conditions["conditions"]) == ALL
+    for condition in all_conditions["conditions"].values():
         assert sorted(condition["seeds"]) == ["13", "21", "73"]
-    assert four_conditions["source"]["n"] == 1000
-    assert sum(four_conditions["pool"]["states"].values()) == 400
+    assert all_conditions["source"]["n"] == 1000
+    assert sum(all_conditions["pool"]["states"].values()) == 400
 
 
-def test_the_matched_budget_is_what_the_paper_says(four_conditions: dict[str, Any]) -> None:
-    n = four_conditions["pool"]["states"]["S"]
-    verified = n + four_conditions["pool"]["states"]["G"]
-    for name, condition in four_conditions["conditions"].items():
+def test_the_matched_budget_is_what_the_paper_says(all_conditions: dict[str, Any]) -> None:
+    n = all_conditions["pool"]["states"]["S"]
+    verified = n + all_conditions["pool"]["states"]["G"]
+    for name, condition in all_conditions["conditions"].items():
         for arm in condition["seeds"].values():
             slots = verified if name == "all_verified" else n
             assert arm["budget"]["n"] == slots
@@ -73,7 +75,7 @@ def test_the_matched_budget_is_what_the_paper_says(four_conditions: dict[str, An
 
 
 def test_a_finished_run_reports_the_same_bytes_again(
-    demo_run: Path, four_conditions: dict[str, Any]
+    demo_run: Path, all_conditions: dict[str, Any]
 ) -> None:
     names = ["results.json", "report.md", "index.html"]
     before = {name: (demo_run / "report" / name).read_bytes() for name in names}
@@ -81,6 +83,15 @@ def test_a_finished_run_reports_the_same_bytes_again(
     succeed("report", demo_run)
     after = {name: (demo_run / "report" / name).read_bytes() for name in names}
     assert after == before
+
+
+def test_a_report_of_fewer_is_asked_for_and_the_next_has_all(
+    demo_run: Path, all_conditions: dict[str, Any]
+) -> None:
+    for options, shown in ((("--condition", "gapft", "--seed", "13"), ["gapft"]), ((), ALL)):
+        succeed("report", demo_run, *options)
+        found = json.loads((demo_run / "report/results.json").read_text())
+        assert list(found["conditions"]) == shown
 
 
 def test_another_recipe_on_the_same_run_is_refused(demo_run: Path) -> None:

@@ -10,7 +10,7 @@ from gapft_harness import load_verifier
 from gapft_harness.analysis.pass_at_k import pass_at_k
 from gapft_harness.errors import UserError
 from gapft_harness.lm_eval_bridge.judge import Judge
-from gapft_harness.lm_eval_bridge.tasks import load_task
+from gapft_harness.lm_eval_bridge.tasks import NoSuchTaskError, load_task
 from gapft_harness.records import Verdict
 
 YAML = """
@@ -88,7 +88,9 @@ def test_a_field_for_the_gold_alone_stays_out_of_the_record(folder):
     assert problem.gold == "8"
     assert problem.document == {"number": 7, "question": "7 + 1?"}
     edit(folder, "keep: first", "keep: first, gold_only: answer")
-    assert "gold_only: found 'answer', expected list or tuple" in error(folder)
+    assert "gold_only: found 'answer', expected a list of fields' names, e.g. [hidden]" in error(
+        folder
+    )
 
 
 def test_prompts_are_those_of_lm_eval_itself(folder):
@@ -116,7 +118,7 @@ def test_the_fingerprint_follows_the_configuration_and_not_the_place(folder, tmp
     [
         ("verifier: boxed_math, ", "", "'verifier' is missing"),
         ("keep: first", "kep: first", "unknown key 'kep'; did you mean 'keep'?"),
-        ("keep: first", "keep: [first]", "expected str"),
+        ("keep: first", "keep: [first]", "expected a response rule's name"),
         (
             "keep: first",
             "episode: {tries: 3}",
@@ -124,7 +126,7 @@ def test_the_fingerprint_follows_the_configuration_and_not_the_place(folder, tmp
         ),
         ("keep: first", "episode: {attempts: 0}", "episode.attempts: found 0, expected a whole"),
         ("keep: first", "episode: {executions: 2}", "executions: found 2, expected an odd whole"),
-        ("keep: first", "episode: 3", "episode: found 3, expected Mapping"),
+        ("keep: first", "episode: 3", "episode: found 3, expected an object, e.g. {attempts"),
         ("doc_to_text:", "doc_to_txt:", "unknown key 'doc_to_txt'; did you mean 'doc_to_text'?"),
         ("{{question}}", "{{qestion}}", "'qestion' is undefined"),
         ("{{question}}", "{{question}", "template"),
@@ -153,15 +155,19 @@ def test_a_wrong_verifier_shows_before_anything_is_generated(old, new, expected,
 
 def test_an_unknown_name_says_what_is_near_and_which_files_do_not_parse(folder):
     (folder / "broken.yaml").write_text("task: broken\n  doc: [", encoding="utf-8")
-    message = error(folder, "mien")
+    with pytest.raises(NoSuchTaskError) as caught:
+        load_task("mien", [folder])
+    message = str(caught.value)
     assert "unknown task 'mien'; did you mean 'mine'?" in message
-    assert f"{folder / 'broken.yaml'}: " in message
+    assert f"{folder / 'broken.yaml'}, line 2, column 6: is not valid YAML: " in message
 
 
 def test_a_group_and_a_missing_folder(folder):
     assert "gapft_demo, gapft_demo_code, gapft_livecodebench" in error(folder, "gapft")
     with pytest.raises(UserError, match="no such folder"):
         load_task("mine", [folder / "nowhere"])
+    with pytest.raises(UserError, match="it is a file; expected a folder"):
+        load_task("mine", [folder / "mine.yaml"])
 
 
 @pytest.mark.parametrize(
@@ -329,18 +335,21 @@ def test_a_stock_tasks_examples_never_hold_the_problem_itself(stock):
     assert stock.pool() == pool
 
 
-def test_a_stock_task_says_which_split_its_examples_come_from(stock, folder):
-    assert (stock.shots_from("pool"), stock.shots_from("calibration")) == (2, 0)
+def test_a_stock_task_says_what_its_examples_are_drawn_from(stock, folder):
+    assert {question for _, question in stock.examples()} == {
+        problem.document["question"] for problem in stock.pool()
+    }
     text = (folder / "stock_mine.yaml").read_text(encoding="utf-8")
 
-    def shots(line):
+    def examples(line):
         written = text.replace("fewshot_split: train\n", line)
         (folder / "stock_mine.yaml").write_text(written, encoding="utf-8")
-        return load_task("stock_mine", [folder]).shots_from("pool")
+        return [question for _, question in load_task("stock_mine", [folder]).examples()]
 
-    assert shots("") == 2
-    assert shots("fewshot_split: test\n") == 0
-    assert shots("fewshot_config: {samples: [{question: 'q?', answer: '1'}]}\n") == 0
+    audit = {problem.document["question"] for problem in stock.audit()}
+    assert set(examples("")) == {problem.document["question"] for problem in stock.pool()}
+    assert set(examples("fewshot_split: test\n")) == audit
+    assert examples("fewshot_config: {samples: [{question: 'q?', answer: '1'}]}\n") == ["q?"]
 
 
 def test_option_letter_golds_of_a_choice_task(folder):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -25,7 +26,7 @@ from transformers import (  # noqa: E402
 )
 
 from gapft_harness.lm_eval_bridge.hf_sampler import HfSampler  # noqa: E402
-from gapft_harness.lm_eval_bridge.retokenizer import Retokenizer  # noqa: E402
+from gapft_harness.lm_eval_bridge.retokenizer import Retokenizer, load_tokenizer  # noqa: E402
 from gapft_harness.lm_eval_bridge.samplers import (  # noqa: E402
     LmEvalSampler,
     dummy_sampler,
@@ -385,6 +386,17 @@ def test_folders_that_are_no_model(tmp_path):
     (folder / "config.json").write_text("{not json")
     with pytest.raises(UserError, match="headless' cannot be loaded"):
         HfSampler(settings(folder), None)
+
+
+def test_a_config_that_transformers_refuses_is_a_mistake_with_its_reason(tmp_path):
+    folder = byte_llama(tmp_path / "odd")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"num_attention_heads": 7}))
+    reason = r"hidden size \(32\) is not a multiple of the number of attention heads \(7\)"
+    with pytest.raises(UserError, match=f"odd' cannot be loaded .*{reason}"):
+        HfSampler(settings(folder), None)
+    with pytest.raises(UserError, match=f"odd' has no tokenizer .*{reason}"):
+        load_tokenizer("pretrained", str(folder), {})
 
 
 # hf: adapters

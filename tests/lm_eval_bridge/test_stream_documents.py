@@ -1,12 +1,19 @@
 """stream_documents: the records of read_documents and its errors, a line at a time."""
 
+import codecs
+import gzip
 import json
 import tracemalloc
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gapft_harness.errors import UserError
 from gapft_harness.lm_eval_bridge.documents import read_documents, stream_documents
+from gapft_harness.text_files import read_lines, read_text
 
 RECORDS = [{"text": "a"}, {"text": "\u2028 \x85 é"}, {"text": "c", "n": 3}]
 
@@ -60,3 +67,60 @@ def test_a_bad_file_is_named(content, expected, tmp_path):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(UserError, match=r"nowhere\.jsonl: cannot be read: No such file"):
         list(stream_documents(tmp_path / "nowhere.jsonl"))
+
+
+@pytest.mark.parametrize("read", [read_documents, lambda path: list(stream_documents(path))])
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ('{"a": "x"}\n{"a": "café au lait"}\n'.encode("latin-1"), "line 2: expected UTF-8 text, f"),
+        ('{"a": "x"}\n{"a": "café au lait"}\n'.encode("latin-1"), "0xe9 at column 11, which in La"),
+        ('{"a": "x"}\n{"a": "café au lait"}\n'.encode("latin-1"), 'reads \'{"a": "café au lait'),
+        ('{"a": "x"}\n{"a": "café au lait"}\n'.encode("latin-1"), "iconv -f LATIN1 -t UTF-8"),
+        ('{"a": "x"}'.encode("utf-16"), "expected UTF-8 text, found text in UTF-16; convert it"),
+        (
+            gzip.compress(b'{"a": 1}\n', mtime=0),
+            "expected UTF-8 text, found gzip data; decompress it",
+        ),
+    ],
+)
+def test_what_is_no_utf8_is_told_by_its_line(read, content, expected, tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(UserError) as caught:
+        read(path)
+    assert str(caught.value).startswith(f"{path}")
+    assert expected in str(caught.value)
+
+
+@given(
+    st.lists(st.text(st.characters(exclude_characters="\n\r", codec="utf-8"), max_size=9)),
+    st.booleans(),
+)
+def test_lines_are_those_of_the_whole_text(lines, mark):
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "a")
+        path.write_bytes((codecs.BOM_UTF8 if mark else b"") + "\n".join(lines).encode())
+        assert "".join(line for _, line in read_lines(path)) == read_text(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("name,answer\na,1\n", "line 1: malformed JSON at column 1 (Expecting value); is it CSV"),
+        (
+            '{"a": 1},\n{"a": 2}\n',
+            "line 1: malformed JSON at column 9 (Extra data); take the comma",
+        ),
+        ("{'a': 1}\n", "is it Python? expected JSON, with double quotes"),
+        ('{\n "a": 1\n}\n', "is it one record over several lines? expected one object a line"),
+        ('{"a": 1}\n{"a"', "line 2: malformed JSON at column 5"),
+        ("[" * 100_000, "malformed JSON: nested too deeply"),
+    ],
+)
+def test_what_seems_to_have_happened_to_json_is_said(text, expected, tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(UserError) as caught:
+        read_documents(path)
+    assert expected in str(caught.value)

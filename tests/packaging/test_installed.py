@@ -5,6 +5,8 @@ own .pth files are not run, so an editable install of this tree is not seen thro
 """
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -12,6 +14,8 @@ import venv
 from pathlib import Path
 
 import pytest
+
+from tests.end_to_end.readme import blocks
 
 ROOT = Path(__file__).parents[2]
 HELLO = ("--model", "dummy", "--limit", "2")
@@ -151,3 +155,56 @@ def test_editable_install_finds_the_tasks_and_uninstalling_leaves_nothing(instal
     assert installed.files() == installed.before
     start = run([installed.python, "-c", "print('fine')"], installed.away)
     assert (done(start).strip(), start.stderr) == ("fine", "")
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory) -> Path:
+    """A copy of the tree with nothing that was made in it."""
+    made = re.findall(r"^(\S+?)/?$", (ROOT / ".gitignore").read_text(), re.M)
+    folder = tmp_path_factory.mktemp("clone") / "gapft-harness"
+    shutil.copytree(ROOT, folder, symlinks=True, ignore=shutil.ignore_patterns(".git", *made))
+    return folder
+
+
+def test_readme_installs_as_written_and_its_next_command_is_there(clone):
+    """In one shell, from a clone and then from a wheel; nothing is downloaded.
+
+    The new environment sees this one's packages by PYTHONPATH, and pip is told by variables to ask
+    no index, neither for ours nor for what builds it.
+    """
+    readme = (ROOT / "README.md").read_text()
+    by_hand, from_a_wheel = (
+        block.text
+        for block in blocks(ROOT / "README.md")
+        if "pip install" in block.text and block.text in readme.split("## Use it")[0]
+    )
+    where = "(cd / && python -c 'import gapft_harness as g; print(g.__file__)')\ncommand -v gapft\n"
+    wheel = from_a_wheel.replace("-m build", "-m build --no-isolation")
+    script = f"{by_hand}{where}pip uninstall --yes gapft-harness\n{wheel}{where}"
+    found = done(
+        run(
+            ["bash", "-euo", "pipefail", "-c", f"{script}gapft --version"],
+            clone,
+            PYTHONPATH=sysconfig.get_path("purelib"),
+            PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            PIP_NO_INDEX="1",
+            PIP_NO_BUILD_ISOLATION="0",  # pip reads it as the flag's value: no isolation
+            PIP_NO_DEPS="1",
+            PIP_DISABLE_PIP_VERSION_CHECK="1",
+        )
+    )
+    environment = (clone / ".venv").resolve()
+    assert found.count(f"\n{environment}/bin/gapft\n") == 2, found
+    imported = re.findall(r"^/.*/gapft_harness/__init__.py$", found, re.M)
+    assert [Path(path).is_relative_to(environment) for path in imported] == [True, True]
+    (version,) = re.findall(r"^gapft-harness (\S+)$", found, re.M)
+    assert [path.name.split("-")[1] for path in (clone / "dist").glob("*.whl")] == [version]
+
+
+def test_what_readme_runs_after_make_demo_finds_the_command(clone):
+    """``make demo`` leaves the command in ``.venv``, and its block ends with going in there."""
+    (first,) = [b.text for b in blocks(ROOT / "README.md") if b.text.startswith("make demo\n")]
+    assert first.splitlines()[1:] == [". .venv/bin/activate"]
+    makefile = (ROOT / "Makefile").read_text()
+    assert "VENV ?= .venv\n" in makefile
+    assert "demo: $(VENV)/installed\n\t$(BIN)/gapft demo\n" in makefile

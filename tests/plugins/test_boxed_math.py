@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from gapft_harness import load_verifier
 from gapft_harness.errors import UserError
 from gapft_harness.math_judge import compare
+from gapft_harness.math_notation import spelled_out
 from gapft_harness.plugins.verifiers.boxed_math import BoxedMath, shortcut
 from gapft_harness.records import Verdict
 
@@ -33,6 +34,38 @@ def verifier():
         ("[0,1)", "[0,1)", "pass"),
         ("[0,1)", "(0,1)", "fail"),
         ("(0,1)", "(1,0)", "fail"),
+        ("E", "E'", "fail"),
+        ("E'", "E", "fail"),
+        ("E'", "E′", "pass"),
+        ("E'", r"E^\prime", "pass"),
+        ("E'", r"E^{\prime}", "pass"),
+        ("E'", "E''", "fail"),
+        ("E''", r"E^{\prime\prime}", "pass"),
+        ("f(x)", "f'(x)", "fail"),
+        ("A'B'", "AB", "fail"),
+        ("A'B", "AB'", "fail"),
+        (r"\alpha'", r"\alpha", "fail"),
+        ("x_1'", "x'_1", "pass"),
+        ("x_1'", "x_1", "fail"),
+        (r"\vec{v}'", r"\vec{v}", "fail"),
+        (r"\text{Tom's}", "Tom's", "pass"),
+        ("6", "6'", "pass"),
+        ("5/2", r"2\frac{1}{2}", "pass"),
+        ("5/2", r"2\frac12", "pass"),
+        ("5/2", r"2\dfrac12", "pass"),
+        ("5/2", "2 1/2", "pass"),
+        ("5/2", r"2\,1/2", "pass"),
+        ("1", "2 1/2", "fail"),
+        ("3/2", "2 1/2", "fail"),
+        (r"-\frac52", r"-2\frac12", "pass"),
+        ("-3/2", r"-2\frac12", "fail"),
+        ("-5/2", "-2 1/2", "pass"),
+        ("10.5", "10 1/2", "pass"),
+        (r"\frac{x^2}{2}", r"x^2\frac{1}{2}", "pass"),
+        ("1", r"2 \cdot \frac12", "pass"),
+        ("1_6", "1_7", "fail"),
+        ("1_6", "1_{6}", "pass"),
+        ("1_6", "1", "pass"),
         (r"\text{Friday}", "Friday", "pass"),
         (r"\text{Friday}", r"\text{Monday}", "fail"),
         (r"\text{(C)}", "C", "pass"),
@@ -134,6 +167,18 @@ def test_verdicts_do_not_depend_on_order(verifier):
     pairs.reverse()
     backwards = verifier.verify([r for r, _ in pairs], [g for _, g in pairs])
     assert backwards[::-1] == forwards
+
+
+@given(st.integers(0, 60), st.integers(0, 11), st.integers(1, 12), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_a_mixed_number_is_the_sum_of_its_parts(whole, over, under, negative):
+    sign = "-" if negative else ""
+    improper = f"{sign}\\frac{{{whole * under + over}}}{{{under}}}"
+    proper = over < under
+    for mixed in (f"{sign}{whole}\\frac{{{over}}}{{{under}}}", f"{sign}{whole} {over}/{under}"):
+        assert (spelled_out(mixed) == improper) == proper
+        if proper:
+            assert compare([improper, mixed])["status"] == "pass"
 
 
 integers = st.integers() | st.integers(-3, 3) | st.integers(min_value=10**20)

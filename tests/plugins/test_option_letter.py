@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gapft_harness.errors import UserError
@@ -26,8 +26,8 @@ TABLE = [
     ("A", "A", "A", "A"),
     ("E", "E", "E", "E"),
     ("(B", "", "B", ""),
-    ("b", "", "", ""),
-    ("Ｂ", "", "", ""),
+    ("b", "", "B", ""),
+    ("Ｂ", "", "B", ""),
     ("**B**", "", "B", ""),
     ("[B]", "", "B", ""),
     ('"B"', "", "B", ""),
@@ -119,19 +119,37 @@ def test_table(rule, response, letters):
     assert all(v.reason == "" if v.passed else v.reason for v in verdicts)
 
 
-def test_the_table_in_the_documentation_is_right():
+def passing(rule: str, response: str) -> str:
+    """The letters for which a response passes; – for none."""
+    golds = [{"answer": a, "options": OPTIONS} for a in "ABCD"]
+    verdicts = OptionLetter(rule).verify([response.replace("⏎", "\n")] * 4, golds)
+    return "".join(g["answer"] for g, v in zip(golds, verdicts, strict=True) if v.passed) or "–"
+
+
+def rows(columns: int) -> list[list[str]]:
+    """The rows of the documentation's tables that have so many columns of letters."""
     text = (Path(__file__).parents[2] / "docs" / "verifiers.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(.+?)` \| (.+?) \| (.+?) \| (.+?) \|$", text, re.M)
-    assert len(rows) >= 15
-    for response, *letters in rows:
-        for rule, letter in zip(RULES, letters, strict=True):
-            golds = [{"answer": a, "options": OPTIONS} for a in "ABCD"]
-            passing = [
-                g["answer"]
-                for g in golds
-                if OptionLetter(rule).verify([response.replace("⏎", "\n")], [g])[0].passed
-            ]
-            assert passing == ([] if letter == "–" else [letter]), (response, rule)
+    pattern = r"^\| (?:`` (.+?) ``|`(.+?)`) \|" + r" ([A-D–]) \|" * columns + "$"
+    return [[a or b, *letters] for a, b, *letters in re.findall(pattern, text, re.M)]
+
+
+def test_the_table_in_the_documentation_is_right():
+    assert len(rows(3)) >= 20
+    for response, *letters in rows(3):
+        assert [passing(rule, response) for rule in RULES] == letters, response
+
+
+def test_the_documented_forms_are_many_and_differ():
+    forms = [response for response, _ in rows(1)]
+    assert len(set(forms)) == len(forms) >= 200
+    assert f"How `first_explicit` reads {len(forms)} forms" in (
+        Path(__file__).parents[2] / "docs" / "verifiers.md"
+    ).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("response", "letter"), rows(1))
+def test_every_documented_form_is_read_as_documented(response, letter):
+    assert passing("first_explicit", response) == letter
 
 
 @pytest.mark.parametrize(
@@ -144,6 +162,8 @@ def test_the_table_in_the_documentation_is_right():
         ("first_explicit", "Answer: E", "said E, but the options are A to D"),
         ("first_explicit", "A and B", "said A and B together"),
         ("first_explicit", "a man", "no option stated"),
+        ("first_explicit", "A) one B) two", "spoke of A and B, stated none"),
+        ("first_explicit", "The answer is B. Scratch that.", "took back B"),
         ("permissive", "B. rain fell", "said B"),
         ("permissive", "C", "said C"),
         ("permissive", "E. none", "said E, but the options are A to D"),
@@ -235,6 +255,16 @@ def test_letters_reach_as_far_as_the_options():
         assert OptionLetter(rule).verify([response], [gold])[0].passed
 
 
+def test_words_of_the_option_itself_are_no_remark_on_it():
+    """Some options are "suggests that ..." or "is not ...": such words must not rule one out."""
+    texts = ["suggests that it rained", "is not supported", "describes a cat", "fails to say why"]
+    for number, letter in enumerate("ABCD"):
+        gold = {"answer": letter, "options": texts}
+        for form in ("{}. {}", "({}) {}", "Answer: {}) {}", "The answer is **{}**: {}"):
+            response = form.format(letter, texts[number])
+            assert OptionLetter("first_explicit").verify([response], [gold])[0].passed, response
+
+
 def test_an_unknown_rule_names_the_nearest():
     with pytest.raises(UserError, match="unknown rule 'first_explicite'; did you mean 'first_exp"):
         OptionLetter(rule="first_explicite")
@@ -270,11 +300,107 @@ def test_no_rule_passes_two_golds_and_a_whole_response_passes_every_rule(text, l
         assert passing["whole_response"] == passing["first_explicit"] == passing["permissive"]
 
 
-@given(st.text(), st.sampled_from("ABCD"))
-def test_what_comes_after_the_first_statement_is_not_read(rest, letter):
-    assert first_statement(f"{letter}. This follows. {rest}", "H") == letter
+# What models write: statements of one letter, and what may stand around them.
+STATEMENTS = [
+    "{}\n",
+    "({})",
+    "{}.",
+    "Answer: {}.",
+    "The answer is {}.",
+    "The correct answer is most likely ({}).",
+    "So the answer is clearly option {}.",
+    "I would choose {}.",
+    "Therefore, ({}).",
+    "It must be {}.",
+    "\\boxed{{{}}}.",
+    "Option {}.",
+    "{} is correct.",
+]
+EMPHASIS = [
+    *("{}", "**{}**", "*{}*", "__{}__", "_{}_", "`{}`", "<b>{}</b>", "<strong>{}</strong>"),
+    *('"{}"', "“{}”", "[{}]", "【{}】", "\\textbf{{{}}}", "\\text{{{}}}", "${}$", "**({})**"),
+]
+REMARKS = [
+    "",
+    " {} is wrong.",
+    " It cannot be {}.",
+    "\n\nExplanation: {} is not supported by the passage.",
+    " {} does not follow.",
+    " If {} held, it would not have rained.",
+    " Could it be {}? No.",
+    "\nNo other option fits, not even {}.",
+    " Actually, {} is tempting but wrong.",
+]
+LEADS = [
+    "",
+    "The passage speaks of rain. ",
+    "I think {} is wrong. ",
+    "It is not {}.\n",
+    "Suppose {}. Then nobody walks, a contradiction. ",
+    "Is it {}? It is not.\n\n",
+    "A) says he walks.\nB) says it rained.\nC) says neither.\nD) says both.\n\n",
+]
+letters = st.sampled_from("ABCD")
 
 
-@given(st.text(alphabet=st.characters(exclude_categories=["Lu"])))
-def test_without_a_capital_letter_nothing_is_stated(text):
-    assert first_statement(text, "H") == ""
+@given(
+    st.sampled_from(LEADS),
+    st.sampled_from(STATEMENTS),
+    st.sampled_from(EMPHASIS),
+    st.sampled_from(REMARKS),
+    letters,
+    letters,
+)
+def test_a_statement_counts_however_it_is_emphasised_and_whatever_else_is_rejected(
+    lead, statement, emphasis, remark, letter, other
+):
+    if letter == other:
+        return
+    told = (lead.format(other), statement.format(emphasis.format(letter)), remark.format(other))
+    assert first_statement("".join(told), "H").letters == letter
+
+
+@given(
+    st.lists(
+        st.sampled_from([f for f in [*LEADS, *STATEMENTS, *REMARKS] if "A)" not in f]),
+        max_size=5,
+    ),
+    st.permutations("BCDE"),
+)
+def test_other_letters_permute_the_reading(forms, order):
+    """But for A, which is also a word, and for rows, which are in the alphabet's order."""
+    renamed = dict(zip("BCDE", order, strict=True))
+    first = ["BCDE"[number % 2] for number in range(len(forms))]
+    told = " ".join(f.format(x) for f, x in zip(forms, first, strict=True))
+    again = " ".join(f.format(renamed[x]) for f, x in zip(forms, first, strict=True))
+    if sum(f in ("{}\n", "({})", "{}.", "Option {}.") for f in forms) < 2:
+        found = first_statement(told, "H").letters
+        assert first_statement(again, "H").letters == "".join(sorted(renamed[x] for x in found))
+
+
+@given(letters, letters, st.sampled_from([", or rather {}", " - no, {}.", ". Wait, it is {}."]))
+def test_a_correction_counts(letter, other, words):
+    assert first_statement(f"The answer is {letter}{words.format(other)}", "H").letters == other
+
+
+HOSTILE = [
+    *("A ", "A or ", "A, ", "a ", "B. ", "(", "*", "`", "<", "_", "~~", "\n", "\x00", "  "),
+    *("</think>", "the answer is ", "wait, A ", "\\boxed{", "if A ", "is not ", "most likely "),
+]
+
+
+@given(st.lists(st.sampled_from(HOSTILE), min_size=1, max_size=3))
+@settings(max_examples=20, deadline=None)
+def test_hostile_text_states_letters_or_says_why_not(parts):
+    found = first_statement(("".join(parts) * 5_000)[:5_000], "H")
+    assert bool(found.letters) != bool(found.why)
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=["Lu", "Ll", "Lo", "Lt", "Lm"])))
+def test_without_a_letter_nothing_is_stated(text):
+    assert first_statement(text, "H").letters == ""
+
+
+def test_what_a_table_was_judged_by_says_the_edition_of_its_rule():
+    assert OptionLetter("first_explicit").describe() == {"rules": 2}
+    assert OptionLetter("whole_response").describe() == OptionLetter("permissive").describe() == {}

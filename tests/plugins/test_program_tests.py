@@ -1,6 +1,7 @@
 """program_tests: real programs in the real sandbox, judged by public and hidden tests."""
 
 import json
+import sys
 
 import pytest
 
@@ -8,8 +9,9 @@ from gapft_harness import load_verifier
 from gapft_harness.errors import UserError
 from gapft_harness.lm_eval_bridge.judge import Judge
 from gapft_harness.plugins.verifiers.program_tests import ProgramTests
+from gapft_harness.program_feedback import failure_feedback, without_paths
 from gapft_harness.records import Verdict
-from gapft_harness.sandbox import InfrastructureError, probe
+from gapft_harness.sandbox import InfrastructureError, Test, TestResult, probe
 from gapft_harness.sandbox.process import SandboxWorker, WorkerDied
 from gapft_harness.sandbox.syscalls import Refused
 from gapft_harness.verification import verify_unique
@@ -203,11 +205,14 @@ def test_where_no_tier_holds_it_refuses_when_it_is_made(monkeypatch):
         ({"tier": "docker"}, "found 'docker', expected auto or namespaces or landlock"),
         ({"compat": "exact"}, "compat is 'exact', expected true or lcb"),
         ({"compat": False}, "compat is False, expected true or lcb"),
+        ({"prelude": "all"}, "sandbox prelude: found 'all', expected none or lcb"),
         ({"workers": 0}, "workers: found 0"),
         ({"limits": {"cpu": 3}}, "limits: unknown 'cpu'; did you mean 'cpu_s'?"),
         ({"limits": {"cpu_s": 0}}, "limits: cpu_s: found 0, expected more than 0"),
         ({"limits": {"cpu_s": 30}}, "limits: wall_s: found 20, expected at least cpu_s"),
-        ({"limits": {"cpu_s": "six"}}, "program_tests: limits: "),
+        ({"limits": {"cpu_s": "six"}}, "limits: cpu_s: found 'six', expected a number"),
+        ({"limits": {"wall_s": float("inf")}}, "limits: wall_s: found inf, expected at most"),
+        ({"limits": {"files": 2.5}}, "limits: files: found 2.5, expected a whole number"),
         ({"timeout": 3}, "does not take these parameters"),
     ],
 )
@@ -215,6 +220,54 @@ def test_a_wrong_parameter_is_named(parameters, expected):
     with pytest.raises(UserError) as caught:
         load_verifier("program_tests", **parameters)
     assert expected in str(caught.value)
+
+
+#: Programs that show where Python is, each with the end of what a model is told.
+TELLING = {
+    "raise ValueError(3)": "ValueError: 3",
+    "import json\njson.loads('x')": "char 0)",
+    "from json import nope": "cannot import name 'nope' from 'json' (json/__init__.py)",
+    "import numpy\nnumpy.linalg.inv(numpy.zeros((2, 2)))": "LinAlgError: Singular matrix",
+    "import json\nraise ValueError(3000 * 'x ' + json.__file__)": "json/__init__.py",
+    "import json, sys\nsys.stderr.write(json.__file__ + '\\n' + 4096 * 'x'); 1 / 0": "by zero",
+    "import sys\nraise ValueError(f'{sys.prefix}/lib at ({sys.prefix}/x)')": "lib at (x)",
+    "import json\ntry: json.loads('x')\nexcept ValueError: raise KeyError(1)": "KeyError: 1",
+    "import traceback\ntry: 1 / 0\nexcept ValueError: pass": "by zero",
+    "import json\nraise ExceptionGroup('g', [ValueError(1)])": "----------------",
+}
+
+
+@pytest.mark.parametrize("tier", ["namespaces", "landlock"])
+def test_neither_model_nor_reason_learns_where_anything_is_installed(tier):
+    if not all(found.holds for found in probe(tier)):
+        pytest.skip(f"tier {tier} does not hold on this machine: NOT TESTED")
+    responses = [fenced(program) for program in TELLING]
+    golds = [{"kind": "stdin", "tests": [{"input": "1", "expected": "2"}]}] * len(TELLING)
+    limits = {"memory_bytes": 256 << 20}
+    with ProgramTests(tier=tier, workers=1, limits=limits) as verifier:
+        told = verifier.feedback(responses, golds)
+        reasons = [verdict.reason for verdict in verifier.verify(responses, golds)]
+    for text, reason, end in zip(told, reasons, TELLING.values(), strict=True):
+        own = text.partition("\nWrite the whole")[0]
+        assert own.endswith(end)
+        for secret in ("gapft_harness", sys.prefix, sys.base_prefix, "/lib/python", "/proc/self"):
+            assert secret not in text + reason
+    assert told[0].endswith(
+        "Error:\nTraceback (most recent call last):\n"
+        '  File "program.py", line 1, in <module>\n    raise ValueError(3)\nValueError: 3\n'
+        "Write the whole corrected program in one fenced Python block."
+    )
+    assert 'File "program.py", line 2, in <module>\n    json.loads' in told[1]
+
+
+@pytest.mark.parametrize("before", ["", "/home", "x", ".", "-"])
+def test_what_a_program_printed_is_told_as_it_is(before):
+    """An installation's folder is one of the paths that a right program may print."""
+    path = f"{before}{sys.base_prefix}/bin"
+    result = TestResult("wrong_answer", "", path)
+    told = failure_feedback("stdin", 1, 1, Test("1", f"{path}/x"), result)
+    assert f"Your output:\n{path}\n" in told
+    assert without_paths(f"ValueError: {path}") == f"ValueError: {path if before else 'bin'}"
 
 
 def test_the_authentic_problem_judges_right_and_wrong_programs(verifier):

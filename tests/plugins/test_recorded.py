@@ -161,7 +161,7 @@ def test_files_that_are_missing_empty_or_no_text(tmp_path, write, model):
     with pytest.raises(UserError, match=r"absent\.jsonl: cannot be read"):
         recorded(settings(tmp_path / "absent.jsonl", model), None)
     (tmp_path / "binary.jsonl").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UserError, match=r"binary\.jsonl: cannot be read as UTF-8"):
+    with pytest.raises(UserError, match=r"binary\.jsonl: expected UTF-8 text"):
         recorded(settings(tmp_path / "binary.jsonl", model), None)
 
 

@@ -92,6 +92,7 @@ def trained(of, condition, seed, flows=None, n=134):
         ),
         budget=Budget(n, 8, 8 * n, 56 * 8 * n + seed, 20 * 8 * n + len(condition), -(-8 * n // 16)),
         matched=condition != "all_verified",
+        problems=n // 2 if condition == "concentrated" else n,
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
+import re
 import shutil
 from collections.abc import Iterator
 from typing import Any
@@ -96,3 +98,43 @@ def test_every_figure_has_a_text_and_headings_are_in_order(browser: Any, page: s
     )
     assert levels[0] == 1
     assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+
+
+#: What A4 leaves between the margins of the page, in CSS pixels.
+SHEET = (680, 1001)
+
+
+def print_emulated(browser: Any, page: str) -> None:
+    """The page as it is laid out for paper, on one endless sheet."""
+    show(browser, page, SHEET[0], "light")
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+
+
+def test_paper_shows_what_a_screen_keeps_closed(browser: Any, page: str) -> None:
+    closed = "return [...document.querySelectorAll('details > .scroll')].map(e => e.offsetHeight)"
+    show(browser, page, 1280, "light")
+    heights = browser.execute_script(closed)
+    assert heights
+    print_emulated(browser, page)
+    assert min(browser.execute_script(closed)) > 100
+    cut = (
+        "return [...document.querySelectorAll('.scroll')]"
+        ".filter(e => e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflowX != "
+        "'visible' || e.firstElementChild.offsetWidth > document.body.clientWidth + 1).length"
+    )
+    assert browser.execute_script(cut) == 0
+
+
+def test_no_sheet_of_paper_is_nearly_empty(browser: Any, page: str) -> None:
+    """What is kept in one piece is small, so that little room is left before it."""
+    print_emulated(browser, page)
+    kept = (
+        "return [...document.querySelectorAll('main *')]"
+        ".filter(e => getComputedStyle(e).breakInside.startsWith('avoid'))"
+        ".map(e => e.offsetHeight || 0)"
+    )
+    assert max(browser.execute_script(kept)) < SHEET[1] / 2
+    height = browser.execute_script("return document.body.scrollHeight")
+    printed = browser.execute_cdp_cmd("Page.printToPDF", {"paperWidth": 8.27, "paperHeight": 11.69})
+    sheets = len(re.findall(rb"/Type\s*/Page\b", base64.b64decode(printed["data"])))
+    assert height / SHEET[1] <= sheets <= 1 + 1.35 * height / SHEET[1]

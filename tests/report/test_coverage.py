@@ -210,6 +210,15 @@ def test_without_the_comparison_nothing_of_it_is_written(tmp_path):
     assert "Coverage against" not in (tmp_path / "report/report.md").read_text("utf-8")
 
 
+def test_slots_and_distinct_problems_are_counted_apart(inputs, written):
+    """``concentrated`` fills each two of its n slots with one problem."""
+    for name, share in (("diffuse", 1), ("concentrated", 2)):
+        for seed in content(inputs)["conditions"][name]["seeds"].values():
+            assert seed["budget"]["n"] == share * seed["budget"]["problems"]
+    text = (written / "report.md").read_text("utf-8")
+    assert "slots n | distinct problems | exposures N" in " ".join(text.split())
+
+
 def test_a_seed_without_its_halves_is_an_error(inputs):
     fewer = replace(inputs.allocation, seeds=inputs.allocation.seeds[1:])
     with pytest.raises(GapftError, match="compared problems of every seed"):

@@ -84,6 +84,9 @@ def write_run(folder, inputs):
             for i, t, code in zip(ids, trained.texts, trained.statuses, strict=True)
         ]
         write(folder / f"decisions/{trained.arm.name}.parquet", rows, DECISIONS)
+        chosen = [f"pool{slot % trained.problems}" for slot in range(trained.budget.n)]
+        path = folder / f"selections/{trained.arm.name}.parquet"
+        write(path, [selected(i, "S") for i in chosen], SELECTION)
     if inputs.allocation is not None:
         write_exposures(folder, inputs.in_order().allocation)
     return {
@@ -128,6 +131,7 @@ def test_what_was_sealed_is_what_is_read(inputs, tmp_path):
     assert found.audit.golds == expected.audit.golds
     for ours, theirs in zip(found.arms, expected.arms, strict=True):
         assert (ours.arm, ours.budget, ours.matched) == (theirs.arm, theirs.budget, theirs.matched)
+        assert ours.problems == theirs.problems
         assert (ours.statuses == theirs.statuses).all()
         assert ours.texts == theirs.texts
     assert found.warnings == expected.warnings

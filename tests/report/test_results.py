@@ -84,7 +84,7 @@ def test_every_rate_of_every_arm_is_as_planted(found, inputs):
         budget = arm.budget
         assert seed["budget"] == {
             "n": budget.n, "R": 8, "N": budget.exposures, "L": budget.tokens,
-            "L_supervised": budget.supervised_tokens, "J": budget.steps,
+            "L_supervised": budget.supervised_tokens, "J": budget.steps, "problems": arm.problems,
         }  # fmt: skip
 
 
@@ -124,7 +124,32 @@ def test_gapft_stands_against_every_condition_and_each_against_the_source(found)
     assert pairs["gapft", "uniform"]["matched_budget"]
     assert not pairs["gapft", "all_verified"]["matched_budget"]
     assert not pairs["gapft", "source"]["matched_budget"]
-    assert pairs["gapft", "uniform"]["test"]["name"] == "sign_flip"
+    assert pairs["gapft", "uniform"]["test"]["name"] == "bootstrap"
+
+
+@pytest.mark.parametrize("seeds", [(13,), (13, 21, 73)])
+def test_p_and_the_interval_never_disagree_also_where_seeds_do(seeds):
+    """A condition whose seeds scatter: items alone tell it from others, items and seeds do not."""
+    inputs = planted.inputs(seeds=seeds)
+    scattered = tuple(
+        planted.trained(inputs.audit, "uniform", arm.arm.seed, flows=(0.9 if i else 0.1, 0.2, 0.02))
+        if arm.arm.condition == "uniform"
+        else arm
+        for arm in inputs.arms
+        for i in [inputs.seeds.index(arm.arm.seed)]
+    )
+    contrasts = content(replace(inputs, arms=scattered))["contrasts"]
+    resolved = [not c["ci95"][0] <= 0 <= c["ci95"][1] for c in contrasts]
+    assert [c["test"]["p"] < 0.05 for c in contrasts] == resolved
+    if len(seeds) > 1:
+        assert True in resolved
+        assert False in resolved
+
+
+def test_too_few_replicates_give_no_p():
+    inputs = planted.inputs(sizes=(30, 20, 10))
+    few = replace(inputs, recipe={**inputs.recipe, "statistics": {"replicates": 20, "seed": 0}})
+    assert {c["test"]["p"] for c in content(few)["contrasts"]} == {None}
 
 
 def test_an_empty_state_has_null_rates_and_zero_terms():
@@ -151,7 +176,7 @@ def test_without_gapft_the_first_condition_leads():
 
 def test_one_seed_and_one_sample_work():
     found = content(planted.inputs(seeds=(13,), k=1, sizes=(30, 20, 10)))
-    assert found["contrasts"][0]["test"]["name"] == "mcnemar"
+    assert found["contrasts"][0]["test"]["name"] == "bootstrap"
     assert list(found["source"]["pass_at_k"]) == ["1"]
 
 

@@ -41,9 +41,11 @@ def test_k_eq_says_less_and_at_least(value, shown):
 def test_small_words():
     assert wording.p_value(0.0004) == "<0.001"
     assert wording.p_value(0.0234) == "0.023"
+    assert wording.p_value(0.04996) == "0.04996"
+    assert (wording.p_value(0.05), wording.p_value(0.0503)) == ("0.050", "0.050")
+    assert wording.p_value(None) == "–"
     assert wording.listed(["a"]) == "a"
     assert wording.listed(["a", "b", "c"]) == "a, b and c"
-    assert [wording.seconds(s) for s in (12.2, 204.0, 7560.0)] == ["12 s", "3.4 min", "2.1 h"]
     assert wording.condition_name("all_verified") == "all verified"
 
 

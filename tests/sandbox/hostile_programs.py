@@ -284,7 +284,6 @@ HOSTILE = [
         print(2)
         """,
         "wrong_answer",
-        "compile_error",
     ),
     _ends(
         "closing every stream",

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from gapft_harness.sandbox.namespaces import _BIND, _NEWNS, _PRIVATE, _REC, _mount
+from gapft_harness.sandbox.namespaces import _BIND, _NEWNS, _PRIVATE, _REC, mount
 from gapft_harness.sandbox.syscalls import check, libc
 
 USER = 61_234
@@ -21,7 +21,7 @@ _MOVE = 8192
 
 def main(command: list[str]) -> None:
     check(libc.unshare(_NEWNS), "unshare(NEWNS)")
-    _mount("none", "/", None, _REC | _PRIVATE)
+    mount("none", "/", None, _REC | _PRIVATE)
     needed = {os.path.realpath(p) for p in (sys.prefix, sys.base_prefix, os.getcwd())}
     closed = {_closed(Path(path)) for path in needed} - {None}
     for folder in sorted(str(c) for c in closed):
@@ -42,14 +42,14 @@ def _closed(path: Path) -> Path | None:
 
 def _open(folder: str, paths: list[str]) -> None:
     staging = tempfile.mkdtemp()
-    _mount("tmpfs", staging, "tmpfs", 0, "mode=755")
+    mount("tmpfs", staging, "tmpfs", 0, "mode=755")
     for number, path in enumerate(paths):
         os.mkdir(f"{staging}/{number}")
-        _mount(path, f"{staging}/{number}", None, _BIND | _REC)
-    _mount("tmpfs", folder, "tmpfs", 0, "mode=755")
+        mount(path, f"{staging}/{number}", None, _BIND | _REC)
+    mount("tmpfs", folder, "tmpfs", 0, "mode=755")
     for number, path in enumerate(paths):
         os.makedirs(path)
-        _mount(f"{staging}/{number}", path, None, _MOVE)
+        mount(f"{staging}/{number}", path, None, _MOVE)
     check(libc.umount2(os.fsencode(staging), 2), "umount")
     os.rmdir(staging)
 

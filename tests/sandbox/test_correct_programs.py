@@ -47,7 +47,6 @@ WAYS = {
     "deep recursion": "import sys\nsys.setrecursionlimit(10**6)\ndef f(n): return 0 if n == 0 else 1 + f(n - 1)\nprint(f(100000) - 99994)",
     "deep recursion through C": "import sys\nfrom functools import lru_cache\nsys.setrecursionlimit(10**6)\nn = 40000 if sys.version_info < (3, 12) else 400\n@lru_cache(None)\ndef f(n): return 0 if n == 0 else 1 + f(n - 1)\nprint(f(n) - n + 6)",
     "future import": "from __future__ import annotations\nprint(6)",
-    "usual names, not imported": "print(int(sqrt(36)), end='')\nd = defaultdict(int)\nprint()",
     "unusual imports": "import fractions, array, bisect, zlib, hashlib, csv, decimal, xml.dom.minidom, colorsys, unittest, asyncio\nprint(6)",
     "a file of its own": "import os, tempfile\ntry:\n    open('x', 'w').write('6')\n    print(open('x').read())\nexcept OSError:\n    print(6)",
     "random and time": "import random, time, uuid\nrandom.random(); time.sleep(0.001); uuid.uuid4()\nprint(6)",
@@ -56,6 +55,21 @@ WAYS = {
     "dataclass and pickle": "import pickle\nfrom dataclasses import dataclass\n@dataclass\nclass A:\n    x: int\nprint(pickle.loads(pickle.dumps(A(6))).x)",
     "ctypes": "import ctypes\nprint(ctypes.c_int(6).value)",
     "signal handler": "import signal\nsignal.signal(signal.SIGALRM, lambda *a: print(6))\nsignal.setitimer(signal.ITIMER_REAL, 0.01)\nimport time\ntime.sleep(0.1)",
+    "stack without limit": "import resource\nresource.setrlimit(resource.RLIMIT_STACK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))\nprint(6)",
+    "stack to a size": "import resource\nresource.setrlimit(resource.RLIMIT_STACK, (1 << 29, resource.RLIM_INFINITY))\nprint(6)",
+    "stack to its own limit": "import resource\nhard = resource.getrlimit(resource.RLIMIT_STACK)[1]\nresource.setrlimit(resource.RLIMIT_STACK, (hard, hard))\nprint(6)",
+    "open('/dev/stdin')": "x = open('/dev/stdin').read().split()\nprint(sum(map(int, x[1:])))",
+    "open('/dev/stdin', 'rb')": "with open('/dev/stdin', 'rb', buffering=0) as file: x = file.read().split()\nprint(sum(map(int, x[1:])))",
+    "open('/dev/fd/0')": "x = open('/dev/fd/0').readlines()\nprint(sum(map(int, x[1].split())))",
+    "open('/proc/self/fd/0')": "import io\nx = io.open('/proc/self/fd/0').readlines()\nprint(sum(map(int, x[1].split())))",
+    "/dev/stdin as a path": "import pathlib\nx = pathlib.Path('/dev/stdin').read_text().split()\nprint(sum(map(int, x[1:])))",
+    "/dev/stdin if it is there": "import os, sys\nif os.path.exists('/dev/stdin'): sys.stdin = open('/dev/stdin')\ninput()\nprint(sum(map(int, input().split())))",
+    "os.open('/dev/stdin')": "import os\nx = os.read(os.open(b'/dev/stdin', os.O_RDONLY), 999).split()\nprint(sum(map(int, x[1:])))",
+    "os.open('/dev/stdout')": "import os\nos.write(os.open('/dev/stdout', os.O_WRONLY | os.O_TRUNC), b'6')",
+    "fileinput of /dev/stdin": "import fileinput\nx = list(fileinput.input('/dev/stdin'))\nprint(sum(map(int, x[1].split())))",
+    "open('/dev/stdout', 'w')": "print('6', end='', flush=True)\nwith open('/dev/stdout', 'w') as out: print('.', end='', file=out)\nprint('0')",
+    "open('/dev/stderr', 'w')": "print('noise', file=open('/dev/stderr', 'w'))\nprint(6)",
+    "interrupts itself": "import os, signal\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\nexcept KeyboardInterrupt:\n    print(6)",
     "kills itself softly": "import os, signal\nsignal.signal(signal.SIGUSR1, lambda *a: print(6))\nos.kill(os.getpid(), signal.SIGUSR1)",
 }  # fmt: skip
 
@@ -70,7 +84,7 @@ FUNCTIONS = {
     "method": "class Solution:\n    def f(self, x, y): return [x, y]",
     "function": "def f(x, y): return [x, y]",
     "tuple": "def f(x, y): return x, y",
-    "annotated": "class Solution:\n    def f(self, x: List[int], y: Optional[int]) -> List: return [x, y]",
+    "annotated": "from typing import List, Optional\nclass Solution:\n    def f(self, x: List[int], y: Optional[int]) -> List: return [x, y]",
     "prints": "def f(x, y):\n    print('noise')\n    return [x, y]",
     "main guard": "def f(x, y): return [x, y]\nif __name__ == '__main__': print(f(int(input()), 1))",
     "state": "seen = []\ndef f(x, y):\n    seen.append(x)\n    return [seen[-1], y]",
@@ -126,3 +140,26 @@ def test_the_rules_of_livecodebench_for_values(sandbox):
     tests = [Test("1", "[1, 1]")], [Test("1", "[[1, 1]]")]
     results = sandbox.judge([(flat, tests[0]), (nested, tests[1])], compat="lcb")
     assert [result.verdict for result in results] == ["accepted", "wrong_answer"]
+
+
+#: Ways to end by a signal's default action.
+ENDS = {
+    "SIGALRM": "signal.setitimer(signal.ITIMER_REAL, 0.02)\ntime.sleep(0.3)",
+    "SIGVTALRM": "signal.setitimer(signal.ITIMER_VIRTUAL, 0.02)\nwhile time.process_time() < 0.2: pass",
+    "SIGPROF": "signal.setitimer(signal.ITIMER_PROF, 0.02)\nwhile time.process_time() < 0.2: pass",
+    "SIGTERM": "os.kill(os.getpid(), signal.SIGTERM)",
+    "SIGKILL": "os.kill(os.getpid(), signal.SIGKILL)",
+    "SIGABRT": "os.abort()",
+    "SIGHUP": "signal.raise_signal(signal.SIGHUP)",
+    "SIGINT": "signal.signal(signal.SIGINT, signal.SIG_DFL)\nsignal.raise_signal(signal.SIGINT)",
+    "SIGSEGV": "import ctypes\nctypes.string_at(0)",
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_a_signals_default_action_ends_the_program(sandbox, name):
+    """As outside: a program is no first process of a namespace, to which they do nothing."""
+    source = f"import os, signal, time\n{ENDS[name]}\nprint(6)"
+    (result,) = sandbox.judge([(Program(source), [Test("", "6")])])
+    assert result.verdict == "runtime_error", result
+    assert result.tests[0].reason == f"killed by {name}"

@@ -74,7 +74,7 @@ print(a == b, stat.S_IMODE(os.stat("/tmp").st_mode) != 0o700)
     assert "secret text" in first.tests[0].output, first
     assert second.tests[0].output.splitlines() == [
         "False False False",
-        "False 18 50000",
+        "False 18 1000",
         "[]",
         "False",
         "True True",

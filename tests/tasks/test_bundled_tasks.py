@@ -4,7 +4,9 @@ import json
 
 import pytest
 import yaml
+from lm_eval.tasks import TaskManager
 
+from gapft_harness.errors import UserError
 from gapft_harness.lm_eval_bridge.tasks import list_tasks, load_task, tasks_path
 from tests.tasks.benchmark_files import LOGIC, math_record, write_lines
 
@@ -198,3 +200,22 @@ def test_splits_without_a_prompt_of_their_own(data, error_of):
     text = (data / "logiqa2" / "train.txt").read_text(encoding="utf-8")
     (data / "logiqa2" / "test.txt").write_text(text, encoding="utf-8")
     assert "every prompt of test.txt is also in train.txt" in error_of(load_task, "gapft_logiqa")
+
+
+@pytest.mark.parametrize("name", ["gapft_logiqa", "gapft_reclor_pool", "gapft_math"])
+def test_examples_show_answers_that_the_verifier_passes(name, data):
+    task = TaskManager(include_defaults=False, include_path=[str(tasks_path())]).load([name])
+    task = task["tasks"][name]
+    task.set_config("num_fewshot", 1)
+    task.set_fewshot_seed(1)
+    task.build_all_requests(limit=1)
+    assert len(task.instances) == 1
+
+
+def test_livecodebench_has_no_examples_to_show(data):
+    task = TaskManager(include_defaults=False, include_path=[str(tasks_path())])
+    task = task.load(["gapft_livecodebench"])["tasks"]["gapft_livecodebench"]
+    task.set_config("num_fewshot", 1)
+    task.set_fewshot_seed(1)
+    with pytest.raises(UserError, match="verifier does not pass: 2 of the 2 looked at"):
+        task.build_all_requests(limit=1)

@@ -38,7 +38,8 @@ def test_the_audit_are_the_later_contests_and_the_pool_the_earlier_ones(data):
         "LiveCodeBench pool: 1 problems dropped, also in audit",
     ]
     assert audit[0].id.startswith("abc004_a-")
-    assert (task.verifier, task.verifier_params, task.keep) == ("program_tests", {}, "shortest")
+    params = {"prelude": "lcb"}
+    assert (task.verifier, task.verifier_params, task.keep) == ("program_tests", params, "shortest")
     assert task.decoding().max_gen_toks == 1536
 
 

@@ -26,7 +26,8 @@ def real(*names: str) -> list[Path]:
 
 def test_logiqa_comes_to_the_papers_counts():
     real("logiqa2/train.txt", "logiqa2/test.txt")
-    assert logiqa.counts(logiqa.load(revision="the local files")) == logiqa.PAPER_COUNTS
+    published = logiqa.load(revision="the local files").published()
+    assert published.found == published.expected == logiqa.PAPER_COUNTS
 
 
 def test_the_real_logiqa_validation_file_as_pool_and_audit(tmp_path, monkeypatch):

@@ -323,7 +323,11 @@ def test_a_sealed_folder_is_done_by_its_hash_alone(
     shutil.copytree(one_by_sixteen, folder)
     (folder / "training.json").write_text('{"trainer": "mine"}')
     run.seal(f"adapters/{ARM}")
-    assert train_arms(str(run.path), [("gapft", 13)]) == {ARM: {"trainer": "mine"}}
+    seen: list[tuple[int, int]] = []
+    found = train_arms(str(run.path), [("gapft", 13)], progress=lambda *at: seen.append(at))
+    assert found == {ARM: {"trainer": "mine"}}
+    steps = run.manifest()["budgets"][ARM]["steps"]
+    assert seen == [(steps, steps)], "what was trained before is done"
     (folder / "training.json").write_text("{}")
     with pytest.raises(UserError, match="was changed after it was sealed"):
         train_arms(str(run.path), [("gapft", 13)])

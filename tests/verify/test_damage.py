@@ -107,7 +107,10 @@ def test_bits_of_the_manifest(made: Path, run: Path) -> None:
     for place in random.Random(0).sample(range(size), 40):
         kept = (run / "manifest.json").read_bytes()
         flip(run / "manifest.json", place / size)
-        found += bool(differences(made, run))
+        try:
+            found += bool(differences(made, run))
+        except UserError:  # of what the run rests on: as if that had been edited
+            found += 1
         (run / "manifest.json").write_bytes(kept)
     assert found > 20
 
@@ -174,6 +177,7 @@ def test_a_verifier_that_cannot_be_made_is_a_mistake_and_no_difference(
     plugin.write_text(
         text + "\n\ndef away():\n    raise RuntimeError('no data here')\n\n\nContains = away\n"
     )
+    change_manifest(run, lambda manifest: manifest.pop("rests_on"))  # the plugin is an edited one
     with pytest.raises(UserError, match="no data here"):
         verify(run, [str(plugin)])
     (run / "audit/states.parquet").write_bytes(b"")

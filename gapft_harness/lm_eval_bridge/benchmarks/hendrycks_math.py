@@ -81,7 +81,7 @@ def load(revision: str, audit_size: int = AUDIT_SIZE, **_: Any) -> Splits:
             f"MATH audit: {rest} of {len(source.documents)} problems of {part} dropped, the frozen "
             f"rule does not choose them; {len(documents)} kept"
         )
-        return Split(documents, (*source.dropped, sentence), source.dropped_records + rest)
+        return Split(documents, (*source.dropped, sentence))
 
     def pool() -> Split:
         source = read("train")
@@ -97,7 +97,6 @@ def load(revision: str, audit_size: int = AUDIT_SIZE, **_: Any) -> Splits:
                 f"MATH pool: {number} of {len(source.documents)} problems of train dropped, they "
                 f"are in the audit; {len(rest)} kept",
             ),
-            source.dropped_records + number,
         )
 
     return Splits({"pool": pool, "audit": audit})
@@ -129,7 +128,7 @@ def _with_gold(documents: Documents, part: str) -> Split:
         f"MATH {part}: {dropped} of {len(documents)} problems dropped, their gold answer is empty; "
         f"{len(rest)} kept"
     )
-    return Split(rest, (sentence,), dropped)
+    return Split(rest, (sentence,))
 
 
 def _audit_part() -> str:

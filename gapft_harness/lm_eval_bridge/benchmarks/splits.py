@@ -13,23 +13,8 @@ _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
-    """A split's problems, and what was dropped from it.
-
-    Attributes:
-        documents: the problems.
-        dropped: sentences with counts on what was dropped.
-        dropped_records: how many records of the source are not in the split.
-    """
-
-    documents: Documents
-    dropped: tuple[str, ...] = ()
-    dropped_records: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Published:
-    """Counts that a paper prints, beside those of the files at hand; both by what they count."""
+    """Counts that the paper prints, beside those of the files at hand; both by what they count."""
 
     found: Mapping[str, int]
     expected: Mapping[str, int]
@@ -39,18 +24,38 @@ class Published:
         """Whether the files come to exactly the published counts."""
         return dict(self.found) == dict(self.expected)
 
+    def __str__(self) -> str:
+        """Both counts, or that they agree."""
+        found, expected = (
+            ", ".join(f"{what} {count:,}" for what, count in counts.items())
+            for counts in (self.found, self.expected)
+        )
+        if self.agree:
+            return f"verified ({found})"
+        return f"NOT as published: found {found}; expected {expected}"
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A split's problems, and what was dropped from it.
+
+    Attributes:
+        documents: the problems.
+        dropped: sentences with counts on what was dropped.
+        published: what the paper prints of this split; None where it prints nothing.
+    """
+
+    documents: Documents
+    dropped: tuple[str, ...] = ()
+    published: Published | None = None
+
 
 class Splits(Mapping[str, Documents]):
     """Split name -> problems. Reading one split reads only the files which that split needs."""
 
-    def __init__(
-        self,
-        load: Mapping[str, Callable[[], Split]],
-        published: Callable[[Splits], Published] | None = None,
-    ) -> None:
-        """Takes a function for each split, and one for the published counts where there are any."""
+    def __init__(self, load: Mapping[str, Callable[[], Split]]) -> None:
+        """Takes a function for each split."""
         self._load = dict(load)
-        self._published = published
         self._read: dict[str, Split] = {}
 
     def __getitem__(self, name: str) -> Documents:
@@ -79,12 +84,18 @@ class Splits(Mapping[str, Documents]):
         return self._read[name]
 
     def published(self) -> Published | None:
-        """The published counts beside those of the files; None where there are none.
+        """The published counts of all splits beside those of the files; None without any.
 
         Raises:
             UserError: files are missing or malformed.
         """
-        return None if self._published is None else self._published(self)
+        of_splits = [split.published for split in map(self.read, sorted(self)) if split.published]
+        if not of_splits:
+            return None
+        return Published(
+            dict(count for of in of_splits for count in of.found.items()),
+            dict(count for of in of_splits for count in of.expected.items()),
+        )
 
 
 def all_local(files: Mapping[str, Sequence[str]]) -> bool:

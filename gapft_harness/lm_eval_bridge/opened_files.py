@@ -1,0 +1,149 @@
+"""The files that a task and its data are read from: seen as they are opened.
+
+A task may read its data by any Python code, so no list of its keys would hold them all. Python
+tells of every file that is opened. What belongs to Python, to installed packages or to the hub's
+cache is left out: it is known by versions and revisions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.lm_eval_bridge.task_paths import installed_task_paths
+
+_CODE = (".py", ".pyc", ".so")
+
+_opened: set[str] | None = None
+_hooked = False
+
+
+@contextlib.contextmanager
+def watching() -> Iterator[set[str]]:
+    """Gathers the paths of files that this process opens for reading while the block runs."""
+    global _opened, _hooked
+    if not _hooked:
+        sys.addaudithook(_see)
+        _hooked = True
+    _opened = set()
+    try:
+        yield _opened
+    finally:
+        _opened = None
+
+
+def _see(event: str, arguments: tuple[Any, ...]) -> None:
+    if _opened is None or event != "open":
+        return
+    path, mode, flags = arguments
+    if isinstance(path, bytes):
+        path = os.fsdecode(path)
+    reads = not set("wxa+") & set(mode) if mode else not flags & (os.O_WRONLY | os.O_RDWR)
+    if isinstance(path, str | os.PathLike) and reads:
+        _opened.add(os.path.abspath(path))
+
+
+def data_files(opened: Iterable[str], task: Any, roots: Sequence[Path]) -> list[Path]:
+    """The task's YAML and data among the files that were opened while it was read.
+
+    Args:
+        opened: see ``watching``.
+        task: as lm-eval built it; local files that its ``dataset_kwargs`` name count wherever they
+            lie, opened or not: a cached dataset does not open them.
+        roots: folders of tasks; whatever was opened there counts.
+    """
+    names = list(_strings(task.config.dataset_kwargs))
+    paths = [folder / name for folder in (Path(), *roots) for name in names]
+    named = {path.resolve() for path in paths if os.path.isfile(path)}
+    foreign = _foreign()
+    own = {
+        file
+        for file in (Path(path).resolve() for path in opened)
+        if file.suffix not in _CODE
+        and (_under(file, roots) or not _under(file, foreign))
+        and file.is_file()
+    }
+    return sorted(named | own)
+
+
+def code_files(task: Any, roots: Sequence[Path]) -> dict[str, Path]:
+    """The Python files of a task by name: modules below its folders, and what its functions are of.
+
+    Args:
+        task: as lm-eval built it.
+        roots: folders of tasks; those of installed packages do not count.
+    """
+    foreign = _foreign()
+    roots = [root for root in roots if not _under(root / "a", foreign)]
+    loaded = {_file(module) for module in list(sys.modules.values())}
+    found = {file for file in loaded if file is not None and _under(file, roots)}
+    for function in _functions(task.config.to_dict(keep_callable=True)):
+        with contextlib.suppress(TypeError, OSError):
+            file = Path(inspect.getsourcefile(function) or "").resolve()
+            if file.is_file() and not _under(file, foreign):
+                found.add(file)
+    return {_relative(file, roots): file for file in sorted(found)}
+
+
+def _foreign() -> list[Path]:
+    """Folders of the system, of Python and its packages, of caches."""
+    import gapft_harness
+
+    home = Path.home()
+    places = [*sysconfig.get_paths().values(), sys.prefix, sys.base_prefix]
+    places += [os.environ.get("HF_HOME", ""), os.environ.get("XDG_CACHE_HOME", "")]
+    places += [os.environ.get("HF_DATASETS_CACHE", ""), str(home / ".cache"), "/proc", "/sys"]
+    places += [
+        "/dev",
+        "/etc",
+        "/usr",
+        *map(str, installed_task_paths()),
+        str(Path(gapft_harness.__file__).parent),
+    ]
+    with contextlib.suppress(ImportError):
+        import lm_eval
+
+        places += list(lm_eval.__path__)
+    return [Path(place).resolve() for place in places if place]
+
+
+def _under(file: Path, folders: Iterable[Path]) -> bool:
+    return any(folder in file.parents for folder in folders)
+
+
+def _file(module: Any) -> Path | None:
+    name = getattr(module, "__file__", None)
+    return Path(name).resolve() if isinstance(name, str) and name.endswith(".py") else None
+
+
+def _relative(file: Path, roots: Sequence[Path]) -> str:
+    for root in roots:
+        if root in file.parents:
+            return file.relative_to(root).as_posix()
+    return file.name
+
+
+def _functions(value: Any) -> Iterator[Any]:
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for inner in value:
+            yield from _functions(inner)
+    elif callable(value):
+        yield value
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for inner in value:
+            yield from _strings(inner)
+    elif isinstance(value, str):
+        yield value

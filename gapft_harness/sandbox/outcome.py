@@ -1,0 +1,80 @@
+"""How tests ended, as the harness reads it from what a worker says and from a program's files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gapft_harness.sandbox.watch import ERROR_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a test ended, before anything is compared.
+
+    Attributes:
+        exit: exit status, or minus the signal that ended it; 0 for a call that was answered.
+        stopped: ``cpu`` or ``wall`` if it was stopped for that limit, else empty.
+        compiled: whether the program compiled. Its process cannot forge that.
+        cpu_s: CPU seconds.
+        wall_s: wall seconds.
+        output: standard output, to the limit.
+        output_bytes: how much there was of it, or of standard error or the report if more.
+        errors: the end of standard error.
+        report: what the program's process reported, lines of JSON; the program may have forged it.
+    """
+
+    exit: int
+    stopped: str
+    compiled: bool
+    cpu_s: float
+    wall_s: float
+    output: bytes
+    output_bytes: int
+    errors: bytes
+    report: bytes
+
+
+def read_outcomes(message: Mapping[str, Any], files: Sequence[int], limit: int) -> list[Outcome]:
+    """The outcomes of a program's tests in one process, of at least the first.
+
+    Args:
+        message: what the worker says.
+        files: descriptors of standard output, standard error and report, and for function programs
+            of the answers that were kept.
+        limit: most bytes that are read of a file.
+    """
+    output, errors, report, *kept = files
+    outcomes, start = [], 0
+    for one in message["answered"]:
+        middle = start + one["report"]
+        outcomes.append(
+            Outcome(
+                exit=0,
+                compiled=True,
+                **one["spent"],
+                output=b"",
+                output_bytes=one["output_bytes"],
+                errors=_read(kept[0], middle, one["errors"]),
+                report=_read(kept[0], start, one["report"]),
+            )
+        )
+        start = middle + one["errors"]
+    sizes = [os.fstat(file).st_size for file in files[:3]]
+    last = Outcome(
+        **{name: message[name] for name in ("exit", "stopped", "compiled", "cpu_s", "wall_s")},
+        output=_read(output, 0, min(sizes[0], limit)),
+        output_bytes=max(sizes),
+        errors=_read(errors, max(0, sizes[1] - ERROR_BYTES), ERROR_BYTES),
+        report=_read(report, 0, min(sizes[2], limit)),
+    )
+    return [*outcomes, last]
+
+
+def _read(file: int, start: int, size: int) -> bytes:
+    data = b""
+    while size > len(data) and (more := os.pread(file, size - len(data), start + len(data))):
+        data += more
+    return data

@@ -1,0 +1,99 @@
+r"""Takes the markup out of a response, so that what states an option can be read as plain words.
+
+``__B__``, ``<b>B</b>``, `` `B` ``, ``\textbf{B}`` and ``【B】`` all become ``B``; where marks of
+emphasis stood is kept beside the text. What a model writes between ``<think>`` and ``</think>`` is
+no part of its answer, and what it struck out (``~~B~~``) it took back: neither is kept.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+#: Widths, brackets and spaces of other scripts, as ASCII has them.
+_ASCII = str.maketrans(
+    {chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}
+    | {"\u3000": " ", "\u00a0": " ", "\u202f": " ", "\u2009": " ", "。": ".", "、": ",", "·": "."}
+    | dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff\u00ad", "")
+    | dict.fromkeys("‘’ʼ", "'")
+    | {"[": "(", "]": ")", "〔": "(", "〕": ")", "⟨": "(", "⟩": ")"}
+    | {"\r": "\n", "\u2028": "\n", "\u2029": "\n"}
+)
+_STRUCK = re.compile(r"~~[^~\n]{1,200}~~|<(s|del|strike)>[^<>\n]{1,200}</\1>")
+_ANSWER_TAG = re.compile(r"<(/?)(?:final[_ -]?)?(?:answer|choice)\b[^<>\n]{0,60}>", re.IGNORECASE)
+_BOX = re.compile(r"\\(?:boxed|fbox)\b")
+_MARK = re.compile(
+    r"\\(?:text(?:bf|it|rm|tt)?|math(?:bf|it|rm|tt|sf)|underline|emph|bm|bf|rm|it|Large|large)"
+    r"(?![a-zA-Z])|\\[()\[\],;!{}* ]"
+    r"|</?[a-zA-Z][^<>\n]{0,60}>|<\|[\w ]{1,40}\|>"
+    r"|(?<!\w)_{1,3}|_{1,3}(?!\w)|`+|\$+|[{}【】「」『』《》〈〉«»]|^#{1,6}(?=\s)|^>(?=\s)"
+    r"|✅|✔️?|☑️?|\ufe0f",
+    re.MULTILINE,
+)
+_QUOTE = re.compile(r"[\"“”]|(?<!\w)'|'(?!\w)")
+_STARS = re.compile(r"\*{1,3}")
+_SPACES = re.compile(r"[^\S\n]+")
+_LINES = re.compile(r" ?\n[ \n]*")
+#: Stands for a mark while the white space is tidied; no response can hold it after ``_ASCII``.
+_HERE = "\x00"
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A response without markup.
+
+    Attributes:
+        text: its words; runs of spaces are one space, and line breaks with all about them one.
+        marks: positions in ``text`` before which a mark of emphasis stood.
+    """
+
+    text: str
+    marks: frozenset[int]
+
+    def emphasised(self, start: int, end: int) -> bool:
+        """Whether marks stand right before and right after a part."""
+        return start in self.marks and end in self.marks
+
+
+def plain(response: str) -> Plain:
+    """Takes the markup out of a response. Its time grows with its length alone."""
+    text = _answered(response).replace(_HERE, "").translate(_ASCII)
+    text = _STRUCK.sub(" ", text)
+    text = _ANSWER_TAG.sub(lambda tag: "\n" if tag[1] else "\nanswer: ", text)
+    text = _BOX.sub(" \\\\boxed ", text)
+    text = _without_stars(_MARK.sub(_HERE, text))
+    text = _QUOTE.sub("", text)
+    text = _LINES.sub("\n", _SPACES.sub(" ", text)).strip()
+    parts = text.split(_HERE)
+    marks, position = set(), 0
+    for part in parts[:-1]:
+        position += len(part)
+        marks.add(position)
+    return Plain("".join(parts), frozenset(marks))
+
+
+def _answered(response: str) -> str:
+    """What follows the last closed block of thought; nothing of one that was never closed."""
+    before, closed, after = response.rpartition("</think>")
+    if not closed:
+        return before + after if "<think>" not in after else after[: after.index("<think>")]
+    return after[: after.index("<think>")] if "<think>" in after else after
+
+
+def _without_stars(text: str) -> str:
+    """Takes emphasis by asterisks out; ``A* search`` and ``2 * 3`` keep theirs."""
+    lines = []
+    for line in text.split("\n"):
+        parts, position, opened = [], 0, False
+        begins = len(line) - len(line.lstrip())
+        for found in _STARS.finditer(line):
+            before = line[found.start() - 1 : found.start()] if found.start() else ""
+            after = line[found.end() : found.end() + 1]
+            opens = bool(after.strip()) and not before.isalnum()
+            bullet = found.start() == begins and after == " "
+            mark = opened or opens or bullet
+            parts += [line[position : found.start()], _HERE if mark else found[0]]
+            position = found.end()
+            opened = mark and not bullet and not opened
+        lines.append("".join([*parts, line[position:]]))
+    return "\n".join(lines)

@@ -1,0 +1,139 @@
+r"""The words by which a response states an option, rules one out, asks, or takes one back.
+
+Patterns named ``..._BEFORE`` and all that end in ``\Z`` are searched in the words before a letter,
+the others matched right after it. Both are cut to a fixed length first, so that the time of a
+response grows with its length alone.
+"""
+
+from __future__ import annotations
+
+import re
+
+_FLAGS = re.IGNORECASE
+LABEL = r"(?:option|choice|letter|answer|statement|alternative|selection|response)"
+
+# Between a verb and its letter: "is clearly the", "would most likely be".
+_ADVERB = (
+    r"(?:(?!un|hard|bare|scarce|possib|suppos|wrong|incorrect|false|on)\w+ly|only|most|very|quite"
+    r"|indeed|then|thus|therefore|hence|still|now|just|also|best|the|an?|my|our|correct|right"
+    r"|final|single|following|to be|in fact|of course|by elimination|I (?:think|believe)"
+    r"|labell?ed|marked|numbered|given (?:by|in)|expressed (?:by|in)|found in|stated in|as)"
+)
+_FILL = rf"(?:[\s,]*\b{_ADVERB}\b,?){{0,6}}"
+_NO_LETTER = r"(?!(?-i:[A-HJ-Z])\b)"
+_BE = r"(?:is|are|was|were|be|being|seems|remains|becomes|appears|reads)\b"
+
+ANNOUNCED = re.compile(
+    rf"(?:\b(?:answers?|choice|option|selection|conclusion|solution|response|pick|guess|verdict"
+    rf"|statement that|(?:correct|best|right|only|most|strongest)(?:\s+[\w-]+){{0,3}}?\s+"
+    rf"(?:one|statement|inference|assumption|explanation|principle|argument|claim))\b"
+    rf"(?:\s+{_NO_LETTER}[\w',/-]+){{0,12}}?\s*(?:\b{_BE}|[:=]|[-–—]+(?=\s|\Z))\s*[:=]?"
+    rf"|\b(?:I|we|you|let's|let us|I'd|I'll|I'm|we'd|we'll|must|should|I've)\b,?"
+    rf"(?:\s+{_NO_LETTER}[\w']+,?){{0,3}}?\s*"
+    rf"\b(?:choose|chose|chosen|select|selected|pick|picked|prefer|say|go with|going with"
+    rf"|answer(?: with)?"
+    rf"|conclude|opt for|settle on|vote for|lean towards?|go for|mark)\b"
+    rf"|\b(?:choosing|selecting|picking|going with)"
+    rf"|(?:\A|[.:;\n])\s?(?:choose|select|pick|mark)\b|\bletter (?=is\b|:)(?:is)?|\\boxed)"
+    rf"[\s:]*{_FILL}(?:[\s,]*\b{LABEL})?\s*[:-]?\s*\Z",
+    _FLAGS,
+)
+CONCLUDED = re.compile(
+    rf"(?:\A|\b)(?:answer|solution|so|therefore|thus|hence|(?<=[,.;:] )then|but|it's|it is"
+    r"|it (?:must|would|should) be|that's|that is|this is|think|believe|say|must be|which is"
+    r"|thereby|leav(?:es|ing)(?: us)?(?: only)?(?: with)?|left with|points? to|corresponds? to"
+    r"|match(?:es)?|rather|actually|wait|no|sorry|I mean|I meant|make (?:that|it)|correction"
+    r"|instead|both|either)\b[,:]?"
+    rf"(?:\s+(?:it's|it is|that's|I choose|no))?{_FILL}(?:\s+{LABEL})?\s*:?\s*\Z"
+    rf"|[⇒→]\s*(?:{LABEL}\s*)?\Z|(?:=>|->|-->)\s*(?:{LABEL}\s*)?\Z",
+    _FLAGS,
+)
+#: "so" and the like state what is no more than a condition where an "if" stands before them.
+CONDITIONAL = re.compile(r"\b(?:if|were|unless)\b", _FLAGS)
+ONLY_THEN = re.compile(r"\bthen\b|\bwould\b", _FLAGS)
+CALLED_RIGHT = re.compile(
+    r" ?(?:is|seems|must be|would be|should be|looks|appears|remains|has to be)\s+(?:to be )?"
+    r"(?:(?!not\b|never\b|no\b|less\b|un|in(?!deed)|wrong|hardly)[\w'-]+\s+){0,4}?"
+    r"(?:correct|right|best|answer|strongest|(?:better|stronger)(?! than)|supported|implied"
+    r"|accurate|one|(?:true|valid|necessary|conclusion|assumption|flaw)(?=\s*(?:\Z|[.!\n])))\b"
+    r"(?!\s*,?\s*(?:but|however|only if|if|except|yet|though|although)\b)"
+    r"| ?(?:it is|is it\.|it's not|✓|is my (?:final )?(?:answer|choice|pick))(?=\s*(?:\Z|[.!\n]))",
+    _FLAGS,
+)
+#: After an unlabelled letter: it is the subject of what the question asks for.
+ANSWERS = re.compile(
+    r" (?:(?:best|most|directly|correctly|clearly|also|would|does|must|should)\s){0,2}"
+    r"(?:weaken|strengthen|support|follow|fit|match|explain|resolve|work|hold|undermine|make|provide"
+    r"|capture|answer|identif|express|parallel|reconcile|complete|illustrate|because|since|as it)",
+    _FLAGS,
+)
+#: A letter that is spoken about: what its option says, and not whether it is right. In small
+#: letters, as after a subject; so is what rules one out.
+DISCUSSED = re.compile(
+    r" ?[):,]? ?(?:says|states|talks|discusses|mentions|claims|describes|refers|focuses|argues"
+    r"|asserts|introduces|addresses|concerns|deals|compares|suggests|could|might|may"
+    r"|(?:(?:seem|look|sound|appear)s?|is) (?:(?:very|quite|more|most|at first)\s)?"
+    r"(?:tempting|attractive|appealing|plausible|promising|reasonable|close|similar)|and|or)\b",
+)
+_DENIED = r"(?:not|nor|neither|never|cannot|hardly|scarcely|except|than|unlike|against|\w+n't)"
+RULED_OUT_BEFORE = re.compile(
+    rf"\b(?:{_DENIED}|reject(?:ed|ing|s)?|exclud(?:e|ed|es|ing)|eliminat(?:e|ed|es|ing)|rul(?:e|ed"
+    rf"|es|ing) out|instead of|rather than|discard(?:ed|ing)?|between|unless|whereas|while"
+    rf"|comparing|compared? (?:to|with)|consider(?:ing)?|suppose|assum(?:e|ing)|look(?:ing)? at"
+    rf"|examine|check|test|try|versus|vs\.?|maybe|perhaps|possibly|like|either of|if|whether)"
+    rf"(?:\s+(?:be|been|to|it's|it is|possibly|even|{_ADVERB}|choose|select|pick|say|go|with|opt"
+    rf"|for|{LABEL}s?))"
+    rf"{{0,5}}\s*\Z"
+    rf"|\b(?:options|choices|alternatives)\s*:?\s*\Z",
+    _FLAGS,
+)
+RULED_OUT_AFTER = re.compile(
+    r" ?[.):,]? ?(?:(?:is|are|was|were|seems?|looks?|appears?|would be|must be|can be"
+    r"|could be|being)\s+(?:\w+\s+){0,3}?"
+    r"(?:not|wrong|incorrect|false|invalid|irrelevant|ruled out|eliminated|excluded|out|unsupported"
+    r"|no|never|too|rejected|unrelated|off|weaker|impossible|neither)\b(?!\s+\(?[A-Z]\b)"
+    r"|[-–—:(]\s*(?:wrong|incorrect|eliminated|ruled out|not (?:the|an?|said|supported"
+    r"|mentioned|correct|right|stated|relevant|implied|necessary|possible|true|consistent|discussed))\b"
+    r"|(?:is|are|was|were|do|does|did|would|could|ca|wo|should)n't\b"
+    r"|(?:can ?not|does not|do not|did not|would not|could not|fails?|contradicts?|lacks?"
+    r"|misses|goes beyond|overstates|confuses)\b"
+    r"|[✗✘❌✕×])| ?\)?\?",
+)
+#: Anywhere in the clause before the words that announce: who says so, or whether it is said at all.
+UNSAID = re.compile(
+    rf"\b(?:{_DENIED}|if|whether|suppos\w+|assum(?:e|ing)|unless|might|may|could|maybe|perhaps"
+    r"|possibly|doubt(?!less)|deny|reject\w*|wrong to|why|how|some(?:one)?|many|others|people"
+    r"|tempt\w+|initially|originally|at first|first thought|(?:was|were) (?:going|about)"
+    r"|incorrectly|wrongly|false|would have)\b",
+    _FLAGS,
+)
+#: The same among the announcing words themselves.
+UNSETTLED = re.compile(
+    r"\b(?:if|whether|unless|depends|initially|originally|at first|(?:was|were) (?:going|about))\b",
+    _FLAGS,
+)
+SURE = re.compile(r"\b(?:no|without(?: any)?|not) (?:doubt|only|question)\b", _FLAGS)
+DENIED_VERB = re.compile(
+    rf"\b(?:{_DENIED}|could|might|may|can)"
+    rf"(?:\s+(?:{_ADVERB}|also|well|possibly|be|have been|{LABEL})\b){{0,5}}\s*\Z",
+    _FLAGS,
+)
+CLAUSE_END = re.compile(r"[,;.!?:\n()]|\b(?:but|so|therefore|thus|hence|because|since)\b", _FLAGS)
+#: The writer takes back what was stated; what is stated afterwards, anywhere, counts.
+RECONSIDERED = re.compile(
+    r"\b(?:wait|hold on|hang on|on second thoughts?|scratch that|strike that|oops|my mistake"
+    r"|my apologies|I apologi[sz]e|I (?:made|was making) (?:a|an) (?:mistake|error)|I was wrong"
+    r"|correction|let me (?:re-?\w+|correct|fix|think again|double[- ]check|start over)"
+    r"|I take (?:it|that) back|I misread"
+    r"|(?:up)?on (?:further |closer |second )?(?:reflection|inspection|review))\b",
+    _FLAGS,
+)
+#: The same in one sentence alone: "A, or rather B"; elsewhere these words take nothing back.
+REWORDED = re.compile(r"\b(?:actually|no|nope|rather|I mean|I meant|sorry|make that)\b", _FLAGS)
+#: Right after a statement: it no longer holds, whatever comes.
+WITHDRAWN = re.compile(
+    r"\W{0,5}(?:(?:wait|no|oops|hmm|actually|sorry)\W{1,5}){0,3}(?:(?:scratch|strike) that"
+    r"|I take (?:it|that) back|I was wrong|(?:that|this|it)(?: answer)?(?:'s| is| was)"
+    r" (?:wrong|incorrect|not right|not correct|a mistake))\b",
+    _FLAGS,
+)

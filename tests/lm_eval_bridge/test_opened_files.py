@@ -1,0 +1,26 @@
+"""Which of the files that a task opened are its own."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from gapft_harness.lm_eval_bridge.opened_files import data_files
+
+
+def test_named_data_count_wherever_they_lie(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system, folder = tmp_path / "system", tmp_path / "tasks"
+    for file in (system / "pool.jsonl", system / "audit.jsonl", system / "zone", folder / "t.yaml"):
+        file.parent.mkdir(exist_ok=True)
+        file.touch()
+    monkeypatch.setattr(sys, "prefix", str(system))
+    named = {"data_files": {"train": str(system / "pool.jsonl"), "test": "../system/audit.jsonl"}}
+    task = SimpleNamespace(config=SimpleNamespace(dataset_kwargs=named))
+    opened = [str(system / "zone"), str(folder / "t.yaml")]
+    found = data_files(opened, task, [folder])
+    assert found == [system / "audit.jsonl", system / "pool.jsonl", folder / "t.yaml"]

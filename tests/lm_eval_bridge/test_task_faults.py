@@ -1,0 +1,391 @@
+"""What is wrong with a task is told by its file and key, and nothing misspelt runs in silence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gapft_harness import load_verifier
+from gapft_harness.errors import UserError
+from gapft_harness.lm_eval_bridge.tasks import load_task
+from gapft_harness.recipe_sections import Search
+from tests.command import gapft
+
+YAML = """
+task: sums
+class: !function gapft_harness.lm_eval_bridge.task.GapTask
+dataset_path: json
+dataset_kwargs: {data_files: {pool: pool.jsonl, audit: audit.jsonl}}
+training_split: pool
+test_split: audit
+doc_to_text: "{{question}}"
+doc_to_target: "{{answer}}"
+generation_kwargs: {do_sample: false, max_gen_toks: 9, until: []}
+metadata:
+  version: 1
+  gapft: {verifier: boxed_math, id: name}
+"""
+
+
+def record(number: int, **more: object) -> dict[str, object]:
+    return {"name": f"n{number}", "question": f"{number} + 1?", "answer": f"{number + 1}", **more}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, numbers in (("pool", range(6)), ("audit", range(6, 9))):
+        rows = [json.dumps(record(n, kind="sum", worked=f"\\boxed{{{n + 1}}}")) for n in numbers]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    (tmp_path / "sums.yaml").write_text(YAML, encoding="utf-8")
+    functions = "def none(docs): pass\ndef fail(docs): return docs.map(lambda doc: doc['nope'])\n"
+    (tmp_path / "utils.py").write_text(functions, encoding="utf-8")
+    return tmp_path
+
+
+def edit(folder: Path, old: str, new: str) -> None:
+    assert old in YAML
+    (folder / "sums.yaml").write_text(YAML.replace(old, new), encoding="utf-8")
+
+
+def used(folder: Path, name: str) -> None:
+    """Loads a task, reads it, and asks for its decode, as search does."""
+    task = load_task(name, [folder])
+    task.pool()
+    task.audit()
+    task.decoding(Search())
+    task.check_golds(load_verifier("boxed_math"), "pool")
+
+
+def told(folder: Path, name: str = "sums") -> str:
+    """The message that this ends with."""
+    with pytest.raises(UserError) as caught:
+        used(folder, name)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize("benchmark", ["logiqa", "reclor", "math", "livecodebench"])
+def test_a_loader_swallows_no_misspelt_setting(benchmark: str, tmp_path: Path) -> None:
+    """lm-eval's own call hands a loader all of ``metadata``; ours hands it its settings."""
+    base = Path(load_base := f"tasks/{benchmark}/_base_yaml").resolve()
+    assert base.is_file(), load_base
+    text = f"include: {base}\ntask: mine\ndataset_kwargs: {{revison: abc}}\n"
+    (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
+    message = told(tmp_path, "mine")
+    assert f"({tmp_path / 'mine.yaml'}): dataset_kwargs: unknown key 'revison'; did you" in message
+    assert "did you mean 'revision'?" in message
+    (tmp_path / "mine.yaml").write_text(text.replace("revison: abc", ""), encoding="utf-8")
+    assert "dataset_kwargs: the key 'revision' is missing" in told(tmp_path, "mine")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("id: name", "id: nmae", "metadata.gapft.id: there is no field 'nmae', and as a template "),
+        ("id: name", "id: nmae", "did you mean 'name'?"),
+        ("id: name", "id: \"{{'x'}}\"", "metadata.gapft.id: template \"{{'x'}}\" makes every id"),
+        ("id: name", 'id: "{{name[0]}}"', "the same word, 'n'; expected one that tells problems"),
+        ("id: name", 'id: "{{nmae}}"', "gapft.id: template '{{nmae}}': 'nmae' is undefined; the"),
+        ("id: name", "gold: answr", "metadata.gapft.gold: there is no field 'answr'"),
+        ("id: name", "gold: {answer: answr}", "metadata.gapft.gold.answer: there is no field 'an"),
+        ("id: name", "gold: {answer: 3}", "metadata.gapft.gold.answer: found 3, expected a field"),
+        ("id: name", "content: [qestion]", "gapft.content: there is no field 'qestion'; did you "),
+        ("id: name", "gold_only: [hiden]", "metadata.gapft.gold_only: there is no field 'hiden'"),
+        ("id: name", "content: [1]", "metadata.gapft.content: found [1], expected a list of field"),
+        ("gapft:", "gapf:", "metadata.gapft: the key is missing; did you mean 'gapf'?"),
+        ("{{question}}", "{{qestion}}", "doc_to_text: template '{{qestion}}': 'qestion' is undef"),
+        ("{{question}}", "{{qestion}}", "did you mean 'question'?"),
+        ('"{{question}}"', "qestion", "doc_to_text: there is no field 'qestion'"),
+        ('"{{answer}}"', "answr", "doc_to_target: there is no field 'answr'"),
+        ("{{answer}}", "{{answer}", "doc_to_target: template '{{answer}': unexpected '}'"),
+        ("{{answer}}", "{{1 / 0}}", "doc_to_target: template '{{1 / 0}}': ZeroDivisionError"),
+        ("test_split: audit", "test_split: adit", "test_split: there is no split 'adit'; did you"),
+        ("training_split: pool", "training_split: pol", "training_split: there is no split 'pol'"),
+        ("training_split: pool", "", "has no training_split, so there is no pool to search; add"),
+        ("test_split: audit", "", "the keys test_split and validation_split are missing"),
+        (
+            "data_files: {pool",
+            "data_fils: {pool",
+            "the key 'data_files' is missing; did you mean 'data_fils'",
+        ),
+        ("l}}", "l}, splt: a}", "dataset_kwargs: unknown key 'splt'; did you mean 'split'?"),
+        (
+            "test_split: audit",
+            "test_split: audit\ntest_split: a",
+            "line 8, column 1: the key 'test_sp",
+        ),
+        (
+            "training_split",
+            "num_fewshot: two\ntraining_split",
+            "num_fewshot: found 'two', expected ",
+        ),
+        (
+            "training_split",
+            "repeats: 0\ntraining_split",
+            "repeats: found 0, expected a whole number",
+        ),
+        (
+            "training_split",
+            "fewshot_config: {smpler: a}\ntraining_split",
+            "did you mean 'sampler'?",
+        ),
+        ("training_split", "fewshot_config: {sampler: first_m}\ntraining_split", "'first_n'"),
+        (
+            "training_split",
+            "fewshot_config: 3\ntraining_split",
+            "fewshot_config: found 3, expected",
+        ),
+        (
+            "do_sample: false",
+            "temperature: warm",
+            "generation_kwargs.temperature: found 'warm', ex",
+        ),
+        (
+            "do_sample: false",
+            "temperature: null",
+            "found None, expected a number; take it out where it is not set",
+        ),
+        (
+            'doc_to_text: "{{question}}"\n',
+            "",
+            "the key 'doc_to_text' is missing; expected the prompt",
+        ),
+        (
+            "training_split",
+            "process_docs: !function utils.none\ntraining_split",
+            "process_docs: gave",
+        ),
+        (
+            "training_split",
+            "process_docs: !function utils.fail\ntraining_split",
+            "failed: KeyError",
+        ),
+        (
+            "task: sums",
+            "task: sums\noutput_type: generate",
+            "is malformed: ValueError: Got invalid",
+        ),
+        ("pool: pool.jsonl", "pool: 3", "dataset_kwargs.data_files.pool: found 3, expected a file"),
+    ],
+)
+def test_a_mistake_names_file_and_key(old: str, new: str, expected: str, folder: Path) -> None:
+    edit(folder, old, new)
+    message = told(folder)
+    assert expected in message
+    assert str(folder / "sums.yaml") in message
+    assert "network" not in message
+
+
+def test_records_may_be_filtered_as_lm_evals_tasks_do(folder: Path) -> None:
+    text = "def some(docs): return docs.filter(lambda doc: doc['name'] != 'n3')\n"
+    (folder / "utils.py").write_text(text, encoding="utf-8")
+    edit(folder, "training_split", "process_docs: !function utils.some\ntraining_split")
+    assert len(load_task("sums", [folder]).pool()) == 5
+
+
+def test_an_id_that_repeats_by_the_data_is_no_mistake(folder: Path) -> None:
+    edit(folder, "id: name", "id: kind")
+    assert [problem.id[:4] for problem in load_task("sums", [folder]).pool()] == ["sum-"] * 6
+
+
+def test_a_record_without_the_field_of_the_id_is_no_word_either(folder: Path) -> None:
+    rows = [record(0), {"question": "1 + 1?", "answer": "2"}]
+    (folder / "pool.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    assert "metadata.gapft.id: there is no field 'name'" in told(folder)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("untill: []", "generation_kwargs: unknown key 'untill'; did you mean 'until'?"),
+        ("temprature: 0.7", "unknown key 'temprature'; did you mean 'temperature'?"),
+        ("max_gen_tok: 9", "unknown key 'max_gen_tok'; did you mean 'max_gen_toks'?"),
+        ("temperature: 0.9", "generation_kwargs.temperature: found 0.9, but gapft run draws its"),
+        ("temperature: 0.9", "set search.temperature to 0.9"),
+        ("top_p: 0.5", "generation_kwargs.top_p: found 0.5"),
+        ("top_k: 50", "generation_kwargs.top_k: found 50"),
+        ("num_beams: 4", "generation_kwargs.num_beams: found 4, which gapft run does not honour"),
+        ("repetition_penalty: 1.2", "generation_kwargs.repetition_penalty: found 1.2"),
+        ("do_sample: true", "generation_kwargs.do_sample: found true without a temperature"),
+        ("do_sample: 'no'", "generation_kwargs.do_sample: found 'no', expected true or false"),
+        ("max_gen_toks: many", "generation_kwargs.max_gen_toks: found 'many', expected a whole"),
+        ("max_new_tokens: 0", "generation_kwargs.max_new_tokens: found 0, expected a whole number"),
+        ("until: [3]", "generation_kwargs.until: found [3], expected a list of stop strings"),
+    ],
+)
+def test_generation_settings_are_honoured_or_refused(
+    options: str, expected: str, folder: Path
+) -> None:
+    edit(folder, "{do_sample: false, max_gen_toks: 9, until: []}", f"{{{options}}}")
+    message = told(folder)
+    assert expected in message
+    assert str(folder / "sums.yaml") in message
+
+
+@pytest.mark.parametrize(
+    ("options", "length", "stops"),
+    [
+        ("do_sample: false, temperature: 0.0, top_p: 1.0, num_beams: 1, until: Q", 256, ("Q",)),
+        ("do_sample: true, temperature: 0.7, top_p: 0.95, max_gen_toks: 9, until: []", 9, ()),
+        ("max_new_tokens: 7, max_tokens: 8, top_k: -1, until: [a, b]", 7, ("a", "b")),
+        ("max_completion_tokens: 5, repetition_penalty: 1.0, until: null", 5, ()),
+    ],
+)
+def test_what_agrees_with_the_recipe_is_taken(
+    options: str, length: int, stops: tuple[str, ...], folder: Path
+) -> None:
+    edit(folder, "{do_sample: false, max_gen_toks: 9, until: []}", f"{{{options}}}")
+    found = load_task("sums", [folder]).decoding()
+    assert (found.do_sample, found.max_gen_toks, found.until) == (False, length, stops)
+
+
+def test_a_tasks_sampling_may_be_the_recipes(folder: Path) -> None:
+    edit(folder, "do_sample: false", "do_sample: true, temperature: 1.0, top_k: 20")
+    task = load_task("sums", [folder])
+    assert task.decoding(Search(temperature=1.0, top_k=20)).max_gen_toks == 9
+    with pytest.raises(
+        UserError, match=r"temperature: found 1\.0, but .* search\.temperature 0\.7"
+    ):
+        task.decoding(Search(top_k=20))
+
+
+def test_examples_that_the_verifier_fails_are_refused_and_shown(folder: Path) -> None:
+    edit(folder, "training_split: pool", "training_split: pool\nnum_fewshot: 2")
+    message = told(folder)
+    assert "few-shot examples would show answers that the task's own verifier does not pass" in (
+        message
+    )
+    assert f"6 of the 6 looked at, such as '1' for {folder / 'pool.jsonl'}, line 1" in message
+    assert "(fail: no box)" in message
+    lines = "training_split: pool\nnum_fewshot: 2\nfewshot_config: {doc_to_target: worked}"
+    edit(folder, "training_split: pool", lines)
+    task = load_task("sums", [folder])
+    assert "\\boxed{" in task.audit()[0].prompt
+    task.check_golds(load_verifier("boxed_math"), "audit")
+
+
+def test_one_odd_answer_among_many_is_let_pass(folder: Path) -> None:
+    lines = "training_split: pool\nnum_fewshot: 2\nfewshot_config: {doc_to_target: worked}"
+    edit(folder, "training_split: pool", lines)
+    rows = [record(n, worked=f"\\boxed{{{n + 1}}}" if n else "?") for n in range(40)]
+    (folder / "pool.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    task = load_task("sums", [folder])
+    task.audit()
+    task.check_golds(load_verifier("boxed_math"), "audit")
+
+
+def test_examples_that_cannot_be_drawn_are_told(folder: Path) -> None:
+    listed = "fewshot_config: {samples: [{question: 'q?', answer: '5'}]}"
+    edit(folder, "training_split: pool", f"training_split: pool\nnum_fewshot: 1\n{listed}")
+    assert "fewshot_config.samples is not supported; put the examples into a file" in told(folder)
+    edit(folder, "training_split: pool", "training_split: pool\nnum_fewshot: 6")
+    assert "num_fewshot is 6, but there are only 5 examples beside a problem its" in told(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("gapft_demo", "\\boxed{"),
+        ("gapft_demo_pool", "\\boxed{"),
+        ("gapft_demo_code_pool", "```python\n"),
+    ],
+)
+def test_bundled_tasks_show_answers_that_their_verifier_passes(name: str, shown: str) -> None:
+    """As the stock command asks for examples: after the task is built."""
+    from lm_eval.tasks import TaskManager
+
+    folder = str(Path("tasks").resolve())
+    task = TaskManager(include_defaults=False, include_path=[folder]).load([name])["tasks"][name]
+    task.set_config("num_fewshot", 3)
+    task.set_fewshot_seed(1)
+    task.build_all_requests(limit=2)
+    for instance in task.instances:
+        assert instance.args[0].count(shown) == 3
+
+
+STOCK = """
+task: plain
+dataset_path: json
+dataset_kwargs: {data_files: {pool: POOL}}
+training_split: pool
+test_split: pool
+doc_to_text: "{{question}}"
+doc_to_target: "{{answer}}"
+generation_kwargs: {until: ["Q"], max_gen_toks: 5, do_sample: false}
+metric_list: [{metric: exact_match, aggregation: mean, higher_is_better: true}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (
+            "training_split: pool",
+            "training_split: pol",
+            "training_split: its data have no split 'pol';",
+        ),
+        ("test_split: pool", "test_split: pol", "test_split: its data have no split 'pol'"),
+        ("test_split: pool", "", "the keys test_split and validation_split are missing"),
+        ("{{question}}", "{{qestion}}", "doc_to_text: template '{{qestion}}': 'qestion' is undef"),
+        ("data_files", "data_fils", "the key 'data_files' is missing; did you mean 'data_fils'"),
+        ("}}", "}, revison: a}", "dataset_kwargs: unknown key 'revison'; did you mean 'revision'"),
+        ("{pool: POOL}", "{pool: none.jsonl}", "data could not be loaded: FileNotFoundError"),
+        ("until:", "untill:", "generation_kwargs: unknown key 'untill'; did you mean 'until'?"),
+    ],
+)
+def test_a_stock_task_is_told_so_too(
+    old: str, new: str, expected: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", folder / "cache")
+    assert old in STOCK
+    text = STOCK.replace(old, new).replace("POOL", str(folder / "pool.jsonl"))
+    (folder / "plain.yaml").write_text(text, encoding="utf-8")
+    message = told(folder, "plain")
+    assert expected in message
+    assert str(folder / "plain.yaml") in message
+    assert "network" not in message
+
+
+@pytest.mark.parametrize("line", ["task: sums\n", "task: 'other'\n", "task: sums # mine\n"])
+def test_a_file_that_is_no_yaml_is_no_unknown_task(line: str, folder: Path) -> None:
+    """Whether its name or its first line says what it is meant to hold."""
+    file = folder / ("sums.yaml" if "other" in line else "else.yaml")
+    (folder / "sums.yaml").unlink()
+    file.write_text(f"{line}doc_to_text: [a\nmetadata: 3\n", encoding="utf-8")
+    for name in ("sums", str(file)):
+        message = told(folder, name)
+        assert f"{file}, line 3, column 9: is not valid YAML: " in message
+        assert "unknown task" not in message
+
+
+def test_the_file_that_a_task_includes_is_the_one_that_is_named(folder: Path) -> None:
+    (folder / "base").write_text("doc_to_text: [a\n", encoding="utf-8")
+    (folder / "sums.yaml").write_text("include: base\ntask: sums\n", encoding="utf-8")
+    assert f"{folder / 'base'}, line 2, column 1: is not valid YAML: " in told(folder)
+    (folder / "base").unlink()
+    assert f"include: {folder / 'base'}: cannot be read: No such file" in told(folder)
+
+
+def test_the_command_tells_it_in_one_line(folder: Path) -> None:
+    edit(folder, "max_gen_toks: 9", "max_gen_tok: 9")
+    arguments = ["--task", "sums", "--model-args", "pretrained=bundled:demo"]
+    done = gapft("run", *arguments, "--include-path", ".", cwd=folder)
+    assert done.returncode == 2
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("gapft: ")]
+    assert "sums.yaml): generation_kwargs: unknown key 'max_gen_tok'; did you mean" in line
+    assert "Traceback" not in done.stderr
+    assert not (folder / "runs").exists() or not list((folder / "runs").iterdir())
+
+
+def test_a_misspelt_argument_of_the_model_is_told_before_weights_are_loaded() -> None:
+    """lm-eval hands transformers what it does not know, and so do we what is like nothing."""
+    from gapft_harness.lm_eval_bridge.hf_arguments import check_arguments
+
+    for key in ("dtpe", "devce", "batch_sizes", "revison"):
+        with pytest.raises(UserError, match=f"unknown argument '{key}'; did you mean '"):
+            check_arguments({"pretrained": "some/model", key: "x"})
+    passed_on = {"attn_implementation": "sdpa", "torch_dtype": "x", "max_memory": 3, "variant": "a"}
+    assert passed_on.items() <= check_arguments({"pretrained": "a/b", **passed_on}).items()

@@ -1,0 +1,164 @@
+"""A program's verdict is its own: not that of the machine's load, its workers or its neighbours."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from gapft_harness.errors import UserError
+from gapft_harness.sandbox import Limits, Program, Sandbox, Test, api
+from gapft_harness.sandbox.crowd import Crowd
+from gapft_harness.sandbox.records import TIERS
+from tests.sandbox.conftest import LIMITS
+
+NEED = 0.1
+BUSY = f"import time\nwhile time.process_time() < {NEED}: pass\n"
+STDIN = {
+    "right": ("print(int(input()) + 1)", "accepted"),
+    "wrong": ("print(input())", "wrong_answer"),
+    "raises": ("raise SystemExit(3)", "runtime_error"),
+    "no program": ("print(", "compile_error"),
+    "slow": (f"{BUSY}print(int(input()) + 1)", "accepted"),
+    "slow in a thread": (
+        "import threading, time\ndef f():\n"
+        f"    while time.process_time() < {NEED}: pass\n    print(int(input()) + 1)\n"
+        "threading.Thread(target=f).start()",
+        "accepted",
+    ),
+    "waits": ("import time\ntime.sleep(0.2)\nprint(int(input()) + 1)", "accepted"),
+    "threads": (
+        "from concurrent.futures import ThreadPoolExecutor as Pool\nimport time\n"
+        "with Pool(30) as p: list(p.map(time.sleep, [0.02] * 30))\nprint(int(input()) + 1)",
+        "accepted",
+    ),
+    "too slow": ("while True: pass", "time_limit"),
+    "sleeps": ("import time\ntime.sleep(60)", "time_limit"),
+    "slow, then sleeps": (f"{BUSY}time.sleep(60)", "time_limit"),
+    "too large": ("x = bytes(1 << 30)", "memory_limit"),
+    "too much": ("print('x' * (2 << 20))", "output_limit"),
+    "alarm": (
+        "import signal, time\nsignal.setitimer(signal.ITIMER_REAL, 0.05)\ntime.sleep(60)",
+        "runtime_error",
+    ),
+    "thread bomb": (
+        "import threading, time\nthreading.stack_size(1 << 16)\nfor i in range(3000):\n"
+        "    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()",
+        "runtime_error",
+    ),
+}  # fmt: skip
+CALLS = {
+    "right": ("def f(x): return x + 1", "accepted"),
+    "wrong": ("def f(x): return x", "wrong_answer"),
+    "slow": (f"import time\ndef f(x):\n    {BUSY.splitlines()[1]}\n    return x + 1", "accepted"),
+    "too slow": ("def f(x):\n    while True: pass", "time_limit"),
+}
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("workers", [1, 4, 16])
+def test_verdicts_do_not_depend_on_the_number_of_workers(tier, workers):
+    limits = dataclasses.replace(LIMITS, cpu_s=2.5 * NEED, wall_s=0.6)
+    items = [(Program(source), [Test("41", "42")]) for source, _ in STDIN.values()]
+    items += [(Program(s, "function", "f"), [Test("41", "42")] * 2) for s, _ in CALLS.values()]
+    expected = [verdict for _, verdict in (*STDIN.values(), *CALLS.values())]
+    with Sandbox(tier=tier, workers=workers, limits=limits) as sandbox:
+        results = sandbox.judge(items)
+    names = [*STDIN, *(f"{name} (call)" for name in CALLS)]
+    found = [result.verdict for result in results]
+    assert dict(zip(names, found, strict=True)) == dict(zip(names, expected, strict=True))
+
+
+@pytest.fixture
+def one_core():
+    """Everything here on one core, whatever the machine has."""
+    all_of_them = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(all_of_them)})
+    yield
+    os.sched_setaffinity(0, all_of_them)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_waiting_for_a_cpu_is_no_waiting(one_core, tier):
+    """Six programs share a core: each needs far more wall time than the limit allows for sleep."""
+    limits = dataclasses.replace(LIMITS, cpu_s=2 * NEED, wall_s=2 * NEED)
+    items = [(Program(f"{BUSY}print(1)"), [Test("", "1")])] * 6
+    items.append((Program("import time\ntime.sleep(60)"), [Test("", "")]))
+    with Sandbox(tier=tier, workers=7, limits=limits) as sandbox:
+        results = sandbox.judge(items)
+    found = [result.verdict for result in results]
+    assert found == [*["accepted"] * 6, "time_limit"], results
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_neither_is_waiting_for_the_cpu_of_a_bystander(one_core, tier):
+    """The kernel tells it: one worker alone on its core knows nothing of a crowd."""
+    limits = dataclasses.replace(LIMITS, cpu_s=2 * NEED, wall_s=2 * NEED)
+    with Sandbox(tier=tier, workers=1, limits=limits) as sandbox:
+        loop = [sys.executable, "-S", "-c", "while True: pass"]
+        bystanders = [subprocess.Popen(loop) for _ in range(4)]
+        try:
+            (result,) = sandbox.judge([(Program(f"{BUSY}print(1)"), [Test("", "1")])])
+        finally:
+            for bystander in bystanders:
+                bystander.kill()
+                bystander.wait()
+    assert result.verdict == "accepted", result
+
+
+def test_an_error_before_a_process_told_its_number_is_told_whole():
+    crowd = Crowd(1, None)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, crowd._proc)
+    for look in (True, False):
+        begun, begin = os.pipe()
+        crowd.meet(begun)
+        with pytest.raises(NotADirectoryError):
+            crowd.introduce(begin)
+        os.write(begin, b"NotADirectoryError: self")
+        if look:
+            crowd.excused(0)
+        assert crowd.last_words() == "NotADirectoryError: self"
+        os.close(begin)
+        os.close(begun)
+    os.close(null)
+    os.close(crowd._proc)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_a_neighbours_threads_are_not_the_programs(tier):
+    """They count for one user together, where no namespace keeps them apart."""
+    stop = threading.Event()
+    neighbours = [threading.Thread(target=stop.wait) for _ in range(2 * LIMITS.threads)]
+    patient = Program("import time\ntime.sleep(1)\n" + STDIN["threads"][0])
+    limits = dataclasses.replace(LIMITS, wall_s=20)
+    with Sandbox(tier=tier, workers=1, limits=limits) as sandbox:
+        # they come while the program runs: a worker that starts later would have counted them
+        bomb = threading.Timer(0.1, lambda: [thread.start() for thread in neighbours])
+        bomb.start()
+        try:
+            (result,) = sandbox.judge([(patient, [Test("41", "42")])])
+        finally:
+            bomb.join()
+            stop.set()
+            for thread in neighbours:
+                thread.join()
+    assert result.verdict == "accepted", result
+
+
+def test_a_container_s_limits_count_for_the_workers(monkeypatch):
+    """The real readers' values of another machine: two and a half CPUs, three GiB."""
+    monkeypatch.setattr(api, "usable_cores", lambda: 2.5)
+    monkeypatch.setattr(api, "usable_memory", lambda: 3 << 30)
+    assert Sandbox(limits=Limits())._count == 2
+    assert Sandbox(limits=Limits(memory_bytes=2 << 30))._count == 1
+    assert Sandbox(limits=Limits(memory_bytes=8 << 30))._count == 1
+    assert Sandbox(workers=3)._count == 3
+    with pytest.raises(UserError, match=r"found 4 x 1.00 GiB, expected at most the 3.0 GiB"):
+        Sandbox(workers=4)
+    monkeypatch.setattr(api, "usable_cores", lambda: 0.5)
+    assert Sandbox()._count == 1

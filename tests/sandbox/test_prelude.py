@@ -1,0 +1,65 @@
+"""Names that nobody imported: known only where they were asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from gapft_harness.errors import UserError
+from gapft_harness.sandbox import Program, Sandbox, Test
+from gapft_harness.sandbox.records import TIERS
+from tests.sandbox.conftest import LIMITS
+
+#: Right with LiveCodeBench's names; in plain Python a NameError, or too deep a recursion.
+NAMELESS = {
+    "factorial": "print(factorial(3))",
+    "defaultdict": "print(defaultdict(lambda: 6)[0])",
+    "reduce": "print(reduce(lambda a, b: a + b, [1, 2, 3]))",
+    "a module": "print(math.factorial(3))",
+    "sys": "print(6)\nsys.exit(0)",
+    "an annotation": "def f(x: List[int]) -> Optional[int]: return x[0]\nprint(f([6]))",
+    "recursion": "def f(n): return 6 if n == 0 else f(n - 1)\nprint(f(2000))",
+}
+#: Plain Python's own, also where ``site`` makes it.
+PLAIN = {
+    "exit": "print(6)\nexit(0)",
+    "quit": "print(6)\nquit()",
+    "sys.exit": "import sys\nprint(6)\nsys.exit(0)",
+    "own names": "factorial = List = 6\nprint(List)",
+    "imports": "from math import *\nfrom typing import List\nprint(factorial(3))",
+    "recursion": "def f(n): return 6 if n == 0 else f(n - 1)\nprint(f(900))",
+    "limit raised": "import sys\nsys.setrecursionlimit(10**6)\n"
+    "def f(n): return 6 if n == 0 else f(n - 1)\nprint(f(20000))",
+    "no names": "import builtins\nprint(6 if not hasattr(builtins, 'math') else 0)",
+}
+
+
+def judged(sandbox, sources, **rules):
+    items = [(Program(source), [Test("", "6")]) for source in sources]
+    return [result.verdict for result in sandbox.judge(items, **rules)]
+
+
+def test_plain_python_is_the_default(sandbox):
+    assert judged(sandbox, NAMELESS.values()) == ["runtime_error"] * len(NAMELESS)
+    assert judged(sandbox, PLAIN.values()) == ["accepted"] * len(PLAIN)
+    call = Program("class Solution:\n    def f(self, x: List[int]): return x", "function", "f")
+    (result,) = sandbox.judge([(call, [Test("[1]", "[1]")])])
+    assert result.tests[0].reason == "NameError: name 'List' is not defined"
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_livecodebenchs_names_are_known_where_they_are_asked_for(tier):
+    with Sandbox(tier=tier, workers=1, limits=LIMITS, prelude="lcb") as sandbox:
+        assert judged(sandbox, NAMELESS.values()) == ["accepted"] * len(NAMELESS)
+        assert judged(sandbox, [*PLAIN.values()][:-1]) == ["accepted"] * (len(PLAIN) - 1)
+
+
+def test_its_own_rules_have_them_always_and_leave_none_behind(sandbox):
+    """A worker serves both ways in turn."""
+    for _ in range(2):
+        assert judged(sandbox, NAMELESS.values()) == ["runtime_error"] * len(NAMELESS)
+        assert judged(sandbox, NAMELESS.values(), compat="lcb") == ["accepted"] * len(NAMELESS)
+
+
+def test_an_unknown_prelude_is_an_error():
+    with pytest.raises(UserError, match="sandbox prelude: found 'all', expected none or lcb"):
+        Sandbox(prelude="all")

@@ -1,0 +1,88 @@
+"""JSON at any depth: what is parsed, encoded and compared never depends on where it is done."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gapft_harness.errors import UserError
+from gapft_harness.sandbox import Program, Test
+from gapft_harness.sandbox.comparison import check_arguments, expected_value
+from gapft_harness.sandbox.values import _parse_deep, encode, equal, parse
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+JUNK = st.text(alphabet='[]{},:" 1-eatrunls\\\n\r\x0b\xa0\u2028', max_size=12)
+
+
+def deep(depth: int, inner: str = "1") -> str:
+    return "[" * depth + inner + "]" * depth
+
+
+@given(JSON, st.sampled_from([None, 1]))
+def test_both_parsers_read_the_same(value, indent):
+    text = json.dumps(value, indent=indent)
+    assert _parse_deep(text) == value == parse(text)
+
+
+@given(JUNK | st.builds(str.__add__, JSON.map(json.dumps), JUNK))
+def test_both_parsers_refuse_the_same(text):
+    try:
+        expected = json.loads(text)
+    except ValueError:
+        with pytest.raises(ValueError, match=r"\S"):
+            _parse_deep(text)
+    else:
+        assert _parse_deep(text) == expected
+
+
+@given(JSON, JSON)
+def test_values_survive_and_keep_their_equality(one, other):
+    assert parse(encode(one, tagged=False)) == one
+    assert equal(one, other) == (one == other)
+
+
+@pytest.mark.parametrize("depth", [500, 3_000, 9_999])
+def test_deep_values_and_inputs_get_verdicts(sandbox, depth):
+    programs = {
+        "def f(x): return x": "accepted",
+        "import sys\ndef f(x):\n    sys.setrecursionlimit(99)\n    return x": "accepted",
+        "def f(x): return [x]": "wrong_answer",
+        "def f(x): return x if x == 0 else x[0]": "wrong_answer",
+        "def f(x): raise KeyError": "runtime_error",
+    }
+    tests = [Test("0", "0"), Test(deep(depth), deep(depth))]
+    items = [(Program(source, "function", "f"), tests[1:]) for source in programs]
+    items += [(Program(source, "function", "f"), tests) for source in list(programs)[:1]]
+    results = sandbox.judge(items)
+    assert [result.verdict for result in results] == [*programs.values(), "accepted"], results
+
+
+def test_what_is_deeper_than_a_value_may_be(sandbox):
+    with pytest.raises(UserError, match="must be JSON"):
+        expected_value(deep(20_000))
+    with pytest.raises(UserError, match="nested more than 10000 times"):
+        check_arguments(deep(20_000))
+    check_arguments(deep(3_000))
+    with pytest.raises(UserError, match="must be one JSON value"):
+        check_arguments(deep(3_000, "x"))
+    grow = "def f(x):\n    v = 1\n    for _ in range(x): v = [v]\n    return v"
+    (result,) = sandbox.judge([(Program(grow, "function", "f"), [Test("20000", "1")])])
+    assert result.verdict == "runtime_error"
+
+
+def test_a_hostile_value_is_refused_and_not_looked_through_for_long(sandbox):
+    """Long and deep: read only as far as the standard parser goes."""
+    forge = """
+import os
+def f(x):
+    os.write(3, b'["value", ' + b'[' * 5000 + b'0,' * 300_000 + b'0' + b']' * 5001 + b'\\n')
+    os._exit(0)
+"""
+    (result,) = sandbox.judge([(Program(forge, "function", "f"), [Test("1", "1")])])
+    assert result.verdict == "runtime_error"

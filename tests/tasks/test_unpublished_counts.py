@@ -1,0 +1,60 @@
+"""Data that are not the paper's: the run itself says so, in its output, manifest and report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gapft_harness.lm_eval_bridge.tasks import load_task
+from tests.command import succeed
+
+SAID = (
+    "gapft_logiqa {}: its counts are NOT as published: found {}; expected {}, so these are not the "
+    "paper's data, and the run's figures cannot be held against the paper's; docs/data.md says "
+    "which files to use"
+)
+POOL = SAID.format("pool", "dropped from the pool 1", "dropped from the pool 211")
+AUDIT = SAID.format("audit", "audit 2", "audit 1,367")
+
+
+@pytest.mark.parametrize("shards", ["1", "2"])
+def test_a_run_on_other_files_warns_once_of_each_split(
+    data: Path, tmp_path: Path, shards: str
+) -> None:
+    done = succeed(
+        "run", "--task", "gapft_logiqa", "--condition", "gapft", "--run-dir", "run",
+        "--set", "model.backend=dummy", "--set", f"executor.shards={shards}",
+        "--model-args", "pretrained=none",
+        cwd=tmp_path, env={"GAPFT_DATA_DIR": str(data)},
+    )  # fmt: skip
+    output = " ".join((done.stdout + done.stderr).split())
+    warnings = json.loads((tmp_path / "run/manifest.json").read_text())["warnings"]
+    report = " ".join((tmp_path / "run/report/report.md").read_text("utf-8").split())
+    for sentence in (POOL, AUDIT):
+        assert f"warning: {sentence}" in output
+        assert warnings.count(sentence) == 1
+        assert report.replace("\\", "").count(sentence) == 1
+    succeed("verify", "run", cwd=tmp_path, env={"GAPFT_DATA_DIR": str(data)})
+
+
+def test_each_split_is_warned_of_when_it_is_read(data: Path) -> None:
+    task = load_task("gapft_logiqa")
+    task.audit()
+    assert task.warnings == [AUDIT]
+    task.pool()
+    task.audit()
+    assert task.warnings == [AUDIT, POOL]
+    reclor = load_task("gapft_reclor")
+    reclor.pool()
+    assert reclor.warnings == []
+    reclor.audit()
+    assert (
+        "audit: its counts are NOT as published: found audit 2; expected audit 500"
+        in (reclor.warnings[0])
+    )
+    for name in ("gapft_demo", "gapft_math"):
+        other = load_task(name)
+        other.audit()
+        assert other.warnings == []

@@ -1,0 +1,420 @@
+"""What a plugin gives is checked where it enters; the error names plugin, hook and its own line."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from gapft_harness.checked import CheckedExecutor
+from gapft_harness.episodes import episodes_of
+from gapft_harness.errors import GapftError, PluginError
+from gapft_harness.plugin_manager import Plugins, load_plugins
+from gapft_harness.protocols import Job, Request, SamplerSettings, TrainingJob
+from gapft_harness.recipe_file import check_recipe
+from gapft_harness.records import Arm, Decoding, Verdict
+from gapft_harness.report.columns import columns
+from gapft_harness.schemas import RESPONSES
+from gapft_harness.sealing import closing_verifier, description_of
+from gapft_harness.selection import choose
+from gapft_harness.states import state_row
+from gapft_harness.tables import Judged, read_judged
+from gapft_harness.trackers import _open
+from gapft_harness.tracking import Tracking
+from gapft_harness.train import _trained
+from gapft_harness.verification import check_golds, verify_unique
+from tests.command import gapft, succeed
+from tests.pools import pool
+
+HEAD = """\
+from gapft_harness import hookimpl
+from gapft_harness.protocols import Generated, Generation
+from gapft_harness.records import Evidence, Response, Verdict
+
+
+"""
+
+
+def plugins(folder: Path, hook: str, name: str, code: str) -> tuple[Plugins, str]:
+    """A plugin whose object ``made`` is ``code``; and the file."""
+    path = folder / "mine.py"
+    path.write_text(
+        f"{HEAD}{code}\n\n\n@hookimpl\ndef {hook}(register):\n    register('{name}', made)\n"
+    )
+    return load_plugins([str(path)]), str(path)
+
+
+def blamed(error: pytest.ExceptionInfo[Any], kind: str, hook: str, path: str, line: bool) -> str:
+    """Holds the message to what it must name; gives it."""
+    message = str(error.value)
+    assert f"{kind} 'mine' (plugin {path}, hook {hook})" in message
+    assert "\n" not in message
+    assert bool(re.search(rf"(at|defined at) {re.escape(path)}, line \d+", message)) == line
+    return message
+
+
+def of_class(method: str, body: str) -> str:
+    return f"class made:\n    def {method}:\n        {body}\n"
+
+
+VERDICTS = {
+    "return [Verdict('maybe')] * len(texts)": "the status 'maybe'; expected one of pass, fail",
+    "return [Verdict(None)] * len(texts)": "the status None",
+    "return [Verdict(['pass'])] * len(texts)": "the status ['pass']",
+    "return [Verdict('pass', float('nan'))] * len(texts)": "the reason nan; expected text",
+    "return [Verdict('pass')]": "1 verdicts for 2 pairs",
+    "return [True, False]": "expected a list of gapft_harness.records.Verdict",
+    "return None": "gave NoneType None",
+    "raise SystemExit": "raised on every one of 2 pairs: SystemExit",
+    "1 / 0": "ZeroDivisionError: division by zero; at ",
+}
+
+
+@pytest.mark.parametrize("body", VERDICTS)
+def test_a_verifiers_verdicts(tmp_path: Path, body: str) -> None:
+    loaded, path = plugins(
+        tmp_path, "register_verifiers", "mine", of_class("verify(self, texts, golds)", body)
+    )
+    with pytest.raises(PluginError) as caught:
+        verify_unique(loaded.verifier("mine", {}), ["a", "b"], ["a", "b"])
+    assert VERDICTS[body] in blamed(caught, "verifier", "register_verifiers", path, True)
+
+
+def test_a_reason_that_no_file_can_hold_is_made_whole_and_lists_are_the_plugins_own(
+    tmp_path: Path,
+) -> None:
+    body = "texts.sort(); return [Verdict('pass', 'said \\ud800')] * len(texts)"
+    code = of_class("verify(self, texts, golds)", body)
+    loaded, _ = plugins(tmp_path, "register_verifiers", "mine", code)
+    verdicts = verify_unique(loaded.verifier("mine", {}), ["b", "a"], [1, 1])
+    assert verdicts == [Verdict("pass", "said �")] * 2
+
+
+@pytest.mark.parametrize("body", ["return None", "raise SystemExit(0)", "return 3"])
+def test_a_verifiers_other_methods(tmp_path: Path, body: str) -> None:
+    code = "class made:\n    def verify(self, texts, golds):\n        return []\n" + "".join(
+        f"    def {method}:\n        {body}\n"
+        for method in ("check_gold(self, gold)", "feedback(self, texts, golds)", "describe(self)")
+    )
+    loaded, path = plugins(tmp_path, "register_verifiers", "mine", code)
+    verifier = loaded.verifier("mine", {})
+    for call in (
+        lambda: check_golds(verifier, [("gold", "pool.jsonl, line 1")]),
+        lambda: episodes_of(verifier, 2, "mine").feedback(["a"], ["b"]),
+        lambda: description_of(verifier),
+    ):
+        with pytest.raises(PluginError) as caught:
+            call()
+        blamed(caught, "verifier", "register_verifiers", path, True)
+
+
+def test_a_verifier_without_verify_and_one_that_cannot_be_closed(tmp_path: Path) -> None:
+    loaded, path = plugins(tmp_path, "register_verifiers", "mine", "made = lambda: 3")
+    with pytest.raises(PluginError) as caught:
+        loaded.verifier("mine", {})
+    assert "has no method verify" in blamed(caught, "verifier", "register_verifiers", path, True)
+    code = of_class("verify(self, texts, golds)", "return []") + (
+        "    def close(self):\n        raise SystemExit(1)\n"
+    )
+    (tmp_path / "other").mkdir()
+    loaded, path = plugins(tmp_path / "other", "register_verifiers", "mine", code)
+    with pytest.raises(PluginError) as caught, closing_verifier(loaded.verifier("mine", {})):
+        pass
+    blamed(caught, "verifier", "register_verifiers", path, True)
+
+
+ANSWERS = {
+    "None": "gave no list for 2 requests",
+    "[]": "gave 0 answers for 2 requests",
+    "[1, 2]": "answered problem p with 1; expected gapft_harness.protocols.Generated",
+    "[Generated((1,), ())] * 2": "0 responses; expected 1",
+    "[Generated((1,), None)] * 2": "no tuple of responses",
+    "[Generated((0.5,), ())] * 2": "a prompt of token ids that are no tuple of integers",
+    "[Generated((), ('text',))] * 2": "expected gapft_harness.protocols.Generation",
+    "[Generated((), (Generation(None, (), 'stop'),))] * 2": "a text that is none (None)",
+    "[Generated((), (Generation('\\ud800', (), 'stop'),))] * 2": "half of a surrogate pair",
+    "[Generated((), (Generation('a', (), 'eos'),))] * 2": "finish_reason 'eos'; expected one of",
+    "[Generated((), (Generation('a', (), 'stop', 'guess'),))] * 2": "tokens_from 'guess'",
+    "[Generated((), (Generation('a', (-1,), 'stop'),))] * 2": "a token id that is none (-1)",
+    "[Generated((), (Generation('a', (2**31,), 'stop'),))] * 2": "is none (2147483648)",
+    "[Generated((), (Generation('a', (True,), 'stop'),))] * 2": "no tuple of integers",
+    "1 / 0": "ZeroDivisionError",
+    "exit()": "SystemExit",
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_a_samplers_answers(tmp_path: Path, answer: str) -> None:
+    code = (
+        "class made:\n    def __init__(self, settings, adapter):\n        pass\n"
+        f"    def generate(self, requests, decoding, seed):\n        return {answer}\n"
+        "    def describe(self):\n        return {'loss': float('nan')}\n"
+        "    def close(self):\n        raise SystemExit\n"
+    )
+    loaded, path = plugins(tmp_path, "register_samplers", "mine", code)
+    sampler = loaded.sampler(SamplerSettings("mine", {}), None)
+    requests = [Request(name, "?", (0,)) for name in "pq"]
+    with pytest.raises(PluginError) as caught:
+        sampler.generate(requests, Decoding(True, 4), 0)
+    assert ANSWERS[answer] in blamed(caught, "sampler", "register_samplers", path, True)
+    for call in (sampler.describe, sampler.close):
+        with pytest.raises(PluginError) as caught:
+            call()
+        blamed(caught, "sampler", "register_samplers", path, True)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "return None",
+        "return passing[0].text",
+        "passing.append(Response('p', 9, '', (), 'stop', 0)); return passing[-1]",
+        "raise SystemExit",
+        "1 / 0",
+    ],
+)
+def test_what_a_response_rule_keeps(tmp_path: Path, rule: str) -> None:
+    code = f"def made(passing):\n    {rule}\n"
+    loaded, path = plugins(tmp_path, "register_response_rules", "mine", code)
+    kept = pool(0, 1).recovered[0].response
+    assert kept is not None
+    judged = [
+        Judged(replace(kept, index=-1), Verdict("fail")),
+        Judged(replace(kept, index=0), Verdict("pass")),
+    ]
+    with pytest.raises(PluginError) as caught:
+        state_row("S000", judged, 1, False, loaded.get("response rule", "mine"))
+    blamed(caught, "response rule", "register_response_rules", path, True)
+
+
+@pytest.mark.parametrize(
+    "returned",
+    ["None", "[1, 2]", "['S000'] * 2", "[Evidence([], 'S', None, (), 0, 0)] * 2", "exit()", "1/0"],
+)
+def test_what_a_selector_returns(tmp_path: Path, returned: str) -> None:
+    code = f"def made(pool, n, rng):\n    return {returned}\n"
+    loaded, path = plugins(tmp_path, "register_selectors", "mine", code)
+    with pytest.raises(PluginError) as caught:
+        choose(*loaded.selector("mine"), pool(0, 4), 2, Arm("mine", 13))
+    blamed(caught, "selector", "register_selectors", path, True)
+
+
+@pytest.mark.parametrize("ids", ["('a',)", "(0.5,)", "[-1]", "None"])
+def test_token_ids_that_a_gold_selector_makes_up(tmp_path: Path, ids: str) -> None:
+    made_up = f"Response('S000', 0, 't', {ids}, 'stop', 0)"
+    code = f"def made(pool, n, rng):\n    return [Evidence('S000', 'S', {made_up}, (1,), 1, 0)]\n"
+    loaded, path = plugins(tmp_path, "register_selectors", "mine", code)
+    selector, entry = loaded.selector("mine")
+    with pytest.raises(PluginError) as caught:
+        choose(selector, replace(entry, options={"gold": True}), pool(0, 1), 1, Arm("mine", 13))
+    blamed(caught, "selector", "register_selectors", path, True)
+
+
+@pytest.mark.parametrize(
+    "facts", ["None", "[1]", "{'loss': float('nan')}", "{'model': object()}", "exit()", "1 / 0"]
+)
+@pytest.mark.parametrize("together", [False, True])
+def test_what_a_trainer_says(tmp_path: Path, facts: str, together: bool) -> None:
+    code = f"def made(job):\n    return {facts}\n"
+    if together:
+        code += f"\ndef together(jobs):\n    yield {facts}\n\nmade.together = together\n"
+    loaded, path = plugins(tmp_path, "register_trainers", "mine", code)
+    job = TrainingJob(Arm("gapft", 13), (), {}, {}, tmp_path)
+    with pytest.raises(PluginError) as caught:
+        list(_trained(loaded.get("trainer", "mine"), [job]))
+    blamed(caught, "trainer", "register_trainers", path, True)
+
+
+@pytest.mark.parametrize(("given", "count"), [("iter([])", 1), ("iter([{}, {}])", 1)])
+def test_a_trainer_of_too_few_or_too_many_arms(tmp_path: Path, given: str, count: int) -> None:
+    code = f"def made(job):\n    return {{}}\n\nmade.together = lambda jobs: {given}\n"
+    loaded, path = plugins(tmp_path, "register_trainers", "mine", code)
+    job = TrainingJob(Arm("gapft", 13), (), {}, {}, tmp_path)
+    with pytest.raises(PluginError) as caught:
+        list(_trained(loaded.get("trainer", "mine"), [job] * count))
+    blamed(caught, "trainer", "register_trainers", path, True)
+
+
+@pytest.mark.parametrize("results", ["None", "[]", "[None]", "[{}, {}]", "exit()"])
+def test_an_executors_results(tmp_path: Path, results: str) -> None:
+    code = (
+        "class made:\n    def __init__(self, settings, files):\n        pass\n"
+        f"    def run(self, jobs, progress):\n        return {results}\n"
+        "    def close(self):\n        pass\n"
+    )
+    loaded, path = plugins(tmp_path, "register_executors", "mine", code)
+    executor = loaded.executor({"name": "mine"}, ())
+    with pytest.raises(PluginError) as caught:
+        CheckedExecutor(loaded.get("executor", "mine"), executor).run(
+            [Job("search pool", "m:f", {})], lambda *_: None
+        )
+    blamed(caught, "executor", "register_executors", path, True)
+
+
+@pytest.mark.parametrize("text", ["None", "b'text'", "'\\ud800'", "exit()", "1 / 0"])
+def test_a_report_sections_text(tmp_path: Path, text: str) -> None:
+    code = f"def made(results):\n    return {text}\n"
+    loaded, path = plugins(tmp_path, "register_report_sections", "mine", code)
+    ((_, render),) = loaded.report_sections()
+    with pytest.raises(PluginError) as caught:
+        render({})
+    blamed(caught, "report section", "register_report_sections", path, True)
+
+
+def test_a_tracker_that_is_none_or_leaves(tmp_path: Path) -> None:
+    recipe = check_recipe(
+        {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "none"}}}, "test"
+    )
+    run = SimpleNamespace(
+        recipe=recipe, path=tmp_path, manifest=lambda: {"budgets": {"gapft-seed13": {}}}
+    )
+    for code, line in (("made = dict", False), ("def made(arm):\n    exit()\n", True)):
+        loaded, path = plugins(tmp_path, "register_trackers", "mine", code)
+        (tmp_path / "mine.py").rename(tmp_path / "before.py")
+        tmp_path /= "next"
+        tmp_path.mkdir()
+        with pytest.raises(GapftError) as caught:
+            _open(loaded, "mine", run, Arm("gapft", 13), 1)  # type: ignore[arg-type]
+        blamed(caught, "tracker", "register_trackers", path, line)
+
+    class Leaves:
+        def log(self, values: dict[str, Any], step: int) -> None:
+            raise SystemExit(3)
+
+        def finish(self) -> None:
+            raise SystemExit(3)
+
+    tracking = Tracking({"mine": lambda step: Leaves()})
+    with tracking.opened(1):
+        tracking.log(1, {})
+    assert "could not take step 1 (SystemExit: 3)" in tracking.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("hook", "registration", "expected"),
+    [
+        ("register_verifiers", "register('a', len, rejudge='no')", "rejudge='no'; expected bool"),
+        ("register_selectors", "register('a', len, repeats=None)", "repeats=None; expected bool"),
+        ("register_trackers", "register('a', len, needs='wandb')", "expected a list of texts"),
+        ("register_trackers", "register('a', len, needs=[3])", "expected a list of texts"),
+        ("register_verifiers", "exit(0)", "register_verifiers failed: SystemExit: 0; at "),
+    ],
+)
+def test_what_a_hook_registers(tmp_path: Path, hook: str, registration: str, expected: str) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(f"{HEAD}@hookimpl\ndef {hook}(register):\n    {registration}\n")
+    with pytest.raises(PluginError) as caught:
+        load_plugins([str(path)])
+    assert expected in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_a_hook_with_another_argument_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(f"{HEAD}@hookimpl\ndef register_verifiers(registry):\n    pass\n")
+    with pytest.raises(PluginError, match=r"mine\.py: .*registry.* takes one argument, register"):
+        load_plugins([str(path)])
+
+
+BROKEN = {
+    "raises": "import os\nraise RuntimeError('no luck')\n",
+    "leaves": "raise SystemExit(0)\n",
+    "hook_leaves": f"{HEAD}@hookimpl\ndef register_verifiers(register):\n    exit(0)\n",
+}
+WHOLE = f"{HEAD}@hookimpl\ndef register_selectors(register):\n    register('whole', len)\n"
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Three broken packages and a whole one, as pip would have installed them."""
+    folder = tmp_path_factory.mktemp("site")
+    for name, code in {**BROKEN, "whole": WHOLE}.items():
+        (folder / f"gapft_{name}").mkdir()
+        (folder / f"gapft_{name}/__init__.py").write_text("")
+        (folder / f"gapft_{name}/plugin.py").write_text(code)
+        facts = folder / f"gapft_{name}-1.dist-info"
+        facts.mkdir()
+        (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: gapft-{name}\nVersion: 1\n")
+        point = f"[gapft_harness]\n{name} = gapft_{name}.plugin\n"
+        (facts / "entry_points.txt").write_text(point)
+    return {**os.environ, "PYTHONPATH": str(folder)}
+
+
+def test_doctor_names_broken_packages_and_shows_all_else(installed: dict[str, str]) -> None:
+    shown = succeed("doctor", env=installed).stdout
+    healthy = succeed("doctor").stdout
+    sections = [line for line in healthy.splitlines() if not line.startswith(" ")]
+    assert [line for line in shown.splitlines() if not line.startswith(" ")] == sections
+    for name, what in (("raises", "RuntimeError: no luck"), ("leaves", "SystemExit: 0")):
+        (line,) = [x for x in shown.splitlines() if f"plugin {name} of package gapft-{name}" in x]
+        assert what in line
+        assert f"gapft_{name}/plugin.py, line" in line
+    assert "plugin hook_leaves (package gapft-hook_leaves): register_verifiers failed" in shown
+    before, after = (int(re.findall(r"(\d+) registrations", text)[0]) for text in (healthy, shown))
+    assert after == before + 1  # the whole one's
+
+
+@pytest.mark.parametrize("command", [("plugins",), ("run", "demo", "--dry-run")])
+def test_other_commands_stop_and_name_them(
+    installed: dict[str, str], command: tuple[str, ...], tmp_path: Path
+) -> None:
+    done = gapft(*command, env=installed, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    for name in BROKEN:
+        assert f"gapft-{name}" in done.stderr
+
+
+def test_a_sealed_status_that_is_none_is_named_with_its_file(tmp_path: Path) -> None:
+    row = {
+        "problem_id": "p1",
+        "index": -1,
+        "text": "t",
+        "token_ids": [1],
+        "finish_reason": "stop",
+        "seed": 0,
+        "tokens_from": "generator",
+        "attempts": [],
+        "context_ids": [],
+        "status": "maybe",
+        "reason": "",
+    }
+    path = tmp_path / "responses.parquet"
+    pq.write_table(pa.Table.from_pylist([row], schema=RESPONSES), path)
+    expected = re.escape(f"{path}") + ".*: holds the verdict 'maybe'; expected one of pass, fail"
+    with pytest.raises(GapftError, match=expected):
+        columns(path, ("problem_id", "status"))
+    with pytest.raises(GapftError, match=expected):
+        list(read_judged(path))
+
+
+def test_a_run_stops_at_a_status_that_is_none_and_goes_on_once_the_verifier_is_mended(
+    tmp_path: Path,
+) -> None:
+    code = of_class("verify(self, texts, golds)", "return [Verdict('maybe') for _ in texts]")
+    path = Path(plugins(tmp_path, "register_verifiers", "mine", code)[1])
+    words = ["search", "run", "--split", "pool", "--plugin", str(path)]
+    keys = ["verifier.name=mine", "data.pool_limit=6", "search.k=2"]
+    sets = [word for key in keys for word in ("--set", key)]
+    stopped = gapft(*words, "--recipe", "demo", *sets, cwd=tmp_path)
+    assert stopped.returncode == 2
+    assert f"verifier 'mine' (plugin {path}, hook register_verifiers)" in stopped.stderr
+    assert "the status 'maybe'; expected one of pass, fail, timeout, error" in stopped.stderr
+    assert f"{path}, line " in stopped.stderr
+    assert "Traceback" not in stopped.stderr
+    journal = tmp_path / "run/pool/responses.jsonl"
+    generated = journal.read_bytes()
+    assert not (tmp_path / "run/pool/responses.parquet").exists()
+    path.write_text(path.read_text().replace("maybe", "fail"))
+    succeed(*words, cwd=tmp_path)
+    texts = columns(tmp_path / "run/pool/responses.parquet", ("text", "status"))
+    assert texts["status"] == ["fail"] * 18
+    assert all(f'"{text}"'.encode() in generated for text in texts["text"] if text.isalnum())

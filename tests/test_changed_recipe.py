@@ -1,0 +1,347 @@
+"""A finished run with a recipe that changed: what is sealed is used again, never in the dark."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gapft_harness.driver import Choice, run_stage
+from gapft_harness.errors import GapftError, UserError
+from gapft_harness.pipeline import run_stages
+from gapft_harness.recipe import Recipe
+from gapft_harness.recipe_file import check_recipe
+from gapft_harness.records import Arm
+from gapft_harness.remote_run import _Sealed
+from gapft_harness.run_binding import grown, only
+from gapft_harness.run_directory import RunDirectory
+from gapft_harness.sealing import read_facts
+from gapft_harness.search_stage import keep_searched
+from gapft_harness.tables import read_states
+from gapft_harness.verify import verify
+from tests.recording_run import letters
+from tests.test_scale import PLUGIN, ScaledLetters
+
+STAGES = ("states", "select", "train", "audit", "report")
+SCALED = ("states", "select", "train", "scale", "audit", "report")
+SELECTED = STAGES[:2]
+SPLITS = ("pool", "audit")
+
+SELECTOR = """
+from gapft_harness import hookimpl
+
+
+@hookimpl
+def register_selectors(register):
+    register("first", lambda pool, n, rng: sorted(pool.verified, key=lambda e: e.problem_id)[:n])
+"""
+
+
+class Changing(ScaledLetters):
+    """The letters task with a validation split, and one run of it that is changed."""
+
+    def change(self, *stages: str, **keys: Any) -> RunDirectory:
+        """Gives the recipe, with other keys, and runs its stages."""
+        splits = (*SPLITS, "calibration") if keys.get("scaling") else SPLITS
+        settings = {
+            "conditions": ["gapft", "uniform"],
+            "seeds": [13, 21],
+            "budget": {"n": 4},
+            "model": {"backend": "by_scale"},
+            "training": {"trainer": "ones", "repetitions": 1},
+            "search": {"k": 2, "chunk": 20},
+            "statistics": {"replicates": 20},
+        }
+        stages = stages or (SCALED if keys.get("scaling") else STAGES)
+        return self.run("r", stages, splits, **{**settings, **keys})  # type: ignore[arg-type]
+
+    @property
+    def plugins(self) -> list[str]:
+        more = [self.folder / "first.py"]
+        return [*super().plugins, *(str(path) for path in more if path.exists())]
+
+    def calls(self) -> list[Any]:
+        """What the model was asked: its arm, its scale, whether sampled, the problems."""
+        return list(self.log("r"))
+
+    def report(self, **choice: Any) -> dict[str, Any]:
+        """The report command, without any plugin; what it wrote."""
+        run_stage("report", str(self.folder / "r"), Choice(**choice))
+        return self.results()
+
+    def results(self) -> dict[str, Any]:
+        found = json.loads((self.folder / "r/report/results.json").read_text())
+        return dict(found)
+
+    def sealed(self, *folders: str) -> dict[str, str]:
+        """The hashes of what is sealed in some folders."""
+        files = RunDirectory.open(self.folder / "r").manifest()["files"]
+        return {name: h for name, h in files.items() if name.split("/")[0] in folders}
+
+    def holds(self) -> list[str]:
+        """What verify finds amiss."""
+        return verify(self.folder / "r", self.plugins).differences
+
+
+def _write(folder: Path) -> Changing:
+    made = Changing(letters(folder, pool=60, audit=30).folder)
+    plugin = PLUGIN.replace("LOSSES[arm]", "LOSSES.get(arm, [[0] * 4])")
+    (folder / "by_scale.py").write_text(plugin)
+    yaml = (folder / "tasks/letters.yaml").read_text()
+    yaml = yaml.replace("test: audit.jsonl", "test: audit.jsonl, held: held.jsonl")
+    (folder / "tasks/letters.yaml").write_text(f"validation_split: held\n{yaml}")
+    made.write("held", range(100, 160))
+    return made
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Changing:
+    return _write(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run without a section scaling, and beside it a copy of it all."""
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "here").mkdir()
+    _write(folder / "here").change()
+    shutil.copytree(folder / "here", folder / "copy")
+    return folder
+
+
+@pytest.fixture
+def done(finished: Path) -> Changing:
+    """The finished run, as it was; in its place, since its recipe names its log."""
+    shutil.rmtree(finished / "here")
+    shutil.copytree(finished / "copy", finished / "here")
+    return Changing(finished / "here")
+
+
+def test_what_only_the_report_reads_may_change(done: Changing) -> None:
+    before, calls = done.sealed("pool", "audit", "adapters", "decisions"), done.calls()
+    intervals = done.results()["contrasts"]
+    done.change(statistics={"replicates": 7, "seed": 5}, notes=["new"], description="other")
+    assert done.results()["contrasts"] != intervals
+    assert done.calls() == calls
+    assert done.sealed("pool", "audit", "adapters", "decisions") == before
+    manifest = RunDirectory.open(done.folder / "r").manifest()
+    assert manifest["recipe"]["statistics"] == {"replicates": 7, "seed": 5}
+    done.change()
+    assert done.results()["contrasts"] == intervals
+    assert done.holds() == []
+
+
+def test_scaling_is_added_without_a_new_search_or_training(done: Changing) -> None:
+    before, calls = done.sealed("pool", "audit", "selections", "adapters"), len(done.calls())
+    done.change(scaling={"calibration": "validation"})
+    assert len(done.results()["scaling"]["checkpoints"]) == 4
+    new = done.calls()[calls:]
+    assert not any(sampled for _, _, sampled, _ in new)
+    held = {i for arm, _, _, ids in new if arm is None for i in ids}
+    assert {i.rstrip("0123456789abcdef").startswith("held") for i in held} == {True}
+    assert done.sealed("pool", "audit", "selections", "adapters") == before
+    assert done.holds() == []
+
+
+def test_a_search_of_its_own_adds_the_calibration_split_and_says_what_waits(
+    done: Changing,
+) -> None:
+    scaling = {"calibration": "validation"}
+    run = done.change("search", scaling=scaling, seeds=[13, 21, 5])
+    lines: list[str] = []
+    keep_searched(replace(done.context(run), say=lines.append))
+    kept = RunDirectory.open(run.path).recipe
+    assert kept.scaling is not None
+    assert kept.seeds == (13, 21)
+    assert lines == [
+        "taken up by gapft run alone, which selects: seeds ([13, 21] there, [13, 21, 5] here)"
+    ]
+    for stage in ("scale", "audit"):
+        run_stages(done.context(RunDirectory.open(run.path)), [stage], lambda stage: None)
+    assert len(done.report()["scaling"]["checkpoints"]) == 4
+    assert done.holds() == []
+
+
+def test_scaling_that_cannot_be_added_leaves_the_run_as_it_was(done: Changing) -> None:
+    file = done.folder / "tasks/letters.yaml"
+    with pytest.raises(UserError, match=r"takes problems out of the pool.*`validation` takes none"):
+        done.change(scaling={"calibration": 9})
+    before = done.sealed("pool", "audit", "adapters", "decisions", "calibration")
+    (done.folder / "tasks/held.jsonl").unlink()
+    with pytest.raises(GapftError):
+        done.change(scaling={"calibration": "validation"})
+    assert RunDirectory.open(done.folder / "r").recipe.scaling is None
+    assert done.sealed("pool", "audit", "adapters", "decisions", "calibration") == before
+    assert "scaling" not in done.report()
+    assert file.exists()
+
+
+def test_another_tolerance_chooses_anew_from_the_same_decisions(done: Changing) -> None:
+    lax = {"calibration": "validation", "tolerance": 0.9, "level": 0.2}
+    run = done.change(scaling=lax)
+    scales = [c["scale"] for c in done.results()["scaling"]["checkpoints"]]
+    calibration, calls = done.sealed("calibration", "adapters"), done.calls()
+    strict = {"calibration": "validation", "tolerance": 0.01}
+    changed = done.change(*SELECTED, scaling=strict)
+    with pytest.raises(UserError, match=r"at another level or tolerance .* run gapft scale first"):
+        done.report()
+    done.change(scaling=strict)
+    found = done.results()["scaling"]
+    assert (found["tolerance"], found["level"]) == (0.01, 0.05)
+    assert [c["scale"] for c in found["checkpoints"]] == [0.0] * 4 != scales
+    assert done.calls() == calls, "scale 0 is the source, whose decisions are there"
+    assert done.sealed("calibration", "adapters") == calibration
+    assert any("too few for any scale" in w for w in changed.manifest()["warnings"])
+    assert done.holds() == []
+    done.change(scaling=lax)
+    assert [c["scale"] for c in done.results()["scaling"]["checkpoints"]] == scales
+    assert not any("too few for any scale" in w for w in run.manifest()["warnings"])
+    assert done.holds() == []
+
+
+def test_settings_that_adapters_were_trained_by_are_refused_by_name(done: Changing) -> None:
+    with pytest.raises(UserError, match=r"trained by other settings; differing: training\.rank"):
+        done.change(training={"trainer": "ones", "repetitions": 1, "rank": 4})
+    with pytest.raises(UserError, match=r"differing: evidence\.keep \(None there, 'last' here"):
+        done.change(evidence={"keep": "last"})
+    with pytest.raises(UserError, match=r"differing: budget\.n \(4 there, 5 here\)"):
+        done.change(budget={"n": 5})
+    assert "scaling" not in done.report()
+    assert done.holds() == []
+
+
+def test_a_copy_without_its_adapters_is_trained_by_others_and_keeps_the_search(
+    done: Changing,
+) -> None:
+    calls = [line for line in done.calls() if line[0] is None]
+    settings = {"trainer": "ones", "repetitions": 1, "rank": 4}
+    for name in ("adapters", "scaled"):
+        shutil.rmtree(done.folder / "r" / name, ignore_errors=True)
+    with pytest.raises(UserError, match="remove adapters/, decisions/, scaled/ from the copy"):
+        done.change(training=settings)  # decisions of the other adapters are there
+    shutil.rmtree(done.folder / "r/decisions")
+    done.change(training=settings)
+    assert [line for line in done.calls() if line[0] is None] == calls
+    facts = json.loads((done.folder / "r/adapters/gapft-seed13/training.json").read_text())
+    assert facts["adapter_sha256"]
+    assert done.holds() == []
+
+
+def test_before_anything_is_trained_states_and_selections_are_made_anew(task: Changing) -> None:
+    run = task.change(*SELECTED)
+    first, calls = task.sealed("pool", "selections"), task.calls()
+    kept = [row["kept_index"] for row in read_states(run.path / "pool/states.parquet")]
+    changed = {"training": {"trainer": "ones", "repetitions": 3}, "budget": {"n": 6}}
+    run = task.change(*SELECTED, **changed, evidence={"keep": "last"})
+    assert task.calls() == calls
+    assert run.manifest()["task"]["keep"] == "last"
+    facts = read_facts(run.path / "selections/gapft-seed13.parquet")
+    assert (facts["n"], facts["repetitions"]) == (6, 3)
+    assert [r["kept_index"] for r in read_states(run.path / "pool/states.parquet")] == kept
+    second = task.sealed("pool", "selections")
+    assert {name for name in first if first[name] != second[name]} == {
+        f"selections/{arm}-seed{seed}.parquet" for arm in ("gapft", "uniform") for seed in (13, 21)
+    }
+    with pytest.raises(UserError, match=r"evidence\.keep is 'last' there, and not given here"):
+        task.change(*SELECTED)
+    task.change(**changed, evidence={"keep": "last"})
+    assert task.holds() == []
+
+
+def test_what_is_trained_stays_in_the_run_and_needs_no_plugin_any_more(done: Changing) -> None:
+    (done.folder / "first.py").write_text(SELECTOR)
+    done.change(conditions=["gapft", "first"])
+    everything = ["gapft", "uniform", "first"]
+    assert list(done.results()["conditions"]) == everything
+    (done.folder / "first.py").unlink()
+    calls, before = done.calls(), done.sealed("adapters", "decisions", "selections")
+    done.change()
+    assert list(done.results()["conditions"]) == everything
+    assert list(done.report()["conditions"]) == everything
+    assert (done.calls(), done.sealed("adapters", "decisions", "selections")) == (calls, before)
+    fewer = done.report(conditions=["first", "gapft"], seeds=[21])
+    assert list(fewer["conditions"]) == ["gapft", "first"]
+    assert list(fewer["conditions"]["gapft"]["seeds"]) == ["21"]
+    page = (done.folder / "r/report/report.md").read_text()
+    assert "trained, and not in this report" in page
+    with pytest.raises(UserError, match="'replay' is none of the conditions that this run reports"):
+        done.report(conditions=["replay"])
+    assert list(done.report()["conditions"]) == everything
+    with pytest.raises(UserError, match="unknown selector 'first'"):
+        done.change(conditions=["gapft", "first"], seeds=[13, 21, 5])
+
+
+def test_a_seed_that_is_added_stays_and_others_are_told(done: Changing) -> None:
+    done.change(conditions=["gapft"], seeds=[5])
+    assert list(done.results()["conditions"]["gapft"]["seeds"]) == ["5", "13", "21"]
+    warning = (
+        "not in this report, which has every condition under every seed: uniform (seeds 13, 21)"
+    )
+    assert warning in (done.folder / "r/report/report.md").read_text()
+    done.change(seeds=[5])
+    for condition in ("gapft", "uniform"):
+        assert list(done.results()["conditions"][condition]["seeds"]) == ["5", "13", "21"]
+    assert warning not in (done.folder / "r/report/report.md").read_text()
+    assert done.holds() == []
+
+
+def recipe(conditions: list[str], seeds: list[int]) -> Recipe:
+    content: dict[str, Any] = {"name": "r", "data": {"task": "t"}}
+    content |= {"model": {"args": {"pretrained": "m"}}, "conditions": conditions, "seeds": seeds}
+    return check_recipe(content, "test")
+
+
+names = st.lists(st.sampled_from("abcd"), min_size=1, unique=True)
+numbers = st.lists(st.integers(0, 3), min_size=1, unique=True)
+
+
+@given(names, numbers, names, numbers, st.data())
+def test_a_run_grows_by_all_that_is_trained_and_trains_nothing_unasked(
+    earlier: list[str], before: list[int], asked: list[str], seeds: list[int], data: st.DataObject
+) -> None:
+    every = [Arm(c, s) for c in "abcd" for s in range(4)]
+    trained = data.draw(st.lists(st.sampled_from(every), unique=True))
+    wanted = recipe(asked, seeds)
+    found = grown(recipe(earlier, before), wanted, trained)
+    assert set(asked) <= set(found.conditions)
+    assert set(seeds) <= set(found.seeds)
+    shown = {Arm(c, s) for c in found.conditions for s in found.seeds}
+    assert shown - {Arm(c, s) for c in asked for s in seeds} <= set(trained)
+    for name in set("abcd") - set(found.conditions):
+        assert any(Arm(name, s) not in trained for s in found.seeds), "it would fit"
+    for seed in set(range(4)) - set(found.seeds):
+        assert any(Arm(c, seed) not in trained for c in found.conditions), "it would fit"
+    assert grown(found, found, trained) == found
+    assert only(found, asked, seeds).model_dump() == wanted.model_dump() | {
+        "conditions": only(found, asked, seeds).conditions,
+        "seeds": only(found, asked, seeds).seeds,
+    }
+
+
+steps = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xyz")), max_size=6)
+
+
+def sealed(changes: list[tuple[str, str]]) -> _Sealed:
+    """A run whose files were sealed, and those that were there before taken away first."""
+    files: dict[str, str] = {}
+    replaced: dict[str, list[str]] = {}
+    for name, digest in changes:
+        if name in files:
+            replaced.setdefault(name, []).append(files[name])
+        files[name] = digest
+    return _Sealed(files, frozenset(files), replaced)
+
+
+@given(steps, steps)
+def test_a_run_that_got_further_is_known_though_it_made_files_anew(
+    first: list[tuple[str, str]], more: list[tuple[str, str]]
+) -> None:
+    assert sealed(first).precedes(sealed(first + more))
+    if more:
+        assert not sealed(first + more).precedes(sealed(first))

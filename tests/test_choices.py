@@ -1,0 +1,66 @@
+"""docs/choices.md: every key and file that it names is there, every value that of a recipe."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gapft_harness.driver import bundled_recipes
+from gapft_harness.recipe_file import load_recipe, recipe_keys
+
+ROOT = Path(__file__).parents[1]
+#: Words of task files and of registration, which are no recipe keys.
+OTHERS = {"num_fewshot", "generation_kwargs"}
+
+
+def sections() -> dict[str, list[list[str]]]:
+    """The rows of each section's table, as cells."""
+    text = (ROOT / "docs" / "choices.md").read_text("utf-8")
+    found = {}
+    for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+        lines = [line for line in part.splitlines() if line.startswith("| ")]
+        rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+        assert rows[0][-1] == "where to change it"
+        found[part.splitlines()[0]] = rows[1:]
+    return found
+
+
+ROWS = [pytest.param(row, id=f"{name}: {row[0]}") for name, of in sections().items() for row in of]
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_every_place_named_is_a_recipe_key_or_a_file(row: list[str]) -> None:
+    keys = set(recipe_keys()) | {"verifier.params", "model.args"}
+    assert len(row) == 5
+    places = re.findall(r"`(.+?)`", row[-1])
+    assert places or row[-1] == "–"
+    for place in places:
+        assert place in keys | OTHERS or (ROOT / place).is_file(), place
+
+
+def recipes_of(section: str) -> list[str]:
+    """The paper's recipes that a section speaks of."""
+    names = [name for name in bundled_recipes() if name.startswith("paper/")]
+    code = [name for name in names if name.endswith("livecodebench")]
+    return {
+        "All experiments": names,
+        "LogiQA 2.0 and ReClor": [name for name in names if name not in code],
+        "Code": code,
+    }.get(section, [])
+
+
+def test_every_value_is_that_of_the_paper_recipes() -> None:
+    compared = 0
+    for section, rows in sections().items():
+        for row in rows:
+            for key, value in re.findall(r"`([a-z_]+\.[a-z_]+): (.+?)`", row[3]):
+                assert recipes_of(section), section
+                for name in recipes_of(section):
+                    recipe = load_recipe(bundled_recipes()[name]).model_dump(mode="json")
+                    head, tail = key.split(".")
+                    assert recipe[head][tail] == yaml.safe_load(value), (name, key)
+                    compared += 1
+    assert compared > 80

@@ -1,0 +1,150 @@
+"""The command line as a person meets it: help, spellings of lm_eval, what the shell completes."""
+
+from __future__ import annotations
+
+import functools
+import json
+import operator
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer.main
+import yaml
+from typer.testing import CliRunner
+
+from gapft_harness.cli import app
+from gapft_harness.cli_options import as_settings
+from gapft_harness.driver import Choice, resolve_recipe
+from tests.command import gapft, succeed
+
+GROUP = typer.main.get_command(app)
+COMMANDS = sorted(GROUP.commands)  # type: ignore[attr-defined]
+DRY = ("--model-args", "pretrained=bundled:demo", "--set", "training.dtype=float32", "--dry-run")
+
+
+def shown(*arguments: str) -> str:
+    """What the command prints on a terminal of 80 columns."""
+    done = CliRunner().invoke(app, arguments, env={"COLUMNS": "80"}, prog_name="gapft")
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_the_list_of_commands_shows_each_help_to_its_end() -> None:
+    text = shown("-h")
+    assert text == shown("--help")
+    for command in GROUP.commands.values():  # type: ignore[attr-defined]
+        assert words(command.help) in words(text)
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "eval"])
+def test_help_shows_every_option_with_its_whole_meaning(name: str) -> None:
+    text = shown(name, "-h")
+    assert text == shown(name, "--help")
+    assert max(len(line) for line in text.splitlines()) <= 80
+    for parameter in GROUP.commands[name].params:  # type: ignore[attr-defined]
+        assert words(parameter.help or "") in words(text)
+
+
+def test_eval_leaves_its_help_to_lm_eval() -> None:
+    assert succeed("eval", "-h").stdout.startswith("usage: lm-eval")
+
+
+def resolved(text: str) -> dict[str, object]:
+    found: dict[str, object] = yaml.safe_load(text.split("# stages")[0])
+    return found
+
+
+def test_run_takes_the_options_of_lm_eval_as_lm_eval_spells_them(tmp_path: Path) -> None:
+    ours = succeed(
+        "run", "--task", "gapft_demo", "--include-path", ".", "--set", "data.pool_limit=3",
+        "--set", "data.audit_limit=3", "--set", "model.backend=dummy", *DRY, cwd=tmp_path,
+    )  # fmt: skip
+    theirs = succeed(
+        "run", "--tasks", "gapft_demo", "--include_path", ".", "--limit", 3, "--model", "dummy",
+        *(option.replace("model-args", "model_args") for option in DRY), cwd=tmp_path,
+    )  # fmt: skip
+    assert resolved(theirs.stdout) == resolved(ours.stdout)
+    assert "pool_limit: 3" in theirs.stdout
+
+
+def test_a_key_that_is_set_wins_over_the_option_that_means_it_too(tmp_path: Path) -> None:
+    done = succeed("run", "demo", "--limit", 3, "--set", "data.audit_limit=5", *DRY, cwd=tmp_path)
+    assert "pool_limit: 3\n  audit_limit: 5" in done.stdout
+
+
+def test_what_is_set_wins_over_every_option_that_means_it_too() -> None:
+    sets = {
+        "model.backend": "dummy",
+        "data.pool_limit": 5,
+        "data.audit_limit": 7,
+        "data.task": "gapft_demo_pool",
+        "model.args.pretrained": "none",
+        "conditions": ["uniform"],
+        "seeds": [3],
+    }
+    overrides = [f"{key}={json.dumps(value)}" for key, value in sets.items()]
+    choice = Choice(
+        *("demo", "gapft_demo", "pretrained=bundled:demo"),
+        *(as_settings("hf", 2, overrides), ["gapft"], [1, 2]),
+    )
+    found = resolve_recipe(choice).model_dump(mode="json")
+    for key, value in sets.items():
+        assert functools.reduce(operator.getitem, key.split("."), found) == value, key
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "0.5"])
+def test_a_limit_that_is_no_number_of_problems_is_refused(limit: str, tmp_path: Path) -> None:
+    done = gapft("run", "demo", "--limit", limit, "--dry-run", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "limit" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_settings_of_a_run_that_is_there_are_held_against_its_recipe(tmp_path: Path) -> None:
+    """They were passed over without a word when no recipe was named."""
+    search = ("search", "r", "--split", "audit")
+    made = ("--task", "gapft_demo", "--model", "dummy", "--model_args", "pretrained=bundled:demo")
+    succeed(*search, *made, "--limit", 2, "--set", "search.k=2", cwd=tmp_path)
+    done = gapft(*search, "--set", "search.k=4", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "search.k (2 there, 4 here)" in done.stderr
+    other = gapft(*search, "--task", "gapft_demo_pool", cwd=tmp_path)
+    assert (other.returncode, "differing: data.task (" in other.stderr) == (2, True)
+    succeed(*search, "--task", "gapft_demo", "--set", "executor.workers=1", cwd=tmp_path)
+    assert yaml.safe_load((tmp_path / "r/recipe.yaml").read_text())["executor"]["workers"] == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("gapft run paper/llama", {"paper/llama-logiqa", "paper/llama-reclor"}),
+        ("gapft search r --recipe demo-", {"demo-code"}),
+        ("gapft run --tasks gapft_demo_po", {"gapft_demo_pool", "gapft_demo_pool_passk"}),
+        ("gapft scal", {"scale", "scaling-report"}),
+        ("gapft run my_reci", set()),
+    ],
+)
+def test_the_shell_completes_names(line: str, expected: set[str], tmp_path: Path) -> None:
+    typed = line.split()
+    done = subprocess.run(
+        [Path(sys.executable).with_name("gapft")],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "_GAPFT_COMPLETE": "complete_bash",
+            "COMP_WORDS": line,
+            "COMP_CWORD": str(len(typed) - 1),
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert set(done.stdout.split()) == expected, done.stderr

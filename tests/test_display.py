@@ -1,0 +1,116 @@
+"""The progress that a person sees: how far, how fast, how long still, and what is done now."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from gapft_harness.display import Display
+from gapft_harness.durations import duration
+
+
+class Seen:
+    """A display on a file or a terminal, with a clock that is set by hand."""
+
+    def __init__(self, *, terminal: bool = False, width: int = 80) -> None:
+        self.now = 0.0
+        self._text = io.StringIO()
+        console = Console(
+            file=self._text, width=width, highlight=False, force_terminal=terminal,
+            color_system=None,
+        )  # fmt: skip
+        self.display = Display(console, clock=lambda: self.now)
+
+    def tell(self, at: float, label: str, done: int, total: int | None) -> str:
+        """A report at that second; what was printed because of it."""
+        self.now = at
+        before = len(self._text.getvalue())
+        self.display.job(label, done, total)
+        return self._text.getvalue()[before:]
+
+    def bar(self) -> str:
+        """The words beside the bar."""
+        (task,) = self.display._progress.tasks
+        return str(task.fields["words"])
+
+
+def test_what_is_done_while_a_model_loads_is_said() -> None:
+    seen = Seen()
+    seen.tell(0, "search pool", 0, 0)
+    assert seen.bar() == "loading data and model"
+    seen.tell(9, "search pool", 0, 400)
+    assert seen.bar() == "0 of 400 responses, loading data and model"
+    seen.tell(19, "search pool", 40, 400)
+    assert seen.bar() == "40 of 400 responses, 4.0 a second, about 90 s to go"
+
+
+def test_what_an_earlier_command_did_makes_no_one_faster() -> None:
+    seen = Seen()
+    seen.tell(0, "train gapft-seed13", 300, 500)
+    assert seen.bar() == "300 of 500 steps, loading the model"
+    seen.tell(100, "train gapft-seed13", 350, 500)
+    assert seen.bar() == "350 of 500 steps, 30 a minute, about 5.0 min to go"
+
+
+def test_a_total_that_falls_ends_the_job_with_what_was_done() -> None:
+    seen = Seen()
+    seen.tell(0, "search pool", 10, 100)
+    assert seen.tell(5, "search pool", 20, 30) == ""
+    assert " ".join(seen.tell(8, "search pool", 25, 25).split()) == (
+        "✓ search pool 25 responses in 8 s"
+    )
+    assert seen.tell(9, "search pool", 25, 25) == ""
+
+
+def test_one_is_no_plural() -> None:
+    assert "1 step in" in Seen().tell(0, "train a", 1, 1)
+
+
+def test_without_a_terminal_a_line_a_minute_says_how_it_goes() -> None:
+    seen = Seen()
+    assert [bool(seen.tell(at, "audit a", at, 1000)) for at in range(0, 180, 20)] == [
+        at in (60, 120) for at in range(0, 180, 20)
+    ]
+    line = "  audit a: 200 of 1,000 responses, 1.0 a second, about 13.3 min to go\n"
+    assert seen.tell(200, "audit a", 200, 1000) == line
+
+
+def test_programs_of_a_stream_have_a_rate_and_no_end() -> None:
+    seen = Seen()
+    seen.tell(0, "judge", 0, None)
+    seen.tell(2, "judge", 1, None)
+    seen.tell(4, "judge", 5, None)
+    assert seen.bar() == "5 programs, 2.0 a second"
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_line_fits_the_terminal(width: int) -> None:
+    seen = Seen(terminal=True, width=width)
+    label = "train all_verified-seed13 and 4 more"
+    with seen.display:
+        seen.tell(0, label, 0, 50_000)
+        seen.tell(10, label, 1234, 50_000)
+        seen.display._progress.refresh()
+    shown = seen._text.getvalue()
+    assert "about" in shown
+    assert ("━" in shown or "╸" in shown) == (width == 120)
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=30))
+def test_any_reports_are_taken_and_a_job_ends_once(reports: list[tuple[int, int]]) -> None:
+    seen = Seen()
+    printed = [seen.tell(i, "x", done, total) for i, (done, total) in enumerate(reports)]
+    ends = [i for i, (done, total) in enumerate(reports) if total and done >= total]
+    assert [i for i, text in enumerate(printed) if "✓" in text] == ends[:1]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0, "0 s"), (12.2, "12 s"), (99, "99 s"), (204, "3.4 min"), (7560, "2.1 h")],
+)
+def test_durations_are_rounded_for_people(seconds: float, words: str) -> None:
+    assert duration(seconds) == words

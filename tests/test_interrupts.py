@@ -1,0 +1,132 @@
+"""Ctrl-C, once or often and whatever the command is at, ends it with one line and status 130."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.end_to_end.letters_run import workers_of
+
+GOES_ON = "gapft: interrupted; the same command goes on from here\n"
+
+
+def start(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    """A command as a terminal starts it: it leads the group that Ctrl-C goes to."""
+    with (folder / "stderr").open("wb") as errors:
+        return subprocess.Popen(
+            [sys.executable, "-m", "gapft_harness.cli", *arguments],
+            cwd=folder,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            start_new_session=True,
+            # whoever runs the tests may ignore it, and children inherit that
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+
+
+def wait_until(holds: Callable[[], bool], command: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 120
+    while not holds():
+        assert command.poll() is None, "it ended before it was interrupted"
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def press(command: subprocess.Popen[bytes], times: int = 1, pause_s: float = 0.0) -> None:
+    for _ in range(times):
+        if command.poll() is None:
+            os.killpg(command.pid, signal.SIGINT)
+            time.sleep(pause_s)
+
+
+def said(folder: Path) -> str:
+    return (folder / "stderr").read_text()
+
+
+@pytest.mark.parametrize(
+    ("moment", "times"),
+    [("search has begun", 1), ("a model loads", 3)],
+)
+def test_an_interrupted_run_says_that_it_goes_on(tmp_path: Path, moment: str, times: int) -> None:
+    command = start(tmp_path, "demo", "--set", "search.chunk=20")
+    journal = tmp_path / "runs/demo/pool/responses.jsonl"
+    moments = {
+        "search has begun": lambda: "search at" in said(tmp_path),
+        "a model loads": journal.exists,
+    }
+    wait_until(moments[moment], command)
+    workers = workers_of(command)
+    press(command, times, 0.002)
+    assert command.wait(60) == 130
+    assert said(tmp_path).count(GOES_ON) == 1
+    assert said(tmp_path).endswith(GOES_ON)
+    assert "Traceback" not in said(tmp_path)
+    assert psutil.wait_procs(workers, timeout=60)[1] == []
+    assert (tmp_path / "runs/demo/recipe.yaml").exists()
+
+
+def test_a_command_that_has_nothing_to_go_on_with_says_no_more_than_it_knows(
+    tmp_path: Path,
+) -> None:
+    program = '{"id": "%d", "source": "while True: pass", "tests": [{"input": "", "expected": ""}]}'
+    (tmp_path / "programs.jsonl").write_text("\n".join(program % i for i in range(50)))
+    command = start(tmp_path, "judge", "programs.jsonl", "--workers", "1")
+    wait_until(lambda: bool(workers_of(command)), command)
+    press(command)
+    assert command.wait(60) == 130
+    assert said(tmp_path) == "gapft: interrupted\n"
+
+
+#: Presses Ctrl-C again at every step of saying the line, each in a child of its own.
+AT_EVERY_STEP = """
+import os, signal, sys
+from gapft_harness import interrupts
+
+def pressed_at(step):
+    steps = 0
+
+    def trace(frame, event, argument):
+        nonlocal steps
+        if frame.f_code is not interrupts._say.__code__:
+            return None
+        frame.f_trace_opcodes = True
+        steps += event == "opcode"
+        if event == "opcode" and steps == step:
+            signal.raise_signal(signal.SIGINT)
+        return trace
+
+    with interrupts.told():
+        sys.settrace(trace)
+        signal.raise_signal(signal.SIGINT)
+    assert False, "not reached"
+
+for step in range(1, 100):
+    child = os.fork()
+    if not child:
+        try:
+            pressed_at(step)
+        except SystemExit as error:
+            os._exit(error.code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 130, step
+"""
+
+
+def test_the_line_is_said_once_whenever_ctrl_c_is_pressed_again() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", AT_EVERY_STEP],
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stderr.splitlines() == ["gapft: interrupted"] * 99

@@ -1,0 +1,47 @@
+"""Lines of libraries stay out of the terminal, and come to light if the command fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.command import gapft
+
+NOISY = """
+import logging
+import warnings
+
+from gapft_harness import hookimpl
+
+log = logging.getLogger("noisy")
+log.warning("failed to load a kernel: no module named kernels")
+warnings.warn("this way is deprecated", FutureWarning)
+if {error}:
+    log.error("the disk is on fire")
+
+
+@hookimpl
+def register_verifiers(register):
+    {then}
+"""
+
+
+@pytest.mark.parametrize("error", [False, True])
+def test_warnings_of_libraries_are_kept_from_the_terminal_and_errors_are_not(
+    error: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "noisy.py").write_text(NOISY.format(error=error, then="pass"))
+    done = gapft("plugins", "--plugin", "noisy.py", cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stderr == ("noisy: the disk is on fire\n" if error else "")
+
+
+def test_a_failure_shows_what_libraries_said_before_it(tmp_path: Path) -> None:
+    (tmp_path / "noisy.py").write_text(NOISY.format(error=False, then='raise OSError("broken")'))
+    done = gapft("plugins", "--plugin", "noisy.py", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "gapft: " in done.stderr.splitlines()[-1]
+    assert "broken" in done.stderr
+    assert "noisy: failed to load a kernel: no module named kernels" in done.stderr
+    assert "FutureWarning: this way is deprecated" in done.stderr

@@ -1,0 +1,121 @@
+"""Why responses do not pass: told where nothing does, in the terminal and in the report."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gapft_harness.reasons import OTHER, Reasons, is_telling, kind_of, ranked
+from gapft_harness.records import Verdict
+from tests.command import succeed
+
+STATUSES = st.sampled_from(["pass", "fail", "timeout", "error"])
+VERDICTS = st.builds(Verdict, STATUSES, st.sampled_from(["", "no box", "said 3", "test 4 of 9"]))
+
+
+def seen(verdicts: list[Verdict]) -> Reasons:
+    reasons = Reasons()
+    for verdict in verdicts:
+        reasons.see(verdict)
+    return reasons
+
+
+@given(st.lists(VERDICTS))
+def test_every_verdict_that_is_no_pass_is_counted_once_under_its_kind(
+    verdicts: list[Verdict],
+) -> None:
+    reasons = seen(verdicts)
+    assert reasons.statuses == Counter(v.status for v in verdicts)
+    assert reasons.kinds == Counter(kind_of(v) for v in verdicts if not v.passed)
+    counts = [count for _, count in ranked(reasons.kinds)]
+    assert counts == sorted(counts, reverse=True)
+
+
+@given(st.text(), st.text())
+def test_a_kind_is_one_short_line_whatever_a_model_wrote(text: str, more: str) -> None:
+    _, kind = kind_of(Verdict("fail", f"{text} said {more}"))
+    assert 0 < len(kind) <= 121
+    assert kind.isprintable()
+
+
+def test_reasons_without_end_take_bounded_room() -> None:
+    reasons = seen([Verdict("fail", "x" * (n % 90) + chr(97 + n // 90)) for n in range(2000)])
+    assert len(reasons.kinds) == 1001
+    assert reasons.kinds["fail", OTHER] == 1000
+
+
+@pytest.mark.parametrize(
+    ("counts", "warned", "telling"),
+    [
+        ({"pass": 90, "fail": 10}, "", False),
+        ({"pass": 91, "error": 9}, "", False),
+        ({"pass": 90, "error": 10}, "10 of 100 responses could not be judged", False),
+        ({"pass": 90, "error": 5, "timeout": 5}, "(5 errors, 5 time-outs)", False),
+        ({"pass": 1, "fail": 99}, "", False),
+        ({"pass": 50, "timeout": 50}, "50 of 100 responses could not be judged", True),
+        ({"fail": 100}, "none of 100 responses passed; commonest: no box (100)", True),
+        ({"error": 100}, "none of 100 responses passed; 100 of 100 responses could not", True),
+        ({}, "", False),
+    ],
+)
+def test_it_is_told_where_nothing_passes_or_much_is_not_judged(
+    counts: dict[str, int], warned: str, telling: bool
+) -> None:
+    reasons = seen([Verdict(s, "no box") for s, n in counts.items() for _ in range(n)])  # type: ignore[arg-type]
+    assert warned in reasons.warning()
+    assert bool(reasons.warning()) == bool(warned)
+    assert is_telling(counts) == telling
+
+
+HOSTILE = '''
+from gapft_harness import hookimpl
+from gapft_harness.records import Verdict
+
+
+class Never:
+    """Passes nothing; every fourth response it does not judge."""
+
+    def verify(self, responses, golds):
+        return [
+            Verdict("timeout", "no result within 5 s") if i % 4 == 0
+            else Verdict("fail", "\\x1b[2J[bold]no box[/] <script>alert(1)</script> in 7 lines")
+            for i, _ in enumerate(responses)
+        ]
+
+
+@hookimpl
+def register_verifiers(register):
+    register("never", Never)
+'''
+
+
+def test_a_run_in_which_nothing_is_solved_says_why_where_people_look(tmp_path: Path) -> None:
+    """The reasons with their counts and a few responses; what they hold stays text."""
+    (tmp_path / "never.py").write_text(HOSTILE)
+    done = succeed(
+        "run", "--task", "gapft_demo", "--model", "dummy", "--model-args",
+        "pretrained=bundled:demo", "--limit", 6, "--set", "search.k=3", "--set",
+        "verifier={name: never}", "--plugin", "never.py", "--run-dir", "r", cwd=tmp_path,
+    )  # fmt: skip
+    results = json.loads((tmp_path / "r/report/results.json").read_text())
+    assert [found["where"] for found in results["failures"]] == ["pool", "audit"]
+    for found in results["failures"]:
+        assert found["verdicts"].keys() == {"fail", "timeout"}
+        assert sum(found["verdicts"].values()) == 6 * 4
+        assert sum(reason["responses"] for reason in found["reasons"]) == 6 * 4
+        assert len(found["examples"]) == 3
+    assert "pool: none of 24 responses passed" in done.stdout
+    assert "no box[/] <script>alert(…)</script> in … lines" in done.stdout
+    assert "warning: pool: none of 24 responses passed" in done.stderr
+    assert "\x1b" not in done.stdout + done.stderr
+    page = (tmp_path / "r/report/index.html").read_text("utf-8")
+    markdown = (tmp_path / "r/report/report.md").read_text("utf-8")
+    assert "Why so little passes" in page
+    assert "## Why so little passes" in markdown
+    assert "<script" not in page
+    assert "\x1b" not in page + markdown

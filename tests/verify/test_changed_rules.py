@@ -1,0 +1,64 @@
+"""Verdicts of another edition of a verifier's rules: named as such, and never passed over."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.recording import record_judging
+from gapft_harness.verify import verify
+from tests.verify.tampering import change_manifest, rows_of, seal_again, write_rows
+
+#: The run's verifier as a later version has it: it says so, and judges capitals otherwise.
+LATER = """
+
+Contains.describe = lambda self: {"rules": 2}
+Contains.verify = lambda self, responses, golds: [
+    Verdict("pass" if g in r.lower()[:-1] else "fail") for r, g in zip(responses, golds)
+]
+"""
+
+
+def later(made: Path, run: Path, folder: Path) -> str:
+    """The plugin as a later version has it; the run is of one that did not record its code."""
+    plugin = Path(shutil.copy(made / "plugin.py", folder / "plugin.py"))
+    plugin.write_text(plugin.read_text() + LATER)
+    change_manifest(run, lambda manifest: manifest.pop("rests_on"))
+    return str(plugin)
+
+
+def test_older_verdicts_that_differ_are_named_as_of_other_rules(
+    made: Path, run: Path, tmp_path: Path
+) -> None:
+    found = verify(run, [later(made, run, tmp_path)])
+    (told,) = found.differences
+    assert "were judged by another edition of its rules than this version has" in told
+    assert "has the verdict pass, judged again it is fail" in told
+
+
+def test_a_table_of_the_same_rules_is_held_to_them(made: Path, run: Path, tmp_path: Path) -> None:
+    """Whoever forges a verdict cannot hide behind a change of rules that there was not."""
+    for relative in ("pool/responses.parquet", "audit/responses.parquet"):
+        rows = rows_of(run / relative)
+        write_rows(run / relative, rows, judged_by={"rules": 2})
+        seal_again(run, relative)
+    differences = verify(run, [later(made, run, tmp_path)]).differences
+    assert any(line.startswith("pool/responses.parquet: problem") for line in differences)
+
+
+def test_a_run_judged_by_two_editions_warns() -> None:
+    manifest: dict[str, Any] = {"judged_by": {"pool": {}}, "warnings": []}
+    facts: dict[str, Any] = {"judged_by": {"rules": 2}, "warnings": []}
+    record_judging(manifest, "audit", facts)
+    record_judging(manifest, "audit", facts)
+    (warning,) = manifest["warnings"]
+    assert warning.startswith("audit: judged by another edition of the verifier's rules than pool,")
+    assert json.dumps(manifest)
+    other: dict[str, Any] = {"judged_by": {"pool": {"tier": "landlock"}}, "warnings": []}
+    record_judging(other, "audit", {"judged_by": {"tier": "namespaces"}, "warnings": []})
+    assert other["warnings"] == []
+    older: dict[str, Any] = {"warnings": []}  # of a version that did not record it
+    record_judging(older, "audit", facts)
+    assert older["judged_by"] == {"audit": {"rules": 2}}

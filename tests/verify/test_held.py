@@ -1,0 +1,323 @@
+"""Every command holds a run to its task, data, plugins and model: what was edited is named."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gapft_harness import file_states, model_state, plugin_manager
+from gapft_harness.errors import UserError
+from gapft_harness.file_states import compare, states
+from gapft_harness.foundation import bound
+from gapft_harness.holding import hold
+from gapft_harness.plugin_manager import load_plugins
+from gapft_harness.run_directory import RunDirectory
+from gapft_harness.search import check_splits, search
+from gapft_harness.verify import verify
+from tests.command import gapft, succeed
+from tests.verify.tampering import change_manifest
+
+Edit = Callable[[str], str]
+
+
+@contextlib.contextmanager
+def edited(path: Path, edit: Edit) -> Iterator[None]:
+    """A text file that is another while the block runs."""
+    before = path.read_text()
+    after = edit(before)
+    assert after != before
+    path.write_text(after)
+    plugin_manager._load.cache_clear()
+    try:
+        yield
+    finally:
+        path.write_text(before)
+        plugin_manager._load.cache_clear()
+
+
+def swap(old: str, new: str) -> Edit:
+    return lambda text: text.replace(old, new)
+
+
+def held(
+    made: Path, run: Path, include_paths: tuple[str, ...] = (), plugin: bool = True
+) -> list[str]:
+    """Holds a run, in this process; gives what could not be checked."""
+    files = [str(made / "plugin.py")] if plugin else []
+    opened, plugins = RunDirectory.open(run), load_plugins(files)
+
+    def read(paths: Any) -> dict[str, Any]:
+        return check_splits(opened.recipe, plugins, paths)[2]
+
+    return hold(opened, opened.manifest(), plugins, include_paths, read).unchecked
+
+
+TASK, POOL = "tasks/letters.yaml", "tasks/pool.jsonl"
+EDITS = [
+    (
+        TASK,
+        swap("verifier: contains", "verifier: boxed_math"),
+        r"gapft\.verifier: \"boxed_math\" now, \"contains\" then",
+    ),
+    (TASK, swap('"{{question}}"', '"{{question}}!"'), "task, doc_to_text: .*question}}!.* now, "),
+    (TASK, swap("max_gen_toks: 12", 'max_gen_toks: 12, until: ["b"]'), r"until: \[\"b\"\] now"),
+    (TASK, swap("keep: shortest", "keep: first"), 'gapft.keep: "first" now, "shortest" then'),
+    (
+        POOL,
+        lambda text: text[: text.rindex('{"id')],
+        r"data, pool: 59 problems .* now, 60 problems",
+    ),
+    (POOL, swap('"answer": "a"', '"answer": "e"'), r"data, pool: 60 problems \("),
+    (POOL, lambda text: text[:-9], r"pool\.jsonl: changed, and now: .*line 60.*torn"),
+    ("plugin.py", swap("g in r", "g not in r"), r"plugin, verifier contains: its code: \w+ now"),
+    ("plugin.py", swap("token_ids[::-1]", "token_ids"), "plugin, selector teacher: its code: "),
+    ("model/config.json", swap('"silu"', '"relu"'), r"model, .*config\.json: \w+ now, \w+ then"),
+    ("model/tokenizer.json", lambda text: text + " ", r"model, .*tokenizer\.json: "),
+]
+
+
+@pytest.mark.parametrize(("file", "edit", "said"), EDITS)
+def test_what_was_edited_is_named_and_restoring_helps(
+    made: Path, run: Path, file: str, edit: Edit, said: str
+) -> None:
+    with edited(made / file, edit), pytest.raises(UserError, match=said) as refused:
+        held(made, run)
+    assert "was changed since it was searched" in str(refused.value)
+    assert "restore it, and the same command goes on" in str(refused.value)
+    assert held(made, run) == []
+
+
+def test_other_weights_are_noticed_though_their_size_is_the_same(made: Path, run: Path) -> None:
+    weights = made / "model/model.safetensors"
+    before = weights.read_bytes()
+    weights.write_bytes(before[:-4] + bytes(4))
+    try:
+        with pytest.raises(UserError, match=r"model, weights in .*: \w+ now, \w+ then"):
+            held(made, run)
+    finally:
+        weights.write_bytes(before)
+    assert held(made, run) == []
+
+
+def test_weights_without_a_hash_that_were_written_again_are_not_called_the_same(
+    made: Path, run: Path
+) -> None:
+    size = (made / "model/model.safetensors").stat().st_size
+    then = {"model.safetensors": [size, 1]}
+    change_manifest(run, lambda manifest: manifest["rests_on"]["model"].update(weights=then))
+    assert held(made, run) == []
+    change_manifest(run, lambda manifest: manifest["source"].pop("weights_sha256"))
+    (line,) = held(made, run)
+    assert line.startswith(f"not checked: the weights in {made / 'model'}; they were written again")
+
+
+def test_a_model_that_no_hub_has_is_not_here_and_a_fault_is_none_of_that(
+    made: Path, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = RunDirectory.open(run).recipe
+    for name in ("nobody/has-this", "/no/such/folder"):
+        recipe.model.args["pretrained"] = name
+        assert model_state.model_state(recipe) is None
+
+    def broken(arguments: Any) -> Path:
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(model_state, "weights_folder", broken)
+    with pytest.raises(RuntimeError, match="a fault"):
+        model_state.model_state(recipe)
+
+
+def test_an_edited_plugin_is_told_once_though_a_file_changed_too(made: Path, run: Path) -> None:
+    with (
+        edited(made / "plugin.py", swap("g in r", "g not in r")),
+        edited(made / POOL, swap('"answer": "a"', '"answer": "e"')),
+        pytest.raises(UserError) as refused,
+    ):
+        held(made, run)
+    assert str(refused.value).count("verifier contains: its code") == 1
+    assert "data, pool: 60 problems" in str(refused.value)
+
+
+@pytest.mark.parametrize("then", [None, "/another"])
+def test_data_that_are_looked_for_elsewhere_are_compared(
+    made: Path, run: Path, monkeypatch: pytest.MonkeyPatch, then: str | None
+) -> None:
+    change_manifest(run, lambda manifest: manifest["rests_on"].update(data_dir=then))
+    change_manifest(run, lambda manifest: manifest["rests_on"]["data"]["pool"].update(problems=7))
+    monkeypatch.delenv("GAPFT_DATA_DIR", raising=False)
+    assert held(made, run) == []
+    monkeypatch.setenv("GAPFT_DATA_DIR", "/elsewhere")
+    with pytest.raises(UserError, match=r"data, pool: 60 problems .* now, 7 problems"):
+        held(made, run)
+
+
+def test_verify_says_what_it_compared_and_whose_fault_an_unreadable_task_is(
+    made: Path, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin = [str(made / "plugin.py")]
+    parts = "plugins (selector teacher, verifier contains), model"
+    said = f"as they were searched: the files of task and data, {parts}"
+    assert said in verify(run, plugin).checked
+
+    def broken(*_: Any) -> Any:
+        raise ValueError("mine")
+
+    monkeypatch.setattr("gapft_harness.verify.check_splits", broken)
+    with (
+        edited(made / TASK, swap("12}", "11}")),
+        pytest.raises(UserError, match=r"letters.yaml: changed, and now: .*mine"),
+    ):
+        verify(run, plugin)
+
+
+@pytest.mark.parametrize(
+    ("file", "edit"),
+    [
+        (TASK, lambda text: f"# a remark\n{text}"),
+        ("plugin.py", lambda text: f"{text}\n\ndef another(pool, n, rng):\n    return []\n"),
+        ("model/README.md", lambda text: "x"),
+    ],
+)
+def test_what_changes_nothing_may_be_edited(made: Path, run: Path, file: str, edit: Edit) -> None:
+    (made / "model/README.md").touch()
+    with edited(made / file, edit):
+        assert held(made, run) == []
+
+
+def test_a_task_of_the_same_name_in_another_folder_is_compared(made: Path, run: Path) -> None:
+    shutil.copytree(made / "tasks", run / "others")
+    others = (str(run / "others"),)
+    assert held(made, run, others) == []
+    with (
+        edited(run / "others" / "letters.yaml", swap("12}", "13}")),
+        pytest.raises(UserError, match="max_gen_toks: 13 now, 12 then"),
+    ):
+        held(made, run, others)
+
+
+def test_the_commands_refuse_an_edited_task_and_go_on_when_it_is_restored(
+    made: Path, run: Path
+) -> None:
+    plugin = ("--plugin", made / "plugin.py")
+    with edited(made / TASK, swap("max_gen_toks: 12", "max_gen_toks: 11")):
+        for command in ("report", "verify"):
+            done = gapft(command, run, *plugin)
+            assert done.returncode == 2, done.stderr
+            assert "generation_kwargs.max_gen_toks: 11 now, 12 then" in done.stderr
+            assert "Traceback" not in done.stderr
+    succeed("report", run, *plugin)
+
+
+def test_where_task_data_and_model_are_not_it_is_said_and_no_more(made: Path, run: Path) -> None:
+    hidden = [(made / name, made / f"{name}-away") for name in ("tasks", "model")]
+    for path, away in hidden:
+        path.rename(away)
+    try:
+        done = succeed("report", run, "--plugin", made / "plugin.py")
+        verified = succeed("verify", run, "--plugin", made / "plugin.py").stdout
+    finally:
+        for path, away in hidden:
+            away.rename(path)
+    told = " ".join(done.stderr.split())
+    for line in (
+        f"not checked, for it is not here: {made}/tasks/audit.jsonl",
+        f"not checked, for it is not here: the model {made}/model",
+    ):
+        assert line in told
+    assert f"not checked, for it is not here: {made}/tasks/audit.jsonl" in verified
+    assert "as they were searched: plugins (selector teacher, verifier contains)\n" in verified
+
+
+def test_plugins_that_are_not_given_are_named(made: Path, run: Path) -> None:
+    assert held(made, run, plugin=False) == [
+        f"not checked, for its plugin was not given (--plugin): {part}"
+        for part in ("selector teacher", "verifier contains")
+    ]
+
+
+def test_a_run_of_an_earlier_version_goes_on_and_says_what_it_cannot_tell(
+    made: Path, run: Path
+) -> None:
+    change_manifest(run, lambda manifest: manifest.pop("rests_on"))
+    with edited(made / TASK, swap("12}", "11}")):
+        (line,) = held(made, run)
+    assert line.startswith("not checked: whether task, data and plugins are as they were searched")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("rests_on", [1]),
+        ("rests_on.plugins", None),
+        ("rests_on.plugins.lone", "x"),
+        ("rests_on.files", ["a"]),
+        ("rests_on.files.a", [1]),
+        ("rests_on.model", "x"),
+        ("rests_on.data.pool", {}),
+        ("source", None),
+    ],
+)
+def test_a_damaged_section_is_told_by_its_key(run: Path, key: str, value: Any) -> None:
+    def damage(manifest: dict[str, Any]) -> None:
+        *parents, last = key.split(".")
+        for name in parents:
+            manifest = manifest[name]
+        manifest[last] = value
+
+    change_manifest(run, damage)
+    opened = RunDirectory.open(run)
+    with pytest.raises(UserError, match=rf"manifest.json: key '{key}"):
+        bound(opened, opened.manifest())
+
+
+def test_a_job_that_starts_after_an_edit_refuses_it(made: Path, run: Path) -> None:
+    """The command's own look came before the edit."""
+    shutil.rmtree(run / "audit")
+    given = (str(run), "audit", [str(made / "plugin.py")], [str(made / "tasks")])
+    with (
+        edited(made / TASK, swap("12}", "11}")),
+        pytest.raises(UserError, match="max_gen_toks: 11 now, 12 then"),
+    ):
+        search(*given)  # type: ignore[arg-type]
+    with (
+        edited(made / "plugin.py", swap("g in r", "g not in r")),
+        pytest.raises(UserError, match="plugin, verifier contains: its code: "),
+    ):
+        search(*given)  # type: ignore[arg-type]
+    assert not (run / "audit" / "responses.parquet").exists()
+
+
+def test_large_files_are_not_read_again_unless_they_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_states, "_SMALL", 4 << 20)
+    small, large = tmp_path / "small", tmp_path / "large"
+    small.write_bytes(b"x")
+    large.write_bytes(bytes(5 << 20))
+    recorded = json.loads(json.dumps(states([small, large, tmp_path / "absent"])))
+    assert compare(recorded) == ([], [])
+    recorded[str(large)][2] = "not looked at"
+    assert compare(recorded) == ([], [])
+    large.write_bytes(b"y" + bytes((5 << 20) - 1))
+    small.write_bytes(b"z")
+    assert compare(recorded) == ([str(large), str(small)], [])
+    small.unlink()
+    assert compare(recorded) == ([str(large)], [str(small)])
+
+
+def test_the_look_at_a_finished_run_loads_no_torch(made: Path, run: Path) -> None:
+    program = (
+        "import sys; from gapft_harness.driver import Choice, run_stage; "
+        f"run_stage('states', {str(run)!r}, Choice(plugin_files=[{str(made / 'plugin.py')!r}])); "
+        "assert not {'torch', 'lm_eval'} & sys.modules.keys()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
