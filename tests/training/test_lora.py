@@ -26,7 +26,7 @@ from gapft_harness.training.ledger import ledger
 from gapft_harness.training.loop import run_steps
 from gapft_harness.training.plan import plan, sequences
 from tests.tiny_models import byte_llama
-from tests.training.examples import example, examples, job, settings
+from tests.training.examples import example, examples, job, same_weights, settings
 
 N = 37  # three steps of 16, the last of 5
 
@@ -52,9 +52,7 @@ def same(a: Path, b: Path) -> None:
     assert len(losses(a)) == len(losses(b)) == 3
     for one, other in zip(losses(a), losses(b), strict=True):
         assert one == pytest.approx(other, rel=2e-5)
-    assert weights(a).keys() == weights(b).keys()
-    for name, tensor in weights(a).items():
-        torch.testing.assert_close(tensor, weights(b)[name], rtol=1e-3, atol=2e-5)
+    same_weights(a, b)
 
 
 @pytest.mark.parametrize("normalization", ["token_mean", "sequence_mean", "token_sum"])
