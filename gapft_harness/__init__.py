@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gapft_harness.hookspecs import hookimpl
+from gapft_harness.hooks.specs import hookimpl
 from gapft_harness.version import __version__
 
 if TYPE_CHECKING:
-    from gapft_harness.protocols import Verifier
+    from gapft_harness.hooks.protocols import Verifier
 
 __all__ = ["__version__", "hookimpl", "load_verifier"]
 
@@ -30,6 +30,6 @@ def load_verifier(name: str, **params: Any) -> Verifier:
     Raises:
         UserError: the name or a parameter is unknown.
     """
-    from gapft_harness.plugin_manager import load_plugins
+    from gapft_harness.hooks.manager import load_plugins
 
     return load_plugins().bare_verifier(name, params)

@@ -17,7 +17,7 @@ def gapft(
 ) -> subprocess.CompletedProcess[str]:
     """Runs ``gapft ARGUMENTS``; output is captured, the exit status is the caller's to check."""
     return subprocess.run(
-        [sys.executable, "-m", "gapft_harness.cli", *map(str, arguments)],
+        [sys.executable, "-m", "gapft_harness.cli.main", *map(str, arguments)],
         cwd=cwd,
         env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120", **(env or {})},
         capture_output=True,

@@ -22,7 +22,7 @@ metadata: {version: 1, gapft: {verifier: contains, keep: KEEP, id: "{{id}}"}}
 #: The task's verifier, a plugin's part.
 CONTAINS = '''
 from gapft_harness import hookimpl
-from gapft_harness.records import Verdict
+from gapft_harness.core.records import Verdict
 
 
 class Contains:

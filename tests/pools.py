@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gapft_harness.records import GREEDY, Evidence, Pool, Response, State
-from gapft_harness.selection import make_pool
+from gapft_harness.core.records import GREEDY, Evidence, Pool, Response, State
+from gapft_harness.stages.selection.stage import make_pool
 
 
 def evidence(name: str, state: State, tokens: int = 4, index: int = 0) -> Evidence:

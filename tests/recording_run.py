@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.pipeline import Context, run_stages
-from gapft_harness.protocols import Job, Progress
-from gapft_harness.recipe_file import check_recipe
-from gapft_harness.run_directory import SPLITS, RunDirectory, Split
-from gapft_harness.shards import Shard
+from gapft_harness.hooks.protocols import Job, Progress
+from gapft_harness.recipe.reading import check_recipe
+from gapft_harness.run_directory.directory import SPLITS, RunDirectory, Split
+from gapft_harness.run_directory.shards import Shard
+from gapft_harness.stages.pipeline import Context, run_stages
 
 _TASK = """
 task: letters
@@ -46,8 +46,8 @@ import json
 import pathlib
 
 from gapft_harness import hookimpl
-from gapft_harness.protocols import Generated, Generation
-from gapft_harness.records import Verdict
+from gapft_harness.hooks.protocols import Generated, Generation
+from gapft_harness.core.records import Verdict
 
 
 class Recording:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.episodes import episodes_of
-from gapft_harness.journal import Journal
-from gapft_harness.protocols import Generated, Request, beyond_context
-from gapft_harness.records import CONTEXT, Decoding, Verdict
-from gapft_harness.sealing import write_responses
-from gapft_harness.tables import read_judged
+from gapft_harness.core.records import CONTEXT, Decoding, Verdict
+from gapft_harness.hooks.protocols import Generated, Request, beyond_context
+from gapft_harness.run_directory.journal import Journal
+from gapft_harness.run_directory.tables import read_judged
+from gapft_harness.stages.generation.episodes import episodes_of
+from gapft_harness.stages.generation.sealing import write_responses
 from tests.test_early_stop import Right, Scripted, draw, problems, recipe
 
 

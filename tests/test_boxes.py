@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.boxes import last_box
 from gapft_harness.lm_eval_bridge.benchmarks import hendrycks_math
 from gapft_harness.plugins.verifiers import boxed_math
+from gapft_harness.verification.boxes import last_box
 
 
 @pytest.mark.parametrize(

@@ -13,30 +13,30 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gapft_harness.checked import CheckedExecutor
-from gapft_harness.episodes import episodes_of
-from gapft_harness.errors import GapftError, PluginError
-from gapft_harness.plugin_manager import Plugins, load_plugins
-from gapft_harness.protocols import Job, Request, SamplerSettings, TrainingJob
-from gapft_harness.recipe_file import check_recipe
-from gapft_harness.records import Arm, Decoding, Verdict
+from gapft_harness.core.errors import GapftError, PluginError
+from gapft_harness.core.records import Arm, Decoding, Verdict
+from gapft_harness.hooks.checked import CheckedExecutor
+from gapft_harness.hooks.manager import Plugins, load_plugins
+from gapft_harness.hooks.protocols import Job, Request, SamplerSettings, TrainingJob
+from gapft_harness.hooks.tracking import Tracking
+from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.report.columns import columns
-from gapft_harness.schemas import RESPONSES
-from gapft_harness.sealing import closing_verifier, description_of
-from gapft_harness.selection import choose
-from gapft_harness.states import state_row
-from gapft_harness.tables import Judged, read_judged
-from gapft_harness.trackers import _open
-from gapft_harness.tracking import Tracking
-from gapft_harness.train import _trained
-from gapft_harness.verification import check_golds, verify_unique
+from gapft_harness.run_directory.schemas import RESPONSES
+from gapft_harness.run_directory.tables import Judged, read_judged
+from gapft_harness.stages.generation.episodes import episodes_of
+from gapft_harness.stages.generation.sealing import closing_verifier, description_of
+from gapft_harness.stages.search.states import state_row
+from gapft_harness.stages.selection.stage import choose
+from gapft_harness.stages.train.job import _trained
+from gapft_harness.stages.train.trackers import _open
+from gapft_harness.verification.judging import check_golds, verify_unique
 from tests.command import gapft, succeed
 from tests.pools import pool
 
 HEAD = """\
 from gapft_harness import hookimpl
-from gapft_harness.protocols import Generated, Generation
-from gapft_harness.records import Evidence, Response, Verdict
+from gapft_harness.hooks.protocols import Generated, Generation
+from gapft_harness.core.records import Evidence, Response, Verdict
 
 
 """
@@ -70,7 +70,7 @@ VERDICTS = {
     "return [Verdict(['pass'])] * len(texts)": "the status ['pass']",
     "return [Verdict('pass', float('nan'))] * len(texts)": "the reason nan; expected text",
     "return [Verdict('pass')]": "1 verdicts for 2 pairs",
-    "return [True, False]": "expected a list of gapft_harness.records.Verdict",
+    "return [True, False]": "expected a list of gapft_harness.core.records.Verdict",
     "return None": "gave NoneType None",
     "raise SystemExit": "raised on every one of 2 pairs: SystemExit",
     "1 / 0": "ZeroDivisionError: division by zero; at ",
@@ -133,11 +133,11 @@ def test_a_verifier_without_verify_and_one_that_cannot_be_closed(tmp_path: Path)
 ANSWERS = {
     "None": "gave no list for 2 requests",
     "[]": "gave 0 answers for 2 requests",
-    "[1, 2]": "answered problem p with 1; expected gapft_harness.protocols.Generated",
+    "[1, 2]": "answered problem p with 1; expected gapft_harness.hooks.protocols.Generated",
     "[Generated((1,), ())] * 2": "0 responses; expected 1",
     "[Generated((1,), None)] * 2": "no tuple of responses",
     "[Generated((0.5,), ())] * 2": "a prompt of token ids that are no tuple of integers",
-    "[Generated((), ('text',))] * 2": "expected gapft_harness.protocols.Generation",
+    "[Generated((), ('text',))] * 2": "expected gapft_harness.hooks.protocols.Generation",
     "[Generated((), (Generation(None, (), 'stop'),))] * 2": "a text that is none (None)",
     "[Generated((), (Generation('\\ud800', (), 'stop'),))] * 2": "half of a surrogate pair",
     "[Generated((), (Generation('a', (), 'eos'),))] * 2": "finish_reason 'eos'; expected one of",

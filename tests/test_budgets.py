@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.budgets import enforce_matched, enforce_tokens, set_replay_aside
-from gapft_harness.errors import GapftError, UserError
-from gapft_harness.plugin_manager import load_plugins
-from gapft_harness.records import Arm, Budget, Evidence, Pool
-from gapft_harness.selection import fill, make_pool
+from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.records import Arm, Budget, Evidence, Pool
+from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.stages.selection.budgets import enforce_matched, enforce_tokens, set_replay_aside
+from gapft_harness.stages.selection.stage import fill, make_pool
 from tests.pools import pool
 
 BUDGET = Budget(4, 8, 32, 900, 100, 2)

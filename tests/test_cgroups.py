@@ -9,8 +9,8 @@ import psutil
 import pytest
 import torch
 
-from gapft_harness.cgroups import free_in_cgroups, usable_cores, usable_memory
-from gapft_harness.training import memory
+from gapft_harness.core.cgroups import free_in_cgroups, usable_cores, usable_memory
+from gapft_harness.training.machine import memory
 
 GB = 10**9
 V2 = "30 23 0:26 {shown} /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"

@@ -12,19 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.driver import Choice, run_stage
-from gapft_harness.errors import GapftError, UserError
-from gapft_harness.pipeline import run_stages
-from gapft_harness.recipe import Recipe
-from gapft_harness.recipe_file import check_recipe
-from gapft_harness.records import Arm
-from gapft_harness.remote_run import _Sealed
-from gapft_harness.run_binding import grown, only
-from gapft_harness.run_directory import RunDirectory
-from gapft_harness.sealing import read_facts
-from gapft_harness.search_stage import keep_searched
-from gapft_harness.tables import read_states
-from gapft_harness.verify import verify
+from gapft_harness.cli.runs import Choice, run_stage
+from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.records import Arm
+from gapft_harness.recipe.reading import check_recipe
+from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.run_directory.binding import grown, only
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.mirror import _Sealed
+from gapft_harness.run_directory.tables import read_states
+from gapft_harness.stages.generation.sealing import read_facts
+from gapft_harness.stages.pipeline import run_stages
+from gapft_harness.stages.search.stage import keep_searched
+from gapft_harness.stages.verify.run import verify
 from tests.recording_run import letters
 from tests.test_scale import PLUGIN, ScaledLetters
 

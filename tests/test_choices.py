@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gapft_harness.driver import bundled_recipes
-from gapft_harness.recipe_file import load_recipe, recipe_keys
+from gapft_harness.cli.runs import bundled_recipes
+from gapft_harness.recipe.reading import load_recipe, recipe_keys
 
 ROOT = Path(__file__).parents[1]
 #: Words of task files and of registration, which are no recipe keys.

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gapft_harness.recipe_file import check_recipe
-from gapft_harness.run_directory import RunDirectory
+from gapft_harness.recipe.reading import check_recipe
+from gapft_harness.run_directory.directory import RunDirectory
 from tests.command import gapft
 
 TINY = "name: r\ndata: {task: gapft_demo}\nmodel: {args: {pretrained: 'bundled:demo'}}\n"

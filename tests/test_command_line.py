@@ -15,9 +15,9 @@ import typer.main
 import yaml
 from typer.testing import CliRunner
 
-from gapft_harness.cli import app
-from gapft_harness.cli_options import as_settings
-from gapft_harness.driver import Choice, resolve_recipe
+from gapft_harness.cli.main import app
+from gapft_harness.cli.options import as_settings
+from gapft_harness.cli.runs import Choice, resolve_recipe
 from tests.command import gapft, succeed
 
 GROUP = typer.main.get_command(app)

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapft_harness.disjoint import Known, nearly, require_disjoint
-from gapft_harness.errors import UserError
-from gapft_harness.files import sha256
-from gapft_harness.pipeline import STAGES
-from gapft_harness.run_directory import RunDirectory
-from gapft_harness.search_stage import merge_all
-from gapft_harness.verify import verify
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.files import sha256
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.stages.foundation.disjoint import Known, nearly, require_disjoint
+from gapft_harness.stages.pipeline import STAGES
+from gapft_harness.stages.search.stage import merge_all
+from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
 from tests.letters_task import CONTAINS, write_letters
 from tests.recording_run import Letters, letters

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from gapft_harness.display import Display
-from gapft_harness.durations import duration
+from gapft_harness.cli.display import Display
+from gapft_harness.report.rendering.durations import duration
 
 
 class Seen:

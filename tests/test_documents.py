@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from gapft_harness import hookspecs, protocols
-from gapft_harness.cli import app
-from gapft_harness.driver import bundled_recipes
-from gapft_harness.lm_eval_bridge.tasks import list_tasks
-from gapft_harness.plugin_manager import KINDS, load_plugins
-from gapft_harness.recipe_file import check_recipe, recipe_keys
+from gapft_harness.cli.main import app
+from gapft_harness.cli.runs import bundled_recipes
+from gapft_harness.hooks import protocols
+from gapft_harness.hooks import specs as hookspecs
+from gapft_harness.hooks.manager import KINDS, load_plugins
+from gapft_harness.lm_eval_bridge.discovery import list_tasks
+from gapft_harness.recipe.reading import check_recipe, recipe_keys
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

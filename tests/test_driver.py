@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gapft_harness.driver import Choice, merge_shards, resolve_recipe, run_recipe, run_stage
-from gapft_harness.errors import UserError
-from gapft_harness.run_directory import RunDirectory
+from gapft_harness.cli.runs import Choice, merge_shards, resolve_recipe, run_recipe, run_stage
+from gapft_harness.core.errors import UserError
+from gapft_harness.run_directory.directory import RunDirectory
 from tests.command import gapft
 
 

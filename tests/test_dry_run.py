@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from torch import cuda
 
+from gapft_harness.cli.dry_run import describe
+from gapft_harness.cli.forecast import size_of
+from gapft_harness.cli.runs import Choice, resolve_recipe
+from gapft_harness.core.errors import UserError
 from gapft_harness.demo import policy_path
-from gapft_harness.driver import Choice, resolve_recipe
-from gapft_harness.dry_run import describe
-from gapft_harness.errors import UserError
-from gapft_harness.forecast import size_of
-from gapft_harness.lm_eval_bridge.tasks import NoSuchTaskError
-from gapft_harness.run_directory import SPLITS
+from gapft_harness.lm_eval_bridge.discovery import NoSuchTaskError
+from gapft_harness.run_directory.directory import SPLITS
 from tests.command import succeed
 from tests.recording_run import letters
 

@@ -13,20 +13,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapft_harness.early_stop import check_early_stop
-from gapft_harness.episodes import Episodes, episodes_of
-from gapft_harness.errors import GapftError, PluginError, UserError
-from gapft_harness.generation import generate, greedy_phase, sample_phases
-from gapft_harness.journal import Journal
-from gapft_harness.plugin_manager import load_plugins
-from gapft_harness.protocols import Generated, Generation, Request
-from gapft_harness.recipe import Recipe
-from gapft_harness.recipe_file import check_recipe
-from gapft_harness.records import GREEDY, Decoding, Problem, Verdict
-from gapft_harness.run_directory import RunDirectory
-from gapft_harness.sealing import read_facts, write_responses
-from gapft_harness.states import partition
-from gapft_harness.tables import read_judged
+from gapft_harness.core.errors import GapftError, PluginError, UserError
+from gapft_harness.core.records import GREEDY, Decoding, Problem, Verdict
+from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.hooks.protocols import Generated, Generation, Request
+from gapft_harness.recipe.reading import check_recipe
+from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.journal import Journal
+from gapft_harness.run_directory.tables import read_judged
+from gapft_harness.stages.generation.early_stop import check_early_stop
+from gapft_harness.stages.generation.episodes import Episodes, episodes_of
+from gapft_harness.stages.generation.generation import generate, greedy_phase, sample_phases
+from gapft_harness.stages.generation.sealing import read_facts, write_responses
+from gapft_harness.stages.search.states import partition
 
 K = 5
 ONE = Decoding(do_sample=False, max_gen_toks=4)

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapft_harness.episodes import Episodes, episodes_of
-from gapft_harness.errors import PluginError, UserError
-from gapft_harness.generation import Phase, generate, greedy_phase
-from gapft_harness.journal import Journal
+from gapft_harness.core.errors import PluginError, UserError
+from gapft_harness.core.records import GREEDY, Decoding, Problem, Response, Verdict
+from gapft_harness.hooks.protocols import Generated, Generation, Request
 from gapft_harness.plugins.verifiers.program_tests import ProgramTests
-from gapft_harness.protocols import Generated, Generation, Request
-from gapft_harness.records import GREEDY, Decoding, Problem, Response, Verdict
+from gapft_harness.run_directory.journal import Journal
+from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.sandbox import Sandbox, probe
-from gapft_harness.sealing import write_responses
-from gapft_harness.tables import read_judged
+from gapft_harness.stages.generation.episodes import Episodes, episodes_of
+from gapft_harness.stages.generation.generation import Phase, generate, greedy_phase
+from gapft_harness.stages.generation.sealing import write_responses
 
 ONE = Decoding(do_sample=False, max_gen_toks=4)
 MANY = Decoding(do_sample=True, max_gen_toks=4, temperature=0.7)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import pyarrow.parquet as pq
 import pytest
 
-from gapft_harness.errors import UserError
-from gapft_harness.exposed import exposed_arm
-from gapft_harness.pipeline import Context, run_stages
+from gapft_harness.core.errors import UserError
+from gapft_harness.experiments.allocation.job import exposed_arm
+from gapft_harness.stages.pipeline import Context, run_stages
 from tests.recording_run import Here, Letters, letters
 
 STAGES = ("states", "select", "train", "audit", "report")
@@ -21,7 +21,7 @@ import hashlib
 import json
 
 from gapft_harness import hookimpl
-from gapft_harness.protocols import Generated, Generation
+from gapft_harness.hooks.protocols import Generated, Generation
 
 
 def solves(arm, problem_id):

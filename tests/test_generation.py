@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapft_harness.alike import AlikeWatch
-from gapft_harness.errors import UserError
-from gapft_harness.generation import Phase, generate, greedy_phase
-from gapft_harness.journal import Journal
-from gapft_harness.protocols import Generated, Generation, Request
-from gapft_harness.records import Decoding, Problem, Verdict
-from gapft_harness.sealing import write_responses
-from gapft_harness.streams import derive
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Decoding, Problem, Verdict
+from gapft_harness.core.streams import derive
+from gapft_harness.hooks.protocols import Generated, Generation, Request
+from gapft_harness.run_directory.journal import Journal
+from gapft_harness.stages.generation.alike import AlikeWatch
+from gapft_harness.stages.generation.generation import Phase, generate, greedy_phase
+from gapft_harness.stages.generation.sealing import write_responses
 
 GREEDY = Decoding(do_sample=False, max_gen_toks=4)
 SAMPLED = Decoding(do_sample=True, max_gen_toks=4, temperature=0.7)

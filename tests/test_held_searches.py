@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from gapft_harness.errors import UserError
-from gapft_harness.foundation import SECTION, searched_in
-from gapft_harness.plugin_code import SOURCES, code_hash
-from gapft_harness.run_directory import RunDirectory
-from gapft_harness.search_stage import merge_all
+from gapft_harness.core.errors import UserError
+from gapft_harness.hooks.code import SOURCES, code_hash
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.stages.foundation.foundation import SECTION, searched_in
+from gapft_harness.stages.search.stage import merge_all
 from tests.command import gapft, succeed
 from tests.letters_task import CONTAINS, write_letters
 from tests.recording_run import Letters, letters

@@ -6,7 +6,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.identities import canonical, is_repeat, problem_ids
+from gapft_harness.core.identities import canonical, is_repeat, problem_ids
 
 # Few distinct values, so that equal ids and equal contents are common.
 documents = st.lists(

@@ -22,7 +22,7 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
     """A command as a terminal starts it: it leads the group that Ctrl-C goes to."""
     with (folder / "stderr").open("wb") as errors:
         return subprocess.Popen(
-            [sys.executable, "-m", "gapft_harness.cli", *arguments],
+            [sys.executable, "-m", "gapft_harness.cli.main", *arguments],
             cwd=folder,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
             stdout=subprocess.DEVNULL,
@@ -89,7 +89,7 @@ def test_a_command_that_has_nothing_to_go_on_with_says_no_more_than_it_knows(
 #: Presses Ctrl-C again at every step of saying the line, each in a child of its own.
 AT_EVERY_STEP = """
 import os, signal, sys
-from gapft_harness import interrupts
+from gapft_harness.cli import interrupts
 
 def pressed_at(step):
     steps = 0

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.errors import GapftError, UserError
-from gapft_harness.journal import Journal
-from gapft_harness.protocols import Generated, Generation, Request
-from gapft_harness.records import GREEDY
+from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.records import GREEDY
+from gapft_harness.hooks.protocols import Generated, Generation, Request
+from gapft_harness.run_directory.journal import Journal
 
 
 def answers(texts: list[str]) -> Generated:

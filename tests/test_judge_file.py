@@ -10,9 +10,9 @@ import threading
 
 import pytest
 
-from gapft_harness.errors import UserError
-from gapft_harness.judge_file import judge_file
+from gapft_harness.core.errors import UserError
 from gapft_harness.sandbox import Limits
+from gapft_harness.verification.program_file import judge_file
 from tests.command import gapft
 
 LIMITS = Limits(cpu_s=0.5, wall_s=5, memory_bytes=256 << 20)
@@ -186,7 +186,7 @@ def test_a_file_that_changes_while_it_is_judged_keeps_verdicts_with_their_ids(tm
 def test_the_command_judges_a_pipe_and_standard_input(tmp_path):
     path = write(tmp_path, record("a"), record("b", source="print(2)"))
     for words in (f"cat {path} | gapft judge -", f"gapft judge <(cat {path})"):
-        script = words.replace("gapft", f"{sys.executable} -m gapft_harness.cli")
+        script = words.replace("gapft", f"{sys.executable} -m gapft_harness.cli.main")
         done = subprocess.run(
             ["bash", "-c", f"{script} --workers 1"], capture_output=True, text=True, check=False
         )

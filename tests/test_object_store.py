@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gapft_harness.run_directory import RunDirectory
+from gapft_harness.run_directory.directory import RunDirectory
 from tests.command import gapft, succeed
 from tests.recording_run import Letters, letters
 

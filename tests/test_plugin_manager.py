@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gapft_harness.errors import PluginError, UserError
-from gapft_harness.plugin_manager import KINDS, load_plugins
+from gapft_harness.core.errors import PluginError, UserError
+from gapft_harness.hooks.manager import KINDS, load_plugins
 
 HEAD = "from gapft_harness import hookimpl\n"
 

@@ -15,17 +15,17 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from gapft_harness.audit import decode_arm
-from gapft_harness.errors import UserError
-from gapft_harness.pipeline import Context, run_stages
-from gapft_harness.recipe_file import check_recipe
-from gapft_harness.records import Adapter, Arm
-from gapft_harness.run_directory import RunDirectory
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Adapter, Arm
+from gapft_harness.recipe.reading import check_recipe
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.tables import read_evidence, read_judged
 from gapft_harness.sandbox import probe
-from gapft_harness.search import search as search_split
-from gapft_harness.selection import to_example
-from gapft_harness.tables import read_evidence, read_judged
-from gapft_harness.verify import verify
+from gapft_harness.stages.audit.job import decode_arm
+from gapft_harness.stages.pipeline import Context, run_stages
+from gapft_harness.stages.search.job import search as search_split
+from gapft_harness.stages.selection.stage import to_example
+from gapft_harness.stages.verify.run import verify
 from tests.recording_run import Here
 from tests.tiny_models import byte_llama
 
@@ -120,7 +120,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def load_problems(folder: Path) -> Sequence[Any]:
-    from gapft_harness.lm_eval_bridge.tasks import load_task
+    from gapft_harness.lm_eval_bridge.discovery import load_task
 
     task = load_task("times", [folder])
     return [*task.pool(), *task.audit()]
@@ -277,7 +277,7 @@ import sys
 sys.path.insert(0, {root!r})
 from tests.sandbox.test_sandbox import LANDLOCK, UNSHARE, take_away
 take_away(UNSHARE | LANDLOCK)
-from gapft_harness.cli import main
+from gapft_harness.cli.main import main
 sys.argv = ["gapft", *{arguments!r}]
 main()
 """

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.errors import UserError
-from gapft_harness.programs import last_program, last_program_lcb, read_suite
+from gapft_harness.core.errors import UserError
 from gapft_harness.sandbox import Program, Test
+from gapft_harness.verification.programs import last_program, last_program_lcb, read_suite
 from tests.tasks.benchmark_files import coded, packed
 
 RESPONSES = [
@@ -108,16 +108,16 @@ HOSTILE = {
 }
 READ_ALL = """
 import resource, sys
-from gapft_harness.boxes import last_box
-from gapft_harness.math_notation import spelled_out
+from gapft_harness.verification.boxes import last_box
+from gapft_harness.verification.math_notation import spelled_out
 from gapft_harness.plugins.verifiers.boxed_math import shortcut
 from gapft_harness.plugins.verifiers.option_letter import OptionLetter
-from gapft_harness.program_feedback import own_error
-from gapft_harness.programs import last_program, last_program_lcb
-from gapft_harness.reasons import kind_of
-from gapft_harness.records import Verdict
-from gapft_harness.report.markdown import escape, fenced
-from gapft_harness.report.page import _unbroken_intervals
+from gapft_harness.verification.feedback import own_error
+from gapft_harness.verification.programs import last_program, last_program_lcb
+from gapft_harness.verification.reasons import kind_of
+from gapft_harness.core.records import Verdict
+from gapft_harness.report.rendering.markdown import escape, fenced
+from gapft_harness.report.rendering.page import _unbroken_intervals
 resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
 text = sys.stdin.read()
 last_program(text), last_program_lcb(text), shortcut("7", last_box(text) or "")

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.reasons import OTHER, Reasons, is_telling, kind_of, ranked
-from gapft_harness.records import Verdict
+from gapft_harness.core.records import Verdict
+from gapft_harness.verification.reasons import OTHER, Reasons, is_telling, kind_of, ranked
 from tests.command import succeed
 
 STATUSES = st.sampled_from(["pass", "fail", "timeout", "error"])
@@ -74,7 +74,7 @@ def test_it_is_told_where_nothing_passes_or_much_is_not_judged(
 
 HOSTILE = '''
 from gapft_harness import hookimpl
-from gapft_harness.records import Verdict
+from gapft_harness.core.records import Verdict
 
 
 class Never:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from gapft_harness.driver import Choice, bundled_recipes, resolve_recipe
-from gapft_harness.errors import UserError
-from gapft_harness.recipe import Recipe
-from gapft_harness.recipe_faults import keys_of
-from gapft_harness.recipe_file import Setting, check_recipe, load_recipe
+from gapft_harness.cli.runs import Choice, bundled_recipes, resolve_recipe
+from gapft_harness.core.errors import UserError
+from gapft_harness.recipe.faults import keys_of
+from gapft_harness.recipe.reading import Setting, check_recipe, load_recipe
+from gapft_harness.recipe.recipe import Recipe
 
 MINIMAL: dict[str, Any] = {
     "name": "r",

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from gapft_harness import selection
-from gapft_harness.errors import GapftError
-from gapft_harness.run_directory import RunDirectory
+from gapft_harness.core.errors import GapftError
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.stages.selection import stage as selection
 from tests.recording_run import Letters, letters
 
 #: Of each problem's four samples, 0, 1 and 3 are right, and 1 is the shortest of them.

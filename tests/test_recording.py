@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gapft_harness.errors import UserError
-from gapft_harness.recording import record_search, require_same_model
-from gapft_harness.search_stage import merge_all
+from gapft_harness.core.errors import UserError
+from gapft_harness.run_directory.recording import record_search, require_same_model
+from gapft_harness.stages.search.stage import merge_all
 from tests.recording_run import Letters, letters
 
 A, B = "a" * 64, "b" * 64

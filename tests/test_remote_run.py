@@ -14,11 +14,11 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from gapft_harness.errors import GapftError, UserError
-from gapft_harness.pipeline import run_stages
-from gapft_harness.remote_run import Mirror, placed, working_copy
-from gapft_harness.run_directory import RunDirectory
-from gapft_harness.verify import verify
+from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.mirror import Mirror, placed, working_copy
+from gapft_harness.stages.pipeline import run_stages
+from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
 from tests.recording_run import Letters, letters
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from gapft_harness.errors import GapftError, UserError
-from gapft_harness.files import replace_file, sha256
-from gapft_harness.recipe import Recipe
-from gapft_harness.recipe_file import check_recipe
-from gapft_harness.run_directory import RunDirectory
-from gapft_harness.run_lock import hold
+from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.files import replace_file, sha256
+from gapft_harness.recipe.reading import check_recipe
+from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.lock import hold
 
 
 def recipe(**changes: Any) -> Recipe:
@@ -184,7 +184,7 @@ def test_a_second_process_is_refused_and_told_who_is_first(tmp_path: Path) -> No
         [
             sys.executable,
             "-c",
-            "import sys, pathlib\nfrom gapft_harness.run_lock import hold\n"
+            "import sys, pathlib\nfrom gapft_harness.run_directory.lock import hold\n"
             "with hold(pathlib.Path(sys.argv[1])):\n    print('held', flush=True)\n"
             "    sys.stdin.read()",
             str(tmp_path / "run"),

@@ -12,16 +12,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from gapft_harness.analysis.scaling import SCALES, upper_bound
-from gapft_harness.errors import GapftError, UserError
-from gapft_harness.files import sha256
-from gapft_harness.pipeline import run_stages, stages_of
-from gapft_harness.pooled_scaling import _named, pool_scaling
-from gapft_harness.records import Arm
-from gapft_harness.run_directory import RunDirectory
-from gapft_harness.scale import calibration_file, scale_arm, scaled_file
-from gapft_harness.train import train_arms
-from gapft_harness.verify import verify
-from gapft_harness.verify_scaling import check_scaled
+from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.files import sha256
+from gapft_harness.core.records import Arm
+from gapft_harness.experiments.scaling.check import check_scaled
+from gapft_harness.experiments.scaling.job import calibration_file, scale_arm, scaled_file
+from gapft_harness.experiments.scaling.pooled import _named, pool_scaling
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.stages.pipeline import run_stages, stages_of
+from gapft_harness.stages.train.job import train_arms
+from gapft_harness.stages.verify.run import verify
 from tests.recording_run import Letters, letters
 
 STAGES = ("states", "select", "train", "scale", "audit", "report")
@@ -46,7 +46,7 @@ import json
 import pathlib
 
 from gapft_harness import hookimpl
-from gapft_harness.protocols import Generated, Generation
+from gapft_harness.hooks.protocols import Generated, Generation
 
 SCALES = [0.25, 0.5, 0.75, 1.0]
 
@@ -73,7 +73,7 @@ class ByScale:
         self._arm, self._scale, self._adapter = None, None, None
         if adapter is not None:
             from safetensors.torch import load_file
-            from gapft_harness.model_files import weights_hash
+            from gapft_harness.core.weights import weights_hash
 
             folder = pathlib.Path(adapter.path)
             weights = load_file(folder / "adapter_model.safetensors")
@@ -500,7 +500,7 @@ def test_scaling_before_anything_is_selected_is_refused(task: ScaledLetters) -> 
 
 
 def test_one_run_pooled_is_what_its_report_says(run: RunDirectory) -> None:
-    from gapft_harness.report.scaling_section import content
+    from gapft_harness.experiments.scaling.section import content
 
     results = json.loads((run.path / "report/results.json").read_text("utf-8"))["scaling"]
     assert json.loads(json.dumps(content(pool_scaling([str(run.path)]).found))) == results

@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from gapft_harness.errors import UserError
-from gapft_harness.run_directory import RunDirectory
+from gapft_harness.core.errors import UserError
+from gapft_harness.run_directory.directory import RunDirectory
 from tests.recording_run import Letters, letters
 
 TAKEN = 6

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.errors import PluginError, UserError
-from gapft_harness.plugin_manager import Registered, load_plugins
-from gapft_harness.records import Arm, Evidence, Pool, Response
-from gapft_harness.run_directory import RunDirectory
-from gapft_harness.selection import choose, make_pool
-from gapft_harness.streams import Stream
-from gapft_harness.tables import read_examples
+from gapft_harness.core.errors import PluginError, UserError
+from gapft_harness.core.records import Arm, Evidence, Pool, Response
+from gapft_harness.core.streams import Stream
+from gapft_harness.hooks.manager import Registered, load_plugins
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.tables import read_examples
+from gapft_harness.stages.selection.stage import choose, make_pool
 from tests.pools import evidence, pool
 from tests.recording_run import Letters, letters
 
@@ -163,7 +163,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gapft_harness import hookimpl
-from gapft_harness.records import Verdict
+from gapft_harness.core.records import Verdict
 
 
 class Lenient:

@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.errors import UserError
-from gapft_harness.files import sha256
-from gapft_harness.merged_facts import merge_facts
-from gapft_harness.merging import Part, identity_of
-from gapft_harness.pipeline import run_stages
-from gapft_harness.run_directory import RunDirectory
-from gapft_harness.search_stage import merge_all
-from gapft_harness.shards import IdsHash, Shard
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.files import sha256
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.shards import IdsHash, Shard
+from gapft_harness.stages.pipeline import run_stages
+from gapft_harness.stages.search.merged_facts import merge_facts
+from gapft_harness.stages.search.merging import Part, identity_of
+from gapft_harness.stages.search.stage import merge_all
 from tests.command import gapft
 from tests.recording_run import Letters, letters
 
@@ -159,8 +159,10 @@ def test_row_groups_and_batches_split_no_problem(
 ) -> None:
     parts = [search(task, str(shard)) for shard in Shard.all(3)]
     before = rows(merge(task, "merged", *parts), "pool/responses")
-    monkeypatch.setattr("gapft_harness.merging._READ", 3)  # fewer than a problem's five rows
-    monkeypatch.setattr("gapft_harness.merging._WRITE", 7)
+    monkeypatch.setattr(
+        "gapft_harness.stages.search.merging._READ", 3
+    )  # fewer than a problem's five rows
+    monkeypatch.setattr("gapft_harness.stages.search.merging._WRITE", 7)
     small = merge(task, "small", *parts)
     assert rows(small, "pool/responses") == before
     assert pq.ParquetFile(small.path / "pool/responses.parquet").num_row_groups > 5

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapft_harness.disjoint import keyed, require_disjoint
-from gapft_harness.errors import UserError
-from gapft_harness.identities import content_digest
-from gapft_harness.lm_eval_bridge.tasks import load_task
-from gapft_harness.recipe import Recipe
-from gapft_harness.recipe_file import check_recipe
-from gapft_harness.records import Problem
-from gapft_harness.splits import divide, hash_order, read_split, read_splits
-from gapft_harness.streams import derive
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.identities import content_digest
+from gapft_harness.core.records import Problem
+from gapft_harness.core.streams import derive
+from gapft_harness.lm_eval_bridge.discovery import load_task
+from gapft_harness.recipe.reading import check_recipe
+from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.stages.foundation.disjoint import keyed, require_disjoint
+from gapft_harness.stages.search.splits import divide, hash_order, read_split, read_splits
 
 TASK = """
 task: letters

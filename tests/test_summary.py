@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from gapft_harness.cli.summary import print_summary
 from gapft_harness.report import write_report
-from gapft_harness.summary import print_summary
 from tests.report import planted
 
 

@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.unicode_text import whole, whole_text
+from gapft_harness.core.text import whole, whole_text
 
 #: Any code points, halves of surrogate pairs among them.
 TEXTS = st.text(st.characters() | st.characters(categories=["Cs"]))

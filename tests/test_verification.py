@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.errors import PluginError, UserError
-from gapft_harness.records import Verdict
-from gapft_harness.verification import check_golds, once_each, verify_unique
+from gapft_harness.core.errors import PluginError, UserError
+from gapft_harness.core.records import Verdict
+from gapft_harness.verification.judging import check_golds, once_each, verify_unique
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

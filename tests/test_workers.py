@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gapft_harness.errors import GapftError
-from gapft_harness.worker_child import ORPHAN_SECONDS
-from gapft_harness.workers import BATCH, Outcome, WorkerPool
+from gapft_harness.core.errors import GapftError
+from gapft_harness.verification.pool import BATCH, Outcome, WorkerPool
+from gapft_harness.verification.pool_child import ORPHAN_SECONDS
 
 
 @pytest.fixture(autouse=True)
@@ -213,7 +213,7 @@ def test_numbers_must_be_positive(wrong):
 
 PROGRAM = """
 import sys
-from gapft_harness.workers import WorkerPool
+from gapft_harness.verification.pool import WorkerPool
 pool = WorkerPool("worker_functions:environment", workers=1)
 print(pool.map([1])[0].value["pid"])
 """

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapft_harness.analysis.bootstrap import item_weights, seed_weights
-from gapft_harness.errors import GapftError
-from gapft_harness.streams import Stream
+from gapft_harness.core.errors import GapftError
+from gapft_harness.core.streams import Stream
 
 Value = TypeVar("Value", Fraction, NDArray[np.float64])
 

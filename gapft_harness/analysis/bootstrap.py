@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.streams import Stream
+from gapft_harness.core.streams import Stream
 
 #: Item weights held in memory at once (float64 values): 64 MiB.
 _CHUNK_VALUES = 1 << 23

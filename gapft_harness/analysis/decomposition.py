@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.records import State
+from gapft_harness.core.records import State
 
 #: A rate over fewer items than this is marked unstable.
 STABLE_ITEMS = 30

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapft_harness.analysis.bootstrap import item_weights, seed_weights
-from gapft_harness.streams import Stream
+from gapft_harness.core.streams import Stream
 
 
 @dataclass(frozen=True, slots=True)

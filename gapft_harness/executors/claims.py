@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.errors import GapftError, UserError
-from gapft_harness.run_lock import JOBS_LOCK
-from gapft_harness.streams import derive
+from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.streams import derive
+from gapft_harness.run_directory.lock import JOBS_LOCK
 
 #: Seconds that a job waits for another process to end that is still at it.
 PATIENCE_S = 60.0

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gapft_harness.errors import GapftError, PluginError, UserError
+from gapft_harness.core.errors import GapftError, PluginError, UserError
 from gapft_harness.executors.claims import claimed
 
 #: Classes that keep their class on the way to the driver, the most special first.

@@ -14,10 +14,10 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gapft_harness.errors import GapftError
+from gapft_harness.core.errors import GapftError
 from gapft_harness.executors.jobs import GO_ON, failure
 from gapft_harness.executors.process import Worker
-from gapft_harness.protocols import Job, Progress
+from gapft_harness.hooks.protocols import Job, Progress
 
 #: Seconds between two looks at whether the workers live. A dead one is seen at once by its closed
 #: pipe, unless it left a child of its own that still holds the pipe.

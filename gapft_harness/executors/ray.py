@@ -14,11 +14,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gapft_harness.errors import GapftError, UserError
+from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.executors.jobs import GO_ON, failure
 from gapft_harness.executors.ray_cluster import PATIENCE_S, join, start, worker_environment
 from gapft_harness.executors.ray_task import Reports, work
-from gapft_harness.protocols import Job, Progress
+from gapft_harness.hooks.protocols import Job, Progress
 
 #: Times that a job is started again when its worker process or its node is lost.
 RETRIES = 3

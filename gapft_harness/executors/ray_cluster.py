@@ -11,7 +11,7 @@ import sysconfig
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.errors import GapftError, UserError
+from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.executors.jobs import GO_ON
 
 #: Seconds for a cluster to answer.

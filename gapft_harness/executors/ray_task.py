@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gapft_harness.errors import UserError
+from gapft_harness.core.errors import UserError
 from gapft_harness.executors.jobs import failure_text, outcome
 
 #: Least seconds between two progress reports of a job.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.lm_eval_bridge.command_checks import check_command
-from gapft_harness.lm_eval_bridge.task_paths import installed_task_paths
+from gapft_harness.lm_eval_bridge.task_file.paths import installed_task_paths
 
 
 def run_lm_eval(arguments: Sequence[str]) -> int:

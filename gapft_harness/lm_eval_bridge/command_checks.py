@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.errors import UserError, did_you_mean
+from gapft_harness.core.errors import UserError, did_you_mean
 
 #: The names under which lm-eval knows its Transformers model.
 _TRANSFORMERS = ("hf", "hf-auto", "huggingface")

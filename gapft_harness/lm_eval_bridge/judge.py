@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 
-from gapft_harness.identities import content_hash
-from gapft_harness.protocols import Verifier
-from gapft_harness.records import Gold, Verdict
+from gapft_harness.core.identities import content_hash
+from gapft_harness.core.records import Gold, Verdict
+from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.sandbox import InfrastructureError
 
 _logger = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class Judge:
         Raises:
             UserError: one is no gold answer; the message names its place.
         """
-        from gapft_harness.verification import check_golds
+        from gapft_harness.verification.judging import check_golds
 
         check_golds(self._verifier, golds)
 
@@ -68,7 +68,7 @@ class Judge:
         return self._last[1]
 
     def _verify(self, texts: list[str], golds: list[Gold]) -> list[Verdict]:
-        from gapft_harness.verification import verify_unique
+        from gapft_harness.verification.judging import verify_unique
 
         try:
             return list(verify_unique(self._verifier, texts, golds))

@@ -7,23 +7,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from gapft_harness.errors import GapftError, UserError
-from gapft_harness.identities import canonical, content_hash, is_repeat, problem_ids
+from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.identities import canonical, content_hash, is_repeat, problem_ids
+from gapft_harness.core.records import Decoding, Gold, Problem
+from gapft_harness.core.streams import derive
+from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.lm_eval_bridge.benchmarks.splits import Published, Splits
-from gapft_harness.lm_eval_bridge.documents import Document, Documents
-from gapft_harness.lm_eval_bridge.fewshot import OrderFreeExamples, check_examples
 from gapft_harness.lm_eval_bridge.opened_files import code_files, data_files
-from gapft_harness.lm_eval_bridge.settings import Episode
 from gapft_harness.lm_eval_bridge.task import GapTask
-from gapft_harness.lm_eval_bridge.task_data import json_row, json_rows, numbered
-from gapft_harness.lm_eval_bridge.task_decoding import greedy_decoding
-from gapft_harness.lm_eval_bridge.task_files import named, naming_key
-from gapft_harness.lm_eval_bridge.templates import compiled_templates
-from gapft_harness.protocols import Verifier
-from gapft_harness.recipe_sections import Search
-from gapft_harness.records import Decoding, Gold, Problem
-from gapft_harness.streams import derive
-from gapft_harness.verification import check_golds, verify_unique
+from gapft_harness.lm_eval_bridge.task_file.data import json_row, json_rows, numbered
+from gapft_harness.lm_eval_bridge.task_file.decoding import greedy_decoding
+from gapft_harness.lm_eval_bridge.task_file.documents import Document, Documents
+from gapft_harness.lm_eval_bridge.task_file.faults import named, naming_key
+from gapft_harness.lm_eval_bridge.task_file.fewshot import OrderFreeExamples, check_examples
+from gapft_harness.lm_eval_bridge.task_file.settings import Episode
+from gapft_harness.lm_eval_bridge.task_file.templates import compiled_templates
+from gapft_harness.recipe.sections import Search
+from gapft_harness.verification.judging import check_golds, verify_unique
 
 
 class LoadedTask:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.lm_eval_bridge.task_paths import installed_task_paths
+from gapft_harness.lm_eval_bridge.task_file.paths import installed_task_paths
 
 _CODE = (".py", ".pyc", ".so")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import ItemsView, Mapping, Sequence
 from typing import Any
 
-from gapft_harness.records import Verdict
+from gapft_harness.core.records import Verdict
 
 #: The key of a sample's record in ``--log_samples``.
 VERDICTS = "verdicts"

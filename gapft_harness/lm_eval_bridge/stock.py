@@ -9,8 +9,8 @@ from typing import Any
 from lm_eval.api.instance import Instance
 from lm_eval.tasks import TaskManager
 
-from gapft_harness.errors import UserError, did_you_mean
-from gapft_harness.records import Verdict
+from gapft_harness.core.errors import UserError, did_you_mean
+from gapft_harness.core.records import Verdict
 
 
 def load_stock_task(name: str, include_path: str | None = None) -> Any:

@@ -18,35 +18,39 @@ from lm_eval.api.task import ConfigurableTask
 
 from gapft_harness import load_verifier
 from gapft_harness.analysis.pass_at_k import pass_at_k, reported_k
-from gapft_harness.errors import UserError
-from gapft_harness.identities import problem_ids
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.identities import problem_ids
+from gapft_harness.core.records import Gold
 from gapft_harness.lm_eval_bridge.benchmarks.splits import (
     Split,
     Splits,
     all_local,
     local_splits,
 )
-from gapft_harness.lm_eval_bridge.documents import Document, Documents
-from gapft_harness.lm_eval_bridge.fewshot import check_examples, examples_of
 from gapft_harness.lm_eval_bridge.judge import Judge
 from gapft_harness.lm_eval_bridge.scores import Scores
-from gapft_harness.lm_eval_bridge.settings import check_fields_named, own_ids, parse_settings
-from gapft_harness.lm_eval_bridge.task_data import (
+from gapft_harness.lm_eval_bridge.task_file.data import (
     beside_the_yaml,
     load_custom,
     naming_setting,
     numbered,
     processed,
 )
-from gapft_harness.lm_eval_bridge.task_files import named, naming_key, unknown_split
-from gapft_harness.lm_eval_bridge.task_keys import check_gap_task
-from gapft_harness.lm_eval_bridge.templates import (
+from gapft_harness.lm_eval_bridge.task_file.documents import Document, Documents
+from gapft_harness.lm_eval_bridge.task_file.faults import named, naming_key, unknown_split
+from gapft_harness.lm_eval_bridge.task_file.fewshot import check_examples, examples_of
+from gapft_harness.lm_eval_bridge.task_file.keys import check_gap_task
+from gapft_harness.lm_eval_bridge.task_file.settings import (
+    check_fields_named,
+    own_ids,
+    parse_settings,
+)
+from gapft_harness.lm_eval_bridge.task_file.templates import (
     field_or_template,
     refuse_nulls,
     render,
     require_fields,
 )
-from gapft_harness.records import Gold
 
 
 class GapTask(ConfigurableTask):  # type: ignore[misc]

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.errors import GapftError, PluginError
-from gapft_harness.files import unwritable
-from gapft_harness.registered import FAULTS
+from gapft_harness.core.errors import GapftError, PluginError
+from gapft_harness.core.files import unwritable
+from gapft_harness.hooks.registered import FAULTS
 from gapft_harness.report.inputs import ReportInputs, read_inputs
 
 __all__ = ["ReportInputs", "read_inputs", "write_report"]
@@ -40,7 +40,9 @@ def write_report(
         PluginError: a plugin's section failed or gave something that is no text.
         GapftError: the folder cannot be written.
     """
-    from gapft_harness.report import document, figures, findings, markdown, page, results, tables
+    from gapft_harness.report import document, figures, results, tables
+    from gapft_harness.report.findings import whole as findings
+    from gapft_harness.report.rendering import markdown, page
 
     inputs = inputs.in_order()
     found = findings.compute(inputs)
@@ -63,7 +65,7 @@ def write_report(
 
 
 def _plugin_sections(sections: Sequence[ReportSection], content: Mapping[str, Any]) -> list[Any]:
-    from gapft_harness.report.blocks import Markdown, Section
+    from gapft_harness.report.rendering.blocks import Markdown, Section
 
     built = []
     for name, render in sections:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.records import STATUSES as STATUSES
-from gapft_harness.tables import sealed_status
+from gapft_harness.core.records import STATUSES as STATUSES
+from gapft_harness.run_directory.tables import sealed_status
 
 # Verdicts have codes in the order of ``STATUSES``.
 PASS = STATUSES.index("pass")

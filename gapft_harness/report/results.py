@@ -9,11 +9,14 @@ from typing import Any
 from gapft_harness.analysis.decomposition import Decomposition, Terms
 from gapft_harness.analysis.k_equivalent import k_label
 from gapft_harness.analysis.pass_at_k import reported_k
-from gapft_harness.records import Budget
-from gapft_harness.report import episodes_section, failures_section, scaling_section, stopping
-from gapft_harness.report.coverage import Coverage, quantities
-from gapft_harness.report.findings import ConditionFindings, Contrast, Findings, SeedFindings
+from gapft_harness.core.records import Budget
+from gapft_harness.experiments.allocation.findings import Coverage, quantities
+from gapft_harness.experiments.scaling import section as scaling_section
+from gapft_harness.report.findings import stopping
+from gapft_harness.report.findings.whole import ConditionFindings, Contrast, Findings, SeedFindings
 from gapft_harness.report.inputs import ReportInputs
+from gapft_harness.report.sections import episodes as episodes_section
+from gapft_harness.report.sections import failures as failures_section
 
 #: Said in results.json and on the page where there was nothing to train on.
 NOTHING_TO_TRAIN_ON = (

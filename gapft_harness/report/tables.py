@@ -7,12 +7,12 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 
 from gapft_harness.analysis.k_equivalent import k_label
-from gapft_harness.report.cases import changes, plain_gold
-from gapft_harness.report.coverage import quantities
-from gapft_harness.report.findings import Findings
+from gapft_harness.experiments.allocation.findings import quantities
+from gapft_harness.experiments.scaling.section import bound_rows, checkpoint_rows
+from gapft_harness.report.findings.cases import changes, plain_gold
+from gapft_harness.report.findings.whole import Findings
 from gapft_harness.report.inputs import STATUSES, ReportInputs
-from gapft_harness.report.provenance import flat
-from gapft_harness.report.scaling_section import bound_rows, checkpoint_rows
+from gapft_harness.report.sections.provenance import flat
 
 Rows = Iterator[Sequence[object]]
 

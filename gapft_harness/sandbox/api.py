@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Literal, Self, get_args
 
-from gapft_harness.cgroups import usable_cores, usable_memory
-from gapft_harness.closing import Closing
-from gapft_harness.errors import UserError
+from gapft_harness.core.cgroups import usable_cores, usable_memory
+from gapft_harness.core.closing import Closing
+from gapft_harness.core.errors import UserError
 from gapft_harness.sandbox import probes
+from gapft_harness.sandbox.confinement.syscalls import Refused
 from gapft_harness.sandbox.probes import Probe
 from gapft_harness.sandbox.process import SandboxWorker, WorkerDied
 from gapft_harness.sandbox.records import (
@@ -27,7 +28,6 @@ from gapft_harness.sandbox.records import (
     Tier,
 )
 from gapft_harness.sandbox.schedule import Rules, Schedule
-from gapft_harness.sandbox.syscalls import Refused
 
 
 class Sandbox(Closing):

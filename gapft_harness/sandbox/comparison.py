@@ -10,7 +10,7 @@ import re
 from decimal import Decimal
 from typing import Any
 
-from gapft_harness.errors import UserError
+from gapft_harness.core.errors import UserError
 from gapft_harness.sandbox.values import equal, parse, parse_arguments
 
 _SPACE = " \t\n\r\v\f"

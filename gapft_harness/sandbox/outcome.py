@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gapft_harness.sandbox.watch import ERROR_BYTES
+from gapft_harness.sandbox.inside.watch import ERROR_BYTES
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from gapft_harness.sandbox.execute import LENGTH_BYTES
+from gapft_harness.sandbox.confinement.syscalls import Refused
+from gapft_harness.sandbox.inside.execute import LENGTH_BYTES
+from gapft_harness.sandbox.inside.watch import TOGETHER_S
 from gapft_harness.sandbox.outcome import Outcome, read_outcomes
 from gapft_harness.sandbox.records import Compat, Limits, Prelude, Program, Tier
-from gapft_harness.sandbox.syscalls import Refused
-from gapft_harness.sandbox.watch import TOGETHER_S
 
 _START_SECONDS = 60.0
 #: Seconds of wall time that a CPU second may take before a worker counts as hung.
@@ -30,8 +30,8 @@ import json, sys, types
 for name, path in json.loads(sys.argv[1]).items():
     sys.modules[name] = types.ModuleType(name)
     sys.modules[name].__path__ = [path]
-from gapft_harness.sandbox.execute import main
-from gapft_harness.sandbox.worker import start
+from gapft_harness.sandbox.inside.execute import main
+from gapft_harness.sandbox.inside.worker import start
 worker = start(json.loads(sys.argv[2]))
 del name, path, sys.argv[1:], sys.orig_argv[1:]
 worker.serve()

@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from gapft_harness.errors import GapftError, UserError
+from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.sandbox.comparison import expected_value
+from gapft_harness.sandbox.confinement.syscalls import Refused
 from gapft_harness.sandbox.outcome import Outcome
 from gapft_harness.sandbox.process import (
     NotConfined,
@@ -28,7 +29,6 @@ from gapft_harness.sandbox.records import (
     Tier,
     overall,
 )
-from gapft_harness.sandbox.syscalls import Refused
 from gapft_harness.sandbox.verdicts import judge_call, judge_stdin
 
 #: Tests that one fork is given at most: what became of each goes into one message.

@@ -15,15 +15,15 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from gapft_harness.errors import GapftError, UserError, did_you_mean
+from gapft_harness.core.errors import GapftError, UserError, did_you_mean
+from gapft_harness.core.records import Arm
 from gapft_harness.executors.jobs import ERRORS
 from gapft_harness.executors.worker import die_with
-from gapft_harness.pipeline import require_selected
-from gapft_harness.records import Arm
-from gapft_harness.run_directory import RunDirectory
-from gapft_harness.selection import arms
-from gapft_harness.train import finished, train_here
-from gapft_harness.training.launch import MARK
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.stages.pipeline import require_selected
+from gapft_harness.stages.selection.stage import arms
+from gapft_harness.stages.train.job import finished, train_here
+from gapft_harness.training.machine.launch import MARK
 
 
 def main(arguments: list[str]) -> int:

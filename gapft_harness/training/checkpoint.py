@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from gapft_harness.files import replace_file
-from gapft_harness.training.devices import Devices
+from gapft_harness.core.files import replace_file
+from gapft_harness.training.machine.devices import Devices
 
 
 @dataclass(frozen=True, slots=True)

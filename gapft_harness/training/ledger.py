@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gapft_harness.recipe_sections import Normalization, Training
+from gapft_harness.recipe.sections import Normalization, Training
 from gapft_harness.training.plan import Fitted, table_hash
 
 #: What the optimizer is, beside the settings that a recipe chooses.

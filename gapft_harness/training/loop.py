@@ -9,17 +9,17 @@ from typing import Any
 
 import torch
 
-from gapft_harness.errors import GapftError
-from gapft_harness.protocols import TrainingJob
-from gapft_harness.recipe_sections import Training
-from gapft_harness.training.attention import check_apart
+from gapft_harness.core.errors import GapftError
+from gapft_harness.hooks.protocols import TrainingJob
+from gapft_harness.recipe.sections import Training
+from gapft_harness.training.base.attention import check_apart
 from gapft_harness.training.checkpoint import Checkpoint, random_state
-from gapft_harness.training.devices import Devices
 from gapft_harness.training.ledger import OPTIMIZER, Step
+from gapft_harness.training.machine.devices import Devices
+from gapft_harness.training.machine.speed import Tell, untold
 from gapft_harness.training.objective import collate, flatten, weighted_loss
 from gapft_harness.training.passes import cut, cut_alike
 from gapft_harness.training.plan import Fitted
-from gapft_harness.training.speed import Tell, untold
 
 
 def run_steps(

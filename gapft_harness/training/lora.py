@@ -12,13 +12,14 @@ from typing import Any
 
 import torch
 
-from gapft_harness.errors import GapftError, UserError
-from gapft_harness.model_files import weights_folder, weights_hash
-from gapft_harness.protocols import TrainingJob
-from gapft_harness.recipe_sections import Training
-from gapft_harness.records import Budget
-from gapft_harness.streams import derive
-from gapft_harness.training.base_model import (
+from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.records import Budget
+from gapft_harness.core.streams import derive
+from gapft_harness.core.weights import weights_folder, weights_hash
+from gapft_harness.hooks.protocols import TrainingJob
+from gapft_harness.recipe.sections import Training
+from gapft_harness.training.adapter.saving import save_adapter
+from gapft_harness.training.base.model import (
     add_lora,
     check_targets,
     end_id,
@@ -28,7 +29,6 @@ from gapft_harness.training.base_model import (
     without_weights,
 )
 from gapft_harness.training.checkpoint import Checkpoint
-from gapft_harness.training.devices import Devices
 from gapft_harness.training.ledger import (
     OPTIMIZER,
     Step,
@@ -37,7 +37,8 @@ from gapft_harness.training.ledger import (
     sequences_hash,
 )
 from gapft_harness.training.loop import run_steps
-from gapft_harness.training.memory import (
+from gapft_harness.training.machine.devices import Devices
+from gapft_harness.training.machine.memory import (
     Estimate,
     enforce,
     enforce_loading,
@@ -46,11 +47,10 @@ from gapft_harness.training.memory import (
     give_back,
     told,
 )
+from gapft_harness.training.machine.speed import Tell, followed
 from gapft_harness.training.output_layer import is_last
 from gapft_harness.training.passes import cut
 from gapft_harness.training.plan import Fitted, budget, plan, sequences
-from gapft_harness.training.saving import save_adapter
-from gapft_harness.training.speed import Tell, followed
 
 
 def train(job: TrainingJob) -> dict[str, Any]:

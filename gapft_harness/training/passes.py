@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gapft_harness.recipe_sections import Training
+from gapft_harness.recipe.sections import Training
 from gapft_harness.training.plan import Fitted
 
 

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from gapft_harness.errors import UserError
-from gapft_harness.recipe_sections import Training
-from gapft_harness.records import Budget, Example
-from gapft_harness.streams import Stream
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Budget, Example
+from gapft_harness.core.streams import Stream
+from gapft_harness.recipe.sections import Training
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gapft_harness import hookimpl
-from gapft_harness.protocols import Executor, RegisterExecutor
+from gapft_harness.hooks.protocols import Executor, RegisterExecutor
 
 
 def local(settings: Mapping[str, Any], plugin_files: Sequence[str]) -> Executor:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gapft_harness import hookimpl
-from gapft_harness.errors import UserError
-from gapft_harness.protocols import RegisterResponseRule
-from gapft_harness.records import Response
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Response
+from gapft_harness.hooks.protocols import RegisterResponseRule
 
 
 def shortest(passing: Sequence[Response]) -> Response:

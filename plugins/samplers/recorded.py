@@ -17,8 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness import hookimpl
-from gapft_harness.errors import UserError, did_you_mean
-from gapft_harness.protocols import (
+from gapft_harness.core.errors import UserError, did_you_mean
+from gapft_harness.core.records import CONTEXT, GREEDY, Adapter, Arm, Decoding
+from gapft_harness.core.text import whole
+from gapft_harness.core.text_files import read_lines
+from gapft_harness.hooks.protocols import (
     Generated,
     Generation,
     RegisterSampler,
@@ -26,9 +29,6 @@ from gapft_harness.protocols import (
     Sampler,
     SamplerSettings,
 )
-from gapft_harness.records import CONTEXT, GREEDY, Adapter, Arm, Decoding
-from gapft_harness.text_files import read_lines
-from gapft_harness.unicode_text import whole
 
 _KEYS = frozenset(
     {"id", "prompt", "index", "attempt", "text", "condition", "seed", "finish_reason"}
@@ -72,7 +72,7 @@ class RecordedSampler:
             UserError: ``model_args`` lacks ``responses``, or the file is missing, empty,
                 malformed or holds one response twice; or there is no tokenizer.
         """
-        from gapft_harness.lm_eval_bridge.retokenizer import Retokenizer
+        from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
 
         given = settings.model_args.get("responses")
         if not isinstance(given, str):
@@ -114,7 +114,7 @@ class RecordedSampler:
 
     def describe(self) -> dict[str, Any]:
         """The file, its hash, and the tokenizer."""
-        from gapft_harness.files import sha256
+        from gapft_harness.core.files import sha256
 
         return {
             "backend": "recorded",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from gapft_harness import hookimpl
-from gapft_harness.protocols import RegisterSampler, Sampler, SamplerSettings
-from gapft_harness.records import Adapter
+from gapft_harness.core.records import Adapter
+from gapft_harness.hooks.protocols import RegisterSampler, Sampler, SamplerSettings
 
 
 def server(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
     """An OpenAI-compatible server: a seed for each sample, and failed requests tried again."""
-    from gapft_harness.lm_eval_bridge.server_sampler import ServerSampler
+    from gapft_harness.lm_eval_bridge.samplers.server.sampler import ServerSampler
 
     return ServerSampler(settings, adapter)
 

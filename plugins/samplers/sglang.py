@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from gapft_harness import hookimpl
-from gapft_harness.protocols import RegisterSampler, Sampler, SamplerSettings
-from gapft_harness.records import Adapter
+from gapft_harness.core.records import Adapter
+from gapft_harness.hooks.protocols import RegisterSampler, Sampler, SamplerSettings
 
 
 def sglang(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
     """SGLang's engine or server through lm-eval's own models; text alone, tokenized again."""
-    from gapft_harness.lm_eval_bridge.sglang_sampler import SglangSampler
+    from gapft_harness.lm_eval_bridge.samplers.sglang import SglangSampler
 
     return SglangSampler(settings, adapter)
 

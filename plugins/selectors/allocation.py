@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gapft_harness import hookimpl
-from gapft_harness.errors import UserError
-from gapft_harness.protocols import RegisterSelector
-from gapft_harness.records import Evidence, Pool
-from gapft_harness.streams import Stream
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Evidence, Pool
+from gapft_harness.core.streams import Stream
+from gapft_harness.hooks.protocols import RegisterSelector
 
 
 @dataclass(frozen=True, slots=True)

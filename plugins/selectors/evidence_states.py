@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gapft_harness import hookimpl
-from gapft_harness.protocols import RegisterSelector
-from gapft_harness.records import Evidence, Pool
-from gapft_harness.streams import Stream
+from gapft_harness.core.records import Evidence, Pool
+from gapft_harness.core.streams import Stream
+from gapft_harness.hooks.protocols import RegisterSelector
 
 
 def gapft(pool: Pool, n: int, rng: Stream) -> Sequence[Evidence]:

@@ -6,8 +6,8 @@ import os
 from typing import Any
 
 from gapft_harness import hookimpl
-from gapft_harness.protocols import RegisterTracker
-from gapft_harness.tracking import TrackedArm, Tracker
+from gapft_harness.hooks.protocols import RegisterTracker
+from gapft_harness.hooks.tracking import TrackedArm, Tracker
 
 
 def tensorboard(arm: TrackedArm) -> Tracker:

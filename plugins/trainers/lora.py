@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gapft_harness import hookimpl
-from gapft_harness.protocols import RegisterTrainer, TrainingJob
+from gapft_harness.hooks.protocols import RegisterTrainer, TrainingJob
 
 
 class Lora:

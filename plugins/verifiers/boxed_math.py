@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from gapft_harness import hookimpl
-from gapft_harness.boxes import last_box
-from gapft_harness.closing import Closing
-from gapft_harness.errors import UserError
-from gapft_harness.protocols import RegisterVerifier
-from gapft_harness.records import Gold, Verdict
-from gapft_harness.verification import once_each
-from gapft_harness.workers import Outcome, WorkerPool
+from gapft_harness.core.closing import Closing
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Gold, Verdict
+from gapft_harness.hooks.protocols import RegisterVerifier
+from gapft_harness.verification.boxes import last_box
+from gapft_harness.verification.judging import once_each
+from gapft_harness.verification.pool import Outcome, WorkerPool
 
 _INTEGER = re.compile(r"(-?)([0-9]+)")
 _SHOWN = 60
@@ -55,11 +55,11 @@ class BoxedMath(Closing):
                 raise UserError(f"boxed_math: {key} must be a positive number, found {value!r}")
         self._shortcuts = shortcuts
         self._pool = WorkerPool(
-            "gapft_harness.math_judge:compare",
+            "gapft_harness.verification.math:compare",
             workers=int(count),
             timeout_s=timeout_s,
             memory_bytes=int(memory_bytes),
-            setup="gapft_harness.math_judge:prepare",
+            setup="gapft_harness.verification.math:prepare",
         )
 
     def verify(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:

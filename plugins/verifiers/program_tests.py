@@ -8,12 +8,15 @@ from operator import attrgetter
 from typing import Any
 
 from gapft_harness import hookimpl
-from gapft_harness.closing import Closing
-from gapft_harness.errors import UserError, did_you_mean
-from gapft_harness.identities import content_hash
-from gapft_harness.lm_eval_bridge.benchmarks.livecodebench_tests import MAX_DECODED_BYTES
-from gapft_harness.program_feedback import NO_PROGRAM, failure_feedback, without_paths
-from gapft_harness.programs import (
+from gapft_harness.core.closing import Closing
+from gapft_harness.core.errors import UserError, did_you_mean
+from gapft_harness.core.identities import content_hash
+from gapft_harness.core.records import Gold, Verdict
+from gapft_harness.hooks.protocols import RegisterVerifier
+from gapft_harness.sandbox import Limits, Program, Result, Sandbox, Test
+from gapft_harness.verification.feedback import NO_PROGRAM, failure_feedback, without_paths
+from gapft_harness.verification.packed_tests import MAX_DECODED_BYTES
+from gapft_harness.verification.programs import (
     Suite,
     check_calls,
     importable,
@@ -21,9 +24,6 @@ from gapft_harness.programs import (
     last_program_lcb,
     read_suite,
 )
-from gapft_harness.protocols import RegisterVerifier
-from gapft_harness.records import Gold, Verdict
-from gapft_harness.sandbox import Limits, Program, Result, Sandbox, Test
 
 _SHOWN = 120
 #: Counts changes after which programs may get other verdicts. Before 2 none was told, and every

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gapft_harness import hookimpl
-from gapft_harness.protocols import RegisterVerifier
-from gapft_harness.records import Gold, Verdict
-from gapft_harness.verification import once_each
+from gapft_harness.core.records import Gold, Verdict
+from gapft_harness.hooks.protocols import RegisterVerifier
+from gapft_harness.verification.judging import once_each
 
 
 class TaskMetric:

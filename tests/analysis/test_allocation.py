@@ -15,8 +15,8 @@ from gapft_harness.analysis.allocation import (
     successes,
 )
 from gapft_harness.analysis.bootstrap import percentile_interval
-from gapft_harness.errors import GapftError
-from gapft_harness.streams import Stream
+from gapft_harness.core.errors import GapftError
+from gapft_harness.core.streams import Stream
 
 NAMES = ("a_1", "a_2", "b_0", "b_1")
 

@@ -13,7 +13,7 @@ from gapft_harness.analysis.bootstrap import (
     percentile_interval,
     replicate,
 )
-from gapft_harness.streams import Stream
+from gapft_harness.core.streams import Stream
 
 NO_DIFFERENCE = Difference(Interval(0.0, 0.0), 1.0)
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gapft_harness.analysis.hierarchical import Environment, replicate_means
-from gapft_harness.streams import Stream
+from gapft_harness.core.streams import Stream
 
 STREAM = Stream(0, "test")
 

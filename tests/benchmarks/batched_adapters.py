@@ -49,7 +49,7 @@ def measure(folder: Path) -> list[Figure]:
     """The demo policy and a 27M-parameter Llama; passes of 2 sequences an adapter."""
     from transformers import AutoModelForCausalLM
 
-    from gapft_harness.models import resolve_model
+    from gapft_harness.recipe.models import resolve_model
     from tests.benchmarks.training_speed import small_llama
 
     torch.set_num_threads(1)

@@ -60,7 +60,7 @@ def measure(folder: Path) -> list[Figure]:
     def ours() -> None:
         done = process(
             [
-                sys.executable, "-m", "gapft_harness.cli", "search", f"run{next(runs)}",
+                sys.executable, "-m", "gapft_harness.cli.main", "search", f"run{next(runs)}",
                 "--recipe", "recipe.yaml", "--include-path", "tasks", "--split", "pool",
             ],
             folder,

@@ -8,17 +8,17 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.generation import Phase, generate, greedy_phase
-from gapft_harness.journal import Journal
-from gapft_harness.lm_eval_bridge.tasks import load_task
-from gapft_harness.models import resolve_model
-from gapft_harness.plugin_manager import load_plugins
-from gapft_harness.protocols import SamplerSettings
-from gapft_harness.recipe import Recipe
-from gapft_harness.recipe_file import check_recipe
-from gapft_harness.records import Decoding
-from gapft_harness.run_directory import RunDirectory
-from gapft_harness.search import search
+from gapft_harness.core.records import Decoding
+from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.hooks.protocols import SamplerSettings
+from gapft_harness.lm_eval_bridge.discovery import load_task
+from gapft_harness.recipe.models import resolve_model
+from gapft_harness.recipe.reading import check_recipe
+from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.journal import Journal
+from gapft_harness.stages.generation.generation import Phase, generate, greedy_phase
+from gapft_harness.stages.search.job import search
 from tests.benchmarks.measure import Figure, in_turn
 
 K, CHUNK, ROUNDS = 8, 200, 5

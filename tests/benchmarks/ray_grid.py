@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from gapft_harness.executors.ray import RayExecutor
-from gapft_harness.protocols import Job
+from gapft_harness.hooks.protocols import Job
 from tests.benchmarks.measure import Figure, in_turn, process
 
 WORKERS, ROUNDS = 2, 2
@@ -27,7 +27,7 @@ def measure(folder: Path) -> list[Figure]:
         overrides = [f"executor.workers={WORKERS}", *settings]
         process(
             [
-                sys.executable, "-m", "gapft_harness.cli", "demo", "--run-dir",
+                sys.executable, "-m", "gapft_harness.cli.main", "demo", "--run-dir",
                 str(folder / f"run{next(number)}"),
                 *(word for setting in overrides for word in ("--set", setting)),
             ],

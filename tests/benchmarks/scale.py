@@ -13,17 +13,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.generation import generate, greedy_phase, sample_phases
-from gapft_harness.journal import Journal
-from gapft_harness.merging import merge_split
-from gapft_harness.protocols import Generated, Generation, Request
-from gapft_harness.recipe_file import check_recipe
-from gapft_harness.records import Decoding, Problem, Verdict
-from gapft_harness.run_directory import RunDirectory
-from gapft_harness.sealing import write_responses
-from gapft_harness.search import write_problems
-from gapft_harness.shards import Shard, part_folder, take_part
-from gapft_harness.states import partition
+from gapft_harness.core.records import Decoding, Problem, Verdict
+from gapft_harness.hooks.protocols import Generated, Generation, Request
+from gapft_harness.recipe.reading import check_recipe
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.journal import Journal
+from gapft_harness.run_directory.shards import Shard, part_folder, take_part
+from gapft_harness.stages.generation.generation import generate, greedy_phase, sample_phases
+from gapft_harness.stages.generation.sealing import write_responses
+from gapft_harness.stages.search.job import write_problems
+from gapft_harness.stages.search.merging import merge_split
+from gapft_harness.stages.search.states import partition
 from tests.benchmarks.measure import Figure, process
 
 K, SHARDS = 9, 2

@@ -10,7 +10,7 @@ from tests.benchmarks.measure import Figure, in_turn, process
 
 def measure(folder: Path) -> list[Figure]:
     """Five rounds of whole processes."""
-    ours = [sys.executable, "-m", "gapft_harness.cli", "--help"]
+    ours = [sys.executable, "-m", "gapft_harness.cli.main", "--help"]
     other = [sys.executable, "-m", "lm_eval", "--help"]
     process(ours, folder)
     process(other, folder)

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.generation import Phase, generate, greedy_phase
-from gapft_harness.journal import Journal
-from gapft_harness.lm_eval_bridge.tasks import load_task
-from gapft_harness.models import resolve_model
-from gapft_harness.plugin_manager import load_plugins
-from gapft_harness.protocols import Sampler, SamplerSettings
-from gapft_harness.records import Decoding, Problem
+from gapft_harness.core.records import Decoding, Problem
+from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.hooks.protocols import Sampler, SamplerSettings
+from gapft_harness.lm_eval_bridge.discovery import load_task
+from gapft_harness.recipe.models import resolve_model
+from gapft_harness.run_directory.journal import Journal
+from gapft_harness.stages.generation.generation import Phase, generate, greedy_phase
 from tests.benchmarks.measure import Figure, in_turn
 from tests.tiny_models import byte_llama
 

@@ -13,8 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapft_harness.demo import code_policy_path
-from gapft_harness.demo.code_habits import (
+from demo_policies.code_habits import (
     HABITS,
     MAX_ATTEMPTS,
     Answer,
@@ -26,14 +25,15 @@ from gapft_harness.demo.code_habits import (
     skill_examples,
     whole_probability,
 )
-from gapft_harness.demo.code_measure import MAX_NEW_TOKENS, gold, search, table
-from gapft_harness.demo.code_pretrain import HABIT, SKILL
-from gapft_harness.demo.code_problems import OPENINGS, CodeProblem, generate, stream
-from gapft_harness.demo.code_tokenizer import CONTEXT_TOKENS, build_tokenizer, phrases
-from gapft_harness.demo.pretrain import Phase, build_model, train
-from gapft_harness.models import resolve_model
+from demo_policies.code_measure import MAX_NEW_TOKENS, gold, search, table
+from demo_policies.code_pretrain import HABIT, SKILL
+from demo_policies.code_problems import OPENINGS, CodeProblem, generate, stream
+from demo_policies.code_tokenizer import CONTEXT_TOKENS, build_tokenizer, phrases
+from demo_policies.pretrain import Phase, build_model, train
+from gapft_harness.core.records import Attempt
+from gapft_harness.demo import code_policy_path
 from gapft_harness.plugins.verifiers.program_tests import ProgramTests
-from gapft_harness.records import Attempt
+from gapft_harness.recipe.models import resolve_model
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapft_harness.demo.code_problems import (
+from demo_policies.code_problems import (
     AUDIT_SIZE,
     MAX_STEPS,
     OPENINGS,
@@ -24,11 +24,11 @@ from gapft_harness.demo.code_problems import (
     stream,
     unfinished_answer,
 )
-from gapft_harness.demo.code_steps import ENDINGS, READINGS, STEPS, Step, evaluate, program
-from gapft_harness.demo.code_tests import HIDDEN, LARGEST_ANSWER
-from gapft_harness.demo.problems import Split
-from gapft_harness.programs import last_program, read_suite
+from demo_policies.code_steps import ENDINGS, READINGS, STEPS, Step, evaluate, program
+from demo_policies.code_tests import HIDDEN, LARGEST_ANSWER
+from demo_policies.problems import Split
 from gapft_harness.sandbox import Program, Sandbox, Test
+from gapft_harness.verification.programs import last_program, read_suite
 
 SHIPPED = Path(__file__).resolve().parents[2] / "tasks" / "demo_code"
 SPLITS: list[Split] = ["pretrain", "tuning", "pool", "audit"]

@@ -12,9 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapft_harness.demo import policy_path
-from gapft_harness.demo.measure import MAX_NEW_TOKENS, Searched, decode, table, verified
-from gapft_harness.demo.pretrain import (
+from demo_policies.measure import MAX_NEW_TOKENS, Searched, decode, table, verified
+from demo_policies.pretrain import (
     HABIT,
     IGNORED_LABEL,
     SHOWN_STEPS,
@@ -29,8 +28,9 @@ from gapft_harness.demo.pretrain import (
     skill_examples,
     train,
 )
-from gapft_harness.demo.problems import VERBS, Operation, Problem, generate, stream
-from gapft_harness.demo.tokenizer import build_tokenizer
+from demo_policies.problems import VERBS, Operation, Problem, generate, stream
+from demo_policies.tokenizer import build_tokenizer
+from gapft_harness.demo import policy_path
 
 if TYPE_CHECKING:
     from pathlib import Path

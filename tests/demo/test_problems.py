@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapft_harness.demo.problems import (
+from demo_policies.problems import (
     AUDIT_SIZE,
     LARGEST,
     MAX_OPERATIONS,

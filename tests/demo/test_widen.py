@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
+from demo_policies.pretrain import SERVED_HEAD, build_model
+from demo_policies.tokenizer import build_tokenizer
+from demo_policies.widen import widen_heads
 from gapft_harness.demo import policy_path
-from gapft_harness.demo.pretrain import SERVED_HEAD, build_model
-from gapft_harness.demo.tokenizer import build_tokenizer
-from gapft_harness.demo.widen import widen_heads
 
 
 @pytest.fixture(scope="module")

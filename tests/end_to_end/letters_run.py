@@ -163,7 +163,7 @@ class Letters:
     def command(self, run: Path, *more: str) -> list[str]:
         """The command line of this run in a directory."""
         return [
-            sys.executable, "-m", "gapft_harness.cli", "run", "recipe.yaml", "--include-path",
+            sys.executable, "-m", "gapft_harness.cli.main", "run", "recipe.yaml", "--include-path",
             "tasks", "--plugin", "plugin.py", "--run-dir", str(run), *more,
         ]  # fmt: skip
 

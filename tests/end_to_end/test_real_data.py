@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from gapft_harness.lm_eval_bridge.tasks import load_task
-from gapft_harness.records import Problem
+from gapft_harness.core.records import Problem
+from gapft_harness.lm_eval_bridge.discovery import load_task
 from tests.command import succeed
 from tests.end_to_end import planting
 from tests.end_to_end.results_checks import check_results

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from gapft_harness.files import sha256, write_json
-from gapft_harness.verify import verify
+from gapft_harness.core.files import sha256, write_json
+from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
 from tests.end_to_end.letters_run import chunks, content, killed, result, workers_of
 from tests.training.letters import prepare
@@ -47,7 +47,7 @@ def test_killed_while_it_scales_it_goes_on_and_ends_with_the_same_bytes(folder: 
     command = ["run", "recipe.yaml", "--include-path", "tasks", "--plugin", "plugin.py"]
     arguments = [*command, "--run-dir", "killed", *OPTIONS]
     started = subprocess.Popen(
-        [sys.executable, "-m", "gapft_harness.cli", *arguments],
+        [sys.executable, "-m", "gapft_harness.cli.main", *arguments],
         cwd=folder,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.DEVNULL,

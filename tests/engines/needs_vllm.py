@@ -15,6 +15,6 @@ if find_spec("vllm") is None:
         allow_module_level=True,
     )
 
-from gapft_harness.lm_eval_bridge.vllm_process import prepare_process
+from gapft_harness.lm_eval_bridge.samplers.vllm.process import prepare_process
 
 prepare_process(threads=1)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import tests.engines.needs_vllm  # noqa: F401
-from gapft_harness.models import resolve_model
+from gapft_harness.recipe.models import resolve_model
 
 pytestmark = pytest.mark.xdist_group("vllm")
 

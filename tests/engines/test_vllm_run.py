@@ -10,13 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import tests.engines.needs_vllm  # noqa: F401
-from gapft_harness.lm_eval_bridge.hf_sampler import HfSampler
-from gapft_harness.lm_eval_bridge.tasks import load_task
-from gapft_harness.lm_eval_bridge.vllm_sampler import VllmSampler
-from gapft_harness.models import resolve_model
-from gapft_harness.protocols import Request, SamplerSettings
-from gapft_harness.records import GREEDY, Adapter, Arm, Decoding
-from gapft_harness.training.scaling import scale_adapter
+from gapft_harness.core.records import GREEDY, Adapter, Arm, Decoding
+from gapft_harness.hooks.protocols import Request, SamplerSettings
+from gapft_harness.lm_eval_bridge.discovery import load_task
+from gapft_harness.lm_eval_bridge.samplers.hf.sampler import HfSampler
+from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmSampler
+from gapft_harness.recipe.models import resolve_model
+from gapft_harness.training.adapter.scaling import scale_adapter
 from tests.command import gapft, succeed
 from tests.end_to_end.results_checks import check_results
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 import tests.engines.needs_vllm  # noqa: F401
-from gapft_harness.errors import UserError
-from gapft_harness.lm_eval_bridge.hf_sampler import HfSampler
-from gapft_harness.lm_eval_bridge.tasks import load_task
-from gapft_harness.lm_eval_bridge.vllm_sampler import VllmSampler
-from gapft_harness.models import resolve_model
-from gapft_harness.protocols import Generated, Request, SamplerSettings, beyond_context
-from gapft_harness.records import GREEDY, Decoding, Problem
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import GREEDY, Decoding, Problem
+from gapft_harness.hooks.protocols import Generated, Request, SamplerSettings, beyond_context
+from gapft_harness.lm_eval_bridge.discovery import load_task
+from gapft_harness.lm_eval_bridge.samplers.hf.sampler import HfSampler
+from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmSampler
+from gapft_harness.recipe.models import resolve_model
 
 pytestmark = pytest.mark.xdist_group("vllm")
 

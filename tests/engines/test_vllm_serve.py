@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from gapft_harness.errors import UserError
-from gapft_harness.lm_eval_bridge.hf_sampler import HfSampler
-from gapft_harness.lm_eval_bridge.server_sampler import ServerSampler
-from gapft_harness.lm_eval_bridge.tasks import load_task
-from gapft_harness.models import resolve_model
-from gapft_harness.protocols import Generated, Request, SamplerSettings, beyond_context
-from gapft_harness.records import GREEDY, Adapter, Arm, Attempt, Decoding, Problem
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import GREEDY, Adapter, Arm, Attempt, Decoding, Problem
+from gapft_harness.hooks.protocols import Generated, Request, SamplerSettings, beyond_context
+from gapft_harness.lm_eval_bridge.discovery import load_task
+from gapft_harness.lm_eval_bridge.samplers.hf.sampler import HfSampler
+from gapft_harness.lm_eval_bridge.samplers.server.sampler import ServerSampler
+from gapft_harness.recipe.models import resolve_model
 from tests.tiny_models import byte_adapter
 
 pytestmark = pytest.mark.xdist_group("vllm")

@@ -9,7 +9,7 @@ import time
 import warnings
 from pathlib import Path
 
-from gapft_harness.errors import GapftError, PluginError, UserError
+from gapft_harness.core.errors import GapftError, PluginError, UserError
 
 
 def nap(progress, value, seconds=0.0):

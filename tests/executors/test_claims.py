@@ -9,7 +9,7 @@ from typing import IO, cast
 
 import pytest
 
-from gapft_harness.errors import GapftError, UserError
+from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.executors.claims import _places, claimed
 
 HOLDER = """

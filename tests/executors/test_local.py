@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from gapft_harness.errors import GapftError, PluginError, UserError
+from gapft_harness.core.errors import GapftError, PluginError, UserError
 from gapft_harness.executors.local import LocalExecutor
-from gapft_harness.plugin_manager import load_plugins
-from gapft_harness.protocols import Job
+from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.hooks.protocols import Job
 
 PATIENCE_S = 60
 
@@ -240,7 +240,7 @@ def test_no_worker_outlives_a_parent_that_is_killed(tmp_path, sent):
         """
         import signal, sys
         from gapft_harness.executors.local import LocalExecutor
-        from gapft_harness.protocols import Job
+        from gapft_harness.hooks.protocols import Job
         signal.signal(signal.SIGINT, signal.default_int_handler)
         jobs = [Job("hang", "tests.executors.job_functions:hang", {"folder": sys.argv[1]})] * 2
         executor = LocalExecutor({"workers": 2, "threads": 1})

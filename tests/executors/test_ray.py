@@ -21,10 +21,10 @@ from typing import Any
 import psutil
 import pytest
 
-from gapft_harness.errors import GapftError, PluginError, UserError
+from gapft_harness.core.errors import GapftError, PluginError, UserError
 from gapft_harness.executors.ray import RayExecutor
-from gapft_harness.plugin_manager import load_plugins
-from gapft_harness.protocols import Job
+from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.hooks.protocols import Job
 from tests.command import gapft, succeed
 
 pytestmark = pytest.mark.xdist_group("ray")
@@ -309,7 +309,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def start(arguments: list[Any], folder: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "gapft_harness.cli", *map(str, arguments)],
+        [sys.executable, "-m", "gapft_harness.cli.main", *map(str, arguments)],
         cwd=folder,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.DEVNULL,

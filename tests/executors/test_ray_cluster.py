@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gapft_harness.errors import GapftError
+from gapft_harness.core.errors import GapftError
 from gapft_harness.executors.ray_cluster import OWN_RAY, _try_to_start, worker_environment
 
 

@@ -16,13 +16,13 @@ from typing import Any
 import psutil
 import pytest
 
+from gapft_harness.core.files import sha256
 from gapft_harness.executors.ray import RayExecutor
 from gapft_harness.executors.ray_cluster import OWN_RAY
-from gapft_harness.files import sha256
-from gapft_harness.pipeline import Context, run_stages
-from gapft_harness.protocols import Executor
-from gapft_harness.recipe_file import check_recipe
-from gapft_harness.run_directory import RunDirectory
+from gapft_harness.hooks.protocols import Executor
+from gapft_harness.recipe.reading import check_recipe
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.stages.pipeline import Context, run_stages
 from tests.recording_run import Here, Letters, letters
 
 pytestmark = pytest.mark.xdist_group("ray")
@@ -37,7 +37,7 @@ import pathlib
 import time
 
 from gapft_harness import hookimpl
-from gapft_harness.protocols import Generated, Generation
+from gapft_harness.hooks.protocols import Generated, Generation
 
 
 class Waiting:

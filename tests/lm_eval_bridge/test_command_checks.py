@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from gapft_harness.errors import UserError
+from gapft_harness.core.errors import UserError
 from gapft_harness.lm_eval_bridge.command import run_lm_eval
 from tests.command import gapft
 

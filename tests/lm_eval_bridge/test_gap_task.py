@@ -8,10 +8,10 @@ import pytest
 
 from gapft_harness import load_verifier
 from gapft_harness.analysis.pass_at_k import pass_at_k
-from gapft_harness.errors import UserError
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Verdict
+from gapft_harness.lm_eval_bridge.discovery import NoSuchTaskError, load_task
 from gapft_harness.lm_eval_bridge.judge import Judge
-from gapft_harness.lm_eval_bridge.tasks import NoSuchTaskError, load_task
-from gapft_harness.records import Verdict
 
 YAML = """
 task: mine

@@ -7,8 +7,8 @@ import pytest
 from lm_eval.tasks import TaskManager
 
 from gapft_harness import load_verifier
-from gapft_harness.errors import UserError
-from gapft_harness.lm_eval_bridge.tasks import load_task
+from gapft_harness.core.errors import UserError
+from gapft_harness.lm_eval_bridge.discovery import load_task
 from tests.command import gapft
 
 YAML = """

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from gapft_harness.errors import UserError
-from gapft_harness.protocols import Generated, Generation, Request, SamplerSettings
-from gapft_harness.records import CONTEXT, GREEDY, Adapter, Arm, Attempt, Decoding
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import CONTEXT, GREEDY, Adapter, Arm, Attempt, Decoding
+from gapft_harness.hooks.protocols import Generated, Generation, Request, SamplerSettings
 from tests.tiny_models import CHAT_TEMPLATE, byte_llama
 
 torch = pytest.importorskip("torch")
@@ -25,9 +25,9 @@ from transformers import (  # noqa: E402
     LlamaForCausalLM,
 )
 
-from gapft_harness.lm_eval_bridge.hf_sampler import HfSampler  # noqa: E402
-from gapft_harness.lm_eval_bridge.retokenizer import Retokenizer, load_tokenizer  # noqa: E402
-from gapft_harness.lm_eval_bridge.samplers import (  # noqa: E402
+from gapft_harness.lm_eval_bridge.samplers.hf.sampler import HfSampler  # noqa: E402
+from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, load_tokenizer  # noqa: E402
+from gapft_harness.lm_eval_bridge.samplers.text import (  # noqa: E402
     LmEvalSampler,
     dummy_sampler,
     generation_kwargs,
@@ -454,8 +454,8 @@ def test_dummy_answers_without_torch():
     script = (
         "import sys\n"
         "from gapft_harness.plugins.samplers.dummy import dummy\n"
-        "from gapft_harness.protocols import Request, SamplerSettings\n"
-        "from gapft_harness.records import Decoding\n"
+        "from gapft_harness.hooks.protocols import Request, SamplerSettings\n"
+        "from gapft_harness.core.records import Decoding\n"
         "s = dummy(SamplerSettings('dummy', {'pretrained': 'none'}), None)\n"
         "d = Decoding(True, 4)\n"
         "g = s.generate([Request(str(i), 'x', tuple(range(8))) for i in range(100)], d, 0)\n"

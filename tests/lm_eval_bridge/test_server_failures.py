@@ -10,14 +10,14 @@ import time
 
 import pytest
 
-from gapft_harness.errors import GapftError, UserError
-from gapft_harness.generation import Phase, generate
-from gapft_harness.journal import Journal
-from gapft_harness.lm_eval_bridge.server_client import Patience
-from gapft_harness.lm_eval_bridge.server_errors import retry_after
-from gapft_harness.lm_eval_bridge.server_sampler import ServerSampler
-from gapft_harness.protocols import Request, SamplerSettings, beyond_context
-from gapft_harness.records import Decoding, Problem
+from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.records import Decoding, Problem
+from gapft_harness.hooks.protocols import Request, SamplerSettings, beyond_context
+from gapft_harness.lm_eval_bridge.samplers.server.client import Patience
+from gapft_harness.lm_eval_bridge.samplers.server.errors import retry_after
+from gapft_harness.lm_eval_bridge.samplers.server.sampler import ServerSampler
+from gapft_harness.run_directory.journal import Journal
+from gapft_harness.stages.generation.generation import Phase, generate
 from tests import toy_server
 from tests.toy_server import ToyServer, Ways
 

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.errors import UserError
-from gapft_harness.lm_eval_bridge.server_payloads import sample_seed
-from gapft_harness.lm_eval_bridge.server_sampler import ServerSampler
-from gapft_harness.protocols import Request, SamplerSettings, beyond_context
-from gapft_harness.records import GREEDY, Adapter, Arm, Attempt, Decoding
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import GREEDY, Adapter, Arm, Attempt, Decoding
+from gapft_harness.hooks.protocols import Request, SamplerSettings, beyond_context
+from gapft_harness.lm_eval_bridge.samplers.server.payloads import sample_seed
+from gapft_harness.lm_eval_bridge.samplers.server.sampler import ServerSampler
 from tests.tiny_models import CHAT_TEMPLATE, byte_adapter, byte_llama
 from tests.toy_server import ToyServer, Ways, answer
 

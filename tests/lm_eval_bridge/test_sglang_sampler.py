@@ -9,10 +9,10 @@ from importlib.util import find_spec
 
 import pytest
 
-from gapft_harness.errors import GapftError, UserError
-from gapft_harness.lm_eval_bridge.sglang_sampler import SglangSampler
-from gapft_harness.protocols import Request, SamplerSettings, beyond_context
-from gapft_harness.records import GREEDY, Decoding
+from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.records import GREEDY, Decoding
+from gapft_harness.hooks.protocols import Request, SamplerSettings, beyond_context
+from gapft_harness.lm_eval_bridge.samplers.sglang import SglangSampler
 from tests.tiny_models import byte_llama
 
 SAMPLED = Decoding(True, 16, ("\n",), 0.7, 0.95)

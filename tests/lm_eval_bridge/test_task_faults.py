@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from gapft_harness import load_verifier
-from gapft_harness.errors import UserError
-from gapft_harness.lm_eval_bridge.tasks import load_task
-from gapft_harness.recipe_sections import Search
+from gapft_harness.core.errors import UserError
+from gapft_harness.lm_eval_bridge.discovery import load_task
+from gapft_harness.recipe.sections import Search
 from tests.command import gapft
 
 YAML = """
@@ -382,7 +382,7 @@ def test_the_command_tells_it_in_one_line(folder: Path) -> None:
 
 def test_a_misspelt_argument_of_the_model_is_told_before_weights_are_loaded() -> None:
     """lm-eval hands transformers what it does not know, and so do we what is like nothing."""
-    from gapft_harness.lm_eval_bridge.hf_arguments import check_arguments
+    from gapft_harness.lm_eval_bridge.samplers.hf.arguments import check_arguments
 
     for key in ("dtpe", "devce", "batch_sizes", "revison"):
         with pytest.raises(UserError, match=f"unknown argument '{key}'; did you mean '"):

@@ -114,7 +114,7 @@ def test_the_stock_command_finds_the_tasks_with_no_further_flag(installed):
 def test_the_demo_runs_from_the_wheel(installed):
     small = ("data.pool_limit=60", "data.audit_limit=40", "search.k=4", "training.repetitions=1")
     settings = [part for setting in small for part in ("--set", setting)]
-    command = [installed.python, "-m", "gapft_harness.cli", "demo", "--condition", "gapft"]
+    command = [installed.python, "-m", "gapft_harness.cli.main", "demo", "--condition", "gapft"]
     text = done(run([*command, "--seed", "13", *settings], installed.away))
     assert "report: runs/demo/report/index.html" in text
     assert (installed.away / "runs/demo/report/index.html").is_file()
@@ -124,7 +124,7 @@ def test_the_hook_can_be_switched_off_and_include_path_still_works(installed):
     path = run(
         [
             *(installed.python, "-c"),
-            "from gapft_harness.lm_eval_bridge.tasks import tasks_path; print(tasks_path())",
+            "from gapft_harness.lm_eval_bridge.discovery import tasks_path; print(tasks_path())",
         ],
         installed.away,
     )

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.errors import UserError
-from gapft_harness.plugin_manager import load_plugins
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Arm, Evidence, Pool
+from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.plugins.selectors.allocation import halves
-from gapft_harness.records import Arm, Evidence, Pool
-from gapft_harness.selection import choose, make_pool, to_example
+from gapft_harness.stages.selection.stage import choose, make_pool, to_example
 from gapft_harness.training.plan import budget
 from tests.pools import evidence
 from tests.training.examples import settings

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gapft_harness import load_verifier
-from gapft_harness.errors import UserError
-from gapft_harness.programs import check_calls, read_suite
-from gapft_harness.protocols import Verifier
-from gapft_harness.records import STATUSES
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import STATUSES
+from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.sandbox import Test, probe
-from gapft_harness.verification import check_golds, verify_unique
+from gapft_harness.verification.judging import check_golds, verify_unique
+from gapft_harness.verification.programs import check_calls, read_suite
 from tests.tasks.benchmark_files import coded, packed
 
 DEEP = "[" * 3000 + "]" * 3000

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapft_harness.errors import UserError
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Verdict
 from gapft_harness.plugins.verifiers.option_letter import OptionLetter
 from gapft_harness.plugins.verifiers.statements import first_statement
-from gapft_harness.records import Verdict
 
 OPTIONS = ["the old man walks", "rain fell", "Neither of them", "a cat, or a dog."]
 RULES = ["whole_response", "first_explicit", "permissive"]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gapft_harness.errors import UserError
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import GREEDY, Adapter, Arm, Attempt, Decoding
+from gapft_harness.hooks.protocols import Request, SamplerSettings
 from gapft_harness.plugins.samplers.recorded import recorded
-from gapft_harness.protocols import Request, SamplerSettings
-from gapft_harness.records import GREEDY, Adapter, Arm, Attempt, Decoding
 from tests.tiny_models import CHAT_TEMPLATE, byte_llama
 
 DECODE = Decoding(do_sample=False, max_gen_toks=4)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.errors import UserError
-from gapft_harness.plugin_manager import load_plugins
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Response
+from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.plugins.response_rules.paper_rules import first, shortest
-from gapft_harness.records import Response
 
 
 def response(index: int, tokens: int, text: str = "t") -> Response:

@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from gapft_harness import load_verifier
-from gapft_harness.errors import UserError
-from gapft_harness.records import Verdict
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Verdict
 
 DOCUMENTS = [
     {"question": "Ann has 3 pears and buys 4. How many?", "answer": "3+4=<<3+4=7>>7\n#### 7"},

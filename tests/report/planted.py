@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from gapft_harness.records import Arm, Budget
-from gapft_harness.report.exposures import ExposedSeed, Exposures
+from gapft_harness.core.records import Arm, Budget
+from gapft_harness.experiments.allocation.reading import ExposedSeed, Exposures
 from gapft_harness.report.inputs import PASS, STATUSES, Audit, ReportInputs, TrainedArm
 
 FAIL, TIMEOUT, ERROR = (STATUSES.index(s) for s in ("fail", "timeout", "error"))

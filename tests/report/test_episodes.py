@@ -5,10 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from gapft_harness.records import GREEDY, Arm
+from gapft_harness.core.records import GREEDY, Arm
 from gapft_harness.report import write_report
-from gapft_harness.report.episodes import EpisodeCounts, EpisodeFacts, Repeats, read_episodes
-from gapft_harness.schemas import DECISIONS, RESPONSES
+from gapft_harness.report.findings.episodes import (
+    EpisodeCounts,
+    EpisodeFacts,
+    Repeats,
+    read_episodes,
+)
+from gapft_harness.run_directory.schemas import DECISIONS, RESPONSES
 from tests.report import planted
 from tests.report.test_read_inputs import response, write
 

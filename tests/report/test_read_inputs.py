@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gapft_harness.errors import GapftError, UserError
+from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.report import read_inputs
 from gapft_harness.report.inputs import STATUSES
-from gapft_harness.schemas import DECISIONS, PROBLEMS, RESPONSES, SELECTION, STATES
+from gapft_harness.run_directory.schemas import DECISIONS, PROBLEMS, RESPONSES, SELECTION, STATES
 from tests.report import planted
 
 

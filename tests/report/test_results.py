@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapft_harness.errors import GapftError
-from gapft_harness.report.findings import compute
+from gapft_harness.core.errors import GapftError
+from gapft_harness.report.findings.whole import compute
 from gapft_harness.report.inputs import PASS, ReportInputs
 from gapft_harness.report.results import results
 from tests.report import planted

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapft_harness.records import Arm
-from gapft_harness.report.scaled_runs import Checkpoint, ScaledRun
-from gapft_harness.report.scaling import compute_scaling
-from gapft_harness.report.scaling_section import blocks, content
-from gapft_harness.scale import AtScale, Choice
+from gapft_harness.core.records import Arm
+from gapft_harness.experiments.scaling.findings import compute_scaling
+from gapft_harness.experiments.scaling.job import AtScale, Choice
+from gapft_harness.experiments.scaling.reading import Checkpoint, ScaledRun
+from gapft_harness.experiments.scaling.section import blocks, content
 
 
 def checkpoint(arm: Arm, source: np.ndarray, lost: int, scale: float) -> Checkpoint:

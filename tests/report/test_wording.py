@@ -6,10 +6,10 @@ from fractions import Fraction
 import pytest
 
 from gapft_harness.analysis.bootstrap import Interval
-from gapft_harness.report import palette, wording
-from gapft_harness.report.cases import GOLD_SHOWN, plain_gold
-from gapft_harness.report.markdown import escape, fenced
-from gapft_harness.report.visible import visible
+from gapft_harness.report.findings.cases import GOLD_SHOWN, plain_gold
+from gapft_harness.report.rendering import palette, wording
+from gapft_harness.report.rendering.markdown import escape, fenced
+from gapft_harness.report.rendering.visible import visible
 
 
 @pytest.mark.parametrize(

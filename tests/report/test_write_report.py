@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from markdown_it import MarkdownIt
 
-from gapft_harness.errors import GapftError, PluginError
+from gapft_harness.core.errors import GapftError, PluginError
 from gapft_harness.report import write_report
-from gapft_harness.report.visible import LONGEST
+from gapft_harness.report.rendering.visible import LONGEST
 from tests.report import planted
 
 HOSTILE = (

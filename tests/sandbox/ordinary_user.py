@@ -12,8 +12,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from gapft_harness.sandbox.namespaces import _BIND, _NEWNS, _PRIVATE, _REC, mount
-from gapft_harness.sandbox.syscalls import check, libc
+from gapft_harness.sandbox.confinement.namespaces import _BIND, _NEWNS, _PRIVATE, _REC, mount
+from gapft_harness.sandbox.confinement.syscalls import check, libc
 
 USER = 61_234
 _MOVE = 8192

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from gapft_harness.errors import UserError
+from gapft_harness.core.errors import UserError
 from gapft_harness.sandbox import Limits, Program, Sandbox, Test, api
 from gapft_harness.sandbox.crowd import Crowd
 from gapft_harness.sandbox.records import TIERS

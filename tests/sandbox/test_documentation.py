@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from gapft_harness.judge_file import judge_file
 from gapft_harness.sandbox import Limits
 from gapft_harness.sandbox.records import TIERS, VerdictName
+from gapft_harness.verification.program_file import judge_file
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sandbox.md").read_text(encoding="utf-8")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gapft_harness.errors import UserError
+from gapft_harness.core.errors import UserError
 from gapft_harness.sandbox import Program, Sandbox, Test
 from gapft_harness.sandbox.records import TIERS
 from tests.sandbox.conftest import LIMITS

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from gapft_harness.errors import UserError
+from gapft_harness.core.errors import UserError
 from gapft_harness.sandbox import InfrastructureError, Limits, Program, Sandbox, Test, probe
 from gapft_harness.sandbox.probes import _CANARIES, _canary
 from gapft_harness.sandbox.records import TIERS
@@ -476,7 +476,7 @@ REFUSING = """
 import sys
 from tests.sandbox.test_sandbox import take_away
 take_away({calls!r})
-from gapft_harness.errors import UserError
+from gapft_harness.core.errors import UserError
 from gapft_harness.sandbox import *
 limits = Limits(memory_bytes=256 << 20)
 try:
@@ -491,9 +491,9 @@ UNSHARE, LANDLOCK = {"unshare": 272}, {"landlock_create_ruleset": 444}
 
 def take_away(calls):
     """Makes system calls fail, in this process and those it starts, as a container may."""
-    from gapft_harness.sandbox.namespaces import forbid_new_privileges
-    from gapft_harness.sandbox.seccomp import deny_only
-    from gapft_harness.sandbox.syscalls import check, libc
+    from gapft_harness.sandbox.confinement.namespaces import forbid_new_privileges
+    from gapft_harness.sandbox.confinement.seccomp import deny_only
+    from gapft_harness.sandbox.confinement.syscalls import check, libc
 
     forbid_new_privileges()
     code = deny_only(calls)
@@ -570,7 +570,7 @@ def test_wrong_records_are_errors(make, message):
 
 
 def test_an_unknown_machine_is_refused(monkeypatch):
-    from gapft_harness.sandbox.syscalls import Refused, machine
+    from gapft_harness.sandbox.confinement.syscalls import Refused, machine
 
     monkeypatch.setattr("platform.machine", lambda: "riscv64")
     with pytest.raises(Refused, match="found Linux on riscv64; the sandbox knows 64-bit Linux on"):

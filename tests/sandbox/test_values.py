@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.errors import UserError
+from gapft_harness.core.errors import UserError
 from gapft_harness.sandbox import Program, Test
 from gapft_harness.sandbox.comparison import check_arguments, expected_value
 from gapft_harness.sandbox.values import _parse_deep, encode, equal, parse

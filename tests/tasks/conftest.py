@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gapft_harness.errors import UserError
+from gapft_harness.core.errors import UserError
 from tests.tasks.benchmark_files import (
     LOGIC,
     livecodebench_record,

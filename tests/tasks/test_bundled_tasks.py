@@ -6,8 +6,8 @@ import pytest
 import yaml
 from lm_eval.tasks import TaskManager
 
-from gapft_harness.errors import UserError
-from gapft_harness.lm_eval_bridge.tasks import list_tasks, load_task, tasks_path
+from gapft_harness.core.errors import UserError
+from gapft_harness.lm_eval_bridge.discovery import list_tasks, load_task, tasks_path
 from tests.tasks.benchmark_files import LOGIC, math_record, write_lines
 
 BENCHMARKS = ("demo", "demo_code", "livecodebench", "logiqa", "math", "reclor")

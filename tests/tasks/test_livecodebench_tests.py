@@ -18,9 +18,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapft_harness.errors import UserError
-from gapft_harness.lm_eval_bridge.benchmarks import livecodebench_tests
-from gapft_harness.lm_eval_bridge.benchmarks.livecodebench_tests import CodedTest, decode_tests
+from gapft_harness.core.errors import UserError
+from gapft_harness.verification import packed_tests as livecodebench_tests
+from gapft_harness.verification.packed_tests import CodedTest, decode_tests
 from tests.tasks.benchmark_files import coded, packed
 
 ONE = [coded("1\n", "2\n")]

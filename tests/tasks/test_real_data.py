@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gapft_harness.identities import is_repeat
+from gapft_harness.core.identities import is_repeat
 from gapft_harness.lm_eval_bridge.benchmarks import logiqa
-from gapft_harness.lm_eval_bridge.documents import read_documents
-from gapft_harness.lm_eval_bridge.tasks import load_task
+from gapft_harness.lm_eval_bridge.discovery import load_task
+from gapft_harness.lm_eval_bridge.task_file.documents import read_documents
 
 
 def real(*names: str) -> list[Path]:
@@ -73,7 +73,7 @@ def test_math_without_its_test_split():
 
 
 def test_the_last_box_of_a_solution_is_the_answer_of_the_local_file():
-    from gapft_harness.boxes import last_box
+    from gapft_harness.verification.boxes import last_box
 
     (train,) = real("MATH/train.jsonl")
     documents = read_documents(train)
@@ -85,7 +85,7 @@ def test_the_last_box_of_a_solution_is_the_answer_of_the_local_file():
 def test_the_authentic_packed_tests_decode_to_their_four():
     import json
 
-    from gapft_harness.lm_eval_bridge.benchmarks.livecodebench_tests import decode_tests
+    from gapft_harness.verification.packed_tests import decode_tests
 
     (path,) = real("livecodebench/private_test_cases_1873_A.json")
     record = json.loads(path.read_text(encoding="utf-8"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gapft_harness.lm_eval_bridge.tasks import load_task
+from gapft_harness.lm_eval_bridge.discovery import load_task
 from tests.command import succeed
 
 SAID = (

@@ -7,9 +7,9 @@ from typing import Any
 
 from safetensors.torch import load_file
 
-from gapft_harness.protocols import TrainingJob
-from gapft_harness.recipe_sections import Training
-from gapft_harness.records import Arm, Example
+from gapft_harness.core.records import Arm, Example
+from gapft_harness.hooks.protocols import TrainingJob
+from gapft_harness.recipe.sections import Training
 
 
 def example(

@@ -17,11 +17,11 @@ import pytest
 import torch
 import yaml
 
-from gapft_harness.errors import UserError
-from gapft_harness.files import sha256
-from gapft_harness.run_directory import RunDirectory
-from gapft_harness.train import train_arms
-from gapft_harness.verify import verify
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.files import sha256
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.stages.train.job import train_arms
+from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
 from tests.training.examples import same_weights
 from tests.training.letters import prepare
@@ -234,7 +234,7 @@ def test_a_killed_training_goes_on_and_ends_with_the_same_bytes(
     whole = train(selected, tmp_path / "whole", training, processes=processes)
     run = copy_with(selected, tmp_path / "run", training, processes=processes, checkpoint_steps=2)
     checkpoint = run / "adapters" / f".{ARM}.checkpoint"
-    command = [sys.executable, "-m", "gapft_harness.cli", "train", str(run), "--plugin"]
+    command = [sys.executable, "-m", "gapft_harness.cli.main", "train", str(run), "--plugin"]
     child = subprocess.Popen(
         [*command, str(selected / "plugin.py")],
         stdout=subprocess.DEVNULL,

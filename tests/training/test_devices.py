@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from gapft_harness.errors import UserError
-from gapft_harness.training import devices
-from gapft_harness.training.devices import Devices
+from gapft_harness.core.errors import UserError
+from gapft_harness.training.machine import devices
+from gapft_harness.training.machine.devices import Devices
 from tests.training.examples import job
 
 

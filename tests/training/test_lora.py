@@ -14,16 +14,16 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from gapft_harness.errors import GapftError, UserError
-from gapft_harness.model_files import weights_hash
+from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.streams import derive
+from gapft_harness.core.weights import weights_hash
+from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.plugins.trainers.lora import lora
-from gapft_harness.protocols import TrainingJob
-from gapft_harness.streams import derive
-from gapft_harness.training import saving
+from gapft_harness.training.adapter import saving
 from gapft_harness.training.checkpoint import Checkpoint
-from gapft_harness.training.devices import Devices
 from gapft_harness.training.ledger import ledger
 from gapft_harness.training.loop import run_steps
+from gapft_harness.training.machine.devices import Devices
 from gapft_harness.training.plan import plan, sequences
 from tests.tiny_models import byte_llama
 from tests.training.examples import example, examples, job, same_weights, settings
@@ -191,7 +191,7 @@ def test_lm_eval_loads_it(model: Path, trained: Path) -> None:
 
 
 def test_only_lora_weights_train(model: Path, tmp_path: Path) -> None:
-    from gapft_harness.training.base_model import add_lora, load_base
+    from gapft_harness.training.base.model import add_lora, load_base
 
     chosen = job(model, tmp_path / "a", examples(N))
     adapted = add_lora(load_base(chosen.model_args, settings()), settings(), 1)

@@ -11,9 +11,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.errors import UserError
-from gapft_harness.recipe_sections import Normalization
-from gapft_harness.training.attention import SEGMENTS, check_apart, register_segments
+from gapft_harness.core.errors import UserError
+from gapft_harness.recipe.sections import Normalization
+from gapft_harness.training.base.attention import SEGMENTS, check_apart, register_segments
 from gapft_harness.training.ledger import token_weights
 from gapft_harness.training.objective import collate, flatten, weighted_loss
 from gapft_harness.training.passes import Member, cut

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.recipe_sections import Training
+from gapft_harness.recipe.sections import Training
 from gapft_harness.training.passes import Member, cut, cut_alike
 from gapft_harness.training.plan import Fitted
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.errors import UserError
-from gapft_harness.recipe_sections import Training
+from gapft_harness.core.errors import UserError
+from gapft_harness.recipe.sections import Training
 from gapft_harness.training.plan import budget, plan, sequences, table_hash
 from tests.training.examples import example, examples, settings
 

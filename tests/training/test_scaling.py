@@ -12,12 +12,12 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from gapft_harness.errors import UserError
-from gapft_harness.model_files import weights_hash
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import GREEDY, Adapter, Arm, Decoding
+from gapft_harness.core.weights import weights_hash
+from gapft_harness.hooks.protocols import Request, SamplerSettings
 from gapft_harness.plugins.samplers.hf import hf
-from gapft_harness.protocols import Request, SamplerSettings
-from gapft_harness.records import GREEDY, Adapter, Arm, Decoding
-from gapft_harness.training.scaling import scale_adapter
+from gapft_harness.training.adapter.scaling import scale_adapter
 from tests.tiny_models import byte_adapter, byte_llama
 
 PROMPTS = ("one", "another prompt", "and a third one?")

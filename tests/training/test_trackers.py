@@ -15,12 +15,12 @@ import pytest
 import torch
 import yaml
 
-from gapft_harness.errors import GapftError, UserError
-from gapft_harness.files import sha256
-from gapft_harness.tracking import Tracking
-from gapft_harness.train import TRACKING_WARNINGS, train_arms
-from gapft_harness.training.speed import matrix_peak
-from gapft_harness.verify import verify
+from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.files import sha256
+from gapft_harness.hooks.tracking import Tracking
+from gapft_harness.stages.train.job import TRACKING_WARNINGS, train_arms
+from gapft_harness.stages.verify.run import verify
+from gapft_harness.training.machine.speed import matrix_peak
 from tests.command import gapft, succeed
 from tests.training.letters import prepare
 
@@ -88,7 +88,7 @@ TRAINER = """
 from gapft_harness import hookimpl
 from gapft_harness.training.lora import train
 import dataclasses
-from gapft_harness.tracking import Tracking
+from gapft_harness.hooks.tracking import Tracking
 
 
 def plain(job):

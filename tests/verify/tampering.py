@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gapft_harness.files import sha256, write_json
-from gapft_harness.verify import verify
+from gapft_harness.core.files import sha256, write_json
+from gapft_harness.stages.verify.run import verify
 
 ARM = "gapft-seed13"
 #: An arm of a condition that is registered with ``gold=True``.

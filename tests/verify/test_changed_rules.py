@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.recording import record_judging
-from gapft_harness.verify import verify
+from gapft_harness.run_directory.recording import record_judging
+from gapft_harness.stages.verify.run import verify
 from tests.verify.tampering import change_manifest, rows_of, seal_again, write_rows
 
 #: The run's verifier as a later version has it: it says so, and judges capitals otherwise.

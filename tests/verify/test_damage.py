@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from gapft_harness.errors import UserError
-from gapft_harness.files import write_json
-from gapft_harness.run_directory import RunDirectory
-from gapft_harness.verify import verify
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.files import write_json
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.stages.verify.run import verify
 from tests.verify.tampering import (
     ARM,
     change_manifest,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gapft_harness.verify import verify
+from gapft_harness.stages.verify.run import verify
 from tests.verify.tampering import (
     ARM,
     change_manifest,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 
-from gapft_harness.model_files import weights_hash
-from gapft_harness.verify import verify
+from gapft_harness.core.weights import weights_hash
+from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
 from tests.verify.tampering import (
     ARM,

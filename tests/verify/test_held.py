@@ -13,15 +13,17 @@ from typing import Any
 
 import pytest
 
-from gapft_harness import file_states, model_state, plugin_manager
-from gapft_harness.errors import UserError
-from gapft_harness.file_states import compare, states
-from gapft_harness.foundation import bound
-from gapft_harness.holding import hold
-from gapft_harness.plugin_manager import load_plugins
-from gapft_harness.run_directory import RunDirectory
-from gapft_harness.search import check_splits, search
-from gapft_harness.verify import verify
+from gapft_harness.core.errors import UserError
+from gapft_harness.hooks import manager as plugin_manager
+from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.run_directory import file_states
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.file_states import compare, states
+from gapft_harness.stages.foundation import model_state
+from gapft_harness.stages.foundation.foundation import bound
+from gapft_harness.stages.foundation.holding import hold
+from gapft_harness.stages.search.job import check_splits, search
+from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
 from tests.verify.tampering import change_manifest
 
@@ -170,7 +172,7 @@ def test_verify_says_what_it_compared_and_whose_fault_an_unreadable_task_is(
     def broken(*_: Any) -> Any:
         raise ValueError("mine")
 
-    monkeypatch.setattr("gapft_harness.verify.check_splits", broken)
+    monkeypatch.setattr("gapft_harness.stages.verify.run.check_splits", broken)
     with (
         edited(made / TASK, swap("12}", "11}")),
         pytest.raises(UserError, match=r"letters.yaml: changed, and now: .*mine"),
@@ -315,7 +317,7 @@ def test_large_files_are_not_read_again_unless_they_moved(
 
 def test_the_look_at_a_finished_run_loads_no_torch(made: Path, run: Path) -> None:
     program = (
-        "import sys; from gapft_harness.driver import Choice, run_stage; "
+        "import sys; from gapft_harness.cli.runs import Choice, run_stage; "
         f"run_stage('states', {str(run)!r}, Choice(plugin_files=[{str(made / 'plugin.py')!r}])); "
         "assert not {'torch', 'lm_eval'} & sys.modules.keys()"
     )

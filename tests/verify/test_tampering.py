@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gapft_harness.errors import UserError
-from gapft_harness.verify import verify
+from gapft_harness.core.errors import UserError
+from gapft_harness.stages.verify.run import verify
 from gapft_harness.version import __version__
 from tests.verify.tampering import (
     ARM,

@@ -16,16 +16,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.boxes import last_box
-from gapft_harness.errors import UserError
+from gapft_harness.core.errors import UserError
 from gapft_harness.lm_eval_bridge.benchmarks.sources import Source
 from gapft_harness.lm_eval_bridge.benchmarks.splits import Split, Splits
-from gapft_harness.lm_eval_bridge.documents import (
+from gapft_harness.lm_eval_bridge.task_file.documents import (
     Document,
     Documents,
     check_fields,
     read_documents,
 )
+from gapft_harness.verification.boxes import last_box
 
 SOURCE = Source(
     benchmark="MATH",

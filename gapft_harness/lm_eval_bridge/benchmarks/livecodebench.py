@@ -22,24 +22,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.errors import UserError
+from gapft_harness.core.errors import UserError
 from gapft_harness.lm_eval_bridge.benchmarks.livecodebench_errata import (
     ERRATA,
     check_flags,
     flag_of,
 )
-from gapft_harness.lm_eval_bridge.benchmarks.livecodebench_tests import (
-    MAX_DECODED_BYTES,
-    CodedTest,
-    decode_tests,
-)
 from gapft_harness.lm_eval_bridge.benchmarks.sources import DATA_DIR, Source
 from gapft_harness.lm_eval_bridge.benchmarks.splits import Split, Splits
-from gapft_harness.lm_eval_bridge.documents import (
+from gapft_harness.lm_eval_bridge.task_file.documents import (
     Document,
     Documents,
     check_fields,
     stream_documents,
+)
+from gapft_harness.verification.packed_tests import (
+    MAX_DECODED_BYTES,
+    CodedTest,
+    decode_tests,
 )
 
 SOURCE = Source(

@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 
-from gapft_harness.errors import UserError, did_you_mean
+from gapft_harness.core.errors import UserError, did_you_mean
 
 #: Flag -> names. ``several_answers``: more than one output is right, the tests accept one.
 #: ``interactive``: needs a judge that talks back. ``bad_tests``: a test is wrong or breaks the

@@ -11,10 +11,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.errors import UserError
+from gapft_harness.core.errors import UserError
 from gapft_harness.lm_eval_bridge.benchmarks.sources import Source
 from gapft_harness.lm_eval_bridge.benchmarks.splits import Published, Split, Splits
-from gapft_harness.lm_eval_bridge.documents import (
+from gapft_harness.lm_eval_bridge.task_file.documents import (
     Document,
     Documents,
     check_choice,

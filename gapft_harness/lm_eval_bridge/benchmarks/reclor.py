@@ -12,7 +12,11 @@ from typing import Any
 
 from gapft_harness.lm_eval_bridge.benchmarks.sources import Source
 from gapft_harness.lm_eval_bridge.benchmarks.splits import Published, Split, Splits
-from gapft_harness.lm_eval_bridge.documents import check_choice, check_fields, read_documents
+from gapft_harness.lm_eval_bridge.task_file.documents import (
+    check_choice,
+    check_fields,
+    read_documents,
+)
 
 SOURCE = Source(
     benchmark="ReClor",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from gapft_harness.errors import UserError
+from gapft_harness.core.errors import UserError
 
 DATA_DIR = "GAPFT_DATA_DIR"
 

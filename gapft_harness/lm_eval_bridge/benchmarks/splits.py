@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gapft_harness.lm_eval_bridge.documents import Documents, read_documents
+from gapft_harness.lm_eval_bridge.task_file.documents import Documents, read_documents
 
 _logger = logging.getLogger(__name__)
 

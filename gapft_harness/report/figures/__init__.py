@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gapft_harness.report.figures.allocation import allocation
+from gapft_harness.experiments.allocation.figure import allocation
 from gapft_harness.report.figures.contrasts import contrasts
 from gapft_harness.report.figures.flows import flows
 from gapft_harness.report.figures.search_curve import search_curve
 from gapft_harness.report.figures.style import STYLE
-from gapft_harness.report.findings import Findings
+from gapft_harness.report.findings.whole import Findings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapft_harness.report import palette, wording
 from gapft_harness.report.figures.style import WIDTH, legend_below, rows_alone, spread
-from gapft_harness.report.findings import Findings
+from gapft_harness.report.findings.whole import Findings
+from gapft_harness.report.rendering import palette, wording
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from gapft_harness.report import palette, wording
 from gapft_harness.report.figures.style import WIDTH
-from gapft_harness.report.findings import Findings
+from gapft_harness.report.findings.whole import Findings
+from gapft_harness.report.rendering import palette, wording
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,0 +1,1 @@
+"""How the policies of the demonstrations were made and measured; not shipped in the wheel."""

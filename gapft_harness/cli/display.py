@@ -1,0 +1,148 @@
+"""What a person sees while a run goes on: stages and, in each, jobs with their items."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
+
+from gapft_harness.report.rendering.durations import duration
+
+#: By the first word of a job's label: what it counts, and what it does before the first of them.
+_WORDS = {
+    "read": ("tasks", "reading"),
+    "search": ("responses", "loading data and model"),
+    "train": ("steps", "loading the model"),
+    "scale": ("responses", "loading the model"),
+    "audit": ("responses", "loading the model"),
+    "decode": ("responses", "loading the model"),
+    "judge": ("programs", "starting the sandbox"),
+}
+
+#: Seconds between two lines on the same job where there is no terminal to draw bars on.
+_QUIET_S = 60.0
+
+#: Columns that a terminal needs for bars beside the words.
+_ROOM = 100
+
+
+@dataclass(slots=True)
+class _Running:
+    """A job that goes on.
+
+    Attributes:
+        label: its name.
+        begun: when it was first heard of.
+        task: its bar.
+        first: what was done, and when, at its first count: what is there from an earlier command
+            says nothing of how fast it goes.
+        told: when a line was last printed.
+    """
+
+    label: str
+    begun: float
+    task: TaskID
+    told: float
+    first: tuple[int, float] | None = None
+
+    def words(self, done: int, total: int, now: float) -> str:
+        """How far it is, how fast it goes, and how long it will take at that."""
+        unit, before = _WORDS.get(self.label.split(" ")[0], ("items", "starting"))
+        made, since = self.first or (0, now)
+        if done <= made:
+            return before if not total else f"{done:,} of {total:,} {unit}, {before}"
+        rate = (done - made) / max(now - since, 1e-3)
+        if not total:
+            return f"{done:,} {unit}, {_pace(rate)}"
+        left = duration((total - done) / rate)
+        return f"{done:,} of {total:,} {unit}, {_pace(rate)}, about {left} to go"
+
+
+class Display:
+    """A progress display on standard error: a line as a stage begins and as a job ends.
+
+    On a terminal, the jobs that are running have bars below those lines; elsewhere a line a minute.
+    """
+
+    def __init__(
+        self, console: Console | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._console = console or Console(stderr=True, highlight=False)
+        bars = [BarColumn(bar_width=16)] if self._console.width >= _ROOM else []
+        self._progress = Progress(
+            TextColumn(" "),
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            *bars,
+            TextColumn("{task.fields[words]}", style="dim"),
+            console=self._console,
+            disable=not self._console.is_terminal,
+            transient=True,
+        )
+        self._clock = clock
+        self._running: dict[str, _Running] = {}
+        self._ended: set[str] = set()
+        self._start = clock()
+
+    def __enter__(self) -> Display:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    def stage(self, name: str) -> None:
+        """A stage begins."""
+        seconds = self._clock() - self._start
+        self._console.print(f"[bold]{name}[/] [dim]at {seconds:.0f} s[/]")
+
+    def say(self, line: str) -> None:
+        """A sentence of a stage: what was dropped, or a warning."""
+        from gapft_harness.report.rendering.visible import visible
+
+        style = "yellow" if line.startswith("warning:") else "dim"
+        self._console.print(f"  {visible(line)}", style=style, markup=False)
+
+    def job(self, label: str, done: int, total: int | None) -> None:
+        """A job got so far: ``done`` of ``total`` items; None or 0: nobody knows yet how many."""
+        if label in self._ended:
+            return
+        now = self._clock()
+        if label not in self._running:
+            task = self._progress.add_task(label, total=None, words="")
+            self._running[label] = _Running(label, now, task, told=now)
+        running = self._running[label]
+        if running.first is None and (total or done):
+            running.first = done, now
+        words = running.words(done, total or 0, now)
+        self._progress.update(running.task, completed=done, total=total or None, words=words)
+        if total and done >= total:
+            self._end(running, total, now)
+        elif not self._console.is_terminal and now - running.told >= _QUIET_S:
+            running.told = now
+            self._console.print(f"  {label}: {words}", style="dim", markup=False)
+
+    def _end(self, running: _Running, total: int, now: float) -> None:
+        self._ended.add(running.label)
+        del self._running[running.label]
+        self._progress.remove_task(running.task)
+        unit = _WORDS.get(running.label.split(" ")[0], ("items",))[0]
+        unit = unit[:-1] if total == 1 else unit
+        seconds = f"[dim]in {duration(now - running.begun)}[/]"
+        self._console.print(f"  [green]✓[/] {running.label:<28} {total:>7,} {unit} {seconds}")
+
+
+def _pace(rate: float) -> str:
+    for times, unit in ((1, "a second"), (60, "a minute")):
+        if rate * times >= 1:
+            return f"{rate * times:,.{0 if rate * times >= 10 else 1}f} {unit}"
+    return f"{3600 * rate:.1f} an hour"

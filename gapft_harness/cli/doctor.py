@@ -1,0 +1,128 @@
+"""``gapft doctor``: what this machine can do, and which data it finds."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+from gapft_harness.core.errors import GapftError
+from gapft_harness.core.offline import offline
+from gapft_harness.hooks.manager import examine_plugins
+from gapft_harness.version import __version__
+
+_CORE = ("lm_eval", "torch", "transformers", "peft", "accelerate", "datasets", "math-verify")
+_BACKENDS = {
+    "hf": ("transformers", ""),
+    "vllm": ("vllm", "pip install gapft-harness[vllm]"),
+    "ray": ("ray", "pip install gapft-harness[ray]"),
+}
+_COUNTS = "published counts"
+# Where the data are absent, nothing of theirs can tell that there are counts to verify.
+_WITH_PUBLISHED_COUNTS = ("gapft_logiqa", "gapft_reclor")
+
+
+@offline()
+def examine() -> str:
+    """Everything as text, a finding a line. Nothing is downloaded."""
+    return "\n".join(
+        [
+            *_section("machine", _machine()),
+            *_section("packages", [_package(name) for name in _CORE]),
+            *_section("backends", [_backend(name) for name in _BACKENDS]),
+            *_section("sandbox for generated programs", _sandbox()),
+            *_section("data", _data()),
+            *_section("plugins", _plugins()),
+        ]
+    )
+
+
+def _plugins() -> list[str]:
+    """How many things are registered, and every plugin that is broken."""
+    plugins, faults = examine_plugins()
+    loaded = f"{len(plugins.all())} registrations"
+    if not faults:
+        return [f"{loaded}, all loaded"]
+    broken = [f"BROKEN: {fault}" for fault in faults]
+    return [loaded, *broken, "nothing can be run with a broken plugin: mend or uninstall it"]
+
+
+def _machine() -> list[str]:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return [
+        f"gapft-harness {__version__}, Python {platform.python_version()}, "
+        f"{platform.system()} {platform.machine()}",
+        f"{os.cpu_count()} CPUs, {memory:.0f} GiB memory",
+        _gpu(),
+    ]
+
+
+def _gpu() -> str:
+    import torch
+
+    if not torch.cuda.is_available():
+        return "no GPU that torch can use; models run on the CPU"
+    names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return f"{len(names)} GPU: {', '.join(names)}"
+
+
+def _package(name: str) -> str:
+    try:
+        return f"{name} {version(name)}"
+    except PackageNotFoundError:
+        return f"{name}: NOT installed; reinstall gapft-harness"
+
+
+def _backend(name: str) -> str:
+    package, remedy = _BACKENDS[name]
+    try:
+        return f"{name}: yes ({package} {version(package)})"
+    except PackageNotFoundError:
+        return f"{name}: not installed ({remedy})"
+
+
+def _sandbox() -> list[str]:
+    """The tier that programs would run in, and what each canary found."""
+    from gapft_harness.sandbox import probe
+
+    found = probe()
+    tiers = list(dict.fromkeys(outcome.tier for outcome in found))
+    holding = [t for t in tiers if all(o.holds for o in found if o.tier == t)]
+    tier = holding[0] if holding else "NONE: evaluation of programs is refused here"
+    return [f"tier: {tier}", *(str(outcome) for outcome in found)]
+
+
+def _data() -> list[str]:
+    """What is found of each task's data, and whether its counts are the published ones."""
+    from gapft_harness.lm_eval_bridge.discovery import list_tasks
+
+    lines = []
+    for task in list_tasks():
+        if task.split == "audit" and not task.name.endswith("_passk"):
+            lines += _task_data(task.name)
+    return lines
+
+
+def _task_data(name: str) -> list[str]:
+    from gapft_harness.lm_eval_bridge.benchmarks.sources import DataNotFound
+    from gapft_harness.lm_eval_bridge.discovery import load_task
+
+    unverified = [f"  {_COUNTS}: not verified"] if name in _WITH_PUBLISHED_COUNTS else []
+    try:
+        task = load_task(name)
+        pool, audit, published = task.pool(), task.audit(), task.published()
+    except DataNotFound:
+        where = "put its files under $GAPFT_DATA_DIR, or download it once (docs/data.md)"
+        return [f"{name}: no data here; {where}", *unverified]
+    except GapftError as error:
+        return [f"{name}: {error}", *unverified]
+    lines = [f"{name}: {len(pool)} pool problems, {len(audit)} audit problems"]
+    lines += [f"  {line}" for line in task.dropped]
+    if published is not None:
+        lines.append(f"  {_COUNTS}: {published}")
+    return lines
+
+
+def _section(title: str, lines: Sequence[str]) -> list[str]:
+    return [title, *(f"  {line}" for line in lines)]

@@ -1,0 +1,218 @@
+"""``gapft run --dry-run``: the recipe, the stages, what they take, and what is missing here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gapft_harness.analysis.scaling import SCALES
+from gapft_harness.cli.forecast import LARGE, Size, forecast, size_of
+from gapft_harness.cli.runs import Choice, resolve_recipe
+from gapft_harness.core.errors import GapftError
+from gapft_harness.core.offline import offline
+from gapft_harness.hooks.manager import Plugins, load_plugins
+from gapft_harness.recipe.called_plugins import check_names
+from gapft_harness.recipe.models import model_args, sampler_settings
+from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.run_directory.directory import Split, splits_of
+from gapft_harness.stages.foundation.foundation import searched_in
+from gapft_harness.stages.generation.early_stop import check_early_stop
+from gapft_harness.stages.generation.sealing import closing_verifier
+from gapft_harness.stages.search.job import check_splits, load_problems
+from gapft_harness.stages.selection.stage import arms
+from gapft_harness.stages.train.trackers import missing_packages
+from gapft_harness.training.plan import count_steps
+
+#: Backends whose model is not on this machine.
+SERVERS = ("local-completions", "local-chat-completions")
+
+
+@offline()
+def describe(choice: Choice, run_dir: str | None) -> str:
+    """All of it as text. Nothing is generated, loaded, written or downloaded.
+
+    Raises:
+        UserError: the recipe itself does not hold, or names an unknown plugin or task.
+    """
+    recipe = resolve_recipe(choice)
+    place = run_dir or f"runs/{recipe.name}"
+    plugins = load_plugins(choice.plugin_files)
+    check_names(recipe, plugins)
+    include_paths = choice.include_paths or searched_in(Path(place))
+    problems, task, missing = _read(recipe, plugins, include_paths)
+    config, of_model = _model(recipe)
+    size = size_of(recipe, config)
+    missing += [*of_model, *_no_gpu(recipe, size), *missing_packages(recipe, plugins)]
+    lines = [
+        "# resolved recipe",
+        yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False).rstrip(),
+        "",
+        "# stages",
+        *_stages(recipe, place),
+        "",
+        "# what it takes",
+        *forecast(recipe, problems, task, size, place),
+        "",
+        "# missing here",
+        *(dict.fromkeys(missing) or ["nothing: this recipe can run"]),
+    ]
+    return "\n".join(lines)
+
+
+def _read(
+    recipe: Recipe, plugins: Plugins, include_paths: Sequence[str]
+) -> tuple[dict[Split, int], dict[str, Any], list[str]]:
+    """How many problems each split has, the task's facts, and a sentence on what cannot be read.
+
+    Raises:
+        NoSuchTaskError: the task is unknown.
+    """
+    from gapft_harness.lm_eval_bridge.benchmarks.sources import DataNotFound
+    from gapft_harness.lm_eval_bridge.discovery import NoSuchTaskError
+
+    try:
+        read, task, _ = check_splits(recipe, plugins, include_paths)
+        check_early_stop(recipe.search, plugins.get("response rule", task["keep"]), task)
+        return {split: len(found.problems) for split, found in read.items()}, task, []
+    except NoSuchTaskError:
+        raise
+    except GapftError as error:
+        of_all = str(error)
+    counts: dict[Split, int] = {}
+    missing: dict[str, list[str]] = {}
+    task = {}
+    for split in splits_of(recipe):  # which of them cannot be read, and which can
+        try:
+            problems, task, verifier, _ = load_problems(recipe, split, plugins, include_paths)
+            with closing_verifier(verifier):
+                counts[split] = len(problems)
+        except GapftError as error:
+            later = "; a dry run downloads nothing, the run itself tries to"
+            said = f"{error}{later if isinstance(error, DataNotFound) else ''}"
+            missing.setdefault(said, []).append(split)
+    lines = [f"{', '.join(of)}: {said}" for said, of in missing.items()]
+    return counts, task, lines or [f"data: {of_all}"]
+
+
+def _no_gpu(recipe: Recipe, size: Size | None) -> list[str]:
+    """A sentence if a large model would run on this machine's CPU, and nobody asked for that."""
+    import torch
+
+    elsewhere = recipe.executor.address is not None or recipe.model.backend == "recorded"
+    if size is None or size.weights < LARGE or elsewhere or "device" in recipe.model.args:
+        return []
+    if torch.cuda.is_available():
+        return []
+    return [
+        f"GPU: the model's weights take about {size.weights / 1e9:.3g} GB, and this machine has no "
+        "GPU that torch can use; it would be trained on the CPU"
+    ]
+
+
+def _model(recipe: Recipe) -> tuple[Path | None, list[str]]:
+    """Where its config lies here; what is wrong with its arguments, and if its weights are here."""
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    arguments = model_args(recipe)
+    problems: list[str] = []
+    try:
+        if recipe.model.backend == "hf":
+            from gapft_harness.lm_eval_bridge.samplers.hf.arguments import check_arguments
+
+            check_arguments(arguments)
+        elif recipe.model.backend in SERVERS:
+            from gapft_harness.lm_eval_bridge.samplers.server.sampler import find_model
+
+            find_model(sampler_settings(recipe))
+    except GapftError as error:
+        problems.append(f"model: {error}")
+    name = arguments["pretrained"]
+    if Path(name).is_dir():
+        return Path(name), problems or _refused_config(recipe, Path(name))
+    try:
+        cached = try_to_load_from_cache(name, "config.json")
+    except HFValidationError:
+        return None, problems or [f"model {name}: neither a folder nor a hub name"]
+    if isinstance(cached, str):
+        folder = Path(cached).parent
+        return folder, problems or _refused_config(recipe, folder)
+    absent = f"model {name}: neither a folder nor in the hub's cache; it would be downloaded"
+    return None, problems or [absent]
+
+
+def _refused_config(recipe: Recipe, folder: Path) -> list[str]:
+    """What transformers says against a model's config, which training needs."""
+    from gapft_harness.training.base.model import read_config
+
+    try:
+        read_config({**model_args(recipe), "pretrained": str(folder)})
+    except GapftError as error:
+        return [str(error)]
+    return []
+
+
+def _stages(recipe: Recipe, run_dir: str) -> list[str]:
+    k = recipe.search.k
+    slots, exposures, steps = _budget(recipe)
+    stop = recipe.search.stop == "first_pass"
+    early = "; of the pool, none after one that passes" if stop else ""
+    trained = arms(recipe)
+    return [
+        f"search  {recipe.data.task}: pool and audit, 1 greedy + {k} samples a problem{early}",
+        f"        -> {run_dir}/{{pool,audit}}/responses.parquet",
+        *_calibration(recipe, run_dir),
+        f"states  G, S, U -> {run_dir}/{{pool,audit}}/states.parquet",
+        f"select  {', '.join(recipe.conditions)}; {slots}; {exposures}; {steps}",
+        f"        -> {run_dir}/selections/",
+        f"train   {len(trained)} adapters ({len(recipe.conditions)} conditions x "
+        f"{len(recipe.seeds)} seeds) -> {run_dir}/adapters/",
+        *_scale(recipe, run_dir, len(trained)),
+        f"audit   one greedy decode per adapter and audit problem -> {run_dir}/decisions/",
+        f"report  -> {run_dir}/report/index.html",
+    ]
+
+
+def _calibration(recipe: Recipe, run_dir: str) -> list[str]:
+    if recipe.scaling is None:
+        return []
+    taken = recipe.scaling.calibration
+    whence = (
+        "the validation split"
+        if taken == "validation"
+        else f"{taken} problems taken out of the training split"
+    )
+    return [
+        f"        calibration: {whence}, 1 greedy a problem",
+        f"        -> {run_dir}/calibration/responses.parquet",
+    ]
+
+
+def _scale(recipe: Recipe, run_dir: str, adapters: int) -> list[str]:
+    if recipe.scaling is None:
+        return []
+    scales = ", ".join(f"{scale:g}" for scale in SCALES)
+    return [
+        f"scale   {adapters} adapters x scales {scales}, 1 greedy a calibration problem; the "
+        f"largest with bounds up to {recipe.scaling.tolerance:g}",
+        f"        -> {run_dir}/scaled/",
+    ]
+
+
+def _budget(recipe: Recipe) -> tuple[str, str, str]:
+    """The slots, exposures and steps of a matched condition, as far as they are known."""
+    n, replay, training = recipe.budget.n, recipe.budget.replay, recipe.training
+    more = f" + {replay} replay" if replay else ""
+    if n != "recovered":
+        exposures = training.repetitions * (n + replay)
+        steps = count_steps(exposures, training)
+        return f"n = {n}{more}", f"N = {exposures}", f"J = {steps}"
+    batch = training.micro_batch * training.accumulation
+    return (
+        f"n = |E_S,K| of the pool{more}, known after search",
+        f"N = {training.repetitions} (n + {replay})" if replay else f"N = {training.repetitions} n",
+        f"J = {training.update_groups or f'ceil(N / {batch})'}",
+    )

@@ -1,0 +1,262 @@
+"""What a run will take, before it begins: problems, responses, steps, memory, disk; what is done.
+
+Bounds where only the search can tell more. Nothing is loaded but a model's config.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gapft_harness.analysis.scaling import SCALES
+from gapft_harness.core.errors import GapftError
+from gapft_harness.recipe.models import model_args
+from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.run_directory.binding import grown, require_bound
+from gapft_harness.run_directory.directory import (
+    CALIBRATION,
+    SPLITS,
+    RunDirectory,
+    Split,
+    splits_of,
+)
+from gapft_harness.run_directory.mirror import is_url
+from gapft_harness.stages.selection.stage import arms
+from gapft_harness.training.plan import Fitted, count_steps
+
+if TYPE_CHECKING:
+    from gapft_harness.training.machine.memory import Estimate
+
+_GB = 1e9
+#: Bytes that a generated token takes in a journal, which its table replaces; rather too many.
+_BYTES_A_TOKEN = 16
+#: How many weights a model has, as names say it: Llama-3.1-8B-Instruct, deepseek-coder-6.7b,
+#: Mixtral-8x7B, my-8Bchat; not model-8bit.
+_BILLIONS = re.compile(r"(?<![\d.])(?:(\d+)[xX])?(\d+(?:\.\d+)?)(?:B(?![iI][tT])|b(?![a-zA-Z]))")
+#: A model whose weights take more is no pleasure without a GPU.
+LARGE = 4e9
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large a model is.
+
+    Attributes:
+        weights: bytes of its weights in the dtype that is trained in.
+        model: it on torch's meta device; None where its config is not on this machine, and the
+            size is the one that its name says.
+    """
+
+    weights: float
+    model: Any = None
+
+
+def size_of(recipe: Recipe, config: Path | None) -> Size | None:
+    """A model's size by its config, else by its name; None where neither is known.
+
+    Args:
+        recipe: names the model.
+        config: the folder on this machine that holds its config.
+    """
+    width = 2 if recipe.training.dtype == "bfloat16" else 4
+    if config is not None:
+        from gapft_harness.training.base.model import without_weights
+
+        try:
+            local = {**model_args(recipe), "pretrained": str(config)}
+            model = without_weights(local, recipe.training)
+            return Size(sum(p.numel() for p in model.parameters()) * width, model)
+        except (GapftError, ImportError, AttributeError, KeyError, RuntimeError):
+            pass  # of a kind that is not known here: the name may still say it
+    billions = _BILLIONS.findall(recipe.model.args["pretrained"])
+    # the largest: of 30B-A3B, three are active
+    largest = max((int(times or 1) * float(each) for times, each in billions), default=None)
+    return None if largest is None else Size(largest * 1e9 * width)
+
+
+def forecast(
+    recipe: Recipe,
+    problems: Mapping[Split, int],
+    task: Mapping[str, Any],
+    size: Size | None,
+    run_dir: str,
+) -> list[str]:
+    """The lines, a topic each.
+
+    Args:
+        recipe: what is to be run.
+        problems: of each split whose data can be read here.
+        task: the task's facts; empty where its data cannot be read here.
+        size: the model's.
+        run_dir: where the run will lie, or lies.
+    """
+    run, recipe, refused = _there(recipe, run_dir)
+    known = {} if run is None else run.manifest()
+    unread = [split for split in splits_of(recipe) if split not in problems]
+    counts = [f"{split} {problems[split]:,}" for split in splits_of(recipe) if split in problems]
+    counts += [f"{', '.join(unread)}: cannot be read here"] if unread else []
+    responses, total = _responses(recipe, problems)
+    found = None if size is None else _estimate(recipe, task, size)
+    topics = {
+        "problems": [", ".join(counts)],
+        "responses": [] if unread else responses,
+        "steps": [_steps(recipe, problems.get("pool"), known)],
+        "memory": [_memory(size, found)],
+        "disk": [_disk(recipe, task, found, None if unread else total, run_dir)],
+        "done": [refused] if refused else _done(recipe, run, run_dir),
+    }
+    return [
+        f"{topic if number == 0 else '':<11}{line}"
+        for topic, lines in topics.items()
+        for number, line in enumerate(lines)
+    ]
+
+
+def _there(recipe: Recipe, run_dir: str) -> tuple[RunDirectory | None, Recipe, str]:
+    """The run that is there, the recipe with what that has trained, or why they do not fit."""
+    if is_url(run_dir) or not (Path(run_dir) / "recipe.yaml").exists():
+        return None, recipe, ""
+    try:
+        run = RunDirectory.open(run_dir)
+        require_bound(run.path, run.recipe, recipe, run.holds_adapters())
+        return run, grown(run.recipe, recipe, run.trained_arms()), ""
+    except GapftError as error:
+        return None, recipe, f"REFUSED: {error}"
+
+
+def _responses(recipe: Recipe, problems: Mapping[Split, int]) -> tuple[list[str], int]:
+    """By stage; and all together."""
+    sizes = {split: problems.get(split, 0) for split in splits_of(recipe)}
+    k, adapters = recipe.search.k, len(arms(recipe))
+    searched = sum(sizes[split] for split in SPLITS)
+    lines = [f"search: {searched * (1 + k):,} = {searched:,} problems x (1 greedy + {k} samples)"]
+    if recipe.search.stop == "first_pass":
+        lines[0] += ", of the pool fewer where one passes"
+    total = searched * (1 + k) + sizes["audit"] * adapters
+    audited = sizes["audit"]
+    lines.append(f"audit:  {audited * adapters:,} = {audited:,} x {adapters} adapters")
+    if recipe.scaling is not None:
+        held, scales = sizes[CALIBRATION], len(SCALES)
+        count, more = held * (1 + adapters * scales), 2 * audited * adapters
+        lines.append(
+            f"scale:  {count:,} = {held:,} x (1 + {adapters} adapters x {scales} scales), and up "
+            f"to {more:,} of the audit"
+        )
+        total += count + more
+    if recipe.allocation is not None:
+        compared = 2 * len(recipe.seeds)
+        lines.append(f"halves: of up to n problems x {compared} adapters")
+        total += sizes["pool"] * compared
+    return lines, total
+
+
+def _steps(recipe: Recipe, pool: int | None, known: Mapping[str, Any]) -> str:
+    """J of a matched adapter, or a bound."""
+    wanted, budget, replay = recipe.budget.n, recipe.training, recipe.budget.replay
+    n = known.get("n") if wanted == "recovered" else wanted
+    each = f"a matched adapter, of {len(arms(recipe))} adapters"
+    try:
+        if n:
+            return f"{count_steps(budget.repetitions * (n + replay), budget):,} {each} (n = {n:,})"
+        if pool is None:
+            return "known after search"
+        most = count_steps(budget.repetitions * (pool + replay), budget)
+        return f"at most {most:,} {each} (n is at most the pool's {pool:,} problems)"
+    except GapftError as error:
+        return str(error)
+
+
+def _memory(size: Size | None, found: Estimate | None) -> str:
+    """What training needs, and what is free."""
+    import torch
+
+    from gapft_harness.training.machine.memory import free_memory
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    free = f"{free_memory(device) / _GB:.3g} GB are free on {device}"
+    if size is None:
+        return f"not known, the model's config is not on this machine; {free}"
+    if found is None:
+        whence = "by the model's name" if size.model is None else "of a kind that is not counted"
+        return f"about {size.weights / _GB:.3g} GB for the weights, {whence}; {free}"
+    return (
+        f"training: about {found.counted / _GB:.3g} GB for base and adapter, at most "
+        f"{found.total / _GB:.3g} GB where sequences have training.max_length tokens; {free}"
+    )
+
+
+def _estimate(recipe: Recipe, task: Mapping[str, Any], size: Size) -> Estimate | None:
+    """The estimate that training makes, with the longest sequences that it would take."""
+    from gapft_harness.training.machine.memory import estimate
+    from gapft_harness.training.passes import Member
+
+    if size.model is None:
+        return None
+    settings, longest = recipe.training, recipe.training.max_length
+    learned = min(longest - 1, _longest_response(recipe, task) or longest)
+    sequence = Fitted("", (0,) * (longest - learned), (0,) * learned, False, False)
+    count = settings.max_tokens // longest if settings.padding_free else settings.micro_batch
+    shards = recipe.executor.processes if recipe.executor.fsdp else 1
+    try:
+        return estimate(size.model, settings, [[Member(sequence, 1.0)] * count], shards)
+    except (GapftError, AttributeError, ValueError):
+        return None
+
+
+def _disk(
+    recipe: Recipe,
+    task: Mapping[str, Any],
+    found: Estimate | None,
+    responses: int | None,
+    run_dir: str,
+) -> str:
+    parts: list[str] = []
+    tokens = _longest_response(recipe, task)
+    needed = 0.0
+    if responses is not None and tokens:
+        needed += responses * tokens * _BYTES_A_TOKEN
+        parts.append(f"responses of {tokens:,} tokens")
+    if found is not None:
+        kept = len(arms(recipe)) * (1 if recipe.scaling is None else 2)
+        # their weights, of which training holds gradients and the optimizer's states besides
+        needed += found.adapters / 4 * kept
+        parts.append(f"{kept} adapters")
+    bound = f"at most about {needed / _GB:.2g} GB ({', '.join(parts)})" if parts else "not known"
+    if is_url(run_dir):
+        return f"{bound}, in the working copy and at the URL"
+    folder = Path(run_dir).absolute()
+    while not folder.exists():
+        folder = folder.parent
+    return f"{bound}; {shutil.disk_usage(folder).free / _GB:.3g} GB are free at {folder}"
+
+
+def _longest_response(recipe: Recipe, task: Mapping[str, Any]) -> int:
+    """Most tokens that a response has, those of an episode's earlier attempts too; 0: not known."""
+    tokens = recipe.search.max_gen_toks or task.get("decoding", {}).get("max_gen_toks", 0)
+    return int(tokens) * int(task.get("episode", {}).get("attempts", 1))
+
+
+def _done(recipe: Recipe, run: RunDirectory | None, run_dir: str) -> list[str]:
+    """What is there already, by stage."""
+    if is_url(run_dir):
+        return ["not looked up: the run lies at a URL"]
+    if run is None:
+        return ["nothing yet"]
+    manifest = run.manifest()
+    files, wanted = manifest["files"], arms(recipe)
+
+    def count(file: Callable[[str], str]) -> str:
+        return f"{sum(file(arm.name) in files for arm in wanted)} of {len(wanted)}"
+
+    searched = [s for s in splits_of(recipe) if f"{s}/responses.parquet" in files]
+    lines = [f"searched: {', '.join(searched) or 'nothing whole'}"]
+    lines.append("selected: " + count(lambda name: f"selections/{name}.parquet"))
+    lines.append("trained:  " + count(lambda name: f"adapters/{name}"))
+    if recipe.scaling is not None:
+        lines.append("scaled:   " + count(lambda name: f"scaled/{name}"))
+    lines.append("audited:  " + count(lambda name: f"decisions/{name}.parquet"))
+    return lines

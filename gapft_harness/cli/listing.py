@@ -1,0 +1,55 @@
+"""What ``gapft tasks``, ``plugins`` and ``recipes`` print."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gapft_harness.cli.runs import bundled_recipes
+from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.recipe.reading import load_recipe
+
+
+def tasks() -> str:
+    """One line a bundled task: its name, its split, what it is."""
+    from gapft_harness.lm_eval_bridge.discovery import list_tasks
+
+    return _columns([(t.name, t.split, t.description) for t in list_tasks()])
+
+
+def tasks_folder() -> str:
+    """The folder to give to ``lm_eval --include_path``."""
+    from gapft_harness.lm_eval_bridge.discovery import tasks_path
+
+    return str(tasks_path())
+
+
+def plugins(files: Sequence[str]) -> str:
+    """One line a registration: kind, name, plugin, what it does."""
+    return _columns(
+        [
+            (entry.kind, entry.name, _short(entry.plugin), entry.summary)
+            for entry in load_plugins(files).all()
+        ]
+    )
+
+
+def recipes() -> str:
+    """One line a bundled recipe: its name and the first sentence of its description."""
+    rows = []
+    for name, path in bundled_recipes().items():
+        sentence = load_recipe(path).description.partition(". ")[0].strip()
+        rows.append((name, sentence if sentence.endswith(".") else f"{sentence}."))
+    return _columns(rows)
+
+
+def _short(plugin: str) -> str:
+    return plugin.replace("gapft_harness.plugins.", "bundled: ")
+
+
+def _columns(rows: Sequence[tuple[str, ...]]) -> str:
+    """Left-aligned columns; the last one runs free."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)] if rows else []
+    return "\n".join(
+        "  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[-1]]).rstrip()
+        for row in rows
+    )

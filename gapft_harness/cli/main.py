@@ -1,0 +1,280 @@
+"""The command line: parse, call, print. What commands do lives in the modules they call."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gapft_harness.cli.interrupts import told
+from gapft_harness.cli.library_lines import hold_back, shown_on_failure
+from gapft_harness.cli.options import (
+    CONTEXT,
+    Condition,
+    IncludePath,
+    Limit,
+    Model,
+    ModelArgs,
+    OptionalRecipe,
+    OptionalRunDir,
+    PluginFile,
+    RecipeName,
+    RunDir,
+    Seed,
+    Set,
+    TaskName,
+    WholeHelp,
+    as_settings,
+)
+from gapft_harness.cli.runs import Choice
+from gapft_harness.cli.tools import add_tools
+from gapft_harness.core.errors import GapftError
+from gapft_harness.version import __version__
+
+app = typer.Typer(
+    cls=WholeHelp,
+    context_settings=CONTEXT,
+    help="Learn from the gap between Pass@K and Pass@1, on top of lm-evaluation-harness.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="print the version and exit")] = False,
+) -> None:
+    if context.invoked_subcommand != "eval":  # lm_eval's lines are its own to show
+        hold_back()
+    if version:
+        typer.echo(f"gapft-harness {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def demo(
+    run_dir: OptionalRunDir = None,
+    policy_path: Annotated[
+        bool,
+        typer.Option("--policy-path", help="print the policy's folder, for lm_eval; run nothing"),
+    ] = False,
+    limit: Limit = None,
+    overrides: Set = [],
+    condition: Condition = [],
+    seed: Seed = [],
+    plugin: PluginFile = [],
+) -> None:
+    """Run the whole method on a small policy that ships with the package."""
+    if policy_path:
+        from gapft_harness.demo import policy_path as folder
+
+        typer.echo(folder())
+        return
+    overrides = as_settings(None, limit, overrides)
+    _run(Choice("demo", None, None, overrides, condition, seed, plugin), run_dir)
+
+
+@app.command()
+def run(
+    recipe: OptionalRecipe = None,
+    run_dir: OptionalRunDir = None,
+    task: TaskName = None,
+    model: Model = None,
+    model_args: ModelArgs = None,
+    limit: Limit = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="print settings, stages, what they take")
+    ] = False,
+    overrides: Set = [],
+    condition: Condition = [],
+    seed: Seed = [],
+    plugin: PluginFile = [],
+    include_path: IncludePath = [],
+) -> None:
+    """Go from a recipe to a report; the same command goes on where it stopped."""
+    overrides = as_settings(model, limit, overrides)
+    choice = Choice(recipe, task, model_args, overrides, condition, seed, plugin, include_path)
+    if dry_run:
+        from gapft_harness.cli.dry_run import describe
+
+        typer.echo(describe(choice, run_dir))
+    else:
+        _run(choice, run_dir)
+
+
+@app.command()
+def search(
+    run_dir: RunDir,
+    recipe: RecipeName = None,
+    task: TaskName = None,
+    model: Model = None,
+    model_args: ModelArgs = None,
+    limit: Limit = None,
+    split: Annotated[
+        list[str],
+        typer.Option(
+            "--split",
+            metavar="NAME",
+            help="only this split (pool, audit, calibration); repeatable",
+        ),
+    ] = [],
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            "--shard", metavar="I/N", help="only this part of the problems, I/N, e.g. 1/8"
+        ),
+    ] = None,
+    overrides: Set = [],
+    plugin: PluginFile = [],
+    include_path: IncludePath = [],
+) -> None:
+    """Stage 1: one greedy decode and K samples per problem, verified."""
+    choice = Choice(
+        recipe,
+        task,
+        model_args,
+        as_settings(model, limit, overrides),
+        plugin_files=plugin,
+        include_paths=include_path,
+        splits=split,
+        shard=shard,
+    )
+    _stage("search", run_dir, choice)
+
+
+@app.command()
+def merge(
+    run_dir: RunDir,
+    shard_runs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SHARD_RUN", help="run directories that hold shards; none: RUN's own"
+        ),
+    ] = [],
+    plugin: PluginFile = [],
+) -> None:
+    """Make whole splits of the shards that gapft search --shard searched."""
+    from gapft_harness.cli.runs import merge_shards
+
+    merge_shards(run_dir, shard_runs, plugin)
+
+
+@app.command()
+def states(run_dir: RunDir, plugin: PluginFile = []) -> None:
+    """Stage 2: G, S and U, and the evidence kept for each problem."""
+    _stage("states", run_dir, Choice(plugin_files=plugin))
+
+
+@app.command()
+def select(run_dir: RunDir, plugin: PluginFile = []) -> None:
+    """Stage 3: fill every condition's training set under the matched budget."""
+    _stage("select", run_dir, Choice(plugin_files=plugin))
+
+
+@app.command()
+def train(run_dir: RunDir, plugin: PluginFile = []) -> None:
+    """Stage 4: train one LoRA adapter per condition and seed."""
+    _stage("train", run_dir, Choice(plugin_files=plugin))
+
+
+@app.command()
+def scale(run_dir: RunDir, plugin: PluginFile = []) -> None:
+    """Stage 5: choose every adapter's scale, for recipes that have a section scaling."""
+    _stage("scale", run_dir, Choice(plugin_files=plugin))
+
+
+@app.command()
+def audit(run_dir: RunDir, plugin: PluginFile = []) -> None:
+    """Stage 6: decode the audit split greedily with every adapter."""
+    _stage("audit", run_dir, Choice(plugin_files=plugin))
+
+
+@app.command()
+def report(
+    run_dir: RunDir,
+    condition: Annotated[
+        list[str],
+        typer.Option("--condition", metavar="NAME", help="show only these conditions; repeatable"),
+    ] = [],
+    seed: Annotated[
+        list[int],
+        typer.Option("--seed", metavar="N", help="show only these seeds; repeatable"),
+    ] = [],
+    plugin: PluginFile = [],
+) -> None:
+    """Stage 7: write tables, figures, report.md, index.html and results.json."""
+    choice = Choice(conditions=condition, seeds=seed, plugin_files=plugin)
+    page = _stage("report", run_dir, choice)
+    typer.echo(f"report: {page}")
+
+
+@app.command()
+def verify(run_dir: RunDir, plugin: PluginFile = []) -> None:
+    """Compute everything that makes arms equal again, from the sealed files; fail if it differs."""
+    from gapft_harness.run_directory.mirror import placed
+    from gapft_harness.stages.verify import run as verification
+
+    with placed(run_dir, writes=False) as (path, _):
+        found = verification.verify(path, plugin)
+    if found.differences:
+        count = len(found.differences)
+        told = [f"{run_dir}: {count} difference{'s' * (count > 1)}", *found.differences]
+        raise GapftError("\n".join([*told, *filter(None, [found.remark])]))
+    for line in [*found.checked, *(f"not yet: {line}" for line in found.missing)]:
+        typer.echo(line)
+    typer.echo("verified: the arms differ in nothing that the recipe does not declare")
+
+
+@app.command("scaling-report")
+def scaling(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN", help="audited runs, folders or URLs")],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", metavar="DIR", help="also write the tables into this folder"),
+    ] = None,
+) -> None:
+    """Compare adapters at their chosen scales, over several runs as environments."""
+    from gapft_harness.experiments.scaling.pooled import pool_scaling
+
+    pooled = pool_scaling(runs)
+    if output is not None:
+        pooled.write(output)
+    typer.echo(pooled.text.rstrip())
+
+
+add_tools(app)
+
+
+def _run(choice: Choice, run_dir: str | None) -> None:
+    from gapft_harness.cli.runs import run_recipe
+    from gapft_harness.cli.summary import print_summary
+
+    page = run_recipe(choice, run_dir)
+    print_summary(page.parent / "results.json")
+    typer.echo(f"report: {page}")
+
+
+def _stage(name: str, run_dir: str, choice: Choice) -> Path:
+    from gapft_harness.cli.runs import run_stage
+
+    return run_stage(name, run_dir, choice)
+
+
+def main() -> None:
+    """The ``gapft`` command. Exit status 0, 2 for the user's mistake, 1 for a failure, 130."""
+    try:
+        with told(), shown_on_failure():
+            app()
+    except GapftError as error:
+        typer.echo(f"gapft: {error}", err=True)
+        sys.exit(error.exit_status)
+    except BrokenPipeError:
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""What the commands share: options, their completion, and help that is never cut."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+
+class WholeHelp(TyperGroup):
+    """A group of commands whose list shows each command's help to its end."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Writes the list; lines that are too long are wrapped."""
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, c.help or "") for name, c in commands if c is not None])
+
+
+#: ``-h`` is help everywhere, and an option may be spelled with underscores, as lm_eval's are.
+CONTEXT: dict[str, Any] = {
+    "help_option_names": ["-h", "--help"],
+    "token_normalize_func": lambda token: token.replace("_", "-"),
+}
+
+
+def recipe_names() -> list[str]:
+    """The bundled recipes, for the shell; where none of them fits, it offers files."""
+    from gapft_harness.cli.runs import bundled_recipes
+
+    return list(bundled_recipes())
+
+
+def task_names() -> list[str]:
+    """The bundled tasks, for the shell: by their files, without loading lm-eval."""
+    from gapft_harness.lm_eval_bridge.task_file.paths import tasks_path
+
+    return sorted(path.stem for path in tasks_path().glob("*/*.yaml"))
+
+
+RunDir = Annotated[str, typer.Argument(metavar="RUN", help="the run directory, a folder or a URL")]
+OptionalRunDir = Annotated[
+    str | None,
+    typer.Option(
+        "--run-dir", metavar="DIR", help="where the run lives, a folder or a URL; default runs/NAME"
+    ),
+]
+OptionalRecipe = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="RECIPE", help="a recipe's file, URL or bundled name", autocompletion=recipe_names
+    ),
+]
+RecipeName = Annotated[
+    str | None,
+    typer.Option(
+        "--recipe",
+        metavar="RECIPE",
+        help="make the run directory from this recipe first",
+        autocompletion=recipe_names,
+    ),
+]
+TaskName = Annotated[
+    str | None,
+    typer.Option(
+        "--task",
+        "--tasks",
+        metavar="NAME",
+        help="lm-eval task to train on; replaces data.task",
+        autocompletion=task_names,
+    ),
+]
+Model = Annotated[
+    str | None,
+    typer.Option("--model", metavar="NAME", help="the sampler, e.g. hf; replaces model.backend"),
+]
+ModelArgs = Annotated[
+    str | None,
+    typer.Option("--model-args", metavar="A=B,...", help="as lm-eval's, e.g. pretrained=MODEL"),
+]
+Limit = Annotated[
+    int | None,
+    typer.Option(
+        "--limit",
+        metavar="N",
+        help="only N problems of pool and audit each; replaces data.pool_limit, data.audit_limit",
+    ),
+]
+Set = Annotated[
+    list[str],
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="override a recipe key, e.g. search.k=16; repeatable"
+    ),
+]
+Condition = Annotated[
+    list[str],
+    typer.Option(
+        "--condition",
+        metavar="NAME",
+        help="only these, beside trained ones; repeatable",
+    ),
+]
+Seed = Annotated[
+    list[int],
+    typer.Option("--seed", metavar="N", help="only these, beside trained ones; repeatable"),
+]
+IncludePath = Annotated[
+    list[str],
+    typer.Option("--include-path", metavar="DIR", help="a folder with task YAML; repeatable"),
+]
+PluginFile = Annotated[
+    list[str],
+    typer.Option("--plugin", metavar="FILE", help="a Python file with hooks; repeatable"),
+]
+
+
+def as_settings(model: str | None, limit: int | None, overrides: list[str]) -> list[str]:
+    """lm-eval's own options as recipe keys; a ``--set`` of the same key wins."""
+    settings = [] if model is None else [f"model.backend={model}"]
+    if limit is not None:
+        settings += [f"data.pool_limit={limit}", f"data.audit_limit={limit}"]
+    return [*settings, *overrides]

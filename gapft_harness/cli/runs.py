@@ -1,0 +1,289 @@
+"""Opens a run for the command line: recipe, plugins, lock, executor, display, stages."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.cli.display import Display
+from gapft_harness.cli.interrupts import goes_on
+from gapft_harness.core.errors import UserError, did_you_mean
+from gapft_harness.hooks.checked import CheckedExecutor
+from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.recipe.called_plugins import check_names
+from gapft_harness.recipe.reading import (
+    Setting,
+    check_recipe,
+    parse_override,
+    parse_value,
+    read_recipe,
+)
+from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.run_directory.directory import RunDirectory, Split, splits_of
+from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK, hold
+from gapft_harness.run_directory.mirror import Mirror, is_url, placed
+from gapft_harness.run_directory.shards import Shard
+from gapft_harness.stages.foundation.foundation import SECTION, searched_in
+from gapft_harness.stages.foundation.holding import hold as rested
+from gapft_harness.stages.pipeline import STAGES, Context, run_stages, stages_of
+from gapft_harness.stages.search.stage import keep_searched, merge_all, read_data
+from gapft_harness.stages.selection.stage import trained_conditions
+from gapft_harness.stages.train.trackers import check_trackers
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What the command line said of the recipe and where to look."""
+
+    recipe: str | None = None
+    task: str | None = None
+    model_args: str | None = None
+    overrides: Sequence[str] = ()
+    conditions: Sequence[str] = ()
+    seeds: Sequence[int] = ()
+    plugin_files: Sequence[str] = ()
+    include_paths: Sequence[str] = ()
+    splits: Sequence[str] = ()
+    shard: str | None = None
+
+
+def bundled_recipes() -> dict[str, Path]:
+    """The recipes that ship, by name: the path below recipes/ without its ending."""
+    folder = Path(__file__).parent / "recipes"
+    return {
+        path.relative_to(folder).with_suffix("").as_posix(): path
+        for path in sorted(folder.rglob("*.yaml"))
+    }
+
+
+def resolve_recipe(choice: Choice) -> Recipe:
+    """Reads the chosen recipe (a file, a URL, a bundled name, or a task) with its overrides.
+
+    Raises:
+        UserError: no such recipe, or it does not hold.
+    """
+    if choice.recipe is None:
+        if not choice.task:
+            raise UserError("give a recipe, or --task with --model-args")
+        source = "command line"
+        content: dict[str, Any] = {"name": choice.task, "data": {}, "model": {"args": {}}}
+    else:
+        place = choice.recipe if is_url(choice.recipe) else find_recipe(choice.recipe)
+        source, content = f"recipe {place}", read_recipe(place)
+    return check_recipe(content, source, _settings(choice))
+
+
+def _settings(choice: Choice) -> list[Setting]:
+    """What the options of the command line set, each with the option's name; ``--set`` wins."""
+    settings = []
+    if choice.task:
+        settings.append(Setting("data.task", choice.task, f"--task {choice.task}"))
+    for key, name, values in (
+        ("conditions", "--condition", choice.conditions),
+        ("seeds", "--seed", choice.seeds),
+    ):
+        if values:
+            option = " ".join(f"{name} {value}" for value in values)
+            settings.append(Setting(key, list(values), option))
+    settings += _model_args(choice.model_args or "")
+    return settings + [parse_override(text) for text in choice.overrides]
+
+
+def find_recipe(name: str) -> Path:
+    """The file of a recipe given as a path or as a bundled name.
+
+    Raises:
+        UserError: there is none; the message has the nearest bundled name.
+    """
+    bundled = bundled_recipes()
+    if name in bundled:
+        return bundled[name]
+    path = Path(name)
+    if path.is_file():
+        return path
+    shown = path.with_suffix("").as_posix().removeprefix("recipes/")
+    if shown in bundled and not path.is_absolute():
+        return bundled[shown]
+    raise UserError(
+        f"no recipe {name!r}: neither a file nor bundled; {did_you_mean(name, bundled)}"
+    )
+
+
+@contextlib.contextmanager
+def opened(
+    run: RunDirectory, choice: Choice, display: Display, stages: Sequence[str]
+) -> Iterator[Context]:
+    """A context for stages: plugins checked, executor made, progress shown. Lock already held."""
+    plugins = load_plugins(choice.plugin_files)
+    check_names(run.recipe, plugins, stages, trained_conditions(run))
+    executor = CheckedExecutor(
+        plugins.get("executor", run.recipe.executor.name),
+        plugins.executor(run.recipe.executor.model_dump(), choice.plugin_files),
+    )
+    with display, contextlib.closing(executor):
+        context = Context(
+            run,
+            executor,
+            choice.plugin_files,
+            choice.include_paths or searched_in(run.path),
+            _splits(choice, run.recipe),
+            Shard.parse(choice.shard) if choice.shard else None,
+            choice.conditions,
+            choice.seeds,
+            display.job,
+            display.say,
+        )
+        _hold(context, choice.include_paths)
+        run.tell_jobs()
+        yield context
+
+
+def _hold(context: Context, given: Sequence[str]) -> None:
+    """Stops a command on a run whose task, data, plugins or model were changed since."""
+    run = context.run
+    if run.is_empty():
+        return
+    held = rested(run, run.manifest(), context.plugins, given, partial(read_data, context))
+    if held.again is not None:
+        places = {key: held.again[key] for key in ("files", "include_paths", "data_dir")}
+        run.update_manifest(lambda manifest: manifest[SECTION].update(places))
+    for line in held.unchecked:
+        context.say(line)
+
+
+@goes_on()
+def run_recipe(choice: Choice, place: str | None) -> Path:
+    """Goes through all stages of a recipe, going on where an earlier command stopped.
+
+    Args:
+        choice: what the command line said.
+        place: the run directory, a folder or a URL; None is ``runs/NAME``.
+
+    Returns:
+        The path of the report's page; of a URL, in its working copy.
+    """
+    recipe = resolve_recipe(choice)
+    check_trackers(recipe, load_plugins(choice.plugin_files))
+    choice = replace(choice, conditions=(), seeds=())  # the recipe has them
+    with placed(place or Path("runs") / recipe.name) as (path, mirror):
+        return _run(path, mirror, recipe, choice, stages_of(recipe))
+
+
+@goes_on()
+def run_stage(name: str, place: str, choice: Choice) -> Path:
+    """Runs one stage on a run directory; with a recipe, makes the directory first.
+
+    Without one, settings are taken as changes of the run's own recipe, if the run is there.
+
+    Returns:
+        The path of the report's page, which is there once all stages have run.
+    """
+    named = resolve_recipe(choice) if choice.recipe else None
+    with placed(place) as (path, mirror):
+        return _run(path, mirror, named or _changed(path, choice), choice, [name])
+
+
+def _changed(path: Path, choice: Choice) -> Recipe | None:
+    """A run's own recipe with what the options set; None if they set nothing."""
+    stored = path / "recipe.yaml"
+    if choice.task and not stored.exists():
+        return resolve_recipe(choice)
+    RunDirectory.open(path)
+    if choice.task or choice.model_args or choice.overrides:
+        return resolve_recipe(replace(choice, recipe=str(stored)))
+    return None
+
+
+@goes_on()
+def merge_shards(place: str, shard_runs: Sequence[str], plugin_files: Sequence[str] = ()) -> None:
+    """Merges shards into a run directory, which is made from the first shard's recipe if need be.
+
+    Args:
+        place: the run that gets the whole splits; it may hold shards itself.
+        shard_runs: run directories that hold shards.
+        plugin_files: files given by ``--plugin``.
+    """
+    with contextlib.ExitStack() as stack:
+        path, mirror = stack.enter_context(placed(place))
+        folders = [stack.enter_context(placed(run, writes=False))[0] for run in shard_runs]
+        sources = [RunDirectory.open(folder) for folder in folders]
+        here = not sources or (path / "recipe.yaml").exists()
+        recipe = (RunDirectory.open(path) if here else sources[0]).recipe
+        stack.enter_context(_creating(path))
+        stack.enter_context(hold(path))
+        run = RunDirectory.create_or_open(path, recipe)
+        display, choice = Display(), Choice(plugin_files=plugin_files)
+        with _discarding(run), opened(run, choice, display, ()) as context, run.timed("merge"):
+            merge_all(context, sources)
+        if mirror:
+            mirror.push()
+
+
+def _run(
+    path: Path, mirror: Mirror | None, recipe: Recipe | None, choice: Choice, stages: Sequence[str]
+) -> Path:
+    with _creating(path), hold(path):
+        run = RunDirectory.create_or_open(path, recipe) if recipe else RunDirectory.open(path)
+        display = Display()
+        # a recipe that is given is checked whole, though a stage alone may need less of it
+        checked = STAGES if recipe else stages
+        with _discarding(run), opened(run, choice, display, [*checked]) as context:
+
+            def end() -> None:
+                if recipe and stages == ["search"]:
+                    keep_searched(context)
+                if mirror:
+                    mirror.push()
+
+            return run_stages(context, stages, display.stage, end)
+
+
+def _splits(choice: Choice, recipe: Recipe) -> tuple[Split, ...]:
+    known = splits_of(recipe)
+    for split in choice.splits:
+        if split not in known:
+            raise UserError(f"--split {split}: expected one of {', '.join(known)}")
+    return tuple(split for split in known if split in choice.splits or not choice.splits)
+
+
+@contextlib.contextmanager
+def _discarding(run: RunDirectory) -> Iterator[None]:
+    """Takes a run away again if a mistake showed before anything was generated."""
+    try:
+        yield
+    except UserError:
+        run.discard_if_empty()
+        raise
+
+
+@contextlib.contextmanager
+def _creating(path: Path) -> Iterator[None]:
+    """Removes a run folder that a mistake left with nothing in it but locks."""
+    existed = path.exists()
+    try:
+        yield
+    finally:
+        locks = (RUN_LOCK, JOBS_LOCK)
+        if not existed and path.is_dir() and all(p.name in locks for p in path.iterdir()):
+            for name in locks:
+                (path / name).unlink(missing_ok=True)
+            path.rmdir()
+
+
+def _model_args(text: str) -> list[Setting]:
+    """Parses ``a=1,b=2`` as lm-eval spells model arguments."""
+    settings = []
+    for part in filter(None, text.split(",")):
+        key, equals, value = part.partition("=")
+        option = f"--model-args {part}"  # not all of it: another part may be a secret
+        if not equals or not key.strip():
+            raise UserError(
+                f"{option}: expected key=value,..., e.g. pretrained=MODEL,dtype=float32; a value "
+                "with a comma goes by --set model.args.KEY=VALUE"
+            )
+        settings.append(Setting(f"model.args.{key.strip()}", parse_value(value, option), option))
+    return settings

@@ -1,0 +1,98 @@
+"""The few lines a run ends with: every condition beside the source."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from gapft_harness.analysis.decomposition import STABLE_ITEMS
+from gapft_harness.report.rendering.wording import k_eq
+
+#: Marks what rests on few problems, as the report does.
+_FEW = "†"
+
+#: Characters of a response that the terminal shows.
+_SHOWN = 160
+
+
+def print_summary(path: Path, console: Console | None = None) -> None:
+    """Prints Pass@1 by condition, its change against the source, and K_eq, from results.json."""
+    results: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    console = console or Console(highlight=False)
+    source = results["source"]
+    few = source["n"] < STABLE_ITEMS
+    states = {name: f"{count}{_mark(count)}" for name, count in source["states"].items()}
+    console.print(
+        f"{results['task']}: {source['n']}{_mark(source['n'])} audit problems, "
+        f"K = {results['k']}; solved in one decode (G) {states['G']}, recovered by search (S) "
+        f"{states['S']}, missed (U) {states['U']}"
+    )
+    compared = results.get("allocation")
+    halves = [seed["problems_a_half"] for seed in compared["seeds"].values()] if compared else []
+    if any(map(_mark, [source["n"], *source["states"].values(), *halves])):
+        console.print(f"{_FEW} fewer than {STABLE_ITEMS} problems: rates on them are unstable")
+    for found in results.get("failures", ()):
+        _print_failures(found, console)
+    if not results["conditions"]:
+        console.print("Search exposed no recovered failure (S) to train on; nothing was trained.")
+        return
+    changes = {c["a"]: c for c in results["contrasts"] if c["b"] == "source"}
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("condition")
+    for column in ("Pass@1", "change", "95% interval", "K_eq", "slots", "steps"):
+        table.add_column(column, justify="right")
+    table.add_row("source, greedy", _rate(source["pass_at_1"], few), "", "", "", "", "")
+    for name, condition in results["conditions"].items():
+        budget = next(iter(condition["seeds"].values()))["budget"]
+        change = changes[name]
+        low, high = change["ci95"]
+        table.add_row(
+            name,
+            _rate(condition["pass_at_1"], few),
+            f"{100 * change['delta']:+.1f}",
+            f"[{100 * low:+.1f}, {100 * high:+.1f}]",
+            k_eq(0 if condition["K_eq"] == "<1" else int(condition["K_eq"]), results["k"]),
+            str(budget["n"]),
+            str(budget["J"]),
+        )
+    console.print(table)
+    if compared:
+        contrast = compared["contrast"]
+        low, high = contrast["ci95"]
+        console.print(
+            f"{compared['diffuse']} minus {compared['concentrated']} on the problems trained on: "
+            f"{100 * contrast['mean']:+.1f} points [{100 * low:+.1f}, {100 * high:+.1f}]"
+            f"{_mark(min(halves))}",
+            markup=False,
+        )
+
+
+def _mark(problems: int) -> str:
+    return _FEW if 0 < problems < STABLE_ITEMS else ""
+
+
+def _rate(value: float, few: bool) -> str:
+    return f"{value:.1%}{_FEW if few else ''}"
+
+
+def _print_failures(found: dict[str, Any], console: Console) -> None:
+    """Why so little passes: the commonest reasons, and a few responses, cut short."""
+    console.print(found["summary"], style="yellow", markup=False)
+    for reason in found["reasons"]:
+        line = f"  {reason['responses']:>7,}  {reason['status']}: {reason['reason']}"
+        console.print(line, markup=False)
+    for example in found["examples"]:
+        console.print(f"  {example['heading']}", style="dim", markup=False)
+        console.print(Padding(Text(_on_one_line(example["text"])), (0, 0, 0, 4)))
+
+
+def _on_one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…"

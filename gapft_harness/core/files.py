@@ -1,0 +1,82 @@
+"""Writing files so that none is ever half there: written beside, flushed, renamed."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.core.errors import GapftError
+
+#: What the system says where there is no room: on the disk, in a quota, under a size limit.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+#: Ends the names of files that are being written.
+PARTIAL = ".partial"
+
+
+def replace_file(path: Path, write: Callable[[Path], object]) -> None:
+    """Calls ``write`` on a temporary neighbour of ``path`` and renames it into place.
+
+    Raises:
+        GapftError: the folder cannot be written, or the disk is full.
+    """
+    beside = path.with_name(f".{path.name}{PARTIAL}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(beside)
+        with beside.open("rb") as file:
+            os.fsync(file.fileno())
+        beside.replace(path)
+        sync_folder(path.parent)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise unwritable(path, error) from error
+        raise
+
+
+def is_full(error: Exception) -> bool:
+    """Whether an error says that the disk has no room."""
+    return getattr(error, "errno", None) in _FULL or os.strerror(errno.ENOSPC) in str(error)
+
+
+def unwritable(path: Path, error: Exception) -> GapftError:
+    """The error for a file that could not be written, with what to do about a full disk."""
+    reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+    advice = "; make room: the same command goes on from what is finished" if is_full(error) else ""
+    return GapftError(f"{path}: cannot be written: {reason}{advice}")
+
+
+def sync_folder(folder: Path) -> None:
+    """Has a folder's entries on the disk: a rename is there before what follows it."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Writes JSON for people and programs: indented, keys in the order given, newline at end."""
+    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    replace_file(path, lambda beside: beside.write_text(text, encoding="utf-8"))
+
+
+def sha256(path: Path) -> str:
+    """The hash of a file, or of a folder's files by relative name."""
+    digest = hashlib.sha256()
+    if path.is_dir():
+        for file in sorted(p for p in path.rglob("*") if p.is_file()):
+            digest.update(f"{file.relative_to(path).as_posix()} {sha256(file)}\n".encode())
+        return digest.hexdigest()
+    with path.open("rb") as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,261 @@
+"""The records that pass between stages: frozen, typed, and free of I/O.
+
+Symbols follow the paper *Learning from the Gap Between Pass@K and Pass@1*: states G, S, U
+(Section 3.2), evidence E_G and E_{S,K} (Equation 6), the budget B = (N, L, J) (Equation 7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from gapft_harness.core.errors import PoolTooSmallError
+from gapft_harness.core.streams import Stream
+
+Status = Literal["pass", "fail", "timeout", "error"]
+State = Literal["G", "S", "U"]
+TokensFrom = Literal["generator", "retokenized", "none"]
+
+#: What a verdict may be.
+STATUSES: tuple[Status, ...] = get_args(Status)
+
+#: Decode index of the greedy (deployment) response; samples are numbered from 0.
+GREEDY = -1
+
+#: ``finish_reason`` of a response that was not generated: its prompt does not fit the model's
+#: context beside the new tokens. Its text is empty, and it counts as not passed.
+CONTEXT = "context"
+
+#: What a verifier compares a response with: any JSON value, a string for most tasks.
+Gold = Any
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The outcome of verifying one response. V = 1 for ``pass`` alone (Section 3.1)."""
+
+    status: Status
+    reason: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether V = 1."""
+        return self.status == "pass"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One problem of a task's split.
+
+    Attributes:
+        id: stable and of the data itself (never a row number); see ``identities.py``.
+        prompt: what the task renders, before any chat template.
+        gold: what the task's verifier compares with.
+        document: the benchmark's own record, for reports and stratified selection.
+    """
+
+    id: str
+    prompt: str
+    gold: Gold
+    document: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """How responses are generated.
+
+    ``temperature``, ``top_p`` and ``top_k`` matter only where ``do_sample`` is true;
+    ``top_k = 0`` means no cut. ``until`` holds stop strings, ``max_gen_toks`` new tokens.
+    """
+
+    do_sample: bool
+    max_gen_toks: int
+    until: tuple[str, ...] = ()
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An attempt of an episode that did not end it, and what the model was told of it.
+
+    Attributes:
+        text: what the model wrote.
+        token_ids: the generated ids that make up ``text``.
+        finish_reason: as of a response.
+        feedback: the outcome of the public tests, as the model saw it before its next attempt.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: str
+    feedback: str
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """One response of a model to one problem: of an episode, its final attempt.
+
+    Attributes:
+        problem_id: the problem it answers.
+        index: ``GREEDY`` or the sample number (from 0).
+        text: what the verifier sees, stop strings removed.
+        token_ids: the generated ids that make up ``text``, the end-of-sequence id excluded.
+            Empty where the backend has no tokenizer (``tokens_from`` then says so).
+        finish_reason: ``stop`` (end of sequence or a stop string), ``length``, ``unknown``, or
+            ``CONTEXT``.
+        seed: the seed that the sampler was given for this response's chunk or request.
+        tokens_from: ``generator`` (exact ids), ``retokenized`` or ``none``.
+        attempts: the earlier attempts of an episode, in order; empty elsewhere.
+        context_ids: the prompt ids this response was generated on where they are not the
+            problem's own prompt, that is, after earlier attempts; else empty.
+    """
+
+    problem_id: str
+    index: int
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: str
+    seed: int
+    tokens_from: str = "generator"
+    attempts: tuple[Attempt, ...] = ()
+    context_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A pool problem with its state and, for G and S, the one verified response kept for it.
+
+    For G the response is the source's own greedy one; for S one sample chosen by the frozen
+    response rule; for U there is none (Equation 6).
+
+    Attributes:
+        passing_samples: how many of the samples drawn passed; of K, c in the Pass@k estimator.
+        first_success: number of the first passing sample (from 0), or None.
+        samples: how many samples were drawn: K, or fewer where search stopped early; None where
+            nobody said.
+        max_gen_toks: the length limit that the response was generated under; None where nobody
+            said.
+    """
+
+    problem_id: str
+    state: State
+    response: Response | None
+    prompt_ids: tuple[int, ...]
+    passing_samples: int
+    first_success: int | None
+    document: Mapping[str, Any] = field(default_factory=dict)
+    gold: Gold = None
+    samples: int | None = None
+    max_gen_toks: int | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the response came to an end by itself, so that an end token belongs behind it.
+
+        Of a response whose generator did not say (``unknown``) that is taken for true only where it
+        is shorter than the length limit.
+        """
+        if self.response is None:
+            return False
+        if self.response.finish_reason == "unknown":
+            limit = self.max_gen_toks
+            return limit is not None and len(self.response.token_ids) < limit
+        return self.response.finish_reason == "stop"
+
+    @property
+    def tokens(self) -> int:
+        """Prompt and response tokens together, before any truncation."""
+        return len(self.prompt_ids) + (len(self.response.token_ids) if self.response else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """What a selector chooses from. Each tuple is ordered by problem id."""
+
+    solved: tuple[Evidence, ...]
+    recovered: tuple[Evidence, ...]
+    missed: tuple[Evidence, ...]
+
+    @property
+    def verified(self) -> tuple[Evidence, ...]:
+        """E_G and E_{S,K} together, ordered by problem id."""
+        return tuple(sorted(self.solved + self.recovered, key=lambda e: e.problem_id))
+
+    @staticmethod
+    def draw(candidates: Sequence[Evidence], n: int, rng: Stream) -> list[Evidence]:
+        """Draws ``n`` of ``candidates`` uniformly without replacement.
+
+        Each problem's place in the draw depends on (seed, purpose, problem id) alone: a draw of
+        n is a prefix of a draw of n + 1, and adding a problem moves no other.
+
+        Raises:
+            PoolTooSmallError: if there are fewer than ``n`` candidates.
+        """
+        if n > len(candidates):
+            raise PoolTooSmallError(
+                f"asked for {n} examples, but only {len(candidates)} are there: "
+                f"{n - len(candidates)} too few"
+            )
+        return sorted(candidates, key=lambda e: rng.key(e.problem_id))[:n]
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The training budget B = (N, L, J) of one condition (Equation 7).
+
+    Attributes:
+        n: example slots. A selector may fill several with one problem (``concentrated`` does), so
+            these are distinct problems only where it fills none twice; reports count both.
+        repetitions: R, exposures of each slot.
+        exposures: N = R n.
+        tokens: L, prompt and response tokens processed over all exposures, after truncation.
+        supervised_tokens: the response (and end-of-sequence) tokens among them.
+        steps: J, optimizer steps.
+    """
+
+    n: int
+    repetitions: int
+    exposures: int
+    tokens: int
+    supervised_tokens: int
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One training example as sealed in a selection: exact ids, nothing to re-render.
+
+    ``ended`` is the evidence's: an end-of-sequence token belongs behind the response.
+    """
+
+    problem_id: str
+    state: State
+    prompt_ids: tuple[int, ...]
+    response_ids: tuple[int, ...]
+    response_index: int
+    first_success: int | None
+    ended: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One trained model of a comparison: a condition and a training seed."""
+
+    condition: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """The stem of the arm's files, e.g. ``gapft-seed13``."""
+        return f"{self.condition}-seed{self.seed}"
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """A trained adapter to generate with: a PEFT folder and the arm it belongs to."""
+
+    arm: Arm
+    path: str

@@ -1,0 +1,73 @@
+"""Which weights a model folder holds: found and hashed without loading them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.files import sha256
+
+#: Names of weight files.
+WEIGHTS = ("*.safetensors", "*.bin", "*.gguf")
+
+
+def weights_folder(arguments: Mapping[str, Any]) -> Path:
+    """The folder that holds a model's weight files: its own, or the hub cache's snapshot."""
+    folder = Path(arguments["pretrained"])
+    if not folder.is_dir():
+        from huggingface_hub import snapshot_download
+
+        # The model has been loaded by now, so its snapshot is there.
+        folder = Path(
+            snapshot_download(
+                arguments["pretrained"],
+                revision=str(arguments.get("revision", "main")),
+                local_files_only=True,
+            )
+        )
+    return folder / str(arguments.get("subfolder", ""))
+
+
+def weights_hash(folder: Path) -> str:
+    """SHA-256 over the names and SHA-256 hashes of a folder's weight files, sorted by name."""
+    digest = hashlib.sha256()
+    for file in sorted({file for pattern in WEIGHTS for file in folder.glob(pattern)}):
+        digest.update(f"{file.name} {sha256(file)}\n".encode())
+    return digest.hexdigest()
+
+
+def adapter_facts(folder: Path, name: str) -> dict[str, Any] | None:
+    """What an adapter's folder says of itself, if it holds the weights that it speaks of.
+
+    Args:
+        folder: the adapter's.
+        name: of the JSON file with its facts, ``adapter_sha256`` among them.
+
+    Returns:
+        The facts; None if there is no such folder.
+
+    Raises:
+        UserError: the folder is there and not whole: half copied, or left by a trainer that was
+            killed while it wrote.
+    """
+    if not folder.exists():
+        return None
+    remedy = "remove the folder and run the command again"
+    try:
+        facts = json.loads((folder / name).read_text("utf-8"))
+        stated = facts["adapter_sha256"]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise UserError(
+            f"{folder}: is incomplete: its {name} cannot be read, or does not say adapter_sha256 "
+            f"({type(error).__name__}: {error}); {remedy}"
+        ) from error
+    if (found := weights_hash(folder)) != stated:
+        raise UserError(
+            f"{folder}: is incomplete or was changed: its weight files' hash is {found[:12]}…, "
+            f"{name} has {str(stated)[:12]}…; {remedy}"
+        )
+    return dict(facts)

@@ -1,0 +1,1 @@
+"""Coverage against repetition: which problems the same responses are spent on."""

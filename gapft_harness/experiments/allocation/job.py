@@ -1,0 +1,68 @@
+"""Decisions on the problems that an allocation comparison trains on.
+
+``exposed_arm`` decodes, with one arm's adapter, the recovered pool problems that either condition
+of its seed selected, and writes ``decisions/ARM.exposed.parquet``: a_C(r) of Equation
+coverage_repetition is read off it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Arm
+from gapft_harness.experiments.allocation.halves import exposed_file, read_halves
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.tables import read_ids, read_problems
+from gapft_harness.stages.audit.job import decode_arm
+from gapft_harness.stages.generation.generation import ReportProgress
+from gapft_harness.stages.generation.sealing import take_up
+
+
+def exposed_arm(
+    run_path: str,
+    condition: str,
+    seed: int,
+    plugin_files: Sequence[str] = (),
+    progress: ReportProgress = lambda done, total: None,
+) -> dict[str, Any]:
+    """Decodes halves A and B greedily with one arm's adapter, and verifies the answers.
+
+    Returns:
+        Facts for the manifest: ``verdicts`` and ``finish_reasons`` by count.
+
+    Raises:
+        UserError: the recipe compares no allocations, or the selections are no such comparison.
+    """
+    run = RunDirectory.open(run_path)
+    arm = Arm(condition, seed)
+    allocation = run.recipe.allocation
+    if allocation is None or condition not in (allocation.diffuse, allocation.concentrated):
+        raise UserError(
+            f"{run.path}: condition {condition!r} is no part of an allocation comparison; its "
+            f"recipe says allocation: {allocation and allocation.model_dump()}"
+        )
+    path = run.path / exposed_file(arm)
+    if path.exists():
+        return take_up(path, progress)
+    wanted = set(read_halves(run, allocation, seed).problems)
+    problems = [
+        problem
+        for problem, _ in read_problems(run.sealed("pool/problems.parquet"))
+        if problem.id in wanted
+    ]
+    return decode_arm(run, arm, problems, path, f"exposed/{arm.name}", plugin_files, progress)
+
+
+def stale_exposed(run: RunDirectory, arms: Sequence[Arm]) -> list[str]:
+    """Files of decisions on other halves than the arms have now: they were compared otherwise."""
+    allocation, stale = run.recipe.allocation, []
+    for arm in arms if allocation else ():
+        path = run.path / exposed_file(arm)
+        assert allocation is not None
+        if path.exists():
+            wanted = sorted(read_halves(run, allocation, arm.seed).problems)
+            if list(read_ids(path)) != wanted:
+                stale.append(exposed_file(arm))
+    return stale

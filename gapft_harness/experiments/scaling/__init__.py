@@ -1,0 +1,1 @@
+"""Adapter scaling: one trained adapter at the scale that calibration allows."""

@@ -1,0 +1,289 @@
+"""Scaling one arm's adapter: the stage functions that executors run per arm.
+
+``scale_arm`` decodes the calibration split at every scale, chooses the arm's scale by it alone, and
+writes ``scaled/ARM`` (the paper's appendix on adapter scaling). ``audit_scaled_arm`` decodes the
+audit split at the scales that the comparison needs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.analysis.scaling import FIXED, SCALES, choose_scale, simultaneous_bounds
+from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.records import GREEDY, Adapter, Arm
+from gapft_harness.core.weights import adapter_facts
+from gapft_harness.recipe.sections import Scaling
+from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, require
+from gapft_harness.run_directory.tables import read_judged, read_problems
+from gapft_harness.stages.audit.job import decode_arm
+from gapft_harness.stages.generation.generation import ReportProgress
+from gapft_harness.stages.generation.sealing import read_facts, take_up
+
+#: Where the chosen adapters lie in a run directory, and where others lie while they are decoded.
+FOLDER = "scaled"
+
+#: How the warning of ``no_scale_warning`` begins.
+NO_SCALE = "the source solves "
+
+
+@dataclass(frozen=True, slots=True)
+class AtScale:
+    """What the calibration says of one scale.
+
+    Attributes:
+        scale: α.
+        regressed: of the problems that the source solves, how many the scaled adapter fails.
+        rho_G: their share; None where the source solves none.
+        upper_bound: u_α.
+    """
+
+    scale: float
+    regressed: int
+    rho_G: float | None
+    upper_bound: float
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One checkpoint's scale and what it was chosen by: the content of ``scaling.json``.
+
+    Attributes:
+        scale: the chosen α.
+        level: of all bounds together.
+        tolerance: the highest bound that counts as safe.
+        problems: of the calibration split.
+        solved: those of them that the source solves.
+        scales: ascending.
+    """
+
+    scale: float
+    level: float
+    tolerance: float
+    problems: int
+    solved: int
+    scales: tuple[AtScale, ...]
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any]) -> Choice:
+        """Reads it off a ``scaling.json``."""
+        plain = {f.name: content[f.name] for f in fields(cls)}
+        return cls(**{**plain, "scales": tuple(AtScale(**of) for of in content["scales"])})
+
+    def at(self, scale: float) -> AtScale | None:
+        """What the calibration says of a nonzero scale; None of 0, the source itself."""
+        return next((found for found in self.scales if found.scale == scale), None)
+
+
+def calibration_file(arm: Arm, scale: float) -> str:
+    """Where an arm's decisions on the calibration split stand in a run directory."""
+    return f"decisions/{arm.name}.calibration-{scale:g}.parquet"
+
+
+def scaled_file(arm: Arm, scale: float) -> str:
+    """Where an arm's decisions on the audit stand: scale 1 is the arm as it was trained.
+
+    Raises:
+        ValueError: scale 0, whose decisions are the source's own.
+    """
+    if not scale:
+        raise ValueError("the decisions at scale 0 are the source's")
+    return (
+        f"decisions/{arm.name}.parquet"
+        if scale == 1
+        else f"decisions/{arm.name}.scale-{scale:g}.parquet"
+    )
+
+
+def audited_scales(chosen: float) -> list[float]:
+    """The scales whose audit decisions are decoded anew: the chosen and the fixed, not 0 and 1."""
+    return sorted({chosen, FIXED} - {0.0, 1.0})
+
+
+def scale_arm(
+    run_path: str,
+    condition: str,
+    seed: int,
+    plugin_files: Sequence[str] = (),
+    progress: ReportProgress = lambda done, total: None,
+) -> dict[str, Any]:
+    """Chooses one arm's scale on the calibration split and exports the adapter at that scale.
+
+    Returns:
+        ``choice``, the content of ``scaled/ARM/scaling.json``, and ``decisions``: by scale, the
+        facts of ``sealing.write_responses``.
+
+    Raises:
+        UserError: the recipe has no section ``scaling``, the adapter cannot be scaled, or the
+            folder of the scaled one is there and incomplete.
+    """
+    run = RunDirectory.open(run_path)
+    arm = Arm(condition, seed)
+    settings = _settings(run)
+    trained = run.sealed(f"adapters/{arm.name}")
+    problems = [p for p, _ in read_problems(run.sealed(f"{CALIBRATION}/problems.parquet"))]
+    decisions: dict[str, dict[str, Any]] = {}
+    for number, scale in enumerate(SCALES):
+        path = run.path / calibration_file(arm, scale)
+        if path.exists():
+            decisions[f"{scale:g}"] = read_facts(path)
+            progress((number + 1) * len(problems), len(SCALES) * len(problems))
+            continue
+        with _adapter_at(run, arm, scale) as adapter:
+            decisions[f"{scale:g}"] = decode_arm(
+                run,
+                arm,
+                problems,
+                path,
+                f"{CALIBRATION}/{arm.name}/{scale:g}",
+                plugin_files,
+                lambda done, total, n=number: progress(n * total + done, len(SCALES) * total),  # type: ignore[misc]
+                adapter=adapter,
+            )
+    output = run.path / FOLDER / arm.name
+    if adapter_facts(output, "scaling.json") is None:
+        from gapft_harness.training.adapter.scaling import scale_adapter
+
+        choice = choose(run, arm, settings)
+        facts = {
+            "condition": condition,
+            "seed": seed,
+            "base_model": run.recipe.model.args["pretrained"],
+            **asdict(choice),
+        }
+        scale_adapter(trained, output, choice.scale, facts)
+    return {"choice": read_choice(run.path, arm), "decisions": decisions}
+
+
+def audit_scaled_arm(
+    run_path: str,
+    condition: str,
+    seed: int,
+    scale: float,
+    plugin_files: Sequence[str] = (),
+    progress: ReportProgress = lambda done, total: None,
+) -> dict[str, Any]:
+    """Decodes the audit problems greedily with one arm's adapter at one scale.
+
+    Returns:
+        Facts for the manifest, those of ``sealing.write_responses``.
+    """
+    run = RunDirectory.open(run_path)
+    arm = Arm(condition, seed)
+    path = run.path / scaled_file(arm, scale)
+    if path.exists():
+        return take_up(path, progress)
+    problems = [p for p, _ in read_problems(run.sealed("audit/problems.parquet"))]
+    with _adapter_at(run, arm, scale) as adapter:
+        purpose = f"audit/{arm.name}/{scale:g}"
+        return decode_arm(
+            run, arm, problems, path, purpose, plugin_files, progress, adapter=adapter
+        )
+
+
+def choose(run: RunDirectory, arm: Arm, settings: Scaling) -> Choice:
+    """Computes an arm's scale from the calibration split's decisions at all scales.
+
+    Raises:
+        GapftError: the decisions are of other problems than the source's.
+    """
+    source = greedy_passed(run.path / CALIBRATION / "responses.parquet")
+    solved = [problem for problem, passed in source.items() if passed]
+    regressed = []
+    for scale in SCALES:
+        relative = calibration_file(arm, scale)
+        decided = greedy_passed(run.path / relative)
+        require(
+            decided.keys() == source.keys(),
+            f"{run.path / relative}: holds other problems than the calibration split",
+        )
+        regressed.append(sum(not decided[problem] for problem in solved))
+    bounds = simultaneous_bounds(regressed, len(solved), settings.level)
+    return Choice(
+        scale=choose_scale(dict(zip(SCALES, bounds, strict=True)), settings.tolerance),
+        level=settings.level,
+        tolerance=settings.tolerance,
+        problems=len(source),
+        solved=len(solved),
+        scales=tuple(
+            AtScale(scale, count, count / len(solved) if solved else None, bound)
+            for scale, count, bound in zip(SCALES, regressed, bounds, strict=True)
+        ),
+    )
+
+
+def no_scale_warning(solved: int, settings: Scaling) -> str:
+    """A sentence if no adapter could get a scale above 0, however well it does; else nothing.
+
+    Args:
+        solved: calibration problems that the source solves.
+        settings: the rule.
+    """
+    (bound, *_) = simultaneous_bounds([0] * len(SCALES), solved, settings.level)
+    if bound <= settings.tolerance:
+        return ""
+    return (
+        f"{NO_SCALE}{solved} problems, too few for any scale above 0: without a single "
+        f"loss the upper bound is {bound:.1%}, above the tolerance of {settings.tolerance:.1%}; "
+        "every adapter will fall back to the source. Calibrate on more problems"
+    )
+
+
+def read_choice(run_path: Path, arm: Arm) -> dict[str, Any]:
+    """The content of an arm's ``scaling.json``."""
+    path = run_path / FOLDER / arm.name / "scaling.json"
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
+
+
+def is_stale(run: RunDirectory, arm: Arm) -> bool:
+    """Whether an arm's scale is there, and was chosen at another level or tolerance."""
+    if adapter_facts(run.path / FOLDER / arm.name, "scaling.json") is None:
+        return False
+    chosen, settings = read_choice(run.path, arm), _settings(run)
+    return (chosen["level"], chosen["tolerance"]) != (settings.level, settings.tolerance)
+
+
+@contextlib.contextmanager
+def _adapter_at(run: RunDirectory, arm: Arm, scale: float) -> Iterator[Adapter]:
+    """An arm's adapter at a scale: the trained one itself, or one that is taken away again."""
+    from gapft_harness.training.adapter.scaling import scale_adapter
+
+    trained = run.sealed(f"adapters/{arm.name}")
+    if scale == 1:
+        yield Adapter(arm, str(trained))
+        return
+    folder = run.path / FOLDER / f".{arm.name}-{scale:g}"
+    shutil.rmtree(folder, ignore_errors=True)  # of a command that was killed
+    scale_adapter(trained, folder, scale, {"scale": scale})
+    try:
+        yield Adapter(arm, str(folder))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _settings(run: RunDirectory) -> Scaling:
+    if run.recipe.scaling is None:
+        raise UserError(f"{run.path}: its recipe has no section scaling, so no scale is chosen")
+    return run.recipe.scaling
+
+
+def greedy_passed(path: Path) -> dict[str, bool]:
+    """Whether each problem's greedy decode passed.
+
+    Raises:
+        GapftError: a problem has none.
+    """
+    passed = {}
+    for problem_id, judged in read_judged(path):
+        greedy = next((j for j in judged if j.response.index == GREEDY), None)
+        if greedy is None:
+            raise GapftError(f"{path}: holds no greedy decode of problem {problem_id}")
+        passed[problem_id] = greedy.verdict.passed
+    return passed

@@ -1,0 +1,181 @@
+"""``gapft scaling-report``: scaled adapters of several runs, each an environment, in one table."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gapft_harness.analysis.scaling import FIXED
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.files import replace_file, write_json
+from gapft_harness.experiments.scaling import section as scaling_section
+from gapft_harness.experiments.scaling.findings import ScalingFindings, compute_scaling
+from gapft_harness.experiments.scaling.job import FOLDER, read_choice, scaled_file
+from gapft_harness.experiments.scaling.reading import ScaledRun, read_scaled_run
+from gapft_harness.report.rendering import markdown
+from gapft_harness.report.rendering.blocks import Section, Table
+from gapft_harness.report.rendering.wording import whole
+from gapft_harness.report.tables import as_csv
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.mirror import placed
+from gapft_harness.stages.selection.stage import arms
+
+
+@dataclass(frozen=True, slots=True)
+class PooledRun:
+    """One run as an environment.
+
+    Attributes:
+        place: the run directory as it was given.
+        checkpoints: of each, the hashes of what it was trained on and of what it decided.
+        task: the task's name.
+        model: the source model.
+        rule: level and tolerance.
+        replicates: of its recipe's intervals.
+        seed: of these.
+        scaled: what its adapters decided.
+    """
+
+    place: str
+    checkpoints: frozenset[tuple[str, str]]
+    task: str
+    model: str
+    rule: tuple[float, float]
+    replicates: int
+    seed: int
+    scaled: ScaledRun
+
+
+@dataclass(frozen=True, slots=True)
+class Pooled:
+    """Several runs, and what they come to together."""
+
+    runs: tuple[PooledRun, ...]
+    found: ScalingFindings
+
+    @property
+    def text(self) -> str:
+        """All of it as Markdown."""
+        rows = [
+            [
+                run.scaled.name,
+                run.place,
+                run.task,
+                run.model,
+                whole(len(run.scaled.item_ids)),
+                whole(int(run.scaled.source.sum())),
+            ]
+            for run in self.runs
+        ]
+        columns = ["environment", "run", "task", "model", "audit problems", "solved by the source"]
+        count = f"{len(rows)} environment{'s' * (len(rows) > 1)}"
+        sections = [
+            Section("", scaling_section.blocks(self.found)),
+            Section("Environments", [Table(columns, rows, words=4)]),
+        ]
+        return markdown.render(f"Adapter scaling, {count}", "", sections)
+
+    def write(self, folder: Path) -> None:
+        """Writes scaling.md, scaling.json, scaling.csv and scaling_bounds.csv.
+
+        Raises:
+            GapftError: the folder cannot be written.
+        """
+        texts = {
+            "scaling.md": self.text,
+            "scaling.csv": as_csv(scaling_section.checkpoint_rows(self.found)),
+            "scaling_bounds.csv": as_csv(scaling_section.bound_rows(self.found)),
+        }
+        for name, text in texts.items():
+            replace_file(folder / name, lambda beside, text=text: beside.write_text(text, "utf-8"))  # type: ignore[misc]
+        write_json(folder / "scaling.json", scaling_section.content(self.found))
+
+
+def pool_scaling(places: Sequence[str]) -> Pooled:
+    """Takes the scaled adapters of several runs together.
+
+    Every run is one environment of each of its conditions. Intervals have the most replicates that
+    a run's recipe asks for, and the lowest of their seeds; the order of runs changes nothing.
+
+    Args:
+        places: run directories, folders or URLs, that have been audited.
+
+    Raises:
+        UserError: a run that scales nothing or is not audited, runs that share a checkpoint, or
+            whose scales were chosen by different rules.
+    """
+    with contextlib.ExitStack() as stack:
+        runs = [
+            _read(place, stack.enter_context(placed(place, writes=False))[0]) for place in places
+        ]
+    first = runs[0]
+    for number, run in enumerate(runs):
+        if run.rule != first.rule:
+            raise UserError(
+                f"{first.place} chose its scales at level {first.rule[0]:g} and tolerance "
+                f"{first.rule[1]:g}, {run.place} at {run.rule[0]:g} and {run.rule[1]:g}; expected "
+                "one rule"
+            )
+        for other in runs[:number]:
+            if run.checkpoints & other.checkpoints:
+                raise UserError(
+                    f"{other.place} and {run.place} hold the same checkpoint; give each run once"
+                )
+    runs = _named(runs)
+    found = compute_scaling(
+        [run.scaled for run in runs],
+        max(run.replicates for run in runs),
+        min(run.seed for run in runs),
+    )
+    return Pooled(tuple(sorted(runs, key=lambda run: run.scaled.name)), found)
+
+
+def _read(place: str, path: Path) -> PooledRun:
+    run = RunDirectory.open(path)
+    recipe, manifest = run.recipe, run.manifest()
+    files = manifest["files"]
+    trained = [arm for arm in arms(recipe) if arm.name in manifest["budgets"]]
+    if recipe.scaling is None or not trained:
+        why = "its recipe has no section scaling" if trained else "it has trained nothing"
+        raise UserError(f"{place}: {why}, so it has no scaled adapters to compare")
+    run.sealed("audit/responses.parquet")
+    for arm in trained:
+        run.sealed(f"{FOLDER}/{arm.name}")
+        chosen = read_choice(path, arm)["scale"]
+        for scale in {chosen, FIXED, 1.0} - {0.0}:
+            run.sealed(scaled_file(arm, scale))
+    scaled = read_scaled_run(path, manifest, trained)
+    assert scaled is not None
+    return PooledRun(
+        place=place,
+        checkpoints=frozenset(
+            (files[f"selections/{of.name}.parquet"], files[f"decisions/{of.name}.parquet"])
+            for of in trained
+        ),
+        task=manifest["task"]["name"],
+        model=recipe.model.args["pretrained"],
+        rule=(recipe.scaling.level, recipe.scaling.tolerance),
+        replicates=recipe.statistics.replicates,
+        seed=recipe.statistics.seed,
+        scaled=scaled,
+    )
+
+
+def _named(runs: Sequence[PooledRun]) -> list[PooledRun]:
+    """Environments are named as their recipes, and numbered where several have one name.
+
+    The numbers follow from what the runs hold, so that no figure depends on where they lie.
+    """
+    counts = Counter(run.scaled.name for run in runs)
+    numbers: Counter[str] = Counter()
+    named = []
+    for run in sorted(runs, key=lambda run: sorted(run.checkpoints)):
+        name = run.scaled.name
+        if counts[name] > 1:
+            numbers[name] += 1
+            name = f"{name} {numbers[name]}"
+        named.append(replace(run, scaled=replace(run.scaled, name=name)))
+    return named

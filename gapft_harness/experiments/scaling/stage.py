@@ -1,0 +1,96 @@
+"""The scale stage: every arm's scale, and the adapter at it; nothing without a section scaling."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Arm
+from gapft_harness.experiments.scaling.job import (
+    FOLDER,
+    audited_scales,
+    calibration_file,
+    is_stale,
+    read_choice,
+    scaled_file,
+)
+from gapft_harness.hooks.protocols import Job
+from gapft_harness.run_directory.directory import CALIBRATION, splits_of
+from gapft_harness.run_directory.recording import record_judging, recorder
+from gapft_harness.stages.foundation.disjoint import require_apart
+
+if TYPE_CHECKING:
+    from gapft_harness.stages.pipeline import Context
+
+
+def scale_stage(context: Context) -> None:
+    """Decodes the calibration split at every scale, chooses each arm's, and exports it.
+
+    What was chosen at another level or tolerance is chosen anew, from the same decisions.
+
+    Raises:
+        UserError: nothing is selected or trained yet, the calibration split is not searched, or
+            one of its problems is also in the pool or the audit.
+    """
+    from gapft_harness.stages.pipeline import require_selected
+
+    run = context.run
+    if run.recipe.scaling is None:
+        context.say("the recipe has no section scaling: every adapter stays as it was trained")
+        return
+    require_selected(run)
+    run.sealed(f"{CALIBRATION}/responses.parquet")
+    for split in splits_of(run.recipe):
+        run.sealed(f"{split}/problems.parquet")
+    require_apart(run, splits_of(run.recipe))
+    arms = context.arms()
+    run.unseal(f"{FOLDER}/{arm.name}" for arm in arms if is_stale(run, arm))
+    jobs = [
+        context.arm_job("scale", "gapft_harness.experiments.scaling.job:scale_arm", arm)
+        for arm in arms
+    ]
+    for arm, found in zip(arms, context.executor.run(jobs, context.progress), strict=True):
+        for scale, facts in found["decisions"].items():
+            file = calibration_file(arm, float(scale))
+            run.seal(file)
+            name = file.removeprefix("decisions/").removesuffix(".parquet")
+            run.update_manifest(partial(record_judging, name=name, facts=facts))
+            for warning in facts["warnings"]:
+                context.say(f"warning: {name}: {warning}")
+        run.seal(f"{FOLDER}/{arm.name}")
+        run.update_manifest(recorder("scaling", arm.name, found["choice"]))
+
+
+def scaled_audits(context: Context) -> Iterator[tuple[str, Job]]:
+    """What the audit decodes at other scales than 1: each file with its job.
+
+    Raises:
+        UserError: see ``scaled_decisions``.
+    """
+    for arm, scale in scaled_decisions(context):
+        verb, function = (
+            f"audit, scale {scale:g},",
+            "gapft_harness.experiments.scaling.job:audit_scaled_arm",
+        )
+        yield scaled_file(arm, scale), context.arm_job(verb, function, arm, scale=scale)
+
+
+def scaled_decisions(context: Context) -> Iterator[tuple[Arm, float]]:
+    """Each arm with each scale other than 1 at which the audit is decoded.
+
+    Raises:
+        UserError: the scale stage has not run, or chose at another level or tolerance.
+    """
+    if context.run.recipe.scaling is None:
+        return
+    for arm in context.arms():
+        folder = context.run.sealed(f"{FOLDER}/{arm.name}")
+        if is_stale(context.run, arm):
+            raise UserError(
+                f"{folder}: its scale was chosen at another level or tolerance than the recipe's "
+                "section scaling has now; run gapft scale first"
+            )
+        for scale in audited_scales(read_choice(context.run.path, arm)["scale"]):
+            yield arm, scale

@@ -1,0 +1,197 @@
+"""Finds plugins (bundled, installed, single files) and lets each register what it offers."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pkgutil
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pluggy
+
+from gapft_harness.core.errors import PluginError, did_you_mean
+from gapft_harness.hooks import specs as hookspecs
+from gapft_harness.hooks.code import SOURCES, code_hash
+from gapft_harness.hooks.registered import FAULTS, KINDS, Registered, home_of, own_line
+from gapft_harness.verification.pool_child import describe
+
+ENTRY_POINT_GROUP = hookspecs.PROJECT
+
+_BUNDLED = "gapft_harness.plugins"
+
+#: What imports a plugin.
+Loader = Callable[[], Any]
+
+#: What a registration may declare, by kind, and of which type.
+_OPTIONS: dict[str, dict[str, tuple[type, ...]]] = {
+    "verifier": {"rejudge": (bool,)},
+    "selector": {"budget": (str,), "repeats": (bool,), "gold": (bool,)},
+    "response rule": {"stops_early": (bool,)},
+    "sampler": {"own_process": (bool,)},
+    "tracker": {"needs": (list, tuple)},
+}
+
+
+def find_plugins(files: Sequence[str]) -> list[tuple[str, Loader]]:
+    """The name of every plugin, and what imports it."""
+    return [*_bundled(), *_installed(), *((file, partial(_from_file, file)) for file in files)]
+
+
+def registrations(name: str, plugin: Any) -> list[Registered]:
+    """Lets one plugin register what it offers.
+
+    Raises:
+        PluginError: it has a misspelt hook, offers nothing, or fails.
+    """
+    manager = pluggy.PluginManager(hookspecs.PROJECT)  # its own: what is broken stays in it
+    manager.add_hookspecs(hookspecs)
+    try:
+        manager.register(plugin, name=name)
+        manager.check_pending()
+    except pluggy.PluginValidationError as error:
+        hook = str(error).partition("unknown hook ")[2].partition(" ")[0].strip("'\"")
+        if hook:
+            raise PluginError(
+                f"plugin {name} implements an unknown hook {hook!r}; {did_you_mean(hook, KINDS)}"
+            ) from error
+        raise PluginError(
+            f"plugin {name}: {' '.join(str(error).split())}; a hook takes one argument, register"
+        ) from error
+    callers = manager.get_hookcallers(plugin)
+    if not callers:
+        raise PluginError(
+            f"plugin {name} implements no hook: mark functions such as "
+            f"{next(iter(KINDS))} with @hookimpl (from gapft_harness import hookimpl)"
+        )
+    registered: list[Registered] = []
+    for caller in callers:
+        for implementation in caller.get_hookimpls():
+            if implementation.plugin is plugin:
+                _call(implementation.function, caller.name, name, home_of(plugin), registered)
+    if name.startswith(f"{_BUNDLED}."):
+        return registered
+    module = getattr(plugin, "__name__", "")
+    return [replace(r, code=code_hash(r.value, r.options, module)) for r in registered]
+
+
+def _call(
+    function: Callable[..., Any], hook: str, plugin: str, home: str, registered: list[Registered]
+) -> None:
+    """Calls a plugin's hook with a ``register`` that knows whose it is."""
+    try:
+        function(register=_registrar(registered, KINDS[hook], plugin, home))
+    except PluginError:
+        raise
+    except FAULTS as error:
+        raise PluginError(
+            f"plugin {plugin}: {hook} failed: {describe(error)}{own_line(error, home)}"
+        ) from error
+
+
+def _registrar(
+    registered: list[Registered], kind: str, plugin: str, home: str
+) -> Callable[..., None]:
+    """The ``register`` function one plugin gets for one hook."""
+    allowed = _OPTIONS.get(kind, {})
+
+    def register(name: str, value: Callable[..., Any], **options: Any) -> None:
+        if not isinstance(name, str) or not name or any(c in name for c in "/\\ \n"):
+            raise PluginError(
+                f"plugin {plugin}: a {kind}'s name must be a word without spaces or slashes, "
+                f"found {name!r}"
+            )
+        if not callable(value):
+            raise PluginError(f"plugin {plugin}: {kind} {name!r} is not callable: {value!r}")
+        if unknown := sorted(set(options) - allowed.keys()):
+            raise PluginError(
+                f"plugin {plugin}: {kind} {name!r} is registered with the unknown option "
+                f"{unknown[0]!r}; {did_you_mean(unknown[0], allowed)}"
+            )
+        for option, value_of in options.items():
+            words = option == "needs" and not all(isinstance(word, str) for word in value_of)
+            if not isinstance(value_of, allowed[option]) or words:
+                wanted = "a list of texts" if option == "needs" else allowed[option][0].__name__
+                raise PluginError(
+                    f"plugin {plugin}: {kind} {name!r} has {option}={value_of!r}; expected {wanted}"
+                )
+        if options.get("budget", "matched") not in ("matched", "own"):
+            raise PluginError(
+                f"plugin {plugin}: {kind} {name!r} has budget={options['budget']!r}; "
+                "expected 'matched' or 'own'"
+            )
+        registered.append(Registered(kind, name, plugin, value, options, home))
+
+    return register
+
+
+def _bundled() -> list[tuple[str, Loader]]:
+    """Every module of gapft_harness.plugins; those that only help others register nothing."""
+    import gapft_harness.plugins as package
+
+    found = pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+    modules = [importlib.import_module(info.name) for info in found if not info.ispkg]
+    return [(m.__name__, partial(_same, m)) for m in modules if hasattr(m, "hookimpl")]
+
+
+def _same(module: ModuleType) -> ModuleType:
+    return module
+
+
+def _installed() -> list[tuple[str, Loader]]:
+    """Plugins that installed packages offer by the entry-point group."""
+    points = sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda point: point.name)
+    return [(f"{p.name} (package {_package(p)})", partial(_from_package, p)) for p in points]
+
+
+def _package(point: EntryPoint) -> str:
+    return point.dist.name if point.dist else "an unknown package"
+
+
+def _from_package(point: EntryPoint) -> Any:
+    try:
+        return point.load()
+    except FAULTS as error:
+        raise PluginError(
+            f"plugin {point.name} of package {_package(point)} cannot be loaded from "
+            f"{point.value!r}: {describe(error)}{_line_within(error, point.module)}"
+        ) from error
+
+
+def _line_within(error: BaseException, module: str) -> str:
+    """The last line of a traceback that is of a module's package, which may not be loaded."""
+    try:
+        spec = importlib.util.find_spec(module.partition(".")[0])
+    except (ImportError, ValueError):
+        return ""
+    folders = list(spec.submodule_search_locations or ()) if spec else []
+    return own_line(error, folders[0] if folders else (spec and spec.origin) or "")
+
+
+def _from_file(file: str) -> ModuleType:
+    """Imports a single-file plugin under a name of its own."""
+    path = Path(file)
+    if not path.is_file():
+        raise PluginError(f"--plugin {file}: there is no such file")
+    name = f"gapft_plugin_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise PluginError(f"--plugin {file}: expected a Python file (.py)")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    SOURCES[name] = path.read_text(encoding="utf-8", errors="replace")
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise PluginError(f"--plugin {file}, line {error.lineno}: {error.msg}") from error
+    except FAULTS as error:
+        raise PluginError(
+            f"--plugin {file}: fails on import: {describe(error)}{own_line(error, file)}"
+        ) from error
+    return module

@@ -1,0 +1,172 @@
+"""Finds plugins, lets each register what it offers, and answers look-ups by name."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, cast
+
+from gapft_harness.core.errors import PluginError, UserError, did_you_mean
+from gapft_harness.core.records import Adapter
+from gapft_harness.core.signatures import setting_fault
+from gapft_harness.hooks.checked import (
+    CheckedSampler,
+    checked_section,
+    require_methods,
+)
+from gapft_harness.hooks.loading import find_plugins, registrations
+from gapft_harness.hooks.protocols import (
+    Executor,
+    ResponseRule,
+    Sampler,
+    SamplerSettings,
+    Selector,
+    Verifier,
+)
+from gapft_harness.hooks.registered import KINDS as KINDS
+from gapft_harness.hooks.registered import Owned
+from gapft_harness.hooks.registered import Registered as Registered
+
+
+class Plugins:
+    """All that the loaded plugins registered, by kind and name."""
+
+    def __init__(self, registered: Sequence[Registered]) -> None:
+        self._by_kind: dict[str, dict[str, Registered]] = {kind: {} for kind in KINDS.values()}
+        for entry in registered:
+            names = self._by_kind[entry.kind]
+            if entry.name in names:
+                raise PluginError(
+                    f"two plugins register the {entry.kind} {entry.name!r}: "
+                    f"{names[entry.name].plugin} and {entry.plugin}; rename one"
+                )
+            names[entry.name] = entry
+
+    def and_more(self, registered: Sequence[Registered]) -> Plugins:
+        """These, and what another plugin registered.
+
+        Raises:
+            PluginError: it takes a name that is taken.
+        """
+        return Plugins([*self.all(), *registered])
+
+    def all(self) -> list[Registered]:
+        """Everything registered, by kind and then by name."""
+        return [
+            names[name]
+            for kind in KINDS.values()
+            for names in [self._by_kind[kind]]
+            for name in sorted(names)
+        ]
+
+    def get(self, kind: str, name: str) -> Registered:
+        """Looks one up.
+
+        Raises:
+            UserError: nothing of that kind has that name.
+        """
+        names = self._by_kind[kind]
+        if name not in names:
+            raise UserError(f"unknown {kind} {name!r}; {did_you_mean(name, names)}")
+        return names[name]
+
+    def has(self, kind: str, name: str) -> bool:
+        """Whether there is one of that name."""
+        return name in self._by_kind[kind]
+
+    def code(self, kind: str, name: str) -> str | None:
+        """The hash of the code of what has a name, None if nothing has; empty if it is bundled."""
+        found = self._by_kind[kind].get(name)
+        return None if found is None else found.code
+
+    @contextlib.contextmanager
+    def blaming(self, kind: str, name: str) -> Iterator[Registered]:
+        """Runs a plugin's code; see ``Registered.blamed``."""
+        with self.get(kind, name).blamed() as entry:
+            yield entry
+
+    def verifier(self, name: str, params: Mapping[str, Any]) -> Verifier:
+        """Makes a verifier that messages can name by its plugin; see ``bare_verifier``."""
+        return cast(Verifier, Owned(self.bare_verifier(name, params), self.get("verifier", name)))
+
+    def bare_verifier(self, name: str, params: Mapping[str, Any]) -> Verifier:
+        """Makes a verifier; an unknown parameter is the user's mistake."""
+        entry = self.get("verifier", name)
+        if fault := setting_fault(entry.value, params):
+            raise UserError(
+                f"verifier {name!r} does not take these parameters: {dict(params)}; {fault}"
+            )
+        with entry.blamed():
+            made: Verifier = entry.value(**params)
+        require_methods(entry, made, "verify")
+        return made
+
+    def rejudges(self, name: str) -> bool:
+        """Whether ``gapft verify`` asks a verifier again."""
+        return bool(self.get("verifier", name).options.get("rejudge", True))
+
+    def selector(self, name: str) -> tuple[Selector, Registered]:
+        """The selector and its declarations (budget, repeats, gold)."""
+        entry = self.get("selector", name)
+        return entry.value, entry
+
+    def response_rule(self, name: str) -> ResponseRule:
+        """The rule that picks the verified sample to keep."""
+        return self.get("response rule", name).value
+
+    def sampler(self, settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
+        """Makes a sampler with the model loaded."""
+        with self.blaming("sampler", settings.backend) as entry:
+            made = entry.value(settings, adapter)
+        return CheckedSampler(entry, made)
+
+    def executor(self, settings: Mapping[str, Any], files: Sequence[str]) -> Executor:
+        """Makes the executor the recipe names."""
+        with self.blaming("executor", settings["name"]) as entry:
+            made: Executor = entry.value(settings, files)
+        return made
+
+    def report_sections(self) -> list[tuple[str, Callable[[Mapping[str, Any]], str]]]:
+        """Plugins' report sections, by name."""
+        names = self._by_kind["report section"]
+        return [(name, checked_section(names[name])) for name in sorted(names)]
+
+
+def load_plugins(files: Sequence[str] = ()) -> Plugins:
+    """Loads bundled plugins, installed ones (entry points) and ``files``.
+
+    Args:
+        files: paths of single-file plugins, as given by ``--plugin``.
+
+    Raises:
+        PluginError: a plugin fails to load, has a misspelt hook, offers nothing, or takes a name
+            that is taken. The message names the plugin and the hook.
+    """
+    return _load(tuple(dict.fromkeys(str(Path(file).resolve()) for file in files)))
+
+
+@lru_cache(maxsize=8)
+def _load(files: tuple[str, ...]) -> Plugins:
+    plugins, faults = examine_plugins(files)
+    if faults:
+        raise PluginError("\n".join(faults))
+    return plugins
+
+
+def examine_plugins(files: Sequence[str] = ()) -> tuple[Plugins, list[str]]:
+    """Loads all plugins that can be loaded, and says of each other one what is wrong with it.
+
+    No run may go on without a plugin that is there: ``load_plugins`` raises for these.
+
+    Args:
+        files: paths of single-file plugins.
+    """
+    plugins, faults = Plugins([]), []
+    for name, load in find_plugins(files):
+        try:
+            plugins = plugins.and_more(registrations(name, load()))
+        except PluginError as error:
+            faults.append(str(error))
+    return plugins, faults

@@ -1,0 +1,307 @@
+"""What plugins implement and receive: the contracts behind the hooks, as typing protocols."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from gapft_harness.core.records import (
+    CONTEXT,
+    Adapter,
+    Arm,
+    Attempt,
+    Decoding,
+    Evidence,
+    Example,
+    Gold,
+    Pool,
+    Response,
+)
+from gapft_harness.core.records import Verdict as Verdict
+from gapft_harness.core.streams import Stream
+from gapft_harness.hooks.tracking import RegisterTracker as RegisterTracker
+from gapft_harness.hooks.tracking import Tracking
+
+# Verifiers
+
+
+class Verifier(Protocol):
+    """Judges responses. Must not raise for any text; must not depend on the order of pairs.
+
+    A verifier may have three more methods:
+
+    * ``check_gold(gold) -> str``: empty, or what is wrong with a gold answer. It is asked before
+      anything is generated.
+    * ``feedback(responses, golds) -> list[str | None]``: for tasks of episodes. None ends an
+      episode (all public tests pass); a text is what the model sees before its next attempt. It
+      must rest on what a user of the model may see, never on a hidden test.
+    * ``describe() -> dict``: JSON values for the manifest, such as a sandbox's tier.
+    """
+
+    def verify(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
+        """Judges ``responses[i]`` against ``golds[i]``; as many verdicts as responses."""
+        ...
+
+
+class RegisterVerifier(Protocol):
+    """Registers a verifier under a name.
+
+    ``rejudge=False``: judging again is costly or may come out otherwise (programs that are run, a
+    model that is asked), so ``gapft verify`` takes its verdicts as they are.
+    """
+
+    def __call__(
+        self, name: str, factory: Callable[..., Verifier], *, rejudge: bool = True
+    ) -> None: ...
+
+
+# Selectors and response rules
+
+Selector = Callable[[Pool, int, Stream], Sequence[Evidence]]
+ResponseRule = Callable[[Sequence[Response]], Response]
+
+
+class RegisterSelector(Protocol):
+    """Registers a selector.
+
+    ``budget="matched"``: must return exactly n examples. ``"own"``: n is the number of verified
+    problems and any non-empty number is accepted, reported as a reference with another budget.
+    ``repeats=True``: may return one problem more than once. ``gold=True``: may return examples
+    whose response no verifier passed.
+    """
+
+    def __call__(
+        self,
+        name: str,
+        select: Selector,
+        *,
+        budget: Literal["matched", "own"] = "matched",
+        repeats: bool = False,
+        gold: bool = False,
+    ) -> None: ...
+
+
+class RegisterResponseRule(Protocol):
+    """Registers a response rule under a name.
+
+    ``stops_early=True``: its choice rests on the samples up to the first passing one alone, so
+    that search may stop there (``search.stop: first_pass``).
+    """
+
+    def __call__(self, name: str, rule: ResponseRule, *, stops_early: bool = False) -> None: ...
+
+
+# Samplers
+
+
+@dataclass(frozen=True, slots=True)
+class SamplerSettings:
+    """What a sampler needs to know of the recipe.
+
+    Attributes:
+        backend: the sampler's name (``hf``, ``recorded``, ...).
+        model_args: as lm-eval spells them (``pretrained``, ``dtype``, ``batch_size``, ...).
+        chat_template: whether prompts are rendered through the tokenizer's chat template.
+        system_instruction: the system turn of that template, if any.
+        threads: CPU threads for one process.
+    """
+
+    backend: str
+    model_args: Mapping[str, Any]
+    chat_template: bool = False
+    system_instruction: str | None = None
+    threads: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A sampler's answer to one request: one response's text and exact token ids.
+
+    Where the prompt does not fit the model's context beside ``max_gen_toks`` new tokens, the text
+    and ids are empty and ``finish_reason`` is ``records.CONTEXT``; see ``beyond_context``.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: str
+    tokens_from: str = "generator"
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """All responses to one prompt, in the order of the indices asked for."""
+
+    prompt_ids: tuple[int, ...]
+    generations: tuple[Generation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One prompt and the decode indices wanted for it (``(GREEDY,)`` or sample numbers).
+
+    Attributes:
+        problem_id: the problem.
+        prompt: what the task renders, before any chat template.
+        indices: the decode indices wanted.
+        attempts: in an episode, what has gone before: after the prompt, each attempt is the
+            model's turn and its feedback the user's. A sampler must take them in; one that has no
+            chat template generates on ``text``.
+    """
+
+    problem_id: str
+    prompt: str
+    indices: tuple[int, ...]
+    attempts: tuple[Attempt, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The whole conversation as plain text, for models without a chat template."""
+        return self.prompt + "".join(f"{a.text}\n\n{a.feedback}\n\n" for a in self.attempts)
+
+
+def beyond_context(request: Request) -> Generated:
+    """What a sampler answers to a prompt that does not fit: no ids, and empty responses."""
+    return Generated((), tuple(Generation("", (), CONTEXT) for _ in request.indices))
+
+
+class Sampler(Protocol):
+    """Generates responses with one model and at most one adapter.
+
+    A prompt that does not fit the model's context is no error: ``beyond_context`` answers it.
+
+    A sampler may have an attribute ``seeds_each_sample = True``: it derives every sample's seed
+    from ``generate``'s seed, the problem's id and the sample's index alone. All calls of a search
+    then get the same seed, and chunks, shards and rounds change no sample.
+    """
+
+    def generate(
+        self, requests: Sequence[Request], decoding: Decoding, seed: int
+    ) -> list[Generated]:
+        """Answers every request, in order. The same arguments give the same answers."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """Model identity and versions, for the manifest. JSON values only."""
+        ...
+
+    def close(self) -> None:
+        """Frees the model."""
+        ...
+
+
+SamplerFactory = Callable[[SamplerSettings, Adapter | None], Sampler]
+
+
+class RegisterSampler(Protocol):
+    """Registers a sampler under the name a recipe's ``model.backend`` uses.
+
+    ``own_process=True``: an engine, of which ``close`` may leave something behind (memory of a GPU,
+    threads). The processes that it ran in end with the stage.
+    """
+
+    def __call__(
+        self, name: str, factory: SamplerFactory, *, own_process: bool = False
+    ) -> None: ...
+
+
+# Trainers
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingJob:
+    """One arm to train.
+
+    Attributes:
+        arm: condition and seed.
+        examples: the n examples in the selection's order.
+        settings: the recipe's ``training`` section, resolved (``recipe.Training`` as a dict).
+        model_args: the recipe's model arguments; ``pretrained`` names the base.
+        output: the folder to write; it does not exist yet.
+        base_sha256: the hash of the weights that were searched (``model_files.weights_hash``);
+            None where the sampler did not say.
+        threads: CPU threads.
+        checkpoint_steps: optimizer steps between two states that are kept, so that a killed
+            training goes on from there; None: it starts again.
+        fsdp: whether the processes of a training share the base's weights out among them.
+        progress: call with (steps done, steps in all).
+        tracking: the recipe's trackers; open them before the first step, in the first process.
+    """
+
+    arm: Arm
+    examples: Sequence[Example]
+    settings: Mapping[str, Any]
+    model_args: Mapping[str, Any]
+    output: Path
+    base_sha256: str | None = None
+    threads: int = 1
+    checkpoint_steps: int | None = None
+    fsdp: bool = False
+    progress: Callable[[int, int], None] = field(default=lambda done, total: None)
+    tracking: Tracking = field(default_factory=Tracking)
+
+
+Trainer = Callable[[TrainingJob], dict[str, Any]]
+
+
+class RegisterTrainer(Protocol):
+    """Registers a trainer. It returns facts for the manifest (JSON values only).
+
+    A trainer may have one more method, ``together(jobs) -> Iterator[dict]``: it trains several
+    arms of one run one after another, on a base that it loads once, and yields each one's facts.
+    """
+
+    def __call__(self, name: str, train: Trainer) -> None: ...
+
+
+# Executors
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One unit of work: a stage function by name, its arguments (JSON values), and a label.
+
+    Attributes:
+        label: what people see.
+        function: ``module:name``.
+        arguments: what it is called with.
+        own_process: no process that did this job is there any more when ``Executor.run`` returns.
+    """
+
+    label: str
+    function: str
+    arguments: Mapping[str, Any]
+    own_process: bool = False
+
+
+Progress = Callable[[str, int, int], None]
+
+
+class Executor(Protocol):
+    """Runs jobs, each in a process of its own kind, and returns their results in order."""
+
+    def run(self, jobs: Sequence[Job], progress: Progress) -> list[dict[str, Any]]:
+        """Runs all jobs. The first failure stops the rest and is raised."""
+        ...
+
+    def close(self) -> None:
+        """Stops the workers."""
+        ...
+
+
+class RegisterExecutor(Protocol):
+    """Registers an executor; ``factory(settings, plugins)`` gets the recipe's section."""
+
+    def __call__(
+        self, name: str, factory: Callable[[Mapping[str, Any], Sequence[str]], Executor]
+    ) -> None: ...
+
+
+# Report sections
+
+
+class RegisterReportSection(Protocol):
+    """Registers a section: a function from results.json's content to Markdown."""
+
+    def __call__(self, name: str, render: Callable[[Mapping[str, Any]], str]) -> None: ...

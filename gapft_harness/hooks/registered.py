@@ -1,0 +1,160 @@
+"""What a plugin registered, and how it is blamed: by plugin, hook and the line of its own code."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from gapft_harness.core.errors import GapftError, PluginError
+from gapft_harness.verification.pool_child import describe
+
+#: Hook name -> what one registration is called in messages, in the order of hookspecs.py.
+KINDS = {
+    "register_verifiers": "verifier",
+    "register_selectors": "selector",
+    "register_response_rules": "response rule",
+    "register_samplers": "sampler",
+    "register_trainers": "trainer",
+    "register_trackers": "tracker",
+    "register_executors": "executor",
+    "register_report_sections": "report section",
+}
+
+#: What a plugin's code may raise by mistake. Ctrl-C is none of it.
+FAULTS = (Exception, SystemExit)
+
+_BUNDLED = "gapft_harness.plugins."
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """One thing a plugin registered.
+
+    Attributes:
+        kind: as in ``KINDS``.
+        name: what recipes call it.
+        plugin: the plugin's name.
+        value: what was registered.
+        options: its declarations.
+        home: the file or folder of the plugin's own code; empty where that is not known.
+        code: the hash of its code (``plugin_code.py``); empty for what is bundled.
+    """
+
+    kind: str
+    name: str
+    plugin: str
+    value: Callable[..., Any]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    home: str = ""
+    code: str = ""
+
+    @property
+    def summary(self) -> str:
+        """The first line of the object's docstring, for listings."""
+        return (inspect.getdoc(self.value) or "").partition("\n")[0]
+
+    @property
+    def who(self) -> str:
+        """Whom a message names: the thing, its plugin and the hook."""
+        hook = next(hook for hook, of in KINDS.items() if of == self.kind)
+        return f"{self.kind} {self.name!r} (plugin {self.plugin}, hook {hook})"
+
+    def raised(self, error: BaseException) -> PluginError:
+        """The error for what the plugin's code raised, with its own line of the traceback."""
+        place = own_line(error, self.home) or self._defined(self.value)
+        return PluginError(f"{self.who} failed: {describe(error)}{place}")
+
+    def broke(self, found: str, by: object = None) -> PluginError:
+        """The error for a result that is none.
+
+        Args:
+            found: what it did, and what was expected, as the rest of a sentence.
+            by: the function that gave it; default: what was registered.
+        """
+        return PluginError(f"{self.who} {found}{self._defined(self.value if by is None else by)}")
+
+    @staticmethod
+    def _defined(by: object) -> str:
+        place = _definition(by)
+        return f"; it is defined at {place}" if place else ""
+
+    @contextlib.contextmanager
+    def blamed(self) -> Iterator[Registered]:
+        """Runs the plugin's code: what it raises becomes an error that names it.
+
+        Our own errors pass as they are, and so does what bundled plugins raise by mistake.
+
+        Raises:
+            PluginError: the plugin's code raised something else.
+        """
+        try:
+            yield self
+        except GapftError:
+            raise
+        except FAULTS as error:
+            if self.plugin.startswith(_BUNDLED) and isinstance(error, Exception):
+                raise
+            raise self.raised(error) from error
+
+
+class Owned:
+    """What a plugin made, and whose it is, so that messages about it can name the plugin."""
+
+    def __init__(self, made: Any, owner: Registered) -> None:
+        self._made = made
+        self.owner = owner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._made, name)
+
+
+def owner_of(kind: str, made: object) -> Registered:
+    """Whose it is; of what no plugin made, its class stands for both."""
+    if isinstance(made, Owned):
+        return made.owner
+    kept = type(made)
+    return Registered(kind, kept.__qualname__, kept.__module__, kept)
+
+
+def home_of(plugin: object) -> str:
+    """The file or folder that a plugin's own code is in: a package's whole, else its file."""
+    module = plugin if isinstance(plugin, ModuleType) else sys.modules.get(type(plugin).__module__)
+    if module is None:
+        return ""
+    package = sys.modules.get((module.__package__ or "").partition(".")[0])
+    folders = list(getattr(package, "__path__", ()))
+    if folders and not module.__name__.startswith(_BUNDLED):
+        return str(folders[0])
+    return getattr(module, "__file__", None) or ""
+
+
+def own_line(error: BaseException, home: str) -> str:
+    """The end of a sentence: the last line of a traceback that is of the plugin's own code."""
+    if not home:
+        return ""
+    own = [
+        f"; at {frame.f_code.co_filename}, line {line}"
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if Path(home) in (path := Path(frame.f_code.co_filename), *path.parents)
+    ]
+    return own[-1] if own else ""
+
+
+def _definition(thing: Any) -> str:
+    """Where a function or class is defined; empty for what is not Python's."""
+    try:
+        thing = inspect.unwrap(thing)
+        code = getattr(getattr(thing, "__func__", thing), "__code__", None)
+        if code is not None:
+            return f"{code.co_filename}, line {code.co_firstlineno}"
+        kept = thing if inspect.isclass(thing) else type(thing)
+        return f"{inspect.getsourcefile(kept)}, line {inspect.getsourcelines(kept)[1]}"
+    except (OSError, TypeError, ValueError):
+        return ""

@@ -1,0 +1,64 @@
+"""Every hook of GapFT Harness. Bundled plugins and strangers' plugins use the same ones.
+
+A plugin is a module with functions marked ``@hookimpl`` (``from gapft_harness import hookimpl``).
+Each hook gets a ``register`` function bound to the plugin, and calls it once per thing it offers.
+"""
+
+from __future__ import annotations
+
+import pluggy
+
+from gapft_harness.hooks.protocols import (
+    RegisterExecutor,
+    RegisterReportSection,
+    RegisterResponseRule,
+    RegisterSampler,
+    RegisterSelector,
+    RegisterTracker,
+    RegisterTrainer,
+    RegisterVerifier,
+)
+
+PROJECT = "gapft_harness"
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+@hookspec
+def register_verifiers(register: RegisterVerifier) -> None:
+    """``register(name, factory, rejudge=True)``: ``factory(**params)`` has ``verify``."""
+
+
+@hookspec
+def register_selectors(register: RegisterSelector) -> None:
+    """``register(name, select, budget="matched", repeats=False, gold=False)``."""
+
+
+@hookspec
+def register_response_rules(register: RegisterResponseRule) -> None:
+    """``register(name, rule)``: ``rule(passing samples)`` gives the one to keep."""
+
+
+@hookspec
+def register_samplers(register: RegisterSampler) -> None:
+    """``register(name, factory)``: ``factory(settings, adapter)`` gives a ``Sampler``."""
+
+
+@hookspec
+def register_trainers(register: RegisterTrainer) -> None:
+    """``register(name, train)``: ``train(job)`` writes an adapter folder."""
+
+
+@hookspec
+def register_trackers(register: RegisterTracker) -> None:
+    """``register(name, factory, needs=())``: ``factory(arm)`` gives a ``Tracker``."""
+
+
+@hookspec
+def register_executors(register: RegisterExecutor) -> None:
+    """``register(name, factory)``: ``factory(settings, plugin_files)`` gives an ``Executor``."""
+
+
+@hookspec
+def register_report_sections(register: RegisterReportSection) -> None:
+    """``register(name, render)``: ``render(results)`` gives Markdown for the report's end."""

@@ -1,0 +1,221 @@
+"""Tasks as the stages see them: found by name, their splits as problems."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from gapft_harness.core.errors import GapftError, UserError, did_you_mean
+from gapft_harness.lm_eval_bridge.command import run_lm_eval
+from gapft_harness.lm_eval_bridge.command_checks import near_tasks
+from gapft_harness.lm_eval_bridge.task_file.faults import (
+    SPLIT_KEYS,
+    means_task,
+    naming_key,
+    yaml_fault,
+)
+from gapft_harness.lm_eval_bridge.task_file.paths import installed_task_paths, tasks_path
+
+if TYPE_CHECKING:
+    from lm_eval.tasks import TaskManager
+
+    from gapft_harness.lm_eval_bridge.loaded_task import LoadedTask
+
+__all__ = ["TaskInfo", "list_tasks", "load_task", "run_lm_eval", "tasks_path"]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskInfo:
+    """A line of ``gapft tasks``.
+
+    Attributes:
+        name: what ``--tasks`` takes.
+        split: ``audit``, ``pool``, or ``group``.
+        description: one line.
+    """
+
+    name: str
+    split: str
+    description: str
+
+
+class NoSuchTaskError(UserError):
+    """No machine has a task of that name: nothing that is missing here, but a mistake."""
+
+
+def load_task(name: str, include_paths: Sequence[Path] = ()) -> LoadedTask:
+    """Finds a task and opens it.
+
+    Looked for among the bundled tasks, those of installed packages and ``include_paths`` first;
+    only a name found in none of them is looked for among lm-eval's own (seconds instead of
+    milliseconds).
+
+    Args:
+        name: a task's name, or the path of its YAML file.
+        include_paths: folders with more task YAML.
+
+    Raises:
+        NoSuchTaskError: the name is unknown or a group's.
+        UserError: the YAML is malformed, or the data are missing or malformed.
+    """
+    from lm_eval.tasks import TaskManager
+
+    for path in include_paths:
+        if not Path(path).is_dir():
+            file = "it is a file; expected a folder"
+            found = file if Path(path).is_file() else "there is no such folder"
+            raise NoSuchTaskError(f"--include-path {path}: {found}")
+    paths = [*installed_task_paths(), *(Path(path).resolve() for path in include_paths)]
+    manager = TaskManager(include_defaults=False, include_path=list(paths))
+    if not _has(manager, name):
+        ours, unreadable = manager.all_tasks, [u for path in paths for u in _unreadable(path)]
+        if meant := [problem for file, problem in unreadable if means_task(file, name)]:
+            raise NoSuchTaskError(f"task {name!r}: {'; '.join(meant)}")
+        manager = TaskManager(include_path=list(paths))
+        if not _has(manager, name):
+            rest = "; ".join(problem for _, problem in unreadable)
+            note = f"; these files could not be read: {rest}" if rest else ""
+            near = near_tasks(name, ours, manager)
+            raise NoSuchTaskError(f"unknown task {name!r}; {near}{note}")
+    if name in manager.all_groups:
+        raise NoSuchTaskError(
+            f"{name!r} is a group of tasks; name one of them: {_members(manager, name)}"
+        )
+    return _build(manager, name, paths)
+
+
+def list_tasks() -> list[TaskInfo]:
+    """The bundled tasks and groups, by name."""
+    from lm_eval.tasks import TaskManager
+    from lm_eval.tasks._yaml_loader import load_yaml
+
+    found = []
+    manager = TaskManager(include_defaults=False, include_path=[tasks_path()])
+    for name in manager.all_tasks:
+        entry = manager.task_index[name]
+        if entry.yaml_path is None:
+            continue
+        config = load_yaml(entry.yaml_path, resolve_func=False)
+        metadata = config.get("metadata") or {}
+        if name in manager.all_groups:
+            found.append(TaskInfo(name, "group", _members(manager, name)))
+            continue
+        repeats = config.get("repeats", 1)
+        how = "one greedy decode" if repeats == 1 else f"{repeats} samples, unbiased Pass@k"
+        summary = metadata.get("gapft", {}).get("summary", "")
+        found.append(TaskInfo(name, str(config.get("test_split")), f"{summary}; {how}"))
+    return found
+
+
+def _has(manager: TaskManager, name: str) -> bool:
+    return name in manager.all_tasks or (name.endswith(".yaml") and Path(name).is_file())
+
+
+def _members(manager: TaskManager, group: str) -> str:
+    from lm_eval.tasks._yaml_loader import load_yaml
+
+    config = load_yaml(manager.task_index[group].yaml_path, resolve_func=False)
+    members = config["task"] if isinstance(config.get("task"), list) else []
+    return ", ".join(str(member) for member in members)
+
+
+def _unreadable(folder: Path) -> list[tuple[Path, str]]:
+    """Task files that lm-eval skips without a word, each with the reason."""
+    from lm_eval.tasks._yaml_loader import load_yaml
+
+    found = []
+    for file in sorted(folder.glob("**/*.yaml")):
+        try:
+            load_yaml(file, resolve_func=False)
+        except Exception as error:
+            found.append((file, _unread(file, error)))
+    return found
+
+
+def _unread(file: Path | str, error: Exception) -> str:
+    if isinstance(error, yaml.YAMLError):
+        return yaml_fault(error, file)
+    if isinstance(error, UnicodeDecodeError):
+        return f"{file}: is not UTF-8 text"
+    if isinstance(error, OSError) and error.filename and str(error.filename) != str(file):
+        return f"{file}: include: {error.filename}: cannot be read: {error.strerror}"
+    return f"{file}: {_one_line(error)}"
+
+
+def _build(manager: TaskManager, name: str, paths: Sequence[Path]) -> LoadedTask:
+    from gapft_harness.lm_eval_bridge.loaded_task import LoadedTask
+    from gapft_harness.lm_eval_bridge.task_file.data import naming_setting
+    from gapft_harness.lm_eval_bridge.task_file.keys import check_keys
+    from gapft_harness.lm_eval_bridge.task_file.templates import compiled_templates
+
+    entry = manager.task_index.get(name)
+    file = entry.yaml_path if entry is not None and entry.yaml_path else name
+    where = f"task {name} ({file})"
+    config = _config(file, where)
+    check_keys(config, where)
+    data = config.get("dataset_path"), config.get("dataset_kwargs")
+    try:
+        with naming_key(config, where), naming_setting(where, *data), compiled_templates():
+            task = next(iter(manager.load([name])["tasks"].values()))
+    except GapftError:
+        raise
+    except Exception as error:
+        raise UserError(_reason(error, config, where)) from error
+    folders = [path for path in paths if path in Path(file).resolve().parents]
+    return LoadedTask(task, folders[0] if folders else None)
+
+
+def _config(file: Path | str, where: str) -> dict[str, Any]:
+    """The file's keys with those that it includes; functions as their names.
+
+    Raises:
+        UserError: it is no YAML mapping, or a file that it includes is none.
+    """
+    from lm_eval.tasks._yaml_loader import load_yaml
+
+    from gapft_harness.lm_eval_bridge.task_file.keys import repeated_key
+
+    try:
+        config: dict[str, Any] = load_yaml(file, resolve_func=False)
+    except Exception as error:
+        raise UserError(f"{where}: {_unread(file, error)}") from error
+    if repeated := repeated_key(Path(file)):
+        raise UserError(f"{where}: {repeated}")
+    return config
+
+
+def _reason(error: Exception, config: dict[str, Any], where: str) -> str:
+    """Why lm-eval could not build a task, as far as its configuration tells."""
+    from gapft_harness.lm_eval_bridge.task_file.data import FILE_FORMATS
+    from gapft_harness.lm_eval_bridge.task_file.keys import no_split
+
+    splits = (config.get("test_split"), config.get("validation_split"))
+    if "class" not in config and not any(splits):
+        return no_split(where)
+    for key in SPLIT_KEYS:
+        split = config.get(key)
+        if split is not None and isinstance(error, KeyError) and error.args == (split,):
+            files = (config.get("dataset_kwargs") or {}).get("data_files")
+            known = f"; {did_you_mean(split, files)}" if isinstance(files, dict) else ""
+            return f"{where}: {key}: its data have no split {split!r}{known}"
+    # The library ``datasets`` says what happened in the error that it caught.
+    first = error.__cause__ or error
+    of_data = any(
+        isinstance(each, OSError) or type(each).__module__.startswith(("datasets", "hugg"))
+        for each in (error, first)
+    )
+    if not of_data:
+        return f"{where} is malformed: {_one_line(error)}"
+    local = config.get("dataset_path") in FILE_FORMATS
+    return (
+        f"{where}: its data could not be loaded: {_one_line(first)}; check dataset_path and "
+        f"dataset_kwargs{'' if local else ', the network, and the cache of the hub'}"
+    )
+
+
+def _one_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

@@ -1,0 +1,1 @@
+"""Samplers: lm-eval's models with exact token ids, seeds and adapters."""

@@ -1,0 +1,204 @@
+"""The ``hf`` sampler: lm-eval's Hugging Face model, exact token ids, adapters merged in."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.records import Adapter, Decoding
+from gapft_harness.hooks.protocols import (
+    Generated,
+    Generation,
+    Request,
+    SamplerSettings,
+    beyond_context,
+)
+from gapft_harness.lm_eval_bridge.samplers.endings import ignored_message
+from gapft_harness.lm_eval_bridge.samplers.hf.arguments import check_arguments, refused_argument
+from gapft_harness.lm_eval_bridge.samplers.hf.tokens import PromptLengthError, Row, TokenHFLM
+from gapft_harness.lm_eval_bridge.samplers.model_identity import describe_model
+from gapft_harness.lm_eval_bridge.samplers.retokenizer import (
+    chat_turns,
+    check_chat_settings,
+    check_chat_template,
+    first_line,
+)
+from gapft_harness.lm_eval_bridge.samplers.text import (
+    check_context,
+    empty_prompt,
+    generation_kwargs,
+    instances,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class HfSampler:
+    """A Transformers model through lm-eval's ``hf`` model.
+
+    Each call of ``generate`` seeds torch's generators (all devices) with its seed and leaves them
+    where the generation ended. K samples of one prompt are K independent rows.
+    """
+
+    def __init__(self, settings: SamplerSettings, adapter: Adapter | None) -> None:
+        """Loads the model, and merges the adapter into its weights.
+
+        Args:
+            settings: ``model_args`` as for ``lm_eval --model hf``; ``device`` defaults to cuda
+                where there is one, else cpu, and ``batch_size`` to 64.
+            adapter: a PEFT folder to merge, or None for the source model.
+
+        Raises:
+            UserError: an unknown argument or value, no model at ``pretrained``, no chat template
+                where one is asked for, an adapter that is none or is another model's.
+        """
+        check_chat_settings(settings)
+        torch.set_num_threads(settings.threads)
+        arguments = check_arguments(settings.model_args)
+        try:
+            with _no_progress_bars():
+                self._lm: Any = TokenHFLM.create_from_arg_obj(arguments)
+        except (GapftError, MemoryError):
+            raise
+        except Exception as error:  # of a config that is refused, they have no common kind
+            raise refused_argument(arguments, error) from error
+        if self._lm.backend != "causal":
+            raise UserError(
+                f"model.args: pretrained: {arguments['pretrained']!r} is an encoder-decoder; "
+                "expected a decoder-only (causal) model"
+            )
+        if settings.chat_template:
+            check_chat_template(self._lm.tokenizer, settings)
+        ignored = self._lm.ignored_generation_config
+        if ignored:
+            logger.warning(ignored_message(arguments["pretrained"], ignored))
+        if adapter is not None:
+            _merge(self._lm, adapter)
+        self._settings = settings
+        self._arguments = arguments
+        self._adapter = adapter
+
+    def generate(
+        self, requests: Sequence[Request], decoding: Decoding, seed: int
+    ) -> list[Generated]:
+        """Answers every request, in order; see ``protocols.Sampler``.
+
+        A prompt that does not fit beside ``max_gen_toks`` new tokens gets ``beyond_context``.
+
+        Raises:
+            UserError: a prompt is empty, or no prompt can fit beside so many new tokens.
+        """
+        check_context(decoding, self._lm.max_length)
+        room = self._lm.max_length - decoding.max_gen_toks
+        prompts = [self._render(request) for request in requests]
+        fits = [self._lm.prompt_length(prompt) <= room for prompt in prompts]
+        rows = self._rows(
+            [request for request, fit in zip(requests, fits, strict=True) if fit],
+            [prompt for prompt, fit in zip(prompts, fits, strict=True) if fit],
+            decoding,
+            seed,
+        )
+        return [
+            _answer([next(rows) for _ in request.indices]) if fit else beyond_context(request)
+            for request, fit in zip(requests, fits, strict=True)
+        ]
+
+    def _rows(
+        self, requests: Sequence[Request], prompts: Sequence[str], decoding: Decoding, seed: int
+    ) -> Iterator[Row]:
+        """The rows of requests that fit, one an index, in order."""
+        if not requests:
+            return iter(())
+        kwargs = generation_kwargs(decoding)
+        kwargs["eos_token_id"] = self._lm.end_ids(decoding.until)
+        torch.manual_seed(seed)
+        try:
+            return iter(self._lm.collect(instances(requests, prompts, kwargs)))
+        except PromptLengthError as error:
+            if error.length:
+                raise  # what does not fit was set aside before
+            problem = requests[prompts.index(error.prompt)].problem_id
+            raise UserError(empty_prompt(problem)) from error
+
+    def describe(self) -> dict[str, Any]:
+        """Model, weights, device and versions; hashes the weight files, so not for free."""
+        return describe_model(self._lm, self._arguments, self._adapter) | {
+            "chat_template": self._settings.chat_template,
+            "system_instruction": self._settings.system_instruction,
+            "threads": self._settings.threads,
+        }
+
+    def close(self) -> None:
+        """Frees the model's memory."""
+        self._lm = None
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def _render(self, request: Request) -> str:
+        if not self._settings.chat_template:
+            return request.text
+        rendered: str = self._lm.apply_chat_template(
+            chat_turns(request, self._settings.system_instruction), add_generation_prompt=True
+        )
+        return rendered
+
+
+def _answer(rows: list[Row]) -> Generated:
+    """One request's rows as its answer."""
+    return Generated(
+        rows[0].prompt_ids if rows else (),
+        tuple(Generation(row.text, row.token_ids, row.finish_reason) for row in rows),
+    )
+
+
+def _merge(lm: Any, adapter: Adapter) -> None:
+    """Merges a PEFT adapter into the model's weights, in the weights' own dtype.
+
+    Merged weights generate at the source's speed. Outputs equal those of lm-eval's ``peft=`` up
+    to rounding: exactly one rounding of each weight to the base dtype.
+
+    Raises:
+        UserError: the folder is no adapter, or one of another model.
+    """
+    from peft import PeftModel
+
+    folder = Path(adapter.path)
+    if not (folder / "adapter_config.json").is_file():
+        raise UserError(
+            f"{folder}: is no adapter of {adapter.arm.name}: no adapter_config.json found; "
+            "expected a PEFT folder"
+        )
+    try:
+        with warnings.catch_warnings():
+            # PEFT only warns when a checkpoint lacks keys, and then generates as the source.
+            warnings.filterwarnings("error", message=".*missing adapter keys.*")
+            lm._model = PeftModel.from_pretrained(lm._model, str(folder)).merge_and_unload()
+    except (OSError, ValueError, RuntimeError, KeyError, UserWarning) as error:
+        raise UserError(
+            f"{folder}: the adapter of {adapter.arm.name} does not fit the model "
+            f"{lm.pretrained!r} ({first_line(error)}); expected one that was trained on it"
+        ) from error
+    lm._model.eval()
+
+
+@contextlib.contextmanager
+def _no_progress_bars() -> Iterator[None]:
+    """Keeps transformers' loading bars off the screen, where our own display is."""
+    from transformers.utils import logging as hf_logging
+
+    were_on = hf_logging.is_progress_bar_enabled()
+    hf_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if were_on:
+            hf_logging.enable_progress_bar()

@@ -1,0 +1,118 @@
+"""What a manifest says of a model: which weights, which versions, which device, which engine."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.core.records import Adapter
+from gapft_harness.core.weights import weights_folder, weights_hash
+
+_LIBRARIES = ("lm_eval", "torch", "transformers", "peft", "tokenizers")
+
+
+def describe_model(
+    lm: Any, arguments: Mapping[str, Any], adapter: Adapter | None
+) -> dict[str, Any]:
+    """Facts about a loaded ``HFLM``, JSON values only.
+
+    Args:
+        lm: the loaded model.
+        arguments: the model arguments it was created with.
+        adapter: the adapter merged into it, if any.
+
+    Returns:
+        ``weights_sha256`` is over the content of every weight file (``weights_hash``), read
+        whole: seconds per 10 GB.
+    """
+    return {
+        "backend": "hf",
+        "pretrained": arguments["pretrained"],
+        "revision": getattr(lm.config, "_commit_hash", None),
+        "weights_sha256": weights_hash(weights_folder(arguments)),
+        "architecture": type(lm.model).__name__,
+        "parameters": int(lm.model.num_parameters()),
+        "dtype": str(lm.model.dtype).removeprefix("torch."),
+        "device": str(lm.device),
+        "batch_size": str(lm.batch_size),
+        "max_length": int(lm.max_length),
+        "end_ids": lm.end_ids(()),
+        "chat_template_sha256": template_hash(lm.tokenizer),
+        "generation_config_ignored": {k: str(v) for k, v in lm.ignored_generation_config.items()},
+        "adapter": adapter_facts(adapter, merged=True),
+        "versions": versions(_LIBRARIES),
+    }
+
+
+def describe_engine(
+    lm: Any, arguments: Mapping[str, Any], adapter: Adapter | None
+) -> dict[str, Any]:
+    """Facts about a running vLLM engine, JSON values only.
+
+    Args:
+        lm: lm-eval's ``VLLM``.
+        arguments: the model arguments it was created with.
+        adapter: the adapter it serves, if any.
+
+    Returns:
+        ``engine`` holds what decides whether the same seeds give the same samples.
+    """
+    from vllm import envs
+    from vllm.platforms import current_platform
+
+    config = lm.model.llm_engine.vllm_config
+    return {
+        "backend": "vllm",
+        "pretrained": arguments["pretrained"],
+        "revision": config.model_config.revision,
+        "weights_sha256": weights_hash(weights_folder(arguments)),
+        "architecture": config.model_config.architecture,
+        "dtype": str(config.model_config.dtype).removeprefix("torch."),
+        "device": current_platform.device_type,
+        "max_length": int(lm.max_length),
+        "chat_template_sha256": template_hash(lm.tokenizer),
+        "adapter": adapter_facts(adapter, merged=False),
+        "engine": {
+            "in_process": not envs.VLLM_ENABLE_V1_MULTIPROCESSING,
+            "seeds": "one for each sample",
+            "prefix_caching": bool(config.cache_config.enable_prefix_caching),
+            "chunked_prefill": bool(config.scheduler_config.enable_chunked_prefill),
+            "enforce_eager": bool(config.model_config.enforce_eager),
+            "batch_invariant": bool(envs.VLLM_BATCH_INVARIANT),
+            "max_num_seqs": int(config.scheduler_config.max_num_seqs),
+            "max_num_batched_tokens": int(config.scheduler_config.max_num_batched_tokens),
+            "tensor_parallel_size": int(config.parallel_config.tensor_parallel_size),
+        },
+        "versions": versions((*_LIBRARIES, "vllm")),
+    }
+
+
+def template_hash(tokenizer: Any) -> str | None:
+    """SHA-256 of a tokenizer's chat template; None if it has none."""
+    template = tokenizer.chat_template
+    return None if template is None else hashlib.sha256(str(template).encode()).hexdigest()
+
+
+def adapter_facts(adapter: Adapter | None, *, merged: bool) -> dict[str, Any] | None:
+    """The arm, its weights' hash, and whether they are merged into the model's or served beside."""
+    if adapter is None:
+        return None
+    return {
+        "arm": adapter.arm.name,
+        "weights_sha256": weights_hash(Path(adapter.path)),
+        "merged": merged,
+    }
+
+
+def versions(libraries: Iterable[str]) -> dict[str, str | None]:
+    """Installed versions by name; None for what is not installed."""
+    found: dict[str, str | None] = {}
+    for name in libraries:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = None
+    return found

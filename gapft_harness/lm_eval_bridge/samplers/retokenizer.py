@@ -1,0 +1,171 @@
+"""Token ids for backends that return text alone: the model's tokenizer, applied afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.hooks.protocols import Request, SamplerSettings
+from gapft_harness.lm_eval_bridge.samplers.endings import end_ids
+
+
+class Retokenizer:
+    """Renders prompts and tokenizes texts as lm-eval's ``hf`` model would.
+
+    Ids found this way need not be those that a generator produced (a text has many
+    tokenizations); responses that carry them say ``tokens_from="retokenized"``.
+    """
+
+    def __init__(self, settings: SamplerSettings) -> None:
+        """Loads the tokenizer that ``model_args`` names (``tokenizer``, else ``pretrained``).
+
+        Raises:
+            UserError: there is none, or it lacks the chat template asked for.
+        """
+        check_chat_settings(settings)
+        args = settings.model_args
+        key = "tokenizer" if "tokenizer" in args else "pretrained"
+        self.name = str(args[key])
+        self._settings = settings
+        self._tokenizer = load_tokenizer(key, self.name, args)
+        self._add_bos = args.get("add_bos_token")
+        if settings.chat_template:
+            check_chat_template(self._tokenizer, settings)
+
+    def render(self, request: Request) -> str:
+        """The text that a model is given for a request: as it is, or as turns of a chat."""
+        if not self._settings.chat_template:
+            return request.text
+        rendered: str = self._tokenizer.apply_chat_template(
+            chat_turns(request, self._settings.system_instruction),
+            tokenize=False,
+            add_generation_prompt=True,
+            **(self._settings.model_args.get("chat_template_args") or {}),
+        )
+        return rendered
+
+    def prompt_ids(self, prompts: Sequence[str]) -> list[tuple[int, ...]]:
+        """Ids of rendered prompts, with the tokenizer's own special tokens.
+
+        As in lm-eval, no start token is added to a text that already begins with it.
+        """
+        bos = self._tokenizer.bos_token
+        by_start: dict[bool, list[str]] = {True: [], False: []}
+        for prompt in dict.fromkeys(prompts):
+            by_start[bool(bos) and prompt.startswith(bos)].append(prompt)
+        found: dict[str, tuple[int, ...]] = {}
+        for starts, members in by_start.items():
+            special = False if starts else True if self._add_bos is None else self._add_bos
+            found.update(zip(members, self._ids(members, special), strict=True))
+        return [found[prompt] for prompt in prompts]
+
+    def response_ids(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
+        """Ids of responses, without special tokens."""
+        unique = list(dict.fromkeys(texts))
+        found = dict(zip(unique, self._ids(unique, False), strict=True))
+        return [found[text] for text in texts]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids, special tokens left out."""
+        text: str = self._tokenizer.decode(list(ids), skip_special_tokens=True)
+        return text
+
+    def special_ids(self, texts: Sequence[str]) -> list[int]:
+        """The ids of those texts that are one special token each, sorted."""
+        return end_ids(self._tokenizer, (), texts)
+
+    def _ids(self, texts: list[str], special: bool) -> list[tuple[int, ...]]:
+        if not texts:
+            return []
+        encoded = self._tokenizer(texts, add_special_tokens=special)
+        return [tuple(ids) for ids in encoded["input_ids"]]
+
+
+def load_tokenizer(key: str, name: str, args: Mapping[str, Any]) -> Any:
+    """Loads a tokenizer from a folder or the hub.
+
+    Raises:
+        UserError: there is none at ``name``; the message names the model argument ``key``.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(
+            name,
+            revision=str(args.get("revision", "main")),
+            trust_remote_code=bool(args.get("trust_remote_code", False)),
+        )
+    except Exception as error:  # of a config that is refused, they have no common kind
+        found = "has no tokenizer" if Path(name).is_dir() else "is no folder and no model found"
+        raise UserError(
+            f"model.args: {key}: {name!r} {found} ({first_line(error)}); "
+            "give a model folder or a hub name"
+        ) from error
+
+
+def chat_turns(request: Request, system_instruction: str | None) -> list[dict[str, str]]:
+    """The chat of one request: an optional system turn, the user's, and those of its attempts."""
+    system = [{"role": "system", "content": system_instruction}] if system_instruction else []
+    attempts = [
+        turn
+        for attempt in request.attempts
+        for turn in (
+            {"role": "assistant", "content": attempt.text},
+            {"role": "user", "content": attempt.feedback},
+        )
+    ]
+    return [*system, {"role": "user", "content": request.prompt}, *attempts]
+
+
+def check_chat_settings(settings: SamplerSettings) -> None:
+    """Refuses a system turn without a chat template to render it.
+
+    Raises:
+        UserError: ``system_instruction`` is set and ``chat_template`` is not.
+    """
+    if settings.system_instruction and not settings.chat_template:
+        raise UserError(
+            "model.system_instruction is set, but it is a turn of the chat template: "
+            "set model.chat_template to true, or put the text into the task's prompt"
+        )
+
+
+def check_chat_template(tokenizer: Any, settings: SamplerSettings) -> None:
+    """Tries the chat template once, with the system turn if there is one.
+
+    lm-eval drops a system turn that the template refuses; here that is an error.
+
+    Raises:
+        UserError: the tokenizer has no template, or the template refuses the turns.
+    """
+    import jinja2
+
+    if tokenizer.chat_template is None:
+        raise UserError(
+            f"model.chat_template is true, but the tokenizer {tokenizer.name_or_path!r} has no "
+            "chat template; set it to false or give a tokenizer that has one"
+        )
+    try:
+        tokenizer.apply_chat_template(
+            chat_turns(Request("", "?", ()), settings.system_instruction),
+            tokenize=False,
+            add_generation_prompt=True,
+            **(settings.model_args.get("chat_template_args") or {}),
+        )
+    except jinja2.TemplateError as error:
+        turns = "a system and a user turn" if settings.system_instruction else "a user turn"
+        raise UserError(
+            f"the chat template of {tokenizer.name_or_path!r} refuses {turns} "
+            f"({first_line(error)}); change model.system_instruction"
+        ) from error
+
+
+def first_line(error: BaseException) -> str:
+    """A foreign error's first line, shortened, for use inside a message of ours.
+
+    One that ends with a colon has the next one with it, which says what was found.
+    """
+    first, *more = str(error).strip().splitlines() or [type(error).__name__]
+    return " ".join([first, *(line.strip() for line in more[:1] if first.endswith(":"))])[:200]

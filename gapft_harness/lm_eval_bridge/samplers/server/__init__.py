@@ -1,0 +1,1 @@
+"""Samplers on OpenAI-compatible servers."""

@@ -1,0 +1,158 @@
+"""Checks of ``model_args`` for servers: what lm-eval's API models would take in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from gapft_harness.core.credentials import refuse_credentials
+from gapft_harness.core.errors import UserError, did_you_mean
+
+#: lm-eval's own defaults are 1 request at once and 3 tries.
+DEFAULT_CONCURRENT = 32
+DEFAULT_TRIES = 10
+DEFAULT_TIMEOUT = 300
+
+#: The end of the URL that each kind of server answers at.
+PATHS = {"local-completions": "/completions", "local-chat-completions": "/chat/completions"}
+
+_KNOWN = (
+    *("pretrained", "model", "base_url", "tokenizer", "tokenizer_backend", "tokenized_requests"),
+    *("add_bos_token", "num_concurrent", "timeout", "max_retries", "max_length"),
+    *("revision", "trust_remote_code", "verify_certificate", "ca_cert_path", "header"),
+    "chat_template_args",
+)
+#: Arguments of a model that is loaded here, which a server settles by itself. They are no mistake:
+#: ``device`` is training's too, and a recipe may be turned to a server by its backend alone.
+_OF_LOCAL_MODELS = ("dtype", "device", "batch_size")
+_UNSUPPORTED = {
+    "seed": "every sample has a seed of its own, derived from search.seed",
+    "max_gen_toks": "the task says it, or search.max_gen_toks",
+    "truncate": "prompts are never cut in silence",
+    "eos_string": "the server knows where its model ends; stop strings come from the task",
+    "think_end_token": "the text would no longer be that of the generated ids",
+    "auth_token": "set the environment variable OPENAI_API_KEY",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerArguments:
+    """Model arguments of a server, checked.
+
+    Attributes:
+        backend: ``local-completions`` or ``local-chat-completions``.
+        base_url: the whole URL that requests are posted to.
+        model: the name the server is asked for.
+        concurrent: requests under way at once.
+        tries: how often one request is tried, the first time included.
+        timeout: seconds of one try.
+        tokenized: whether prompts are sent as token ids.
+        tokenizer: whether there is a tokenizer on this side.
+        max_length: the model's context in tokens, where the user gave it.
+        chat_template_args: passed on to the server's chat template.
+    """
+
+    backend: str
+    base_url: str
+    model: str
+    concurrent: int
+    tries: int
+    timeout: int
+    tokenized: bool
+    tokenizer: bool
+    max_length: int | None
+    chat_template_args: Mapping[str, Any]
+
+    @property
+    def chat(self) -> bool:
+        """Whether the server renders chats itself."""
+        return self.backend == "local-chat-completions"
+
+    def url(self, path: str) -> str:
+        """A URL beside ``base_url``'s path: ``models`` is ``…/v1/models``."""
+        parts = urlsplit(self.base_url)
+        root = parts.path.removesuffix(PATHS[self.backend])
+        return urlunsplit((parts.scheme, parts.netloc, f"{root}/{path}", parts.query, ""))
+
+    @property
+    def version_url(self) -> str:
+        """Where vLLM tells its version: ``/version``, above ``/v1``."""
+        parts = urlsplit(self.base_url)
+        root = parts.path.removesuffix(PATHS[self.backend]).removesuffix("/v1")
+        return urlunsplit((parts.scheme, parts.netloc, f"{root}/version", parts.query, ""))
+
+
+def check_arguments(backend: str, given: Mapping[str, Any]) -> ServerArguments:
+    """Checks what lm-eval does not: it ignores arguments that it does not know.
+
+    Raises:
+        UserError: names the argument, what was found and what was expected.
+    """
+    args = {
+        key: value
+        for key, value in given.items()
+        if value is not None and key not in _OF_LOCAL_MODELS
+    }
+    refuse_credentials(args, f"backend {backend!r}")
+    for key in args:
+        if key in _UNSUPPORTED:
+            raise UserError(
+                f"model.args: {key!r} is not supported by the backend {backend!r}: "
+                f"{_UNSUPPORTED[key]}"
+            )
+        if key not in _KNOWN:
+            raise UserError(f"model.args: unknown argument {key!r}; {did_you_mean(key, _KNOWN)}")
+    model = args.get("model") or args.get("pretrained")
+    if not isinstance(model, str):
+        raise UserError(
+            f"model.args: model: found {model!r}; expected the name that the server gives its model"
+        )
+    tokenizer = _tokenizer(args.get("tokenizer_backend", "auto"))
+    chat = backend == "local-chat-completions"
+    tokenized = bool(args.get("tokenized_requests", True)) and tokenizer and not chat
+    return ServerArguments(
+        backend,
+        _base_url(backend, args.get("base_url")),
+        model,
+        _count(args, "num_concurrent", DEFAULT_CONCURRENT),
+        _count(args, "max_retries", DEFAULT_TRIES),
+        _count(args, "timeout", DEFAULT_TIMEOUT),
+        tokenized,
+        tokenizer,
+        _count(args, "max_length", 0) or None,
+        dict(args.get("chat_template_args") or {}),
+    )
+
+
+def _tokenizer(backend: Any) -> bool:
+    if backend in ("None", "none"):
+        return False
+    if backend in ("auto", "huggingface"):
+        return True
+    raise UserError(
+        f"model.args: tokenizer_backend: found {backend!r}; expected huggingface, or None where "
+        "there is no tokenizer on this side"
+    )
+
+
+def _base_url(backend: str, url: Any) -> str:
+    end = PATHS[backend]
+    expected = f"expected the whole URL of the server's {end}, as http://HOST:8000/v1{end}"
+    if not isinstance(url, str):
+        raise UserError(f"model.args: base_url: found {url!r}; {expected}")
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UserError(f"model.args: base_url: found {url!r}; {expected}")
+    wrong_kind = backend == "local-completions" and parts.path.endswith("/chat/completions")
+    if not parts.path.endswith(end) or wrong_kind:
+        raise UserError(f"model.args: base_url: found {url!r}; {expected}")
+    return url
+
+
+def _count(args: Mapping[str, Any], key: str, default: int) -> int:
+    value = args.get(key, default)
+    if key in args and (isinstance(value, bool) or not str(value).isdigit() or int(value) < 1):
+        raise UserError(f"model.args: {key}: found {value!r}; expected a whole number from 1")
+    return int(value)

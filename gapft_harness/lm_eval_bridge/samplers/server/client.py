@@ -1,0 +1,242 @@
+"""Requests to a server: many at once, each tried again until it succeeds or a bound is reached.
+
+lm-eval's own client gives up after a few tries, ignores ``Retry-After``, and loses every finished
+request of a call with the first one that fails. Only its payloads and headers are used here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import aiohttp
+from tenacity import (
+    AsyncRetrying,
+    retry_if_exception,
+    stop_after_attempt,
+    wait_exponential,
+    wait_random,
+)
+
+from gapft_harness.lm_eval_bridge.samplers.server.errors import (
+    PassingError,
+    ServerError,
+    TooLongError,
+    message_of,
+    refused,
+)
+
+Reply = TypeVar("Reply")
+
+#: Statuses of a server that is there and has no time.
+_BUSY = (429, 503)
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How a failed request is tried again.
+
+    Attributes:
+        tries: how often in all.
+        first: seconds before the second try; doubled each time, with up to as much at random.
+        longest: seconds, the most that doubling leads to.
+    """
+
+    tries: int
+    first: float = 1.0
+    longest: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes(Generic[Reply]):
+    """What became of some requests, in their order.
+
+    Attributes:
+        replies: None where a request failed, was not sent, or does not fit.
+        errors: the last error of each request that failed, by its place.
+        too_long: the places of requests that do not fit the model's context.
+        unsent: how many were never sent, since another had failed for good.
+    """
+
+    replies: list[Reply | None]
+    errors: dict[int, ServerError]
+    too_long: set[int]
+    unsent: int
+
+    @property
+    def counts(self) -> str:
+        """The failures by kind: ``status 503 (2), timeout (1)``."""
+        kinds = Counter(error.what for error in self.errors.values())
+        return ", ".join(f"{what} ({count})" for what, count in kinds.most_common())
+
+
+class ServerClient:
+    """Talks JSON to one server. Each call opens connections of its own."""
+
+    def __init__(
+        self,
+        headers: Mapping[str, str],
+        timeout: float,
+        concurrent: int,
+        patience: Patience,
+        ssl: Any = True,
+    ) -> None:
+        """Notes how to talk; nothing is sent.
+
+        Args:
+            headers: sent with every request; the key in ``Authorization`` is cut from messages.
+            timeout: seconds for one try.
+            concurrent: requests under way at once.
+            patience: how failed requests are tried again.
+            ssl: True, False (certificates are not checked) or an ``ssl.SSLContext``.
+        """
+        self._headers = dict(headers)
+        self._timeout = timeout
+        self._concurrent = concurrent
+        self._patience = patience
+        self._ssl = ssl
+        self._closed_until = 0.0
+
+    def post_all(
+        self, url: str, payloads: Sequence[Any], read: Callable[[bytes], Reply]
+    ) -> Outcomes[Reply]:
+        """Posts every payload; a request that fails is tried again, the others go on meanwhile.
+
+        One that does not fit the model's context is noted, and stops nothing.
+        Once one has failed for good, those not yet sent are left; those under way finish.
+
+        Args:
+            url: where to post.
+            payloads: JSON values.
+            read: makes a reply of the bytes that came back; raises ``ServerError``.
+        """
+        return asyncio.run(self._post_all(url, payloads, read))
+
+    def once(
+        self, method: str, url: str, read: Callable[[bytes], Reply], payload: Any = None
+    ) -> Reply:
+        """One request, tried again only where the server is busy.
+
+        Raises:
+            ServerError: it failed.
+        """
+        return asyncio.run(self._alone(method, url, read, payload))
+
+    async def _post_all(
+        self, url: str, payloads: Sequence[Any], read: Callable[[bytes], Reply]
+    ) -> Outcomes[Reply]:
+        outcomes: Outcomes[Reply] = Outcomes([None] * len(payloads), {}, set(), 0)
+        unsent = 0
+        places = asyncio.Semaphore(self._concurrent)
+        self._closed_until = 0.0
+
+        async def one(place: int, session: aiohttp.ClientSession) -> None:
+            nonlocal unsent
+            # A request keeps its place while it waits for its next try: a server in trouble
+            # gets fewer requests at once.
+            async with places:
+                if outcomes.errors:
+                    unsent += 1
+                    return
+                try:
+                    outcomes.replies[place] = await self._patiently(
+                        session, "POST", url, payloads[place], read
+                    )
+                except TooLongError:
+                    outcomes.too_long.add(place)
+                except ServerError as error:
+                    outcomes.errors[place] = error
+
+        async with self._session() as session:
+            await asyncio.gather(*(one(place, session) for place in range(len(payloads))))
+        return Outcomes(outcomes.replies, outcomes.errors, outcomes.too_long, unsent)
+
+    async def _alone(
+        self, method: str, url: str, read: Callable[[bytes], Reply], payload: Any
+    ) -> Reply:
+        async with self._session() as session:
+            return await self._patiently(session, method, url, payload, read, *_BUSY)
+
+    def _session(self) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=self._concurrent, ssl=self._ssl),
+            timeout=aiohttp.ClientTimeout(total=self._timeout),
+            headers=self._headers,
+        )
+
+    async def _patiently(
+        self,
+        session: aiohttp.ClientSession,
+        method: str,
+        url: str,
+        payload: Any,
+        read: Callable[[bytes], Reply],
+        *only: int,
+    ) -> Reply:
+        """One request with its retries; ``only``, if given, are the statuses worth one."""
+
+        def again(error: BaseException) -> bool:
+            return isinstance(error, PassingError) and (not only or error.status in only)
+
+        first, longest = self._patience.first, self._patience.longest
+        backoff = wait_exponential(multiplier=first, max=longest) + wait_random(0, first)
+
+        retrying = AsyncRetrying(
+            retry=retry_if_exception(again),
+            stop=stop_after_attempt(self._patience.tries),
+            wait=backoff,
+            reraise=True,
+        )
+        return await retrying(self._try, session, method, url, payload, read)
+
+    async def _try(
+        self,
+        session: aiohttp.ClientSession,
+        method: str,
+        url: str,
+        payload: Any,
+        read: Callable[[bytes], Reply],
+    ) -> Reply:
+        """One try.
+
+        Raises:
+            ServerError: it failed; ``PassingError`` where another try may succeed.
+        """
+        while (pause := self._closed_until - time.monotonic()) > 0:
+            # Not all in the same moment when the server opens again.
+            await asyncio.sleep(pause + random.uniform(0, self._patience.first))
+        try:
+            async with session.request(method, url, json=payload) as response:
+                body = await response.read()
+                if response.status >= 400:
+                    raise self._refused(response.status, response.headers, body)
+        except TimeoutError as error:
+            raise PassingError("timeout", f"no whole reply within {self._timeout:g} s") from error
+        except aiohttp.ClientConnectorError as error:
+            raise PassingError("no connection", self._clean(str(error))) from error
+        except aiohttp.ClientError as error:
+            raise PassingError("dropped connection", self._clean(str(error))) from error
+        try:
+            return read(body)
+        except ServerError as error:
+            error.detail = self._clean(error.detail)
+            raise
+
+    def _refused(self, status: int, headers: Mapping[str, str], body: bytes) -> ServerError:
+        error = refused(status, headers, self._clean(message_of(body)))
+        if isinstance(error, PassingError):
+            # All requests share the limit that this one ran into.
+            self._closed_until = max(self._closed_until, time.monotonic() + error.retry_after)
+        return error
+
+    def _clean(self, text: str) -> str:
+        """One short line, without any key that we sent."""
+        secret = self._headers.get("Authorization", "").removeprefix("Bearer ").strip()
+        if secret:
+            text = text.replace(secret, "***")
+        return " ".join(text.split())[:300]

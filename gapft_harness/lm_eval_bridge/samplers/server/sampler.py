@@ -1,0 +1,308 @@
+"""Samplers on OpenAI-compatible servers, through lm-eval's API models."""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.core.credentials import KEY_VARIABLE, without_credentials
+from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.records import Adapter, Decoding
+from gapft_harness.core.weights import weights_hash
+from gapft_harness.hooks.protocols import (
+    Generated,
+    Generation,
+    Request,
+    SamplerSettings,
+    beyond_context,
+)
+from gapft_harness.lm_eval_bridge.samplers.adapter_fit import check_adapter
+from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
+from gapft_harness.lm_eval_bridge.samplers.server.adapters import (
+    OURS,
+    serve_adapter,
+    unload_adapter,
+)
+from gapft_harness.lm_eval_bridge.samplers.server.arguments import ServerArguments, check_arguments
+from gapft_harness.lm_eval_bridge.samplers.server.checks import check_model, examine
+from gapft_harness.lm_eval_bridge.samplers.server.client import Outcomes, Patience, ServerClient
+from gapft_harness.lm_eval_bridge.samplers.server.errors import PassingError, ServerError
+from gapft_harness.lm_eval_bridge.samplers.server.payloads import SHORT, Payloads, sample_seed
+from gapft_harness.lm_eval_bridge.samplers.server.replies import ServerReply, read_reply
+from gapft_harness.lm_eval_bridge.samplers.text import check_context, empty_prompt
+
+logger = logging.getLogger(__name__)
+
+
+class ServerSampler:
+    """A model behind ``/v1/completions`` or ``/v1/chat/completions``.
+
+    Every sample is a request with a seed of its own. Whether the same seed gives the same sample
+    again is the server's affair: vLLM's arithmetic depends on what else is in its batch.
+    """
+
+    seeds_each_sample = True
+
+    def __init__(
+        self, settings: SamplerSettings, adapter: Adapter | None, patience: Patience | None = None
+    ) -> None:
+        """Checks arguments and server, and has the server load the adapter if there is one.
+
+        Args:
+            settings: ``model_args`` as for ``lm_eval --model local-completions``; see
+                docs/samplers.md for the defaults that differ.
+            adapter: a PEFT folder that the server must see too, or None for the source model.
+            patience: how failed requests are tried again; by default ``max_retries`` times.
+
+        Raises:
+            UserError: a wrong argument; no server, or one that is not OpenAI-compatible, lacks
+                the model, refuses the key or cannot serve the adapter; no tokenizer.
+        """
+        arguments = check_arguments(settings.backend, settings.model_args)
+        self._settings = settings
+        self._arguments = arguments
+        self._retokenizer = Retokenizer(settings) if arguments.tokenizer else None
+        self._payloads = Payloads(settings, arguments, self._retokenizer)
+        patience = patience or Patience(arguments.tries)
+        self._tries = patience.tries
+        self._client = _client(settings, arguments, patience)
+        decode = self._retokenizer.decode if self._retokenizer else None
+        self._facts = examine(self._client, arguments, self._payloads.probe(), decode)
+        if arguments.chat and arguments.chat_template_args and not self._facts.extended:
+            raise UserError(
+                f"model.args: chat_template_args: the server {self._url} takes none; leave them out"
+            )
+        self._adapter = adapter
+        self._weights = weights_hash(Path(adapter.path)) if adapter else None
+        self._model = arguments.model
+        self._with_room: set[int] = set()
+        if adapter is not None and self._weights is not None:
+            rank = check_adapter(adapter, settings.model_args)
+            self._model = serve_adapter(
+                self._client, arguments, self._facts, adapter, self._weights, rank
+            )
+
+    def generate(
+        self, requests: Sequence[Request], decoding: Decoding, seed: int
+    ) -> list[Generated]:
+        """Answers every request, in order; see ``protocols.Sampler``.
+
+        A prompt that does not fit gets ``beyond_context``. Where its length or the context is not
+        known here it is sent, and the server says so.
+
+        Raises:
+            UserError: the server refuses a request for good.
+            GapftError: requests failed as often as they are tried.
+        """
+        if decoding.top_k and not self._facts.extended:
+            raise UserError(
+                f"search.top_k is {decoding.top_k}, but the server {self._url} refuses top_k; "
+                "set it to 0"
+            )
+        prompts = [self._payloads.prompt(request) for request in requests]
+        fits = self._fits(requests, prompts, decoding)
+        payloads = [
+            self._payloads.generation(
+                self._model,
+                prompt,
+                decoding,
+                sample_seed(seed, request.problem_id, index),
+                extended=self._facts.extended,
+            )
+            for request, prompt, fit in zip(requests, prompts, fits, strict=True)
+            if fit
+            for index in request.indices
+        ]
+        asked = [r for r, fit in zip(requests, fits, strict=True) if fit for _ in r.indices]
+        replies = iter(self._answers(asked, payloads, decoding))
+        return [
+            self._generated(request, prompt, [next(replies) for _ in request.indices])
+            if fit
+            else beyond_context(request)
+            for request, prompt, fit in zip(requests, prompts, fits, strict=True)
+        ]
+
+    def describe(self) -> dict[str, Any]:
+        """Server, model and settings; never a key."""
+        card = self._facts.model(self._arguments.model)
+        return {
+            "backend": self._settings.backend,
+            "pretrained": str(self._settings.model_args.get("pretrained")),
+            "url": self._url,
+            "model": self._model,
+            "server": {
+                "version": self._facts.version,
+                "owned_by": card.get("owned_by"),
+                "max_model_len": card.get("max_model_len"),
+                "sampling_settings_complete": self._facts.extended,
+            },
+            "tokenizer": self._retokenizer.name if self._retokenizer else None,
+            "token_ids": self._tokens_from(),
+            "chat_template": self._settings.chat_template,
+            "system_instruction": self._settings.system_instruction,
+            "num_concurrent": self._arguments.concurrent,
+            "max_retries": self._tries,
+            "timeout": self._arguments.timeout,
+            "adapter": self._adapter
+            and {
+                "arm": self._adapter.arm.name,
+                "weights_sha256": self._weights,
+                "merged": False,
+            },
+            "versions": {name: version(name) for name in ("lm_eval", "aiohttp")},
+        }
+
+    def close(self) -> None:
+        """Takes an adapter that this sampler loaded off the server."""
+        if self._model.startswith(OURS):
+            try:
+                unload_adapter(self._client, self._arguments, self._model)
+            except ServerError as error:
+                logger.warning(
+                    "%s: still holds the adapter %s: %s", self._url, self._model, error.what
+                )
+
+    def _tokens_from(self) -> str:
+        if self._facts.token_ids:
+            return "generator"
+        return "retokenized" if self._retokenizer else "none"
+
+    @property
+    def _url(self) -> str:
+        return without_credentials(self._arguments.base_url)
+
+    def _answers(
+        self, asked: Sequence[Request], payloads: Sequence[Mapping[str, Any]], decoding: Decoding
+    ) -> list[ServerReply | None]:
+        """The replies; None to what does not fit the context."""
+        outcomes = self._client.post_all(self._arguments.base_url, payloads, read_reply)
+        if outcomes.errors:
+            raise self._failure(asked, outcomes)
+        if outcomes.too_long and decoding.max_gen_toks not in self._with_room:
+            self._require_room(decoding)
+        return outcomes.replies
+
+    def _require_room(self, decoding: Decoding) -> None:
+        """A server that refused a prompt for its length must take a short one.
+
+        Raises:
+            UserError: it does not, so it is the new tokens that leave no room for any prompt.
+        """
+        prompt, extended = self._payloads.prompt(SHORT), self._facts.extended
+        payload = self._payloads.generation(self._model, prompt, decoding, 0, extended=extended)
+        outcomes = self._client.post_all(self._arguments.base_url, [payload], read_reply)
+        if outcomes.too_long:
+            raise UserError(
+                f"search.max_gen_toks is {decoding.max_gen_toks}: the server {self._url} refuses "
+                "even a short prompt beside so many new tokens, as beyond its model's context; "
+                "lower it"
+            )
+        if outcomes.errors:
+            raise self._failure([SHORT], outcomes)
+        self._with_room.add(decoding.max_gen_toks)
+
+    def _failure(self, asked: Sequence[Request], outcomes: Outcomes[ServerReply]) -> GapftError:
+        for place, error in outcomes.errors.items():
+            if not isinstance(error, PassingError):
+                said = f" ({error.detail})" if error.detail else ""
+                return UserError(
+                    f"server {self._url}: refuses a request for problem "
+                    f"{asked[place].problem_id}: {error.what}{said}"
+                )
+        last = list(outcomes.errors.values())[-1]
+        finished = sum(reply is not None for reply in outcomes.replies)
+        return GapftError(
+            f"server {self._url}: {len(outcomes.errors)} of {len(outcomes.replies)} requests of "
+            f"a chunk failed, each {self._tries} times: {outcomes.counts}"
+            f"{f'; the last: {last.detail}' if last.detail else ''}. {finished} had finished and "
+            f"{outcomes.unsent} were not sent. All earlier chunks are kept; run the same command "
+            "when the server answers again"
+        )
+
+    def _fits(
+        self, requests: Sequence[Request], prompts: Sequence[Any], decoding: Decoding
+    ) -> list[bool]:
+        """Which prompts fit the server's context, as far as it and their ids are known.
+
+        Raises:
+            UserError: a prompt is empty, or no prompt can fit beside so many new tokens.
+        """
+        context = self._arguments.max_length or self._facts.model(self._arguments.model).get(
+            "max_model_len"
+        )
+        if not isinstance(context, int):
+            return [True] * len(prompts)
+        check_context(decoding, context)
+        if not self._arguments.tokenized:
+            return [True] * len(prompts)
+        for request, prompt in zip(requests, prompts, strict=True):
+            if not prompt:
+                raise UserError(empty_prompt(request.problem_id))
+        return [len(prompt) <= context - decoding.max_gen_toks for prompt in prompts]
+
+    def _generated(
+        self, request: Request, prompt: Any, answers: Sequence[ServerReply | None]
+    ) -> Generated:
+        """One request's replies as its answer, with the best token ids to be had."""
+        replies = [reply for reply in answers if reply is not None]
+        if len(replies) < len(answers):
+            return beyond_context(request)
+        prompt_ids: tuple[int, ...] = ()
+        if self._arguments.tokenized:
+            prompt_ids = tuple(prompt)
+        elif replies and replies[0].prompt_ids is not None:
+            prompt_ids = replies[0].prompt_ids
+        elif self._retokenizer is not None:
+            prompt_ids = self._retokenizer.prompt_ids([self._retokenizer.render(request)])[0]
+        return Generated(prompt_ids, tuple(self._generation(reply) for reply in replies))
+
+    def _generation(self, reply: ServerReply) -> Generation:
+        decode = self._retokenizer.decode if self._retokenizer else None
+        ids, tokens_from = reply.ids_of_text(decode), "generator"
+        if ids is None:
+            ids, tokens_from = (), "none"
+            if self._retokenizer is not None:
+                [ids], tokens_from = self._retokenizer.response_ids([reply.text]), "retokenized"
+        return Generation(reply.text, ids, reply.finish_reason, tokens_from)
+
+
+def find_model(settings: SamplerSettings) -> None:
+    """Checks the arguments, and that a server is there and lists the model. Generates nothing.
+
+    Raises:
+        UserError: as ``ServerSampler``, but for what only a response shows.
+    """
+    arguments = check_arguments(settings.backend, settings.model_args)
+    check_model(_client(settings, arguments, Patience(1)), arguments)
+
+
+def _client(
+    settings: SamplerSettings, arguments: ServerArguments, patience: Patience
+) -> ServerClient:
+    key = os.environ.get(KEY_VARIABLE, "")
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    given = settings.model_args.get("header") or {}
+    return ServerClient(
+        headers | {str(name): str(value) for name, value in given.items()},
+        arguments.timeout,
+        arguments.concurrent,
+        patience,
+        _ssl(settings.model_args),
+    )
+
+
+def _ssl(args: Mapping[str, Any]) -> Any:
+    """What aiohttp takes for ``ssl``: as lm-eval's ``verify_certificate`` and ``ca_cert_path``."""
+    if not args.get("verify_certificate", True):
+        return False
+    path = args.get("ca_cert_path")
+    if path is None:
+        return True
+    if not os.path.isfile(path):
+        raise UserError(f"model.args: ca_cert_path: no file {path!r}; expected a PEM file")
+    return ssl.create_default_context(cafile=path)

@@ -1,0 +1,201 @@
+"""Samplers on lm-eval models that return text alone; the ``hf`` model has ``hf_sampler.py``."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from lm_eval.api.instance import Instance
+from lm_eval.api.registry import get_model
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Adapter, Decoding
+from gapft_harness.core.text import whole
+from gapft_harness.hooks.protocols import Generated, Generation, Request, SamplerSettings
+from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, first_line
+
+
+def generation_kwargs(decoding: Decoding) -> dict[str, Any]:
+    """A decoding as lm-eval's ``generation_kwargs``.
+
+    ``do_sample`` is always explicit: without it, lm-eval takes a temperature as a wish to sample
+    and its absence as greedy. ``top_k`` is passed even if 0, since transformers' default is 50.
+    """
+    kwargs: dict[str, Any] = {
+        "do_sample": decoding.do_sample,
+        "max_gen_toks": decoding.max_gen_toks,
+        "until": list(decoding.until),
+    }
+    if decoding.do_sample:
+        kwargs["temperature"] = decoding.temperature
+        kwargs["top_p"] = decoding.top_p
+        kwargs["top_k"] = decoding.top_k
+    return kwargs
+
+
+def check_context(decoding: Decoding, context: int) -> None:
+    """Refuses a decoding that leaves no room for any prompt.
+
+    Raises:
+        UserError: ``max_gen_toks`` is the model's context of ``context`` tokens, or more.
+    """
+    if decoding.max_gen_toks >= context:
+        raise UserError(
+            f"max_gen_toks is {decoding.max_gen_toks}, but the model's context is {context} "
+            "tokens, prompt included; lower search.max_gen_toks"
+        )
+
+
+def empty_prompt(problem: str) -> str:
+    """What to say of a prompt without a token: there is nothing to generate on."""
+    return f"problem {problem}: its prompt has no tokens; expected at least one"
+
+
+def instances(
+    requests: Sequence[Request], prompts: Sequence[str], kwargs: dict[str, Any]
+) -> list[Any]:
+    """lm-eval's requests: each prompt's instance, repeated once per index asked for.
+
+    Args:
+        requests: what is asked for.
+        prompts: their prompts as rendered for the model, in the same order.
+        kwargs: see ``generation_kwargs``.
+    """
+    clones: list[Any] = []
+    for number, (request, prompt) in enumerate(zip(requests, prompts, strict=True)):
+        instance = Instance("generate_until", {}, (prompt, kwargs), number)
+        clones.extend([instance] * len(request.indices))
+    return clones
+
+
+class LmEvalSampler:
+    """Any registered lm-eval model, by its text.
+
+    Token ids are those of ``retokenizer`` where there is one (``tokens_from="retokenized"``),
+    else empty (``"none"``). Whether the same seed gives the same text is the model's affair: the
+    random generators of this process are seeded before each call, an engine elsewhere is not.
+    """
+
+    def __init__(
+        self, settings: SamplerSettings, adapter: Adapter | None, retokenizer: Retokenizer | None
+    ) -> None:
+        """Creates the model as ``lm_eval --model BACKEND --model_args …`` does.
+
+        Args:
+            settings: ``backend`` is the name of the lm-eval model.
+            adapter: must be None; lm-eval has no common way to load one.
+            retokenizer: gives token ids and renders chats.
+
+        Raises:
+            UserError: an adapter was given, a chat template without a tokenizer, an unknown
+                model name, or an argument that the model refuses.
+        """
+        name = settings.backend
+        if adapter is not None:
+            raise UserError(
+                f"model.backend: {name!r} cannot generate with a trained adapter "
+                f"({adapter.path}); use hf"
+            )
+        if settings.chat_template and retokenizer is None:
+            raise UserError(
+                f"model.chat_template is true, but the backend {name!r} has no tokenizer here; "
+                "set it to false"
+            )
+        try:
+            self._lm = get_model(name).create_from_arg_obj(dict(settings.model_args))
+        except (TypeError, ValueError, OSError, ImportError, AssertionError) as error:
+            raise UserError(
+                f"model.args: the lm-eval model {name!r} cannot be created: {first_line(error)}"
+            ) from error
+        self._settings = settings
+        self._retokenizer = retokenizer
+
+    def generate(
+        self, requests: Sequence[Request], decoding: Decoding, seed: int
+    ) -> list[Generated]:
+        """Answers every request, in order; see ``protocols.Sampler``."""
+        _seed_this_process(seed)
+        prompts = [
+            self._retokenizer.render(request) if self._retokenizer else request.text
+            for request in requests
+        ]
+        clones = instances(requests, prompts, self._kwargs(decoding))
+        # Texts of a server may hold lone surrogates, which neither tokenizers nor files take.
+        answers = whole(list(self._lm.generate_until(clones, disable_tqdm=True)))
+        counts = [len(request.indices) for request in requests]
+        if self._retokenizer is None:
+            nothing: list[tuple[int, ...]] = [()]
+            return assemble(nothing * len(prompts), counts, answers, nothing * len(answers), "none")
+        return assemble(
+            self._retokenizer.prompt_ids(prompts),
+            counts,
+            answers,
+            self._retokenizer.response_ids(answers),
+            "retokenized",
+        )
+
+    def _kwargs(self, decoding: Decoding) -> dict[str, Any]:
+        """The decoding as the model spells it."""
+        return generation_kwargs(decoding)
+
+    def describe(self) -> dict[str, Any]:
+        """The model's name and arguments, and the version of lm-eval."""
+        return {
+            "backend": self._settings.backend,
+            "model_args": {key: str(value) for key, value in self._settings.model_args.items()},
+            "tokenizer": self._retokenizer.name if self._retokenizer else None,
+            "versions": {"lm_eval": version("lm_eval")},
+        }
+
+    def close(self) -> None:
+        """Frees the model."""
+        self._lm = None
+
+
+def dummy_sampler(settings: SamplerSettings, adapter: Adapter | None) -> LmEvalSampler:
+    """lm-eval's ``dummy``: one constant response to every prompt.
+
+    Its ``pretrained`` need not exist. Where it is a folder, that model's tokenizer gives token
+    ids; where it is not, nothing is tokenized and neither torch nor transformers is imported.
+    """
+    folder = Path(str(settings.model_args.get("pretrained", "")))
+    has_tokenizer = bool(folder.name) and folder.is_dir()
+    return LmEvalSampler(settings, adapter, Retokenizer(settings) if has_tokenizer else None)
+
+
+def assemble(
+    prompt_ids: Sequence[tuple[int, ...]],
+    counts: Sequence[int],
+    texts: Sequence[str],
+    token_ids: Sequence[tuple[int, ...]],
+    tokens_from: str,
+) -> list[Generated]:
+    """Deals a flat list of texts to its requests; ``finish_reason`` is ``unknown``.
+
+    Raises:
+        ValueError: the lists' lengths do not agree.
+    """
+    flat = iter(zip(texts, token_ids, strict=True))
+    dealt = [
+        Generated(ids, tuple(Generation(*next(flat), "unknown", tokens_from) for _ in range(count)))
+        for ids, count in zip(prompt_ids, counts, strict=True)
+    ]
+    if next(flat, None) is not None:
+        raise ValueError(f"{len(texts)} responses came back for {sum(counts)} asked for")
+    return dealt
+
+
+def _seed_this_process(seed: int) -> None:
+    """Seeds what an lm-eval model may draw from, as ``lm_eval --seed`` does."""
+    import numpy as np
+
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    if "torch" in sys.modules:
+        import torch
+
+        torch.manual_seed(seed)

@@ -1,0 +1,66 @@
+"""The process a vLLM engine lives in: what is set before vLLM is imported, and how it is left."""
+
+from __future__ import annotations
+
+import gc
+import os
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from typing import Any
+
+from gapft_harness.core.errors import UserError
+
+#: What vLLM reads of the environment. A value that is set already is left alone.
+_ENVIRONMENT = {
+    # The engine in this very process. In one of its own, requests reach it one by one, batches
+    # depend on the moment, and with them rounding: the same seeds then give other samples.
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    # It would pin its threads to cores of its own choice, the same ones in every process.
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    # A run reports to nobody.
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+}
+
+
+def prepare_process(threads: int) -> None:
+    """Checks that vLLM is there and sets the process up for it; imports nothing of it.
+
+    Args:
+        threads: CPU threads of this process. The CPU engine keeps the number that it finds.
+
+    Raises:
+        UserError: vLLM is not installed, or only in part.
+    """
+    if find_spec("vllm") is None:
+        raise UserError(
+            "model.backend: vllm is not installed here; with a GPU, pip install "
+            "'gapft-harness[vllm]'; without one, docs/vllm.md says how to set up its CPU engine"
+        )
+    try:
+        version("vllm")
+    except PackageNotFoundError as error:
+        raise UserError(
+            "model.backend: the package vllm can be imported, but no distribution named vllm is "
+            "installed, and lm_eval asks for its version; for vllm-cpu, docs/vllm.md says what to "
+            "do"
+        ) from error
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    import torch
+
+    torch.set_num_threads(threads)
+
+
+def release_engine(lm: Any) -> None:
+    """Shuts an engine down and frees what it held: memory, worker processes, process groups.
+
+    Args:
+        lm: lm-eval's model; the caller drops its own reference as well.
+    """
+    from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
+
+    lm.model.llm_engine.engine_core.shutdown()
+    del lm.model
+    gc.collect()
+    cleanup_dist_env_and_memory()

@@ -1,0 +1,253 @@
+"""The ``vllm`` sampler: lm-eval's vLLM model, a seed for every sample, adapters served.
+
+lm-eval's class creates the engine and encodes prompts. ``generate_until`` returns text alone and
+gives all repeats of a request the same settings, so generation goes to the engine below it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any, get_args
+
+from lm_eval.models.utils import postprocess_generated_text
+from lm_eval.models.vllm_causallms import VLLM
+from transformers import AutoConfig, GenerationConfig
+from vllm import SamplingParams, TokensPrompt
+from vllm.config.lora import MaxLoRARanks
+from vllm.exceptions import VLLMError
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Adapter, Decoding
+from gapft_harness.core.streams import derive
+from gapft_harness.hooks.protocols import (
+    Generated,
+    Generation,
+    Request,
+    SamplerSettings,
+    beyond_context,
+)
+from gapft_harness.lm_eval_bridge.samplers.adapter_fit import check_adapter
+from gapft_harness.lm_eval_bridge.samplers.endings import (
+    as_ids,
+    end_ids,
+    ids_of_text,
+    ignored_message,
+    split_generation_config,
+)
+from gapft_harness.lm_eval_bridge.samplers.model_identity import describe_engine
+from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, first_line
+from gapft_harness.lm_eval_bridge.samplers.text import check_context, empty_prompt
+from gapft_harness.lm_eval_bridge.samplers.vllm.arguments import check_arguments
+from gapft_harness.lm_eval_bridge.samplers.vllm.process import release_engine
+
+logger = logging.getLogger(__name__)
+
+#: What an engine that cannot start raises, besides vLLM's own errors.
+_REFUSALS = (TypeError, ValueError, OSError, RuntimeError, ImportError, AssertionError)
+
+
+class VllmSampler:
+    """A vLLM engine in this process; see ``vllm_process.prepare_process``, which must come first.
+
+    Each sample is a request of its own, with a seed derived from the call's seed, the problem and
+    the sample's number. So samples are independent however they are divided into calls, shards or
+    rounds. (One request for K samples would be no faster: measured within 5%.)
+
+    Each call of ``generate`` begins with an empty prefix cache. Its responses then do not depend
+    on earlier calls; within it, prompts that begin alike are computed once.
+    """
+
+    seeds_each_sample = True
+
+    def __init__(self, settings: SamplerSettings, adapter: Adapter | None) -> None:
+        """Starts the engine, with the adapter if there is one.
+
+        Args:
+            settings: ``model_args`` as for ``lm_eval --model vllm``.
+            adapter: a PEFT folder to serve, or None for the source model.
+
+        Raises:
+            UserError: an unknown or unsupported argument, no model at ``pretrained``, no chat
+                template where one is asked for, an adapter that is none or is another model's.
+        """
+        arguments = check_arguments(settings.model_args)
+        self._retokenizer = Retokenizer(settings)
+        lora = _lora_arguments(adapter, arguments) if adapter else {}
+        self._own_end_ids, self._ignored = _generation_settings(arguments)
+        try:
+            self._lm: Any = VLLM.create_from_arg_obj(arguments | lora)
+            if adapter:
+                # Loads it now: a module that vLLM cannot adapt is known before anything is asked.
+                self._lm.model.llm_engine.add_lora(self._lm.lora_request)
+        except (*_REFUSALS, VLLMError) as error:
+            raise UserError(
+                f"model.args: vLLM cannot serve {arguments['pretrained']!r}"
+                f"{f' with the adapter {adapter.path}' if adapter else ''}: {_reason(error)}"
+            ) from error
+        self._own_end_ids |= as_ids(self._lm.tokenizer.eos_token_id)
+        if self._ignored:
+            logger.warning(ignored_message(arguments["pretrained"], self._ignored))
+        self._settings = settings
+        self._arguments = arguments
+        self._adapter = adapter
+
+    def generate(
+        self, requests: Sequence[Request], decoding: Decoding, seed: int
+    ) -> list[Generated]:
+        """Answers every request, in order; see ``protocols.Sampler``.
+
+        A prompt that does not fit beside ``max_gen_toks`` new tokens gets ``beyond_context``.
+
+        Raises:
+            UserError: a prompt is empty, no prompt can fit beside so many new tokens, or vLLM
+                refuses the decoding.
+        """
+        if not requests:
+            return []
+        prompts = self._prompts(requests, decoding)
+        ends = end_ids(self._lm.tokenizer, self._own_end_ids, decoding.until)
+        stops = [*decoding.until, self._lm.tokenizer.eos_token or ""]
+        settings = _sampling(decoding, [stop for stop in stops if stop], ends)
+        # 63 bits of it, since seeds are signed.
+        wanted = [
+            (
+                TokensPrompt(prompt_token_ids=ids),
+                SamplingParams(**settings, seed=derive(seed, request.problem_id, index) >> 1),
+            )
+            for request, ids in zip(requests, prompts, strict=True)
+            if ids is not None
+            for index in request.indices
+        ]
+        self._lm.model.reset_prefix_cache()
+        outputs = iter(
+            self._lm.model.generate(
+                [prompt for prompt, _ in wanted],
+                [params for _, params in wanted],
+                use_tqdm=False,
+                lora_request=self._lm.lora_request,
+            )
+        )
+        return [
+            Generated(
+                tuple(ids),
+                tuple(self._generation(next(outputs), stops, ends) for _ in request.indices),
+            )
+            if ids is not None
+            else beyond_context(request)
+            for request, ids in zip(requests, prompts, strict=True)
+        ]
+
+    def describe(self) -> dict[str, Any]:
+        """Model, weights, engine and versions; hashes the weight files, so not for free."""
+        return describe_engine(self._lm, self._arguments, self._adapter) | {
+            "end_ids": end_ids(self._lm.tokenizer, self._own_end_ids, ()),
+            "generation_config_ignored": {k: str(v) for k, v in self._ignored.items()},
+            "chat_template": self._settings.chat_template,
+            "system_instruction": self._settings.system_instruction,
+            "threads": self._settings.threads,
+        }
+
+    def close(self) -> None:
+        """Shuts the engine down and frees its memory. Closing twice is no error."""
+        if self._lm is not None:
+            release_engine(self._lm)
+            self._lm = None
+
+    def _prompts(self, requests: Sequence[Request], decoding: Decoding) -> list[list[int] | None]:
+        """The ids of each request's prompt, None where it does not fit. Equal ones are one."""
+        context = int(self._lm.max_length)
+        check_context(decoding, context)
+        room = context - decoding.max_gen_toks
+        texts = [self._retokenizer.render(request) for request in requests]
+        unique = list(dict.fromkeys(texts))
+        ids_of = dict(zip(unique, self._lm.tok_encode(unique), strict=True))
+        for request, text in zip(requests, texts, strict=True):
+            if not ids_of[text]:
+                raise UserError(empty_prompt(request.problem_id))
+        return [ids_of[text] if len(ids_of[text]) <= room else None for text in texts]
+
+    def _generation(self, output: Any, stops: list[str], ends: list[int]) -> Generation:
+        """One finished request as a response: the end token and any stop string are left out."""
+        [completion] = output.outputs
+        ids = list(completion.token_ids)
+        ended = bool(ids) and ids[-1] in ends
+        if ended:
+            ids.pop()
+        whole = self._decode(ids)
+        text = postprocess_generated_text(whole, stops, None)
+        if len(text) < len(whole):
+            ended = True
+            ids = ids_of_text(ids, text, self._decode)
+        if completion.finish_reason not in ("stop", "length"):
+            raise RuntimeError(f"vLLM ended a request with {completion.finish_reason!r}")
+        stopped = ended or completion.finish_reason == "stop"
+        return Generation(text, tuple(ids), "stop" if stopped else "length")
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        text: str = self._lm.tokenizer.decode(ids, skip_special_tokens=True)
+        return text
+
+
+def _sampling(decoding: Decoding, stops: list[str], ends: list[int]) -> dict[str, Any]:
+    """A decoding as vLLM's settings. The model's own generation_config has no part in them.
+
+    Raises:
+        UserError: vLLM refuses a value, or would replace it.
+    """
+    settings = {
+        "max_tokens": decoding.max_gen_toks,
+        "stop": stops,
+        "stop_token_ids": ends,
+        "temperature": 0.0,
+    }
+    if decoding.do_sample:
+        settings |= {
+            "temperature": decoding.temperature,
+            "top_p": decoding.top_p,
+            "top_k": decoding.top_k,
+        }
+    try:
+        taken = SamplingParams(**settings).temperature
+    except (ValueError, VLLMError) as error:
+        raise UserError(f"search: vLLM refuses the decoding: {first_line(error)}") from error
+    if taken != settings["temperature"]:
+        raise UserError(
+            f"search.temperature: found {decoding.temperature}, which vLLM would raise to {taken}; "
+            "expected that or more, or a greedy decode"
+        )
+    return settings
+
+
+def _generation_settings(arguments: dict[str, Any]) -> tuple[frozenset[int], dict[str, Any]]:
+    """The end ids of the model's generation_config, and the entries in it that are ignored."""
+    where = {
+        "revision": str(arguments.get("revision", "main")),
+        "trust_remote_code": bool(arguments.get("trust_remote_code", False)),
+    }
+    try:
+        config = GenerationConfig.from_pretrained(arguments["pretrained"], **where)
+    except OSError:  # the folder has none: transformers then makes one of the model's config
+        model_config = AutoConfig.from_pretrained(arguments["pretrained"], **where)
+        config = GenerationConfig.from_model_config(model_config)
+    _, ignored = split_generation_config(config.to_diff_dict())
+    return as_ids(config.eos_token_id), ignored
+
+
+def _lora_arguments(adapter: Adapter, arguments: dict[str, Any]) -> dict[str, Any]:
+    """What lm-eval's class needs to serve an adapter; the rank limit is the least that holds it."""
+    rank = check_adapter(adapter, arguments)
+    fitting = [limit for limit in sorted(get_args(MaxLoRARanks)) if limit >= rank]
+    if not fitting:
+        raise UserError(
+            f"{adapter.path}: its rank is {rank}; vLLM serves ranks up to "
+            f"{max(get_args(MaxLoRARanks))}: use the backend hf, which merges adapters"
+        )
+    return {"lora_local_path": adapter.path, "max_lora_rank": fitting[0]}
+
+
+def _reason(error: BaseException) -> str:
+    """The root of an engine's failure; its own message says only to look further up."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return first_line(error)

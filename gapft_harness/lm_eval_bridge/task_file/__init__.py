@@ -1,0 +1,1 @@
+"""What a task's YAML says, and what is wrong with it."""

@@ -1,0 +1,205 @@
+"""Reads benchmark files: JSON lines or one JSON list, with errors that name file and line."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.text import whole
+from gapft_harness.core.text_files import read_lines, read_text
+
+Document = dict[str, Any]
+
+#: What JSON may write half of a surrogate pair as.
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+class Documents(Sequence[Document]):
+    """A split's records and where each came from. Stands where lm-eval expects a dataset."""
+
+    def __init__(self, records: Sequence[Document], places: Sequence[str]) -> None:
+        """Pairs records with their places, such as ``train.jsonl, line 7``."""
+        self._records = list(records)
+        self._places = list(places)
+
+    def __len__(self) -> int:
+        """How many records there are."""
+        return len(self._records)
+
+    @overload
+    def __getitem__(self, index: int) -> Document: ...
+    @overload
+    def __getitem__(self, index: slice) -> Documents: ...
+    def __getitem__(self, index: int | slice) -> Document | Documents:
+        """One record, or a part of them."""
+        if isinstance(index, slice):
+            return Documents(self._records[index], self._places[index])
+        return self._records[index]
+
+    def __iter__(self) -> Iterator[Document]:
+        """The records in the file's order."""
+        return iter(self._records)
+
+    def __add__(self, other: Documents) -> Documents:
+        """These records, then the others."""
+        return Documents(self._records + other._records, self._places + other._places)
+
+    @property
+    def features(self) -> dict[str, None]:
+        """The first record's field names, as the keys that lm-eval looks templates up in."""
+        return dict.fromkeys(self._records[0]) if self._records else {}
+
+    def place(self, index: int) -> str:
+        """Where a record stands, for error messages."""
+        return self._places[index]
+
+    def where(self, keep: Callable[[Document], bool]) -> Documents:
+        """The records that ``keep`` accepts."""
+        rows = [row for row, record in enumerate(self._records) if keep(record)]
+        return Documents([self._records[r] for r in rows], [self._places[r] for r in rows])
+
+    #: As the library ``datasets`` calls it.
+    filter = where
+
+    def map(self, change: Callable[[Document], Document]) -> Documents:
+        """Every record changed, each in its place."""
+        return Documents([change(record) for record in self._records], self._places)
+
+
+def read_documents(path: Path) -> Documents:
+    """Reads a file of records: JSON lines, or one JSON list of objects.
+
+    Raises:
+        UserError: the file is missing, empty, not UTF-8, torn or malformed, or holds something
+            other than objects; the message names the line.
+    """
+    text = read_text(path)
+    if not text.strip():
+        raise UserError(f"{path}: the file is empty; expected one JSON object a line")
+    documents = _json_list(path, text) if text.lstrip()[0] == "[" else _json_lines(path, text)
+    if not len(documents):
+        raise UserError(f"{path}: no records; expected at least one")
+    return documents
+
+
+def stream_documents(path: Path) -> Iterator[tuple[Document, str]]:
+    """Yields the records of a JSON-lines file with their places, one line in memory at a time.
+
+    Raises:
+        UserError: as ``read_documents``.
+    """
+    number = 0
+    for number, line in read_lines(path):
+        if line.strip():
+            place = f"{path}, line {number}"
+            yield _object(_parse(line, place), place), place
+    if number == 0:
+        raise UserError(f"{path}: the file is empty; expected one JSON object a line")
+
+
+def _json_lines(path: Path, text: str) -> Documents:
+    records, places = [], []
+    # Not splitlines(): it also breaks at characters that JSON strings may hold, such as U+2028.
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        place = f"{path}, line {number}"
+        records.append(_object(_parse(line, place), place))
+        places.append(place)
+    return Documents(records, places)
+
+
+def _json_list(path: Path, text: str) -> Documents:
+    records, places = [], []
+    for number, record in enumerate(_parse(text, str(path)), start=1):
+        place = f"{path}, record {number}"
+        records.append(_object(record, place))
+        places.append(place)
+    return Documents(records, places)
+
+
+def _parse(text: str, place: str) -> Any:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        line = f", line {error.lineno}" if "\n" in text.strip() else ""
+        raise UserError(
+            f"{place}{line}: malformed JSON at column {error.colno} ({error.msg}); "
+            f"{_guess(text, error.pos)}"
+        ) from error
+    except RecursionError as error:
+        raise UserError(f"{place}: malformed JSON: nested too deeply") from error
+    if _HALF.search(text) and whole(value) != value:
+        raise UserError(
+            f"{place}: holds half of a surrogate pair (a \\ud800 to \\udfff by itself), which no "
+            "text in UTF-8 can hold; expected whole characters"
+        )
+    return value
+
+
+def _guess(text: str, wrong: int) -> str:
+    """What seems to have happened to malformed JSON, and what to do."""
+    start = text.strip()
+    if start in ("{", "["):
+        return "is it one record over several lines? expected one object a line, or a JSON list"
+    if start.startswith("{'"):
+        return "is it Python? expected JSON, with double quotes: json.dumps(record)"
+    if text[wrong:].strip() == ",":
+        return "take the comma at the line's end away"
+    if not start.startswith(("{", "[")):
+        return (
+            "is it CSV or plain text? expected one JSON object a line (dataset_path: csv reads CSV)"
+        )
+    return "is the line torn, or the file cut short?"
+
+
+def _object(record: Any, place: str) -> Document:
+    if not isinstance(record, dict):
+        raise UserError(f"{place}: found {type(record).__name__}, expected a JSON object")
+    return record
+
+
+def check_fields(documents: Documents, fields: Mapping[str, type | tuple[type, ...]]) -> None:
+    """Checks that every record has the fields, each of its type.
+
+    Raises:
+        UserError: one has not; the message names file, line and field.
+    """
+    for row, document in enumerate(documents):
+        for name, kind in fields.items():
+            if name not in document:
+                found = ", ".join(sorted(document)) or "(none)"
+                raise UserError(
+                    f"{documents.place(row)}: the field {name!r} is missing; found: {found}"
+                )
+            value = document[name]
+            if not isinstance(value, kind) or isinstance(value, bool):
+                kinds = kind if isinstance(kind, tuple) else (kind,)
+                expected = " or ".join(k.__name__ for k in kinds)
+                raise UserError(
+                    f"{documents.place(row)}: {name!r} is {value!r:.60}; expected {expected}"
+                )
+
+
+def check_choice(documents: Documents, answer: str, options: str) -> None:
+    """Checks that the options are a list of texts and the answer is the index of one.
+
+    Raises:
+        UserError: otherwise, naming file and line.
+    """
+    check_fields(documents, {answer: int, options: list})
+    for row, document in enumerate(documents):
+        texts, index = document[options], document[answer]
+        if not 2 <= len(texts) <= 26 or not all(isinstance(text, str) for text in texts):
+            raise UserError(
+                f"{documents.place(row)}: {options!r} is {texts!r:.60}; expected 2 to 26 texts"
+            )
+        if not 0 <= index < len(texts):
+            raise UserError(
+                f"{documents.place(row)}: the gold answer {answer!r} is {index}, which is no "
+                f"option; expected 0 to {len(texts) - 1}"
+            )

@@ -1,0 +1,113 @@
+"""Few-shot examples: drawn in any order alike, and of a form that the verifier passes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Gold, Verdict
+from gapft_harness.lm_eval_bridge.task_file.documents import Document, Documents
+from gapft_harness.lm_eval_bridge.task_file.faults import named
+
+if TYPE_CHECKING:
+    from gapft_harness.lm_eval_bridge.task import GapTask
+
+#: How many examples are judged, taken evenly from all that may be drawn.
+_JUDGED = 16
+
+#: A form that the verifier cannot read fails nearly always; a benchmark may hold an odd answer.
+_LEAST_PASSING = 0.9
+
+
+class OrderFreeExamples:
+    """Stands for a task's few-shot sampler: never the problem itself, the same in any order."""
+
+    def __init__(self, task: Any) -> None:
+        """Takes the place of the task's own sampler, which still draws."""
+        sampler = task.sampler
+        self._inner: Any = sampler._inner if isinstance(sampler, OrderFreeExamples) else sampler
+        self._document: Document = {}
+        task.sampler = self
+
+    def all(self) -> list[Document]:
+        """The records that examples are drawn from."""
+        return list(self._inner.fewshot_docs())
+
+    def reseed(self, seed: int, document: Document) -> None:
+        """Begins the draw for a problem."""
+        self._inner.rnd = random.Random(seed)
+        self._document = document
+
+    def sample(self, n: int, **_: Any) -> Sequence[Document]:
+        """Draws the problem's examples."""
+        others = len(self._inner.df) - 1  # lm-eval draws one more, in case it is the problem
+        if n > others:
+            raise UserError(
+                f"num_fewshot is {n}, but there are only {max(0, others)} examples beside a "
+                "problem itself; lower it, or give more"
+            )
+        drawn: Sequence[Document] = self._inner.sample(n=n, eval_doc=self._document)
+        return drawn
+
+
+def examples_of(task: GapTask) -> Documents:
+    """The records that a task's few-shot examples are drawn from.
+
+    Raises:
+        UserError: the task names none.
+    """
+    config, fewshot = task.config, task.fewshot_cfg
+    if fewshot.samples is not None:
+        raise UserError(
+            f"{named(config)}: fewshot_config.samples is not supported; put the examples into a "
+            "file, and name it under data_files and as fewshot_split"
+        )
+    split = fewshot.split or config.training_split
+    if split is None:
+        raise UserError(
+            f"{named(config)}: few-shot examples need the key fewshot_split or training_split, "
+            "the split to draw them from; add one, or set num_fewshot to 0"
+        )
+    return task.split(split).documents
+
+
+def check_examples(
+    task: GapTask, judge: Callable[[Sequence[str], Sequence[Gold]], Sequence[Verdict]]
+) -> None:
+    """Checks that examples show answers which the verifier would pass as responses.
+
+    A model imitates the form of its examples: one that the verifier fails makes every rate about
+    zero without a word.
+
+    Args:
+        task: of which ``num_fewshot`` examples are shown.
+        judge: the verifier in use, as its ``verify``.
+
+    Raises:
+        UserError: too many of those looked at do not pass; the message shows one.
+    """
+    documents = examples_of(task)
+    step = max(1, len(documents) // _JUDGED)
+    rows = range(0, len(documents), step)[:_JUDGED]
+    shown = [_answer(task, documents[row]) for row in rows]
+    verdicts = judge(shown, [task.gold(documents[row]) for row in rows])
+    failed = [
+        (row, text, v) for row, text, v in zip(rows, shown, verdicts, strict=True) if not v.passed
+    ]
+    if len(rows) - len(failed) >= _LEAST_PASSING * len(rows):
+        return
+    row, text, verdict = failed[0]
+    raise UserError(
+        f"{named(task.config)}: few-shot examples would show answers that the task's own verifier "
+        f"does not pass: {len(failed)} of the {len(rows)} looked at, such as {text!r:.200} for "
+        f"{documents.place(row)} ({verdict.status}: {verdict.reason}); expected answers as a model "
+        "should give them: name them in fewshot_config: {doc_to_target: ...}, or set num_fewshot "
+        "to 0"
+    )
+
+
+def _answer(task: GapTask, document: Document) -> str:
+    target = task.doc_to_target(document, task.fewshot_cfg.doc_to_target)
+    return str(target[0] if isinstance(target, list) and target else target)

@@ -1,0 +1,224 @@
+"""What a task's YAML says under ``metadata: gapft:``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from gapft_harness.core.errors import UserError, did_you_mean
+from gapft_harness.core.records import Gold
+from gapft_harness.lm_eval_bridge.task_file.templates import (
+    TemplateFault,
+    field_or_template,
+    fields_of,
+    refuse_nulls,
+    require_fields,
+)
+
+#: A field's name, a template, or an object of such.
+GoldSpec = str | Mapping[str, str]
+
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+_LIST = (list, tuple)
+
+#: What each key of ``metadata.gapft`` holds, for Python and for people.
+_KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "verifier": ((str,), "a verifier's name"),
+    "params": ((Mapping,), "an object, e.g. {rule: first_explicit}"),
+    "keep": ((str,), "a response rule's name, e.g. shortest"),
+    "id": ((str, type(None)), "a field's name or a template"),
+    "content": (_LIST, "a list of fields' names, e.g. [question]"),
+    "gold": ((str, Mapping, type(None)), "a field's name, a template, or an object of such"),
+    "gold_only": (_LIST, "a list of fields' names, e.g. [hidden]"),
+    "episode": ((Mapping,), "an object, e.g. {attempts: 3, executions: 3}"),
+    "summary": ((str,), "a line of text"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """How one decode of a task goes.
+
+    Attributes:
+        attempts: most attempts, with the verifier's feedback in between. 1: one response.
+        executions: how often a greedy episode's programs are run; its label is the majority's.
+    """
+
+    attempts: int = 1
+    executions: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class GapSettings:
+    """The harness's part of a task.
+
+    Attributes:
+        verifier: name of the verifier that judges responses.
+        params: its parameters, e.g. ``{"rule": "first_explicit"}``.
+        keep: the response rule that picks the verified sample to train on.
+        id: template of the benchmark's own id; it may repeat. None: the content alone.
+        content: fields that make two records the same problem; empty means all.
+        gold: what the verifier compares with: a field's name, a template, or an object of such.
+            None: ``doc_to_target``.
+        gold_only: fields that only the gold is made from, such as hidden tests: they stay out of
+            a problem's record in run directories and reports.
+        episode: how one decode goes under ``gapft run``. The stock ``lm_eval`` scores one attempt.
+        summary: one line for ``gapft tasks``.
+    """
+
+    verifier: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+    keep: str = "shortest"
+    id: str | None = None
+    content: tuple[str, ...] = ()
+    gold: GoldSpec | None = None
+    gold_only: tuple[str, ...] = ()
+    episode: Episode = Episode()
+    summary: str = ""
+
+    def gold_of(self, document: Mapping[str, Any], target: Gold) -> Gold:
+        """The gold answer of one record.
+
+        Args:
+            document: the benchmark's record.
+            target: what ``doc_to_target`` gives, the gold unless ``gold`` is set.
+
+        Raises:
+            UserError: a field is missing, or the gold answer is null, empty, or none of its own
+                options.
+        """
+        if self.gold is None:
+            return refuse_empty(target)
+        for spec in (self.gold,) if isinstance(self.gold, str) else self.gold.values():
+            if spec not in document:
+                require_fields(spec, document)
+                refuse_nulls(spec, document)
+        if isinstance(self.gold, str):
+            return refuse_empty(field_or_template(self.gold, document))
+        gold = {name: field_or_template(spec, document) for name, spec in self.gold.items()}
+        if "answer" in gold:
+            refuse_empty(gold["answer"])
+        options = gold.get("options")
+        if isinstance(options, list) and "answer" in gold:
+            letters = _LETTERS[: len(options)]
+            if gold["answer"] not in tuple(letters):
+                raise UserError(
+                    f"the gold answer {gold['answer']!r} is no option; expected one of "
+                    f"{', '.join(letters)}"
+                )
+        return gold
+
+
+def refuse_empty(gold: Gold) -> Gold:
+    """Gives a gold answer back.
+
+    Raises:
+        UserError: it is null, or text without a visible character.
+    """
+    if gold is None or (isinstance(gold, str) and not gold.strip()):
+        found = "null" if gold is None else f"the empty text {gold!r:.40}"
+        raise UserError(f"the gold answer is {found}; expected an answer")
+    return gold
+
+
+def own_ids(spec: str | None, documents: Sequence[Mapping[str, Any]]) -> list[str] | None:
+    """The benchmark's own ids of a split's records; None where there is no ``metadata.gapft.id``.
+
+    They may repeat: a field that is the same in all records makes the same id of them.
+
+    Raises:
+        TemplateFault: ``spec`` names no field, or makes one word of fields that differ.
+    """
+    if spec is None:
+        return None
+    for document in documents:
+        require_fields(spec, document)
+    found = [str(field_or_template(spec, document)) for document in documents]
+    if len(set(found)) > 1 or not documents:
+        return found
+    names = fields_of(spec, documents[0])
+    if not names or any(d.get(n) != documents[0].get(n) for d in documents for n in names):
+        raise TemplateFault(
+            spec,
+            f"template {spec!r:.80} makes every id the same word, {found[0]!r:.40}; expected one "
+            f"that tells problems apart; the record has: {', '.join(sorted(documents[0]))}",
+        )
+    return found
+
+
+def check_fields_named(
+    settings: GapSettings, documents: Sequence[Mapping[str, Any]], where: str
+) -> None:
+    """Checks that records have the fields that ``content`` and ``gold_only`` name.
+
+    Raises:
+        UserError: a record lacks one of ``content``, or all records lack one of ``gold_only``.
+    """
+    for key, names in (("content", settings.content), ("gold_only", settings.gold_only)):
+        for name in names:
+            lacking = [document for document in documents if name not in document]
+            if lacking and (key == "content" or len(lacking) == len(documents)):
+                raise UserError(
+                    f"{where}: metadata.gapft.{key}: there is no field {name!r}; "
+                    f"{did_you_mean(str(name), lacking[0])}"
+                )
+
+
+def parse_settings(task: str, metadata: Any) -> GapSettings:
+    """Reads ``metadata: gapft:`` of a task.
+
+    Args:
+        task: the task in messages.
+        metadata: what the YAML says.
+
+    Raises:
+        UserError: it is missing, has an unknown key, a wrong type, or no verifier.
+    """
+    where = f"{task}: metadata.gapft"
+    if not isinstance(metadata, Mapping) or "gapft" not in metadata:
+        has = metadata if isinstance(metadata, Mapping) else {}
+        raise UserError(
+            f"{where}: the key is missing; {did_you_mean('gapft', has)}; expected at least "
+            "metadata: {gapft: {verifier: NAME}}"
+        )
+    found = metadata["gapft"]
+    if not isinstance(found, Mapping):
+        raise UserError(f"{where}: found {found!r:.60}, expected at least {{verifier: NAME}}")
+    known = [f.name for f in fields(GapSettings)]
+    for key in found:
+        if key not in known:
+            raise UserError(f"{where}: unknown key {key!r}; {did_you_mean(str(key), known)}")
+    if "verifier" not in found:
+        raise UserError(f"{where}: the key 'verifier' is missing; it names who judges responses")
+    for key, value in found.items():
+        kinds, expected = _KINDS[key]
+        if not isinstance(value, kinds):
+            raise UserError(f"{where}.{key}: found {value!r:.60}, expected {expected}")
+        if isinstance(value, list | tuple) and not all(isinstance(name, str) for name in value):
+            raise UserError(f"{where}.{key}: found {value!r:.60}, expected {expected}")
+        if key == "gold" and isinstance(value, Mapping):
+            for name, spec in value.items():
+                if not isinstance(spec, str):
+                    raise UserError(
+                        f"{where}.gold.{name}: found {spec!r:.60}, expected a field's name or a "
+                        "template"
+                    )
+    values = dict(found)
+    for key in ("content", "gold_only"):
+        values[key] = tuple(values.get(key, ()))
+    values["episode"] = _episode(values.get("episode", {}), f"{where}.episode")
+    return GapSettings(**values)
+
+
+def _episode(found: Mapping[str, Any], where: str) -> Episode:
+    known = [f.name for f in fields(Episode)]
+    for key, value in found.items():
+        if key not in known:
+            raise UserError(f"{where}: unknown key {key!r}; {did_you_mean(str(key), known)}")
+        odd = key == "executions"
+        if type(value) is not int or value < 1 or (odd and value % 2 == 0):
+            expected = "an odd whole number from 1" if odd else "a whole number from 1"
+            raise UserError(f"{where}.{key}: found {value!r:.60}, expected {expected}")
+    return Episode(**found)

@@ -1,0 +1,1 @@
+"""One YAML file that says everything a run depends on."""

@@ -1,0 +1,143 @@
+"""What is wrong with a recipe, for people: whose mistake, the key, what was found and expected."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from gapft_harness.core.errors import UserError
+
+
+def explain(
+    error: ValidationError,
+    content: Mapping[str, Any],
+    model: type[BaseModel],
+    source: str,
+    options: Mapping[str, str],
+) -> UserError:
+    """The message for pydantic's complaints, a line for each key.
+
+    Args:
+        error: the complaints.
+        content: what was checked.
+        model: what it was checked against.
+        source: where the content comes from, such as ``recipe x.yaml``.
+        options: dotted key -> the option of the command line that set it, such as
+            ``--set search.kk=3``: it is blamed for its key, not the source.
+    """
+    said: dict[tuple[str, str], dict[str, Any]] = {}
+    for problem in error.errors():
+        location = _location(problem["loc"], content)
+        key = ".".join(location)
+        whose = _whose(key, source, options, of_several=problem["type"] == "value_error")
+        complaint = _complaint(problem, location, model)
+        said.setdefault((whose, key), {})[complaint] = problem["input"]
+    lines = []
+    for (whose, key), found in said.items():
+        complaints, value = " or ".join(found), next(iter(found.values()))
+        known = not complaints.startswith(("unknown key", "missing key"))
+        lines.append(
+            f"{whose}: key {key!r}: {complaints}; found {value!r:.200}"
+            if known
+            else f"{whose}: {complaints}"
+        )
+    return UserError("\n".join(lines))
+
+
+def keys_of(model: type[BaseModel]) -> Iterator[tuple[str, FieldInfo]]:
+    """Every dotted key that holds a value, in order."""
+    for name, info in model.model_fields.items():
+        inner = _section(info)
+        if inner is None:
+            yield name, info
+        else:
+            yield from ((f"{name}.{key}", found) for key, found in keys_of(inner))
+
+
+def _location(found: Sequence[int | str], content: Mapping[str, Any]) -> list[str]:
+    """The parts of a key; pydantic adds names of the types that a value may have."""
+    location: list[str] = []
+    value: Any = content
+    for part in found:
+        if isinstance(value, Mapping):
+            value = value.get(part)
+        elif isinstance(value, list) and isinstance(part, int):
+            value = value[part]
+        else:
+            break
+        location.append(str(part))
+    return location
+
+
+def _whose(key: str, source: str, options: Mapping[str, str], of_several: bool) -> str:
+    """Who is to blame for a key: the option that set it or all of it, else the source."""
+    within = [k for k in options if key == k or key.startswith(f"{k}.")]
+    if within:
+        return options[max(within, key=len)]
+    beneath = [options[k] for k in options if k.startswith(f"{key}.")]
+    if beneath and not of_several:
+        return beneath[0]
+    # Several keys do not agree: which of them, the message says.
+    others = list(dict.fromkeys(options.values())) if of_several else []
+    return " with ".join(filter(None, (source, " ".join(others))))
+
+
+def _complaint(problem: Any, location: Sequence[str], model: type[BaseModel]) -> str:
+    key, kind = ".".join(location), problem["type"]
+    if kind == "extra_forbidden":
+        return f"unknown key {key!r}; {_nearest(location, model)}"
+    if kind == "missing":
+        return f"missing key {key!r}"
+    if kind in ("tuple_type", "list_type", "too_short"):
+        return f"expected a list, e.g. {_example(location, model)}"
+    if kind == "model_type":
+        inner = _at(location, model)
+        known = f" with keys such as {', '.join(list(inner.model_fields)[:4])}" if inner else ""
+        return f"expected a section{known}"
+    if kind == "dict_type":
+        return "expected keys with values, e.g. {key: value}"
+    message = problem["msg"].removeprefix("Value error, ")
+    return f"{message[0].lower()}{message[1:]}"
+
+
+def _nearest(location: Sequence[str], model: type[BaseModel]) -> str:
+    """The nearest key of the section, or the key of another section that has this name."""
+    *section, last = location
+    inner = _at(section, model)
+    known = list(inner.model_fields) if inner else []
+    elsewhere = [key for key, _ in keys_of(model) if key.rpartition(".")[2] == last]
+    if near := difflib.get_close_matches(last, known, n=1, cutoff=0.6):
+        elsewhere = [".".join((*section, near[0]))]
+    hint = f"did you mean {' or '.join(map(repr, elsewhere))}? " if elsewhere else ""
+    return f"{hint}known: {', '.join(sorted(known)) or '(none)'}"
+
+
+def _example(location: Sequence[str], model: type[BaseModel]) -> str:
+    inner = _at(location[:-1], model)
+    info = inner.model_fields.get(location[-1]) if inner else None
+    if info is None:
+        return "[a, b]"
+    values = info.examples[0] if info.examples else list(info.default)[:3]
+    shown: str = yaml.safe_dump(values, default_flow_style=True).strip()
+    return shown
+
+
+def _at(location: Sequence[str], model: type[BaseModel]) -> type[BaseModel] | None:
+    """The section at a key; None where there is none."""
+    found: type[BaseModel] | None = model
+    for part in location:
+        info = found.model_fields.get(part) if found else None
+        found = _section(info) if info else None
+    return found
+
+
+def _section(info: FieldInfo) -> type[BaseModel] | None:
+    """The section that a key holds, also one that may be left out; None for a value."""
+    kinds = (info.annotation, *get_args(info.annotation))
+    sections = [k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)]
+    return sections[0] if sections else None

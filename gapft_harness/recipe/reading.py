@@ -1,0 +1,193 @@
+"""Recipe files: reading YAML, overrides from the command line, and messages for mistakes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from gapft_harness.core.credentials import refuse_credentials
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.text_files import decode
+from gapft_harness.recipe.faults import explain, keys_of
+from gapft_harness.recipe.recipe import Recipe
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML as people write it: ``1e-4`` is a number, as in YAML 1.2, and no key stands twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise yaml.MarkedYAMLError(
+                    problem=f"the key {key.value!r} stands twice", problem_mark=key.start_mark
+                )
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"),
+    list("-+0123456789"),
+)
+
+
+def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Reads and checks a recipe file.
+
+    Args:
+        path: the YAML file.
+        overrides: ``key.path=value`` strings; values are YAML.
+
+    Raises:
+        UserError: the file is missing or malformed, or a key or value is wrong. The message names
+            the file, the key, what was found and what was expected.
+    """
+    content = read_recipe(path)
+    settings = [parse_override(text) for text in overrides]
+    return check_recipe(content, f"recipe {path}", settings)
+
+
+def read_recipe(path: Path | str) -> dict[str, Any]:
+    """Reads a recipe's raw content.
+
+    Args:
+        path: the YAML file; as text, a URL of any protocol that fsspec knows.
+
+    Raises:
+        UserError: the file cannot be read, or is no YAML mapping.
+    """
+    try:
+        found = _content(path)
+    except Exception as error:  # each protocol raises errors of its own
+        raise UserError(
+            f"recipe {path}: cannot be read ({type(error).__name__}: {_one_line(error)})"
+        ) from error
+    try:
+        content = yaml.load(decode(found, f"recipe {path}"), _Loader)
+    except yaml.YAMLError as error:
+        raise UserError(f"recipe {path}: is not valid YAML: {_yaml_fault(error)}") from error
+    if not isinstance(content, dict):
+        raise UserError(
+            f"recipe {path}: expected a mapping of keys, found {type(content).__name__}"
+        )
+    return content
+
+
+def _content(path: Path | str) -> bytes:
+    if isinstance(path, Path):
+        return path.read_bytes()
+    import fsspec
+
+    with fsspec.open(path) as file:
+        content: bytes = file.read()
+    return content
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A key that the command line sets.
+
+    Attributes:
+        key: dotted.
+        value: what it is set to.
+        option: the option as the user wrote it, for messages.
+    """
+
+    key: str
+    value: Any
+    option: str
+
+
+def parse_override(text: str) -> Setting:
+    """Splits ``key.path=value``; the value is YAML.
+
+    Raises:
+        UserError: it has no such form.
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not all(key.split(".")):
+        raise UserError(f"--set {text}: expected key=value, e.g. search.k=16")
+    return Setting(key.strip(), parse_value(value, f"--set {text}"), f"--set {text}")
+
+
+def parse_value(text: str, option: str) -> Any:
+    """Reads a value that the command line gives, which is YAML.
+
+    Raises:
+        UserError: it is none; the message begins with ``option``.
+    """
+    try:
+        return yaml.load(text, _Loader)
+    except yaml.YAMLError as error:
+        raise UserError(f"{option}: value is not YAML: {_yaml_fault(error)}") from error
+
+
+def set_key(content: dict[str, Any], setting: Setting) -> None:
+    """Writes one value at a dotted key into a recipe's raw content.
+
+    Raises:
+        UserError: a part of the key is a value, not a section.
+    """
+    node = content
+    *parents, last = setting.key.split(".")
+    for parent in parents:
+        child = node.setdefault(parent, {})
+        if not isinstance(child, dict):
+            raise UserError(
+                f"{setting.option}: key {setting.key!r}: {parent!r} is a value, not a section"
+            )
+        node = child
+    node[last] = setting.value
+
+
+def check_recipe(content: dict[str, Any], source: str, settings: Sequence[Setting] = ()) -> Recipe:
+    """Validates a recipe's content.
+
+    Types are strict (``k: true`` and ``k: "8"`` are no numbers); lists stand for tuples, as in
+    JSON. Keys of servers are refused before anything else could repeat them.
+
+    Args:
+        content: the recipe's own; what is set is written into it.
+        source: where it comes from; begins the messages on what is its mistake.
+        settings: what the command line sets, later ones over earlier ones; each is to blame for
+            its own keys.
+
+    Raises:
+        UserError: a key or value is wrong.
+    """
+    for setting in settings:
+        set_key(content, setting)
+    model = content.get("model")
+    if isinstance(model, dict) and isinstance(model.get("args"), dict):
+        refuse_credentials(model["args"], source)
+    try:
+        return Recipe.model_validate_json(json.dumps(content, default=str), strict=True)
+    except ValidationError as error:
+        options = {setting.key: setting.option for setting in settings}
+        raise explain(error, content, Recipe, source, options) from error
+
+
+def recipe_keys() -> dict[str, str]:
+    """Every key of a recipe with its description, in order: the source of docs/recipes.md."""
+    return {key: info.description or "" for key, info in keys_of(Recipe)}
+
+
+def _yaml_fault(error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None)
+    if mark is None or problem is None:
+        return _one_line(error)
+    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}"
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

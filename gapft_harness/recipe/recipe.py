@@ -1,0 +1,137 @@
+"""The recipe: one YAML file that says everything a run depends on. A typo is an error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from gapft_harness.recipe.operational import binding
+from gapft_harness.recipe.sections import (
+    Allocation,
+    BudgetChoice,
+    Data,
+    EpisodeChoice,
+    EvidenceChoice,
+    ExecutorChoice,
+    Model,
+    Scaling,
+    Search,
+    Section,
+    Statistics,
+    Training,
+    VerifierChoice,
+)
+
+#: From the first command on, a run is bound to these.
+_SEARCHED_BY = ("name", "data", "model", "verifier", "search", "episode")
+
+
+class Recipe(Section):
+    """A whole experiment. Every key is documented in docs/recipes.md."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="names the run")
+    description: str = Field("", description="one paragraph for people")
+    data: Data
+    model: Model
+    verifier: VerifierChoice = Field(default_factory=VerifierChoice)
+    search: Search = Field(default_factory=Search)
+    episode: EpisodeChoice = Field(default_factory=EpisodeChoice)
+    evidence: EvidenceChoice = Field(default_factory=EvidenceChoice)
+    conditions: tuple[str, ...] = Field(
+        ("gapft", "uniform", "replay", "all_verified"),
+        min_length=1,
+        description="selectors, one trained condition each",
+    )
+    seeds: tuple[int, ...] = Field(
+        (13, 21, 73), min_length=1, description="selection and training seeds"
+    )
+    budget: BudgetChoice = Field(default_factory=BudgetChoice)
+    training: Training = Field(default_factory=Training)
+    allocation: Allocation | None = Field(
+        None, description="compares two conditions by their exposures; see docs/statistics.md"
+    )
+    scaling: Scaling | None = Field(
+        None, description="chooses the scale of each adapter; see docs/training.md"
+    )
+    executor: ExecutorChoice = Field(default_factory=ExecutorChoice)
+    trackers: tuple[str, ...] = Field(
+        (),
+        description="what follows every training: tensorboard, wandb, trackio, or a plugin's",
+        examples=[["tensorboard"]],
+    )
+    statistics: Statistics = Field(default_factory=Statistics)
+    notes: tuple[str, ...] = Field(
+        (), description="remarks shown in the report", examples=[["a remark"]]
+    )
+
+    @field_validator("conditions", "seeds", "trackers")
+    @classmethod
+    def _distinct(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        if len(set(values)) != len(values):
+            raise ValueError(f"names one thing twice: {list(values)}")
+        return values
+
+    @field_validator("training")
+    @classmethod
+    def _enough_exposures(cls, training: Training, info: ValidationInfo) -> Training:
+        """What is known before search is checked before search."""
+        budget = info.data.get("budget")
+        if training.update_groups is None or budget is None or budget.n == "recovered":
+            return training
+        exposures = training.repetitions * (budget.n + budget.replay)
+        if exposures < training.update_groups:
+            raise ValueError(
+                f"update_groups is {training.update_groups}, but (budget.n + budget.replay) x "
+                f"training.repetitions is only {exposures}, less than one exposure a step"
+            )
+        return training
+
+    @field_validator("allocation")
+    @classmethod
+    def _of_conditions(cls, wanted: Allocation | None, info: ValidationInfo) -> Allocation | None:
+        conditions = info.data.get("conditions", ())
+        if wanted is None or not conditions:
+            return wanted
+        for name in (wanted.diffuse, wanted.concentrated):
+            if name not in conditions:
+                raise ValueError(f"{name!r} is none of the conditions {list(conditions)}")
+        if wanted.diffuse == wanted.concentrated:
+            raise ValueError(f"compares {wanted.diffuse!r} with itself")
+        n = info.data["budget"].n if "budget" in info.data else "recovered"
+        if n != "recovered" and n % 2:
+            raise ValueError(f"splits budget.n into two halves, and {n} is odd")
+        return wanted
+
+    @field_validator("scaling")
+    @classmethod
+    def _real_adapters(cls, wanted: Scaling | None, info: ValidationInfo) -> Scaling | None:
+        model = info.data.get("model")
+        if wanted is not None and model is not None and model.backend == "recorded":
+            raise ValueError(
+                "needs a backend that generates: recorded responses are of each arm's adapter as "
+                "it was trained, and of no other scale"
+            )
+        return wanted
+
+    def identity(self) -> dict[str, Any]:
+        """What a run directory is bound to from its first command on.
+
+        Of the section scaling only what it takes out of the pool; of the model's arguments those
+        that do not only say how it is asked (``operational.py``).
+        """
+        found = self.model_dump(mode="json", include=set(_SEARCHED_BY))
+        found["model"]["args"] = binding(self.model.backend, found["model"]["args"])
+        taken = None if self.scaling is None else self.scaling.calibration
+        return {**found, "scaling": {"calibration": taken} if isinstance(taken, int) else None}
+
+    def trained_by(self) -> dict[str, Any]:
+        """What a run directory is bound to besides from its first adapter on.
+
+        The budget is not here: another one that gives the same examples is no other one.
+        """
+        return self.model_dump(mode="json", include={"evidence", "training"})
+
+    def run_as(self, other: Recipe) -> Recipe:
+        """This recipe, with jobs run and the model asked as another of the same identity says."""
+        return self.model_copy(update={"model": other.model, "executor": other.executor})

@@ -1,0 +1,229 @@
+"""Every figure of a report, computed once and typed; results.json, tables and pages print these."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations
+
+import numpy as np
+
+from gapft_harness.analysis.bootstrap import Difference, Interval, Replicates, replicate
+from gapft_harness.analysis.decomposition import (
+    Decomposition,
+    Terms,
+    decompose,
+    pool,
+    unstable_states,
+)
+from gapft_harness.analysis.k_equivalent import k_equivalent
+from gapft_harness.analysis.pass_at_k import mean_pass_at_k
+from gapft_harness.core.records import Budget, State
+from gapft_harness.core.streams import Stream
+from gapft_harness.experiments.allocation.findings import Coverage, compute_coverage
+from gapft_harness.experiments.scaling.findings import ScalingFindings, compute_scaling
+from gapft_harness.report.columns import count_codes
+from gapft_harness.report.inputs import ReportInputs
+
+#: The name that stands for the source model in contrasts.
+SOURCE = "source"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFindings:
+    """The source model on the audit.
+
+    Attributes:
+        n: audit problems.
+        pass_at_1: of the greedy decode.
+        curve: unbiased Pass@k of the samples for every k from 1 to K.
+        states: audit problems in G, S and U.
+        verdicts: greedy decodes by status.
+    """
+
+    n: int
+    pass_at_1: Fraction
+    curve: Mapping[int, Fraction]
+    states: Mapping[State, int]
+    verdicts: Mapping[str, int]
+
+    @property
+    def unstable(self) -> tuple[State, ...]:
+        """States too small for a stable rate."""
+        return unstable_states(self.states["G"], self.states["S"], self.states["U"])
+
+
+@dataclass(frozen=True, slots=True)
+class SeedFindings:
+    """One trained model; ``problems`` are the distinct ones in its budget's n slots."""
+
+    decomposition: Decomposition
+    budget: Budget
+    problems: int
+    verdicts: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionFindings:
+    """One condition over its seeds.
+
+    Attributes:
+        matched: whether it has the comparison's matched budget.
+        k_eq: see ``k_equivalent``.
+        interval: of the mean Pass@1.
+        mean: counts pooled over seeds: its rates, terms and Pass@1 are means over seeds.
+        seeds: by seed, ascending.
+    """
+
+    name: str
+    matched: bool
+    k_eq: int
+    interval: Interval
+    mean: Decomposition
+    seeds: Mapping[int, SeedFindings]
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """Condition ``a`` minus condition ``b`` (or the source), paired by seed and item."""
+
+    a: str
+    b: str
+    delta: Fraction
+    terms: Terms
+    resampled: Difference
+
+    @property
+    def interval(self) -> Interval:
+        """The 95% interval of ``delta``."""
+        return self.resampled.interval
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """All results of a run.
+
+    Attributes:
+        lead: the condition the report is about: ``gapft``, else the diffuse one of an allocation
+            comparison, else the recipe's first; empty if none.
+        coverage: the allocation comparison; None without one.
+        scaling: the adapters at their chosen scales; None without ``recipe.scaling``.
+    """
+
+    source: SourceFindings
+    pool_states: Mapping[State, int]
+    conditions: Mapping[str, ConditionFindings]
+    contrasts: tuple[Contrast, ...]
+    lead: str
+    coverage: Coverage | None = None
+    scaling: ScalingFindings | None = None
+
+    def contrast(self, a: str, b: str) -> Contrast:
+        """The contrast of a minus b.
+
+        Raises:
+            KeyError: it was not computed.
+        """
+        for found in self.contrasts:
+            if (found.a, found.b) == (a, b):
+                return found
+        raise KeyError(f"{a} minus {b}")
+
+
+def compute(inputs: ReportInputs) -> Findings:
+    """Computes everything. ``inputs`` must be ``in_order()``."""
+    audit = inputs.audit
+    names = inputs.conditions
+    ordered = _ordered(inputs)
+    lead = ordered[0] if ordered else ""
+    source = SourceFindings(
+        n=len(audit.ids),
+        pass_at_1=Fraction(int(audit.greedy_passed.sum()), len(audit.ids)),
+        curve={
+            k: mean_pass_at_k(audit.passing_samples, inputs.k, k) for k in range(1, inputs.k + 1)
+        },
+        states={
+            "G": int((audit.states == "G").sum()),
+            "S": int((audit.states == "S").sum()),
+            "U": int((audit.states == "U").sum()),
+        },
+        verdicts=count_codes(audit.greedy),
+    )
+    if not names:
+        return Findings(source, inputs.pool_states, {}, (), lead)
+    passed = np.array([[arm.passed for arm in inputs.of(name)] for name in names])
+    statistics = inputs.recipe["statistics"]
+    replicates = replicate(
+        passed,
+        audit.greedy_passed,
+        item_ids=audit.ids,
+        seeds=np.array(inputs.seeds, dtype=np.int64),
+        replicates=statistics["replicates"],
+        stream=Stream(statistics["seed"], "report/bootstrap"),
+    )
+    conditions = {
+        name: _condition(inputs, name, replicates.pass_at_1(index))
+        for index, name in enumerate(names)
+    }
+    contrasts = _contrasts(conditions, replicates, ordered)
+    exposures = inputs.allocation
+    coverage = None if exposures is None else compute_coverage(inputs, exposures)
+    scaling = None
+    if inputs.scaling is not None:
+        scaling = compute_scaling([inputs.scaling], statistics["replicates"], statistics["seed"])
+    return Findings(source, inputs.pool_states, conditions, contrasts, lead, coverage, scaling)
+
+
+def _ordered(inputs: ReportInputs) -> list[str]:
+    """The conditions with those the report is about first: a contrast is earlier minus later."""
+    compared = inputs.allocation
+    first = ["gapft", *((compared.diffuse, compared.concentrated) if compared else ())]
+    return list(dict.fromkeys(n for n in (*first, *inputs.conditions) if n in inputs.conditions))
+
+
+def _condition(inputs: ReportInputs, name: str, interval: Interval) -> ConditionFindings:
+    arms = inputs.of(name)
+    seeds = {
+        trained.arm.seed: SeedFindings(
+            decompose(inputs.audit.states, trained.passed),
+            trained.budget,
+            trained.problems,
+            count_codes(trained.statuses),
+        )
+        for trained in arms
+    }
+    mean = pool([seed.decomposition for seed in seeds.values()])
+    return ConditionFindings(
+        name=name,
+        matched=all(trained.matched for trained in arms),
+        k_eq=k_equivalent(inputs.audit.passing_samples, inputs.k, mean.pass_at_1),
+        interval=interval,
+        mean=mean,
+        seeds=seeds,
+    )
+
+
+def _contrasts(
+    conditions: Mapping[str, ConditionFindings], replicates: Replicates, ordered: Sequence[str]
+) -> tuple[Contrast, ...]:
+    """The lead condition against every other, the others in pairs, then each against the source."""
+    index = {name: number for number, name in enumerate(conditions)}
+    mean = {name: condition.mean for name, condition in conditions.items()}
+    between = [
+        Contrast(
+            a,
+            b,
+            mean[a].pass_at_1 - mean[b].pass_at_1,
+            mean[a].terms - mean[b].terms,
+            replicates.contrast(index[a], index[b]),
+        )
+        for a, b in combinations(ordered, 2)
+    ]
+    gains = [
+        Contrast(
+            name, SOURCE, mean[name].terms.total, mean[name].terms, replicates.gain(index[name])
+        )
+        for name in ordered
+    ]
+    return (*between, *gains)

@@ -1,0 +1,100 @@
+"""report.md: the report's blocks as Markdown, readable as plain text too."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from gapft_harness.report.rendering.blocks import (
+    Block,
+    Bullets,
+    Case,
+    Cases,
+    Code,
+    Figure,
+    Markdown,
+    Section,
+    Stats,
+    Table,
+    Text,
+)
+from gapft_harness.report.rendering.visible import shortened, visible
+
+_SPECIAL = re.compile(r"[\\`*|~]|<(?!\d)|(?<!\w)_|_(?!\w)|(?<=\])[(:\[]|^[#>+-](?=[\s#>]|$)")
+
+
+def render(title: str, subtitle: str, sections: Sequence[Section]) -> str:
+    """The whole of report.md."""
+    parts = [f"# {escape(title)}"]
+    if subtitle:
+        parts.append(escape(subtitle))
+    for section in sections:
+        if section.title:
+            parts.append(f"## {escape(section.title)}")
+        parts += [part for block in section.blocks for part in _block(block)]
+    return "\n\n".join(parts) + "\n"
+
+
+def escape(text: str) -> str:
+    """Text that Markdown shows as it is, on one line, with no more backslashes than it takes.
+
+    Underscores inside a word and brackets that no parenthesis or colon follows mean nothing.
+    """
+    one_line = " ".join(visible(text).split())
+    return _SPECIAL.sub(lambda found: "\\" + found[0], one_line)
+
+
+def fenced(text: str) -> str:
+    """A code fence longer than any run of backticks inside."""
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}text\n{text}\n{fence}"
+
+
+def _block(block: Block) -> Iterable[str]:
+    match block:
+        case Text(text, "warning"):
+            yield f"> **Warning.** {escape(text)}"
+        case Text(text):
+            yield escape(text)
+        case Bullets(items):
+            yield "\n".join(f"- {escape(item)}" for item in items)
+        case Stats(stats):
+            yield "\n".join(
+                f"- {escape(s.label)}: **{escape(s.value)}** {escape(s.detail)}" for s in stats
+            )
+        case Table():
+            if block.summary:
+                yield f"{escape(block.summary)}:"
+            yield _table(block)
+            if block.note:
+                yield escape(block.note)
+        case Figure(name, alt, caption):
+            yield f"![{escape(alt)}](figures/{name}.svg)"
+            yield escape(caption)
+        case Cases(cases):
+            for case in cases:
+                yield from _case(case)
+        case Code(text):
+            yield fenced(text)
+        case Markdown(text):
+            yield text.strip()
+
+
+def _table(table: Table) -> str:
+    rule = [":--" if column < table.words else "--:" for column in range(len(table.columns))]
+    lines = [table.columns, rule, *table.rows]
+    return "\n".join(
+        f"| {' | '.join(cell if line is rule else escape(cell) for cell in line)} |"
+        for line in lines
+    )
+
+
+def _case(case: Case) -> Iterable[str]:
+    yield f"### {escape(case.heading)}"
+    yield fenced(shortened(case.prompt))
+    yield f"Gold: {escape(case.gold)}"
+    yield f"Before ({'wrong' if case.gained else 'right'}):"
+    yield fenced(shortened(case.before))
+    yield f"After ({'right' if case.gained else 'wrong'}):"
+    yield fenced(shortened(case.after))

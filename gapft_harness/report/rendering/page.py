@@ -1,0 +1,92 @@
+"""index.html: the report's blocks as one page that needs no other file and loads nothing."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from gapft_harness.report.figures import Drawing
+from gapft_harness.report.rendering import palette
+from gapft_harness.report.rendering.blocks import Section
+from gapft_harness.report.rendering.visible import shortened, visible
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+
+def render(
+    title: str, subtitle: str, sections: Sequence[Section], drawings: Sequence[Drawing]
+) -> str:
+    """The whole page. Every text is escaped; plugins' Markdown is rendered without its HTML."""
+    from markupsafe import Markup
+
+    css = _style()
+    return (
+        _environment()
+        .get_template("index.html.j2")
+        .render(
+            title=title,
+            subtitle=subtitle,
+            sections=sections,
+            figures={drawing.name: _pictures(drawing) for drawing in drawings},
+            css=Markup(css),
+            css_hash=_base64(hashlib.sha256(css.encode()).digest()),
+        )
+    )
+
+
+def markdown_to_html(text: str) -> str:
+    """Markdown as HTML; HTML inside it is shown, not used, and pictures are left to their text."""
+    from markdown_it import MarkdownIt
+
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
+    return str(parser.render(text))
+
+
+def _pictures(drawing: Drawing) -> Mapping[str, str]:
+    """A drawing for light and for dark pages, as data URIs: nothing of it can reach the page."""
+    return {
+        theme: f"data:image/svg+xml;base64,{_base64(svg.encode())}"
+        for theme, svg in (("light", drawing.svg), ("dark", palette.darkened(drawing.svg)))
+    }
+
+
+def _style() -> str:
+    sheet = files("gapft_harness.report").joinpath("templates", "style.css").read_text("utf-8")
+    light, dark = (palette.css_variables(dark=dark) for dark in (False, True))
+    on_dark = f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"
+    return f":root {{ {light} }}\n{on_dark}\n{sheet}"
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=PackageLoader("gapft_harness.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["visible"] = visible
+    environment.filters["prose"] = _unbroken_intervals
+    environment.filters["shortened"] = shortened
+    environment.filters["markdown"] = lambda text: Markup(markdown_to_html(text))
+    environment.filters["kind"] = lambda block: type(block).__name__
+    return environment
+
+
+def _unbroken_intervals(text: str) -> str:
+    """Prose in which no line ends inside an interval."""
+    return re.sub(r"\[([^\s\[]+), ([^\s\[\]]+)\]", "[\\1,\N{NO-BREAK SPACE}\\2]", visible(text))
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode("ascii")

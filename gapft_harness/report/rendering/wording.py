@@ -1,0 +1,86 @@
+"""Numbers and names as people read them: one place, so that every table agrees."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from gapft_harness.analysis.bootstrap import Interval
+from gapft_harness.report.findings.whole import SOURCE
+
+#: The paper's states in plain words.
+STATE_NAMES = {
+    "G": "solved in one decode",
+    "S": "recovered by search",
+    "U": "missed by search",
+}
+
+_CONDITIONS = {"gapft": "GapFT", SOURCE: "source"}
+_MINUS = "\N{MINUS SIGN}"
+
+
+def condition_name(name: str) -> str:
+    """``all_verified`` as ``all verified``, ``gapft`` as the paper writes it."""
+    return _CONDITIONS.get(name, name.replace("_", " "))
+
+
+def percent(rate: Fraction | float | None, digits: int = 1) -> str:
+    """A rate as ``68.1%``; a dash where it is undefined."""
+    return "–" if rate is None else f"{_signless_zero(100 * float(rate), digits):.{digits}f}%"
+
+
+def points(change: Fraction | float, digits: int = 1) -> str:
+    """A difference of rates in percentage points, signed: ``+2.3``."""
+    value = _signless_zero(100 * float(change), digits)
+    return f"{value:+.{digits}f}".replace("-", _MINUS) if value else f"{0:.{digits}f}"
+
+
+def points_interval(interval: Interval, digits: int = 1) -> str:
+    """A difference's interval in percentage points: ``[+0.4, +4.4]``."""
+    return f"[{points(interval.low, digits)}, {points(interval.high, digits)}]"
+
+
+def percent_interval(interval: Interval) -> str:
+    """A rate's interval: ``[66.9, 71.7]``, in percent."""
+    return f"[{100 * interval.low:.1f}, {100 * interval.high:.1f}]"
+
+
+def resolution(interval: Interval) -> str:
+    """Whether a difference is told from zero, as the end of a sentence."""
+    if interval.excludes_zero:
+        return "the interval excludes zero"
+    return "the interval includes zero, so the difference is not resolved"
+
+
+def whole(number: int) -> str:
+    """A count with thousands separated: ``25,520``."""
+    return f"{number:,}"
+
+
+def signed_whole(number: int) -> str:
+    """A difference of counts: ``+1,204``, ``0``."""
+    return f"{number:+,}".replace("-", _MINUS) if number else "0"
+
+
+def k_eq(value: int, samples: int) -> str:
+    """K_eq for people: ``<1``, ``4``, or ``≥8`` where every sample drawn was not enough."""
+    if value == 0:
+        return "<1"
+    return f"≥{samples}" if value == samples else str(value)
+
+
+def p_value(p: float | None) -> str:
+    """``0.023``, ``<0.001``, or a dash; with further digits where rounding would hide p < 0.05."""
+    if p is None or p < 0.001:
+        return "–" if p is None else "<0.001"
+    shown = (f"{p:.{digits}f}" for digits in range(3, 17))
+    return next((text for text in shown if (float(text) < 0.05) == (p < 0.05)), f"{p}")
+
+
+def listed(words: list[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def _signless_zero(value: float, digits: int) -> float:
+    """A value that prints as zero loses its sign."""
+    return 0.0 if abs(value) < 0.5 * 10**-digits else value

@@ -1,0 +1,131 @@
+"""The last sections: verdicts, what was dropped, settings, versions, how to run it again."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from gapft_harness.report.columns import count_codes
+from gapft_harness.report.findings.whole import Findings
+from gapft_harness.report.inputs import STATUSES, ReportInputs
+from gapft_harness.report.rendering import wording
+from gapft_harness.report.rendering.blocks import Block, Bullets, Code, Section, Table, Text
+from gapft_harness.report.rendering.durations import duration
+
+
+def sections(inputs: ReportInputs, findings: Findings) -> list[Section]:
+    """Verdicts, data and warnings, settings, and how to reproduce the run."""
+    return [
+        Section("Verdicts", _verdicts(inputs, findings)),
+        Section("Data and warnings", _data(inputs)),
+        Section("Settings", _settings(inputs)),
+        Section("Reproduce", _reproduce(inputs)),
+    ]
+
+
+def flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yields ``section.key`` and its value as text, in order; lists and empty maps as JSON."""
+    for key, value in content.items():
+        if isinstance(value, Mapping) and value:
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            yield f"{prefix}{key}", shown
+
+
+def _data(inputs: ReportInputs) -> list[Block]:
+    task = inputs.task
+    dropped = list(task.get("dropped", ()))
+    blocks: list[Block] = [
+        Text(
+            f"Task {task['name']}, version {task.get('version')}, verified by "
+            f"{task.get('verifier')}; of a recovered problem's verified samples the "
+            f"{task.get('keep')} rule keeps one."
+        )
+    ]
+    blocks.append(Bullets(dropped) if dropped else Text("No record was dropped."))
+    blocks += [Text(warning, "warning") for warning in inputs.warnings]
+    if not inputs.warnings:
+        blocks.append(Text("No stage gave a warning."))
+    return blocks
+
+
+def _settings(inputs: ReportInputs) -> list[Block]:
+    prose = ("description", "notes")
+    recipe = {key: value for key, value in inputs.recipe.items() if key not in prose}
+    rows = [[key, value] for key, value in flat(recipe)]
+    rows += [[f"task.{key}", value] for key, value in flat(inputs.task) if key != "dropped"]
+    rows += [[f"source.{key}", value] for key, value in flat(inputs.source)]
+    rows += [[f"judged_by.{key}", value] for key, value in flat(inputs.judged_by)]
+    return [Table(["key", "value"], rows, words=2, summary=f"All {len(rows)} settings")]
+
+
+def _reproduce(inputs: ReportInputs) -> list[Block]:
+    blocks: list[Block] = [
+        Text(
+            "The run's folder holds the recipe as resolved, every response with its exact token "
+            "ids, the selections, the adapters, and the hashes of all of them (manifest.json). "
+            "In that folder, to run everything again elsewhere, or to write this report again:"
+        ),
+        Code("gapft run recipe.yaml --run-dir NEW_FOLDER\ngapft report ."),
+    ]
+    if inputs.seconds:
+        rows = [[stage, duration(value)] for stage, value in inputs.seconds.items()]
+        blocks.append(Table(["stage", "wall time"], rows))
+    if inputs.versions:
+        blocks.append(Table(["package", "version"], [list(p) for p in inputs.versions.items()]))
+    return blocks
+
+
+def _verdicts(inputs: ReportInputs, findings: Findings) -> list[Block]:
+    counts = {"audit, source greedy": findings.source.verdicts}
+    for name, condition in findings.conditions.items():
+        counts[f"audit, {wording.condition_name(name)}"] = {
+            status: sum(seed.verdicts[status] for seed in condition.seeds.values())
+            for status in STATUSES
+        }
+    compared = inputs.allocation
+    if compared is not None:
+        for name, codes in (
+            (compared.diffuse, [of.diffuse for of in compared.seeds]),
+            (compared.concentrated, [of.concentrated for of in compared.seeds]),
+        ):
+            label = f"problems trained on, {wording.condition_name(name)}"
+            counts[label] = count_codes(np.concatenate(codes))
+    counts |= _scaled_verdicts(inputs)
+    for split in ("pool", "audit"):
+        if split in inputs.verdict_counts:
+            counts[f"{split}, source greedy and samples"] = inputs.verdict_counts[split]
+    rows = [
+        [label, *(wording.whole(of.get(status, 0)) for status in STATUSES)]
+        for label, of in counts.items()
+    ]
+    return [
+        Table(
+            ["responses", *STATUSES],
+            rows,
+            note="Only a pass counts as correct. A timeout or an error of the verifier counts as "
+            "not passed in every rate, and is told apart here from a wrong answer.",
+        )
+    ]
+
+
+def _scaled_verdicts(inputs: ReportInputs) -> dict[str, dict[str, int]]:
+    """Of a run that scales its adapters: the calibration split's, and those at other scales."""
+    if inputs.scaling is None:
+        return {}
+    counts = {"calibration, source greedy": Counter(inputs.verdict_counts["calibration"])}
+    for trained in inputs.arms:
+        name = wording.condition_name(trained.arm.condition)
+        for label, infix in (
+            (f"calibration, {name} at every scale", "calibration-"),
+            (f"audit, {name} at scales below 1", "scale-"),
+        ):
+            for file, of in inputs.verdict_counts.items():
+                if file.startswith(f"{trained.arm.name}.{infix}"):
+                    counts.setdefault(label, Counter()).update(of)
+    return {label: dict(of) for label, of in counts.items()}

@@ -1,0 +1,123 @@
+"""What a run is bound to, from which stage on, and which conditions and seeds it keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Arm
+from gapft_harness.recipe.recipe import Recipe
+
+#: Folders that hold what came of trained adapters.
+TRAINED_FOLDERS = ("adapters", "decisions", "scaled")
+
+_CALIBRATION = (
+    ". scaling.calibration: a number takes problems out of the pool, which is another pool then; "
+    "`validation` takes none, and may be added to any run"
+)
+
+
+def require_bound(path: Path, earlier: Recipe, recipe: Recipe, trained: bool) -> None:
+    """Stops a recipe that would change what a run was made by.
+
+    Args:
+        path: the run directory.
+        earlier: the recipe that the run is bound to.
+        recipe: the one that is given now.
+        trained: whether anything came of an adapter.
+
+    Raises:
+        UserError: it would; the message names the keys that differ, and what to do.
+    """
+    if differing := differences(earlier.identity(), recipe.identity()):
+        hint = any(line.startswith("scaling") for line in differing)
+        raise UserError(
+            f"run directory {path} was made by another recipe; differing: "
+            f"{'; '.join(differing)}. Give another --run-dir, or the recipe it was made by"
+            f"{_CALIBRATION if hint else ''}"
+        )
+    differing = differences(earlier.trained_by(), recipe.trained_by())
+    if differing and trained:
+        raise UserError(
+            f"run directory {path} holds adapters that were trained by other settings; differing: "
+            f"{'; '.join(differing)}. Give the settings they were trained by, or another "
+            "--run-dir. To keep the search and train anew: copy the run directory, remove "
+            f"{', '.join(f'{folder}/' for folder in TRAINED_FOLDERS)} from the copy, and give it "
+            "as --run-dir"
+        )
+    if earlier.evidence.keep is not None and recipe.evidence.keep is None:
+        raise UserError(
+            f"run directory {path}: evidence.keep is {earlier.evidence.keep!r} there, and not "
+            "given here; name the rule (evidence.keep), also if it is the task's own"
+        )
+
+
+def grown(earlier: Recipe, recipe: Recipe, trained: Collection[Arm]) -> Recipe:
+    """A recipe with those conditions and seeds besides that a run has trained already.
+
+    Every condition is reported under every seed. So a condition is added if it is trained under
+    all seeds that are asked for, and then a seed if all those conditions are trained under it:
+    nothing is trained that was not asked for.
+
+    Args:
+        earlier: the recipe that the run has; its order stays.
+        recipe: what is asked for now.
+        trained: the arms whose adapters are sealed.
+    """
+
+    def ordered(kept: Collection[Any], known: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(name for name in dict.fromkeys((*known, *kept)) if name in kept)
+
+    conditions = list(recipe.conditions)
+    for name in dict.fromkeys(arm.condition for arm in trained):
+        if name not in conditions and all(Arm(name, seed) in trained for seed in recipe.seeds):
+            conditions.append(name)
+    seeds = list(recipe.seeds)
+    for seed in sorted({arm.seed for arm in trained}):
+        if seed not in seeds and all(Arm(name, seed) in trained for name in conditions):
+            seeds.append(seed)
+    if (len(conditions), len(seeds)) == (len(recipe.conditions), len(recipe.seeds)):
+        return recipe
+    return recipe.model_copy(
+        update={
+            "conditions": ordered(conditions, earlier.conditions),
+            "seeds": ordered(seeds, earlier.seeds),
+        }
+    )
+
+
+def only(recipe: Recipe, conditions: Sequence[str], seeds: Sequence[int]) -> Recipe:
+    """A recipe with some of its conditions and seeds; none named keeps them all.
+
+    Raises:
+        UserError: one that it does not have.
+    """
+    wanted: dict[str, tuple[Any, ...]] = {}
+    for key, known, asked in (
+        ("conditions", recipe.conditions, conditions),
+        ("seeds", recipe.seeds, seeds),
+    ):
+        for name in asked:
+            if name not in known:
+                raise UserError(
+                    f"{name!r} is none of the {key} that this run reports: "
+                    f"{', '.join(map(str, known))}; gapft run trains others"
+                )
+        wanted[key] = tuple(name for name in known if name in asked or not asked)
+    compared = recipe.allocation
+    if compared and not {compared.diffuse, compared.concentrated} <= {*wanted["conditions"]}:
+        wanted |= {"allocation": None}  # type: ignore[dict-item]
+    return recipe.model_copy(update=wanted)
+
+
+def differences(before: Any, after: Any, key: str = "") -> list[str]:
+    """Keys at which two resolved recipes differ, with both values."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        return [
+            line
+            for name in sorted({*before, *after})
+            for line in differences(before.get(name), after.get(name), f"{key}.{name}".strip("."))
+        ]
+    return [] if before == after else [f"{key} ({before!r} there, {after!r} here)"]

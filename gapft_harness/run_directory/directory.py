@@ -1,0 +1,297 @@
+"""A run's folder: the recipe it is bound to, sealed files, the manifest, the lock.
+
+A sealed file is written beside and renamed, so it is whole or absent. Its hash goes into
+``manifest.json``, and a later stage reads it only if the hash still holds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.files import PARTIAL, replace_file, sha256, write_json
+from gapft_harness.core.records import Arm
+from gapft_harness.recipe.reading import check_recipe
+from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.run_directory.binding import TRAINED_FOLDERS, grown, require_bound
+from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK, hold
+from gapft_harness.run_directory.manifest import forget, new_manifest, read_manifest
+
+Split = Literal["pool", "audit", "calibration"]
+#: The splits of every run; each is searched.
+SPLITS: tuple[Split, ...] = ("pool", "audit")
+#: The split of a run that scales its adapters; it is decoded greedily and no more.
+CALIBRATION: Split = "calibration"
+
+
+class RunDirectory:
+    """One run on disk. Open with ``create_or_open`` (the driver) or ``open`` (stages)."""
+
+    def __init__(self, path: Path, recipe: Recipe, *, is_new: bool = False) -> None:
+        self.path = path
+        self.recipe = recipe
+        self.is_new = is_new  # made by this command, which may take it away again
+
+    @classmethod
+    def create_or_open(cls, path: Path, recipe: Recipe) -> RunDirectory:
+        """Makes the folder, or checks that it belongs to this recipe.
+
+        What nothing in the folder was made by may differ from an earlier command
+        (``run_binding.py``). The recipe on disk stays as it was until ``tell_jobs`` and
+        ``commit``, so that a command that fails harms no good run. Of that run, conditions and
+        seeds that are trained already stay.
+
+        Raises:
+            UserError: the folder holds something else, or what another recipe made; the message
+                names the keys that differ.
+        """
+        if path.exists() and not path.is_dir():
+            raise UserError(f"run directory {path}: is a file")
+        stored = path / "recipe.yaml"
+        if stored.exists():
+            earlier = cls.open(path)
+            require_bound(path, earlier.recipe, recipe, earlier.holds_adapters())
+            recipe = grown(earlier.recipe, recipe, earlier.trained_arms())
+        elif path.is_dir() and any(not _says_nothing(p, path) for p in path.iterdir()):
+            raise UserError(
+                f"run directory {path}: holds files, but no recipe.yaml; give an empty folder"
+            )
+        run = cls(path, recipe, is_new=not stored.exists())
+        if run.is_new or not run._manifest_path.exists():
+            write_json(run._manifest_path, new_manifest(recipe))
+        if run.is_new:
+            run.commit()
+        return run
+
+    def tell_jobs(self) -> None:
+        """Writes how jobs run and how the model is asked to the recipe on disk, which jobs read."""
+        earlier = RunDirectory.open(self.path).recipe
+        if (now := earlier.run_as(self.recipe)) != earlier:
+            RunDirectory(self.path, now).commit()
+
+    def commit(self) -> None:
+        """Makes this recipe the one on disk: its conditions, seeds and budget hold."""
+        content = yaml.safe_dump(self.recipe.model_dump(mode="json"), sort_keys=False)
+        replace_file(
+            self.path / "recipe.yaml", lambda beside: beside.write_text(content, encoding="utf-8")
+        )
+        self.update_manifest(lambda m: m.update(recipe=self.recipe.model_dump(mode="json")))
+
+    def discard_if_empty(self) -> None:
+        """Removes a run that this command made and generated nothing in: a mistake leaves no trace.
+
+        A run that was there before stays, however little it holds.
+        """
+        if not self.is_new:
+            return
+        if not self.is_empty():
+            return
+        recipe = self.path / "recipe.yaml"
+        within = [path for path in self.path.rglob("*") if path != recipe]
+        for path in sorted(within, reverse=True):  # what is in a folder before the folder
+            if path.is_dir():
+                with contextlib.suppress(OSError):
+                    path.rmdir()
+            elif path.name not in (RUN_LOCK, JOBS_LOCK):
+                path.unlink(missing_ok=True)
+        recipe.unlink(missing_ok=True)  # last: until then the same command goes on
+
+    def is_empty(self) -> bool:
+        """Whether nothing was generated in it yet.
+
+        A table counts although no manifest names it: its job ended, and the stage did not.
+        """
+        within = (path for path in self.path.rglob("*") if path.name != "recipe.yaml")
+        nothing = (path.is_dir() or _says_nothing(path, self.path) for path in within)
+        return not self.manifest()["files"] and all(nothing)
+
+    @classmethod
+    def open(cls, path: Path | str, recipe: Mapping[str, Any] | None = None) -> RunDirectory:
+        """Opens an existing run.
+
+        Args:
+            path: the folder.
+            recipe: that of the command a job is of, before it is the one on disk.
+
+        Raises:
+            UserError: there is none.
+        """
+        stored = Path(path) / "recipe.yaml"
+        if not stored.is_file():
+            raise UserError(f"{path}: is no run directory (it has no recipe.yaml)")
+        try:
+            content = yaml.safe_load(stored.read_text(encoding="utf-8"))
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise UserError(f"{stored}: is not valid YAML: {error}") from error
+        if not isinstance(content, dict):
+            raise UserError(f"{stored}: expected a mapping of keys")
+        return cls(Path(path), check_recipe(dict(recipe or content), source=str(stored)))
+
+    # The manifest
+
+    @property
+    def _manifest_path(self) -> Path:
+        return self.path / "manifest.json"
+
+    def manifest(self) -> dict[str, Any]:
+        """The manifest as it stands."""
+        return read_manifest(self.path)
+
+    def update_manifest(self, change: Any) -> None:
+        """Reads, changes and replaces the manifest. Only the process with the lock calls this."""
+        manifest = self.manifest()
+        before = json.dumps(manifest)
+        change(manifest)
+        if json.dumps(manifest) != before:
+            write_json(self._manifest_path, manifest)
+
+    def trained_arms(self) -> list[Arm]:
+        """The arms whose adapters are there and sealed, in the order in which they were."""
+        if not self._manifest_path.exists():
+            return []
+        names = [name.split("/", 1) for name in self.manifest()["files"]]
+        found = [name.rpartition("-seed") for folder, name in names if folder == "adapters"]
+        arms = [Arm(condition, int(seed)) for condition, _, seed in found]
+        return [arm for arm in arms if (self.path / "adapters" / arm.name).exists()]
+
+    def holds_adapters(self) -> bool:
+        """Whether an adapter lies here, or anything that came of one."""
+        return any(
+            not entry.name.startswith(".")
+            for folder in TRAINED_FOLDERS
+            for entry in (self.path / folder).glob("*")
+        )
+
+    # Sealed files
+
+    def is_sealed(self, relative: str) -> bool:
+        """Whether the file or folder is there whole (and, if the manifest knows it, recorded)."""
+        return (self.path / relative).exists()
+
+    def seal(self, relative: str) -> None:
+        """Records the hash of a file or folder that is complete. Sealing again must agree."""
+        found = sha256(self.path / relative)
+
+        def change(manifest: dict[str, Any]) -> None:
+            recorded = manifest["files"].setdefault(relative, found)
+            if recorded != found:
+                raise UserError(self._changed(relative))
+
+        self.update_manifest(change)
+
+    def unseal(self, names: Iterable[str]) -> None:
+        """Takes files and folders away that are to be made anew, and what is known of them.
+
+        The manifest remembers their hashes, so that a copy of the run is still known as one. It
+        is written first: a file that a kill left then is no sealed one.
+
+        Args:
+            names: what nothing that stays was made from; it need not be there any more.
+        """
+        names = list(names)
+        if not names:
+            return
+
+        def change(manifest: dict[str, Any]) -> None:
+            for name in names:
+                if (recorded := manifest["files"].pop(name, None)) is not None:
+                    manifest.setdefault("replaced", {}).setdefault(name, []).append(recorded)
+                forget(manifest, name)
+
+        self.update_manifest(change)
+        for path in [self.path / name for name in names]:
+            if path.is_dir():  # renamed first: never there by half
+                aside = path.with_name(f".{path.name}{PARTIAL}")
+                shutil.rmtree(aside, ignore_errors=True)
+                path.rename(aside)
+                shutil.rmtree(aside, ignore_errors=True)
+            path.unlink(missing_ok=True)
+
+    def sealed(self, relative: str) -> Path:
+        """The path of a sealed file, after checking that it is as it was sealed.
+
+        Raises:
+            UserError: the stage that writes it has not run, or the file was changed since.
+        """
+        recorded = self.manifest()["files"].get(relative)
+        path = self.path / relative
+        if recorded is None or not path.exists():
+            raise UserError(
+                f"{path}: is not there yet; run the stage that writes it first "
+                f"(gapft run goes through all of them)"
+            )
+        if sha256(path) != recorded:
+            raise UserError(self._changed(relative))
+        return path
+
+    def _changed(self, relative: str) -> str:
+        return (
+            f"{self.path / relative}: was changed after it was sealed (its hash differs from "
+            f"manifest.json); restore it, or start a new run directory"
+        )
+
+    # The lock
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Holds the run against other processes; it is released even by a kill.
+
+        Raises:
+            UserError: another process holds it; the message names it.
+        """
+        with hold(self.path):
+            yield
+
+    @contextlib.contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        """Adds a stage's wall seconds to the manifest (several sittings add up)."""
+        start = time.monotonic()
+
+        def change(manifest: dict[str, Any]) -> None:
+            entry = manifest["stages"].setdefault(stage, {"seconds": 0.0})
+            entry["seconds"] = round(entry["seconds"] + time.monotonic() - start, 3)
+
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(GapftError):  # on a full disk: the first error is the one
+                self.update_manifest(change)
+            raise
+        self.update_manifest(change)
+
+
+def _says_nothing(path: Path, run_path: Path) -> bool:
+    """Whether a file of a run is there before anything is generated, or was never finished.
+
+    A folder of anybody else's is no run, though it may hold files of such names.
+    """
+    if path.name in (RUN_LOCK, JOBS_LOCK):
+        return True
+    if path.name == "manifest.json" and path.parent == run_path:
+        with contextlib.suppress(UserError):
+            manifest = read_manifest(run_path)
+            return "gapft_harness" in manifest and not manifest.get("files")
+        return False
+    if path.name.startswith(".") and path.name.endswith(PARTIAL):
+        return True
+    journal = path.suffix == ".jsonl" and path.parent != run_path
+    return journal and path.is_file() and not path.stat().st_size
+
+
+def splits_of(recipe: Recipe) -> tuple[Split, ...]:
+    """The splits that a recipe's search stage sees to."""
+    return (*SPLITS, CALIBRATION) if recipe.scaling else SPLITS
+
+
+def require(condition: bool, message: str) -> None:
+    """Raises a ``GapftError`` for an invariant of the harness itself that does not hold."""
+    if not condition:
+        raise GapftError(message)

@@ -1,0 +1,62 @@
+"""The lock of a run directory: one process at a time, and one that can write there."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.files import unwritable
+
+#: The locks in a run directory: of the command that works on it, and of its jobs (executors).
+RUN_LOCK, JOBS_LOCK = "run.lock", "jobs.lock"
+
+
+@contextlib.contextmanager
+def hold(path: Path) -> Iterator[None]:
+    """Holds a folder's lock while the block runs, after making sure that it can be written.
+
+    Raises:
+        UserError: another process holds it (the message has its id and since when), or the folder
+            cannot be written.
+        GapftError: the disk is full.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path / RUN_LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    with contextlib.closing(os.fdopen(descriptor, "r+b", buffering=0)) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UserError(
+                f"run directory {path}: in use by "
+                f"{file.read().decode(errors='replace').strip() or 'another process'}; wait for "
+                "it, or give another --run-dir"
+            ) from error
+        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+        holder = f"process {os.getpid()} on {platform.node()} since {since}\n".encode()
+        try:
+            file.write(holder)
+            file.truncate(len(holder))
+            # An earlier command may have left the lock in a folder that is read-only by now.
+            with tempfile.TemporaryFile(dir=path):
+                pass
+        except OSError as error:
+            raise _unwritable(path, error) from error
+        yield
+
+
+def _unwritable(path: Path, error: OSError) -> GapftError:
+    """A full disk is a failure of the machine, anything else a mistake in what was given."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return unwritable(path, error)
+    return UserError(f"run directory {path}: cannot be written: {error.strerror}")

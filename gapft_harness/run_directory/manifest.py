@@ -1,0 +1,88 @@
+"""A run's manifest: as it begins, as it is read, what it forgets of a file that is made anew."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.version import __version__
+
+_PACKAGES = (
+    "lm_eval", "torch", "transformers", "peft", "accelerate", "datasets", "numpy", "scipy",
+    "math-verify", "sympy", "pyarrow",
+)  # fmt: skip
+
+#: The sections with an entry for each file of a folder.
+_SAID_OF = {
+    "adapters": ("training",),
+    "scaled": ("scaling",),
+    "decisions": ("verdict_counts", "finish_reasons", "drawn", "judged_by", "executions"),
+}
+
+
+def new_manifest(recipe: Recipe) -> dict[str, Any]:
+    """The manifest of a run in which nothing was made yet."""
+    return {
+        "schema": 1,
+        "gapft_harness": __version__,
+        "recipe": recipe.model_dump(mode="json"),
+        "task": {},
+        "source": {},
+        "files": {},
+        "budgets": {},
+        "training": {},
+        "verdict_counts": {},
+        "finish_reasons": {},
+        "drawn": {},
+        "judged_by": {},
+        "executions": {},
+        "warnings": [],
+        "stages": {},
+        "versions": _versions(),
+        "hardware": {
+            "machine": platform.machine(),
+            "system": platform.system(),
+            "cpus": os.cpu_count(),
+        },
+    }
+
+
+def forget(manifest: dict[str, Any], relative: str) -> None:
+    """Takes what a manifest says of an adapter, its scale or its decisions out of it."""
+    folder, _, name = relative.partition("/")
+    name = name.removesuffix(".parquet")
+    for section in _SAID_OF.get(folder, ()):
+        manifest.get(section, {}).pop(name, None)
+    if folder in _SAID_OF:
+        manifest["warnings"] = [w for w in manifest["warnings"] if not w.startswith(f"{name}: ")]
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version(), "gapft-harness": __version__}
+    for package in _PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
+
+
+def read_manifest(run_path: Path) -> dict[str, Any]:
+    """A run's manifest.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    path = run_path / "manifest.json"
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read: {error}") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: expected a JSON object")
+    return content

@@ -1,0 +1,139 @@
+"""What stages record in the manifest of what their jobs found: changes for ``update_manifest``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.run_directory.directory import CALIBRATION, SPLITS
+
+
+def record_search(split: str, facts: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
+    """The task, the model and the verdicts of a split's search.
+
+    Raises:
+        UserError: when it is applied, if another split was searched with another task or model.
+    """
+
+    def change(manifest: dict[str, Any]) -> None:
+        task = dict(facts["task"])
+        before = manifest["task"].get("fingerprint", task["fingerprint"])
+        if before != task["fingerprint"]:
+            raise UserError(
+                f"task {task['name']} was changed between the search of pool and audit; restore "
+                "it, or start a new run directory"
+            )
+        earlier = manifest["task"].get("dropped", [])
+        task["dropped"] = earlier + [line for line in task["dropped"] if line not in earlier]
+        # Said once of a split's data, however many shards read them; an older table has none.
+        record_warnings(manifest, task.pop("warnings", []))
+        # the states may have been made by another response rule since
+        manifest["task"] = task | {k: v for k, v in manifest["task"].items() if k == "keep"}
+        require_same_model(manifest, split, facts["source"])
+        manifest["source"] = facts["source"]
+        if "shards" in facts:
+            manifest.setdefault("shards", {})[split] = facts["shards"]
+        record_judging(manifest, split, facts)
+
+    return change
+
+
+def require_same_model(manifest: dict[str, Any], split: str, source: Mapping[str, Any]) -> None:
+    """Stops if a split's model is another than that of the splits that are recorded.
+
+    Two models are told apart by their weights' hashes; where one has none (servers, plugins), by
+    the names that both say.
+
+    Args:
+        manifest: of the run.
+        split: what is searched.
+        source: what its sampler says of the model.
+
+    Raises:
+        UserError: it is another; the message holds both hashes or names.
+    """
+    before = manifest["source"]
+    hashes = "weights_sha256"
+    keys = [hashes] if before.get(hashes) and source.get(hashes) else ["model", "pretrained"]
+    for key in keys:
+        earlier, now = before.get(key), source.get(key)
+        if earlier is not None and now is not None and earlier != now:
+            others = [s for s in (*SPLITS, CALIBRATION) if s in manifest["verdict_counts"]]
+            searched = " and ".join(s for s in others if s != split) or "the run"
+            raise UserError(
+                f"{split}: its model is another than that of {searched}: {key} {now} here, "
+                f"{earlier} there; expected one model for all splits: restore it, remove the "
+                f"folder {split}/ of the run directory if it holds responses, and run the same "
+                "command again, or start a new run directory"
+            )
+
+
+def require_same_rules(manifest: Mapping[str, Any], name: str, said: Mapping[str, Any]) -> None:
+    """Stops before responses are generated whose verdicts could not be told from other rules'.
+
+    For verifiers whose verdicts are not judged again (``rejudge=False``): ``gapft verify`` could
+    not say which of them differ.
+
+    Args:
+        manifest: of the run.
+        name: the split or arm that is to be judged.
+        said: what its verifier says of itself.
+
+    Raises:
+        UserError: others of the run were judged by other rules.
+    """
+    for other, before in manifest.get("judged_by", {}).items():
+        if other != name and before.get("rules") != said.get("rules"):
+            raise UserError(
+                f"{name}: would be judged by other rules than {other}: {said.get('rules')} here, "
+                f"{before.get('rules') or 'none told (an earlier version)'} there; expected one "
+                "edition for a whole run, or its rates could not be compared. Go on with the "
+                "version of gapft-harness that began it, or start a new run directory"
+            )
+
+
+def record_judging(manifest: dict[str, Any], name: str, facts: dict[str, Any]) -> None:
+    """What was found when the responses of a split or an arm were judged, and by what."""
+    for section, key in (
+        ("verdict_counts", "verdicts"),
+        ("finish_reasons", "finish_reasons"),
+        ("drawn", "drawn"),
+        ("judged_by", "judged_by"),
+        ("executions", "executions"),
+    ):
+        if key == "judged_by" and key in facts:
+            record_warnings(manifest, _other_rules(manifest, name, facts[key]))
+        if key in facts:
+            manifest.setdefault(section, {})[name] = facts[key]
+    record_warnings(manifest, [f"{name}: {warning}" for warning in facts["warnings"]])
+
+
+def _other_rules(manifest: Mapping[str, Any], name: str, judged_by: Mapping[str, Any]) -> list[str]:
+    """A warning if others of the run were judged by another edition of the verifier's rules."""
+    others = [
+        other
+        for other, said in manifest.get("judged_by", {}).items()
+        if other != name and said.get("rules") != judged_by.get("rules")
+    ]
+    if not others:
+        return []
+    return [
+        f"{name}: judged by another edition of the verifier's rules than {', '.join(others)}, so "
+        "their rates are not alike; gapft verify says which verdicts differ, and a new run "
+        "directory judges all by one"
+    ]
+
+
+def record_warnings(manifest: dict[str, Any], warnings: Sequence[str]) -> None:
+    """Sentences that the report shows; one that is there already is not repeated."""
+    manifest["warnings"] += [w for w in warnings if w not in manifest["warnings"]]
+
+
+def recorder(section: str, key: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    """One entry of a section."""
+
+    def change(manifest: dict[str, Any]) -> None:
+        manifest.setdefault(section, {})[key] = value
+
+    return change

@@ -1,0 +1,204 @@
+"""Shards: a split's problems divided by a stable hash of their ids, to be searched apart.
+
+A problem's shard depends on its id and the number of shards alone, never on other problems. Each
+shard is a part of its own, ``SPLIT/shards/I-of-N/``; ``merging.py`` makes the split of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Problem
+from gapft_harness.core.streams import derive
+
+#: The folder of a split that holds its shards.
+FOLDER = "shards"
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One of the parts that a split is divided into.
+
+    Attributes:
+        number: which part, from 1.
+        of: how many parts there are.
+    """
+
+    number: int
+    of: int
+
+    @classmethod
+    def parse(cls, text: str) -> Shard:
+        """Reads ``I/N``.
+
+        Raises:
+            UserError: it has no such form, or I is none of 1 to N.
+        """
+        found = re.fullmatch(r"(\d+)/(\d+)", text)
+        if found is None:
+            raise UserError(f"shard {text!r}: expected I/N, e.g. 1/8")
+        shard = cls(int(found[1]), int(found[2]))
+        if not 1 <= shard.number <= shard.of:
+            raise UserError(
+                f"shard {text}: the number is out of range; expected 1/{shard.of} to "
+                f"{shard.of}/{shard.of}"
+                if shard.of
+                else f"shard {text}: there must be at least 1 shard"
+            )
+        return shard
+
+    @classmethod
+    def all(cls, of: int) -> list[Shard]:
+        """Every shard of a division into ``of``."""
+        return [cls(number, of) for number in range(1, of + 1)]
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
+
+    @property
+    def folder(self) -> str:
+        """Where the part lies in its split's folder."""
+        return f"{FOLDER}/{self.number}-of-{self.of}"
+
+    def holds(self, problem_id: str) -> bool:
+        """Whether a problem is of this shard."""
+        return derive("shard", problem_id) % self.of == self.number - 1
+
+
+def part_folder(run_path: Path, split: str, shard: Shard | None) -> Path:
+    """Where a search writes: the split's folder, or that of one of its shards."""
+    return run_path / split / shard.folder if shard else run_path / split
+
+
+def take_part(
+    problems: Sequence[Problem], shard: Shard | None, recipe: dict[str, Any]
+) -> tuple[list[Problem], dict[str, Any]]:
+    """A shard's problems of a split, and what merging will need to know of the division.
+
+    Args:
+        problems: the whole split.
+        shard: None takes them all, and has nothing to say.
+        recipe: the recipe's identity.
+
+    Returns:
+        The shard's problems, perhaps none; facts for the part's metadata: ``shard`` with its
+        ``number``, ``of``, ``split_problems`` (how many the whole split has) and ``split_ids``
+        (a hash of their ids), and ``recipe``.
+    """
+    if shard is None:
+        return list(problems), {}
+    facts = {
+        "number": shard.number,
+        "of": shard.of,
+        "split_problems": len(problems),
+        "split_ids": IdsHash.over(sorted(problem.id for problem in problems)),
+    }
+    members = [problem for problem in problems if shard.holds(problem.id)]
+    return members, {"shard": facts, "recipe": recipe}
+
+
+class IdsHash:
+    """A hash of problem ids in their order, taken in one by one."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+
+    @classmethod
+    def over(cls, ids: Iterable[str]) -> str:
+        """The hash of all ids at once."""
+        made = cls()
+        for problem_id in ids:
+            made.add(problem_id)
+        return made.value
+
+    def add(self, problem_id: str) -> None:
+        """Takes in the next id."""
+        encoded = problem_id.encode()
+        self._digest.update(f"{len(encoded)}:".encode() + encoded)
+
+    @property
+    def value(self) -> str:
+        """The hash of those taken in so far, in hexadecimal."""
+        return self._digest.hexdigest()
+
+
+def begun_parts(folder: Path) -> list[Shard]:
+    """The shards of which a split's folder holds anything, finished or not, in order."""
+    found = []
+    for part in folder.glob(f"{FOLDER}/*-of-*"):
+        number, _, of = part.name.partition("-of-")
+        if not (number.isdigit() and of.isdigit() and part.is_dir()):
+            continue
+        if any(file.stat().st_size for file in part.iterdir()):
+            found.append(Shard(int(number), int(of)))
+    return sorted(found, key=lambda shard: (shard.of, shard.number))
+
+
+def of_merged_shard(relative: str, manifest: Mapping[str, Any]) -> bool:
+    """Whether a sealed file is a shard's of a split that is merged: nothing reads it any more.
+
+    Args:
+        relative: its name in the manifest's ``files``.
+        manifest: of the run.
+    """
+    split, _, rest = relative.partition("/")
+    return rest.startswith(f"{FOLDER}/") and split in manifest.get("shards", {})
+
+
+def plan_search(run_path: Path, split: str, one: Shard | None, of: int) -> list[Shard | None]:
+    """Which parts a search command has to see to.
+
+    With ``hf`` samples depend on the division, so a split stays with the one it was begun in.
+
+    Args:
+        run_path: the run directory.
+        split: pool or audit.
+        one: the shard that was asked for by ``--shard``; None searches the whole split.
+        of: shards that the whole split is searched in, the recipe's ``executor.shards``.
+
+    Returns:
+        Shards, or a single None: the split undivided, or as it is once it is whole.
+
+    Raises:
+        UserError: the split was begun in another division.
+    """
+    folder = run_path / split
+    whole = (folder / "responses.parquet").exists()
+    begun = begun_parts(folder)
+    if one is None and whole:
+        return [None]
+    if one is not None and whole and one not in begun:
+        raise UserError(f"{folder}: is searched already; shard {one} would add nothing")
+    wanted = one.of if one else of
+    if wanted > 1 or one:
+        require_unbegun(run_path, split)
+    if others := [shard for shard in begun if shard.of != wanted or (wanted == 1 and not one)]:
+        missing = [s for s in Shard.all(others[0].of) if s not in begun]
+        raise UserError(
+            f"{folder}: was begun in {others[0].of} shards ({len(missing)} not begun), and a split "
+            f"stays in its division; go on with gapft search --shard and gapft merge, or with "
+            f"executor.shards={others[0].of}, or remove {folder / FOLDER} to begin anew"
+        )
+    if one:
+        return [one]
+    return list(Shard.all(of)) if of > 1 else [None]
+
+
+def require_unbegun(run_path: Path, split: str) -> None:
+    """Stops a search in shards where an undivided one has begun.
+
+    Raises:
+        UserError: there is its journal.
+    """
+    journal = run_path / split / "responses.jsonl"
+    if journal.exists() and journal.stat().st_size:
+        raise UserError(
+            f"{journal}: this {split} was begun undivided, and a split stays in its division; "
+            "go on without shards (executor.shards=1), or remove the file to begin anew"
+        )

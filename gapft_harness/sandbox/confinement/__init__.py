@@ -1,0 +1,1 @@
+"""How a process gives up what it must not have: namespaces, Landlock, seccomp, limits."""

@@ -1,0 +1,237 @@
+"""Namespaces: a process with its own users, mounts, processes, network, IPC and host name.
+
+The order matters and each step needs the one before; ``isolate`` does them all. It ends with the
+worker as first process of its own pid namespace, in a root folder that holds the interpreter, four
+devices and an empty working folder, and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+
+from gapft_harness.sandbox.confinement.syscalls import BUILD, Refused, check, libc, machine, syscall
+from gapft_harness.sandbox.inside import streams
+
+#: The working folder, the first of these that hides nothing which is needed.
+_WORK = ("/tmp", "/box")
+_NEW_ROOT = "/proc"  # always a folder, never a source of what is mounted in the new root
+_HIDDEN = ("site-packages", "dist-packages")
+
+_NEWNS, _NEWUTS, _NEWIPC, _NEWUSER = 0x00020000, 0x04000000, 0x08000000, 0x10000000
+NEWPID, _NEWNET = 0x20000000, 0x40000000
+_RDONLY, NOSUID, NODEV, NOEXEC, NOATIME = 1, 2, 4, 8, 1024
+_BIND, _REC, _PRIVATE, DETACH = 4096, 16384, 1 << 18, 2
+_AT_RECURSIVE, _AT_FDCWD = 0x8000, -100
+_ATTR_RDONLY, _ATTR_NOSUID, _ATTR_NODEV = 1, 2, 4
+_CAP_SYS_ADMIN = 21
+_PDEATHSIG, _DUMPABLE, _KEEPCAPS, _NO_NEW_PRIVS = 1, 4, 8, 38
+
+
+def enter_users(high_id: int | None) -> None:
+    """New namespaces of every kind, with the users mapped.
+
+    Args:
+        high_id: for root, a user id without rights outside, mapped beside root's own; None for an
+            ordinary user, who is mapped to himself.
+
+    Raises:
+        Refused: the kernel or its settings do not give namespaces.
+    """
+    uid, gid = os.getuid(), os.getgid()
+    # After setuid a process is not dumpable, and its /proc files belong to root.
+    libc.prctl(_DUMPABLE, 1, 0, 0, 0)
+    if high_id is None:
+        _unshare()
+        _write_self("setgroups", "deny")
+        _write_self("uid_map", f"{uid} {uid} 1")
+        _write_self("gid_map", f"{gid} {gid} 1")
+        return
+    # Two entries can be written only from outside the new namespace: by a helper left there.
+    ready_in, ready_out = os.pipe()
+    parent = os.getpid()
+    helper = os.fork()
+    if helper == 0:
+        with contextlib.suppress(BaseException):
+            os.close(ready_out)
+            if os.read(ready_in, 1):
+                Path(f"/proc/{parent}/uid_map").write_text(f"0 {uid} 1\n1 {high_id} 1\n")
+                Path(f"/proc/{parent}/gid_map").write_text(f"0 {gid} 1\n1 {high_id} 1\n")
+                os._exit(0)
+        os._exit(1)
+    os.close(ready_in)
+    try:
+        os.setgroups([])
+        _unshare()
+        os.write(ready_out, b"x")
+    finally:
+        os.close(ready_out)
+        _, status = os.waitpid(helper, 0)
+    if status:
+        raise Refused("the user id map of the new namespace could not be written")
+
+
+def enter_pids() -> None:
+    """Forks: the child returns, first process of the new pid namespace; the parent waits for it.
+
+    The parent stays outside as the process that others know. It ends with the child, and the
+    child with it.
+    """
+    child = os.fork()
+    if child == 0:
+        check(libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl(PDEATHSIG)")
+        return
+    os.closerange(0, 1 << 16)
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    os._exit(code if code >= 0 else 128 - code)
+
+
+def build_root(readable: Iterable[str], devices: Iterable[str]) -> str:
+    """Mounts a new root, read-only, and gives up the old one.
+
+    Args:
+        readable: folders to keep, read-only, under their own names. Installed packages directly
+            below them are hidden.
+        devices: device files to keep.
+
+    Returns:
+        The empty folder where a ``WorkFolder`` goes.
+    """
+    mount("none", "/", None, _REC | _PRIVATE)
+    keep = sorted({path for path in readable if os.path.isdir(path)})
+    keep = [path for path in keep if not any(_shows(outer, path) for outer in keep)]
+    mount("tmpfs", _NEW_ROOT, "tmpfs", NOSUID | NODEV, "size=64k,nr_inodes=2k,mode=755")
+    for path in keep:
+        target = _NEW_ROOT + path
+        if not os.path.isdir(target):
+            os.makedirs(target)
+        mount(path, target, None, _BIND | _REC)
+        _read_only(target, recursive=True)
+        for name in _HIDDEN:
+            if os.path.isdir(f"{target}/{name}"):
+                # Not sealed yet: kept packages get their mount points in it below.
+                mount("tmpfs", f"{target}/{name}", "tmpfs", NOSUID | NODEV, "size=64k,mode=755")
+    for path in devices:
+        target = _NEW_ROOT + path
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        _empty_file(target)
+        mount(path, target, None, _BIND)
+        # Still a device to read and write, but its times and mode stay as they are.
+        _read_only(target, recursive=False, devices=True)
+    for path in streams.NAMES:
+        _empty_file(_NEW_ROOT + path, mode=0)
+    os.makedirs(_NEW_ROOT + "/etc", exist_ok=True)
+    work = next(folder for folder in _WORK if not any(p.startswith(folder + "/") for p in keep))
+    os.makedirs(_NEW_ROOT + work, exist_ok=True)
+    for path in keep:
+        for name in _HIDDEN:
+            if os.path.isdir(f"{_NEW_ROOT}{path}/{name}"):
+                _read_only(f"{_NEW_ROOT}{path}/{name}", recursive=False)
+    os.chdir(_NEW_ROOT)
+    here = ctypes.c_char_p(b".")
+    syscall("pivot_root", machine().pivot_root, here, here)
+    check(libc.umount2(b".", DETACH), "umount of the old root")
+    os.chdir("/")
+    _read_only("/", recursive=False)
+    return work
+
+
+def _empty_file(path: str, mode: int = 0o644) -> None:
+    os.close(os.open(path, os.O_CREAT | os.O_WRONLY, mode))
+
+
+def _shows(outer: str, inner: str) -> bool:
+    """Whether mounting ``outer`` shows ``inner`` as it should be seen."""
+    if not inner.startswith(outer + "/"):
+        return False
+    between = inner[len(outer) :] + "/"
+    return not any(f"/{name}/" in between or os.path.isdir(f"{inner}/{name}") for name in _HIDDEN)
+
+
+def become_first_user() -> None:
+    """From mapped root to the mapped high id, keeping only what the worker needs."""
+    check(libc.prctl(_KEEPCAPS, 1, 0, 0, 0), "prctl(KEEPCAPS)")
+    os.setresgid(1, 1, 1)
+    os.setresuid(1, 1, 1)
+
+
+def keep_admin_only() -> None:
+    """Gives up every capability but the one to mount and to make pid namespaces."""
+    _set_capabilities(1 << _CAP_SYS_ADMIN)
+
+
+def drop_all() -> None:
+    """Gives up every capability. For the program's own process."""
+    _set_prepared(*_NONE)
+
+
+def forbid_new_privileges() -> None:
+    """Nothing that this process or its children start can gain rights."""
+    check(libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl(NO_NEW_PRIVS)")
+
+
+def die_with_parent() -> None:
+    """The kernel kills this process when its parent's thread ends."""
+    check(libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl(PDEATHSIG)")
+
+
+def _unshare() -> None:
+    kinds = _NEWUSER | _NEWNS | NEWPID | _NEWNET | _NEWIPC | _NEWUTS
+    check(libc.unshare(kinds), "unshare(user, mount, pid, net, ipc, uts)")
+
+
+def _write_self(name: str, text: str) -> None:
+    try:
+        Path(f"/proc/self/{name}").write_text(text)
+    except OSError as error:
+        raise Refused(f"/proc/self/{name}: {error.strerror} (errno {error.errno})") from error
+
+
+def mount(source: str, target: str, kind: str | None, flags: int, data: str = "") -> None:
+    """Mounts, or raises ``Refused``."""
+    result = libc.mount(
+        os.fsencode(source),
+        os.fsencode(target),
+        kind.encode() if kind else None,
+        ctypes.c_ulong(flags),
+        data.encode() or None,
+    )
+    check(result, f"mount {source} at {target}")
+
+
+def _read_only(path: str, recursive: bool, devices: bool = False) -> None:
+    wanted = _ATTR_RDONLY | _ATTR_NOSUID | (0 if devices else _ATTR_NODEV)
+    attributes = struct.pack("QQQQ", wanted, 0, 0, 0)
+    syscall(
+        f"mount_setattr {path}",
+        BUILD["mount_setattr"],
+        _AT_FDCWD,
+        ctypes.c_char_p(os.fsencode(path)),
+        _AT_RECURSIVE if recursive else 0,
+        ctypes.c_char_p(attributes),
+        len(attributes),
+    )
+
+
+def _set_capabilities(mask: int) -> None:
+    _set_prepared(*_capabilities(mask))
+
+
+def _capabilities(mask: int) -> tuple[ctypes.c_char_p, ctypes.c_char_p]:
+    low, high = mask & 0xFFFFFFFF, mask >> 32
+    header = struct.pack("Ii", 0x20080522, 0)
+    data = struct.pack("IIIIII", low, low, 0, high, high, 0)
+    return ctypes.c_char_p(header), ctypes.c_char_p(data)
+
+
+def _set_prepared(header: ctypes.c_char_p, data: ctypes.c_char_p) -> None:
+    syscall("capset", machine().capset, header, data)
+
+
+_NONE = _capabilities(0)

@@ -1,0 +1,212 @@
+"""The system-call filter: a list of what a program may ask of the kernel; all else is refused.
+
+A list of what is allowed, not of what is forbidden, so that a call the kernel gains tomorrow is
+refused. Not on it, among others: every way to a new process or program, sockets, ptrace, mounts and
+namespaces, shared and anonymous memory files, keys, bpf, perf, io_uring, and whatever touches
+another process. A refused call gets ``EPERM``, so that an ordinary program sees an ordinary error.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import signal
+import struct
+from collections.abc import Iterable, Sequence
+
+from gapft_harness.sandbox.confinement.syscalls import check, libc, machine
+
+_LOAD, _JUMP, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x05, 0x15, 0x35, 0x45, 0x06
+_ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
+_NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16
+
+_SUCCESS = 0  # an error of that number is none
+
+_CLONE_THREAD = 0x00010000
+#: NEWTIME, NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET, and PARENT, PTRACE, UNTRACED
+_CLONE_FORBIDDEN = 0x7E020080 | 0x00008000 | 0x00002000 | 0x00800000
+_O_TRUNC = 0x200
+_STOPS = (signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
+
+#: DUPFD, GETFD, SETFD, GETFL, SETFL, DUPFD_CLOEXEC, GETPIPE_SZ, GET_SEALS. Not SETOWN and SETSIG
+#: (signals to others), SETLEASE (blocks others), nor GETLK, which tells of others' locks.
+_FCNTL = (0, 1, 2, 3, 4, 1030, 1032, 1034)
+#: SETLK, SETLKW and their OFD kin: a lock on a file of the system would be seen by others. A
+#: program is alone with its own files, so it is told that it has the lock, and has none.
+_LOCK = (6, 7, 37, 38)
+#: TCGETS (isatty), TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX
+_IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
+#: GET_DUMPABLE, SET_NAME, GET_NAME, CAPBSET_READ, GET_NO_NEW_PRIVS, SET_VMA (glibc names its maps)
+_PRCTL = (3, 15, 16, 23, 39, 0x53564D41)
+
+#: Change a file without opening it. In the landlock tier they would reach files outside: landlock
+#: does not govern them.
+_BY_NAME = frozenset(
+    "chmod fchmod fchmodat fchmodat2 utime utimes utimensat futimesat".split()  # noqa: SIM905
+)
+
+#: Stands for the process's own id until there is one; no process id is that large.
+_OWN_PID = 0x7EADBEEF
+
+_Instruction = tuple[int, int, int, int]
+
+
+class Filter:
+    """The filter in the form the kernel takes, made once and installed by each fork.
+
+    Args:
+        only_descriptors: refuse also what changes a file by its name (landlock tier).
+        stop_truncation: refuse opening with ``O_TRUNC`` and truncating by name (a landlock too old
+            to govern truncation).
+
+    Raises:
+        Refused: the machine is unknown.
+    """
+
+    def __init__(self, *, only_descriptors: bool, stop_truncation: bool) -> None:
+        code = program(only_descriptors, stop_truncation)
+        self._code = ctypes.create_string_buffer(code, len(code))
+        header = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(self._code))
+        self._arguments = (22, 2, ctypes.c_char_p(header), 0, 0)  # PR_SET_SECCOMP, MODE_FILTER
+        marker = struct.pack("I", _OWN_PID)
+        self._places = [i for i in range(4, len(code), 8) if code[i : i + 4] == marker]
+
+    def install(self, own_pid: int) -> None:
+        """Puts the calling process under the filter, for good. It needs ``no_new_privs``.
+
+        Args:
+            own_pid: the only process that may be signalled or have its limits changed.
+
+        Raises:
+            Refused: the kernel does not take the filter.
+        """
+        for place in self._places:
+            struct.pack_into("I", self._code, place, own_pid)
+        check(libc.prctl(*self._arguments), "seccomp filter")
+
+
+def program(only_descriptors: bool, stop_truncation: bool) -> bytes:
+    """The filter as BPF code for this machine, with ``_OWN_PID`` where a process id belongs."""
+    this = machine()
+    rules: dict[str, Sequence[_Instruction]] = dict.fromkeys(this.numbers, (_return(_ALLOW),))
+    rules |= {
+        "clone": (
+            _load(0),
+            (_ANY_BIT, 0, 1, _CLONE_FORBIDDEN),
+            _refuse(errno.EPERM),
+            (_ANY_BIT, 1, 0, _CLONE_THREAD),
+            _refuse(errno.EPERM),
+            _return(_ALLOW),
+        ),
+        # Its flags stand in memory, where a filter cannot look; libc falls back to clone.
+        "clone3": (_refuse(errno.ENOSYS),),
+        "kill": (*_unless(0, [_OWN_PID]), *_refuse_if(1, _STOPS), _return(_ALLOW)),
+        "tgkill": (*_unless(0, [_OWN_PID]), *_refuse_if(2, _STOPS), _return(_ALLOW)),
+        "prlimit64": (*_unless(0, [0, _OWN_PID]), _return(_ALLOW)),
+        "fcntl": (
+            *_refuse_if(1, _LOCK, _SUCCESS),
+            *_unless(1, _FCNTL),
+            _return(_ALLOW),
+        ),
+        "flock": (_refuse(_SUCCESS),),
+        "ioctl": (*_unless(1, _IOCTL, errno.ENOTTY), _return(_ALLOW)),
+        "prctl": (*_unless(0, _PRCTL), _return(_ALLOW)),
+    }
+    if stop_truncation:
+        for name, argument in (("open", 1), ("openat", 2)):
+            rules[name] = (
+                _load(argument),
+                (_ANY_BIT, 0, 1, _O_TRUNC),
+                _refuse(errno.EACCES),
+                _return(_ALLOW),
+            )
+        rules |= dict.fromkeys(("truncate", "creat"), (_refuse(errno.EACCES),))
+    rules = {
+        name: rule
+        for name, rule in rules.items()
+        if name in this.numbers and not (only_descriptors and name in _BY_NAME)
+    }
+    by_number = {this.numbers[name]: tuple(rule) for name, rule in rules.items()}
+    code: list[_Instruction] = [
+        (_LOAD, 0, 0, _ARCH),
+        (_EQUAL, 1, 0, this.audit),
+        _return(_KILL),
+        (_LOAD, 0, 0, _NUMBER),
+        *_search(_intervals(by_number)),
+    ]
+    return b"".join(struct.pack("HBBI", *instruction) for instruction in code)
+
+
+_Rule = tuple[_Instruction, ...]
+
+
+def _intervals(by_number: dict[int, _Rule]) -> list[tuple[int, _Rule]]:
+    """Neighbouring numbers with one rule, as (first number, rule); gaps are refused."""
+    refuse: _Rule = (_refuse(errno.EPERM),)
+    found: list[tuple[int, _Rule]] = []
+    for number in range(max(by_number) + 2):
+        rule = by_number.get(number, refuse)
+        if not found or found[-1][1] != rule:
+            found.append((number, rule))
+    return found
+
+
+def _search(intervals: list[tuple[int, _Rule]]) -> list[_Instruction]:
+    """A binary search for the number's rule.
+
+    A list of comparisons would do, but at every installation the kernel tries the whole filter on
+    every call it knows: a search makes that many times faster, and a test pays it.
+    """
+    if len(intervals) == 1:
+        return list(intervals[0][1])
+    middle = len(intervals) // 2
+    below, above = _search(intervals[:middle]), _search(intervals[middle:])
+    first = intervals[middle][0]
+    if len(below) < 256:
+        return [(_AT_LEAST, len(below), 0, first), *below, *above]
+    return [(_AT_LEAST, 0, 1, first), (_JUMP, 0, 0, len(below)), *below, *above]
+
+
+def deny_only(names: dict[str, int], number: int = errno.EPERM) -> bytes:
+    """A filter that refuses some calls and allows the rest: to try what a lesser kernel would do.
+
+    Args:
+        names: the calls to refuse, name to number.
+        number: the error they get.
+    """
+    code: list[_Instruction] = [(_LOAD, 0, 0, _NUMBER)]
+    for call in names.values():
+        code += [(_EQUAL, 0, 1, call), _refuse(number)]
+    code.append(_return(_ALLOW))
+    return b"".join(struct.pack("HBBI", *instruction) for instruction in code)
+
+
+def _load(argument: int) -> _Instruction:
+    return (_LOAD, 0, 0, _ARGUMENTS + 8 * argument)  # the low half: both machines little-endian
+
+
+def _return(value: int) -> _Instruction:
+    return (_RETURN, 0, 0, value)
+
+
+def _refuse(number: int) -> _Instruction:
+    return _return(_ERRNO | number)
+
+
+def _unless(argument: int, allowed: Sequence[int], number: int = errno.EPERM) -> list[_Instruction]:
+    """Refuses unless the argument is one of the allowed values."""
+    last = len(allowed) - 1
+    return [
+        _load(argument),
+        *((_EQUAL, last - i + 1, 0, value) for i, value in enumerate(allowed)),
+        _refuse(number),
+    ]
+
+
+def _refuse_if(
+    argument: int, values: Iterable[int], number: int = errno.EPERM
+) -> list[_Instruction]:
+    code = [_load(argument)]
+    for value in values:
+        code += [(_EQUAL, 0, 1, int(value)), _refuse(number)]
+    return code

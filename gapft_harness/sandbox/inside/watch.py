@@ -1,0 +1,279 @@
+"""How a worker watches a program's process: its limits, and the calls that it is given.
+
+A function program answers several calls in one process. The next input is given only when the
+answer before is out of the program's reach, so that no test has a second chance. All goes from
+descriptor to descriptor: no byte of an input or an answer enters the worker's memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from gapft_harness.sandbox.crowd import Crowd
+from gapft_harness.sandbox.inside.execute import LENGTH_BYTES, NEXT
+
+#: A process older than this, in CPU or wall time, is given no further call: if its program has
+#: failed, all that it still does is in vain.
+TOGETHER_S = 0.5
+#: Seconds between two counts of a program's threads.
+_COUNT_EVERY = 0.02
+#: Most bytes of standard error that are kept of a call.
+ERROR_BYTES = 4096
+#: Most bytes that the calls of a process may answer and print for there to be another one.
+_MOST_KEPT = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a test took.
+
+    Attributes:
+        cpu_s: CPU seconds.
+        wall_s: wall seconds.
+        stopped: the limit that it was beyond, ``cpu`` or ``wall``, or empty.
+    """
+
+    cpu_s: float
+    wall_s: float
+    stopped: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A call that was answered, and followed by another one.
+
+    Attributes:
+        spent: what it took.
+        report: bytes of its report, in the file of answers.
+        errors: bytes of standard error, behind that.
+        output_bytes: the most that it wrote to any of its files.
+    """
+
+    spent: Spent
+    report: int
+    errors: int
+    output_bytes: int
+
+
+@dataclass(slots=True)
+class Calls:
+    """The inputs of a function program, and what became of those it has answered.
+
+    Attributes:
+        channel: descriptor of the socket to the program.
+        inputs: descriptor of all inputs, each behind its length.
+        files: descriptors of standard output, standard error and report, which the program has too.
+        kept: descriptor for the answers, which it has not.
+        file_bytes: the largest file that can be written.
+        tidy: whether the working folder is as it was.
+        answered: the answered calls but for the last.
+    """
+
+    channel: int
+    inputs: int
+    files: tuple[int, int, int]
+    kept: int
+    file_bytes: int
+    tidy: Callable[[], bool]
+    answered: list[Answered] = field(default_factory=list)
+    _position: int = 0
+    _end: int = 0
+
+    @classmethod
+    def open(
+        cls, descriptors: Sequence[int], file_bytes: int, tidy: Callable[[], bool]
+    ) -> tuple[Calls, int]:
+        """The calls, and the program's end of their channel.
+
+        Args:
+            descriptors: inputs, standard output, standard error, report, source, kept answers.
+            file_bytes: as the attribute; so ``tidy``.
+        """
+        inputs, output, errors, report, _, kept = descriptors
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        files = (output, errors, report)
+        return cls(ours.detach(), inputs, files, kept, file_bytes, tidy), theirs.detach()
+
+    def events(self) -> int:
+        """What to wait for: the program's word, or room for the rest of an input."""
+        return select.POLLIN if self._position == self._end else select.POLLOUT
+
+    def send(self) -> None:
+        """Gives as much of the input as the program takes now."""
+        try:
+            self._position += os.sendfile(
+                self.channel, self.inputs, self._position, self._end - self._position
+            )
+        except BlockingIOError:
+            pass
+        except OSError:  # the program closed its end, and must see to its own
+            self._position = self._end
+
+    def heard(self) -> bytes | None:
+        """The program's word that a call is answered; None if it closed its end."""
+        with contextlib.suppress(OSError):
+            return os.read(self.channel, 1) or None
+        return None
+
+    def give(self) -> None:
+        """Gives the next input."""
+        length = int.from_bytes(os.pread(self.inputs, LENGTH_BYTES, self._end), "little")
+        self._end += LENGTH_BYTES + length
+        self.send()
+
+    def give_next(self, word: bytes, spent: Spent) -> bool:
+        """Gives the next input, if there is one and this process is good for it.
+
+        What the program has written until now is its answer, whatever it writes later.
+
+        Returns:
+            Whether there is a next call; if not, the answer stays in ``files``.
+        """
+        sizes = [os.fstat(file).st_size for file in self.files]
+        room = min(_MOST_KEPT, self.file_bytes) - os.lseek(self.kept, 0, os.SEEK_CUR)
+        more = self._end < os.fstat(self.inputs).st_size
+        if not more or word != NEXT or sum(sizes) > room or not self.tidy():
+            return False
+        _, errors, report = self.files
+        kept = self._keep(report, 0, sizes[2])
+        tail = self._keep(errors, max(0, sizes[1] - ERROR_BYTES), sizes[1])
+        self.answered.append(Answered(spent, kept, tail, max(sizes)))
+        for file, size in zip(self.files, sizes, strict=True):
+            if size:
+                os.ftruncate(file, 0)
+                os.lseek(file, 0, os.SEEK_SET)
+        self.give()
+        return True
+
+    def _keep(self, file: int, start: int, end: int) -> int:
+        """Copies a part of a file; less of it if the program shortens it. Returns the bytes."""
+        position = start
+        while position < end and (copied := os.sendfile(self.kept, file, position, end - position)):
+            position += copied
+        return position - start
+
+
+class Watch:
+    """A program's process, from its fork to its end.
+
+    Args:
+        child: its process id.
+        cpu_s: CPU limit of a test.
+        wall_s: wall limit of a test.
+        control: descriptor of the harness: a word from there, and all is given up.
+        crowd: what else bears on it.
+        calls: the calls of a function program.
+    """
+
+    def __init__(
+        self,
+        child: int,
+        cpu_s: float,
+        wall_s: float,
+        control: int,
+        crowd: Crowd,
+        calls: Calls | None,
+    ) -> None:
+        self._child = child
+        self._cpu_s = cpu_s
+        self._wall_s = wall_s
+        self._control = control
+        self._crowd = crowd
+        self._calls = calls
+        self._end = os.pidfd_open(child)
+        self._poll = select.poll()
+        self._poll.register(self._end, select.POLLIN)
+        self._poll.register(control, select.POLLIN)
+        if calls is not None:
+            self._poll.register(calls.channel, calls.events())
+        self._started = self._since = time.monotonic()
+        self._used = self._before = 0.0
+        self._given = False
+
+    def wait(self) -> dict[str, Any]:
+        """Waits for the end, or brings it about.
+
+        Returns:
+            Of the last test, ``exit`` (0 if its call was answered), ``cpu_s``, ``wall_s`` and
+            ``stopped``; of those before, in ``answered``, the fields of ``Answered``.
+        """
+        spent = self._until_over()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._child, signal.SIGKILL)
+        _, status, usage = os.wait4(self._child, 0)
+        os.close(self._end)
+        answered = spent is not None and not spent.stopped
+        if spent is None:
+            self._used = usage.ru_utime + usage.ru_stime
+            spent = self._spent()
+        before = self._calls.answered if self._calls is not None else []
+        return {
+            "exit": 0 if answered else os.waitstatus_to_exitcode(status),
+            **asdict(spent),
+            "answered": [asdict(one) for one in before],
+        }
+
+    def _until_over(self) -> Spent | None:
+        """What the last test took if it was answered or stopped; None if the process ended."""
+        clock = ~self._child << 3 | 2  # the CPU clock of all its threads
+        cores = os.cpu_count() or 1
+        excused = 0.0  # of the wall time: what it ran, or had to wait for a CPU
+        while True:
+            left = self._wall_s + excused - (time.monotonic() - self._since)
+            wait = min((self._cpu_s - (self._used - self._before)) / cores, left)
+            if self._crowd.counts_threads:
+                wait = min(wait, _COUNT_EVERY)
+            events = dict(self._poll.poll(max(2.0, 1000 * wait)))
+            if self._control in events:  # the harness is gone, or gave up
+                os.kill(self._child, signal.SIGKILL)
+                os._exit(1)
+            try:
+                self._used = time.clock_gettime(clock)
+            except OSError:
+                return None
+            if self._crowd.counts_threads:
+                self._crowd.check_threads(self._child)
+            spent = self._spent()
+            if spent.stopped:
+                return spent
+            if self._calls is not None and self._calls.channel in events:
+                if self._hear(self._calls, spent, ended=self._end in events):
+                    return spent
+            elif self._end in events:
+                return None
+            elif spent.wall_s >= self._wall_s + excused:
+                excused = self._crowd.excused(self._used)
+                if spent.wall_s >= self._wall_s + excused:
+                    return replace(spent, stopped="wall")
+
+    def _spent(self) -> Spent:
+        cpu = self._used - self._before
+        wall = time.monotonic() - self._since
+        return Spent(cpu, wall, "cpu" if cpu >= self._cpu_s else "")
+
+    def _hear(self, calls: Calls, spent: Spent, ended: bool) -> bool:
+        """Hears the program. Returns whether it has answered the last call of this process."""
+        if calls.events() == select.POLLOUT:
+            calls.send()
+        elif (word := calls.heard()) is None:
+            self._poll.unregister(calls.channel)
+            return False
+        elif not self._given:
+            self._given = True
+            calls.give()
+        else:
+            young = max(self._used, time.monotonic() - self._started) < TOGETHER_S
+            if ended or not young or not calls.give_next(word, spent):
+                return True
+            self._before, self._since = self._used, time.monotonic()
+        self._poll.register(calls.channel, calls.events())
+        return False

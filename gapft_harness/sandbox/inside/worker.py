@@ -1,0 +1,296 @@
+"""The worker: a warm, confined interpreter that forks for every test and watches the fork.
+
+It runs inside the sandbox's namespaces, trusted, and is the parent of untrusted programs. Programs
+and inputs pass it as descriptors, so that its memory, which every fork inherits, never holds them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import gc
+import importlib
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+from gapft_harness.sandbox.confinement import folders, fresh, landlock, namespaces, seccomp
+from gapft_harness.sandbox.confinement.limits import (
+    ProcessLimits,
+    limit_cpu,
+    own_address_space,
+    widen_stack,
+)
+from gapft_harness.sandbox.confinement.syscalls import Refused
+from gapft_harness.sandbox.crowd import Crowd
+from gapft_harness.sandbox.inside import execute
+from gapft_harness.sandbox.inside.prelude import WARM, Prelude, add_what_site_adds
+from gapft_harness.sandbox.inside.streams import open_by_name
+from gapft_harness.sandbox.inside.watch import Calls, Watch
+
+DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
+#: Descriptors of an unreachable interpreter's folders start here; a fork closes what is below.
+FOLDERS_FROM = 200
+_THREAD_STACK = 8 << 20
+#: The first word of a program's process; what follows it is the program's stage.
+_CONFINED = "ok"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the harness tells a worker at its start.
+
+    Attributes:
+        tier: ``namespaces`` or ``landlock``.
+        control: descriptor of the socket to the harness.
+        high_id: for root, the user id to become; None for an ordinary user.
+        memory_bytes: see ``Limits``; so ``output_bytes``, ``disk_bytes``, ``files``, ``threads``.
+        preload: modules to import besides the usual ones.
+        path: the harness's import path, for those.
+        share: workers a usable core, at least 1.
+        prelude: whose names programs know without import; see ``Sandbox``.
+    """
+
+    tier: str
+    control: int
+    high_id: int | None
+    memory_bytes: int
+    output_bytes: int
+    disk_bytes: int
+    files: int
+    threads: int
+    preload: list[str]
+    path: list[str]
+    share: float
+    prelude: str
+
+
+def start(settings: dict[str, Any]) -> Worker:
+    """Confines this process. It then serves until the harness closes the socket."""
+    wanted = Settings(**settings)
+    if widen_stack(wanted.memory_bytes):
+        os.execve(sys.executable, sys.orig_argv, os.environ)
+    _usual_signals()
+    threading.stack_size(_THREAD_STACK)  # else a thread would take as much as the main stack
+    control = socket.socket(fileno=fcntl.fcntl(wanted.control, fcntl.F_DUPFD_CLOEXEC, 6))
+    os.close(wanted.control)
+    _occupy_low_descriptors()
+    try:
+        worker = Worker(wanted, control)
+    except BaseException as error:
+        text = str(error) if isinstance(error, Refused) else f"{type(error).__name__}: {error}"
+        control.send(json.dumps({"refused": text}).encode())
+        os._exit(1)
+    control.send(b'{"ready": true}')
+    return worker
+
+
+class Worker:
+    """Its confinement, and the loop over tests."""
+
+    def __init__(self, settings: Settings, control: socket.socket) -> None:
+        self._control = control
+        self._pids: fresh.PidNamespaces | None = None
+        self._work: fresh.WorkFolder | None = None
+        self._rules: int | None = None
+        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+            file.write("500")
+        if settings.tier == "namespaces":
+            namespaces.enter_users(settings.high_id)
+            namespaces.enter_pids()
+            self._warm_up(settings)
+            self._enter_namespaces(settings)
+        else:
+            self._warm_up(settings)
+            self._enter_landlock(settings)
+        by_landlock = settings.tier == "landlock"
+        self._filter = seccomp.Filter(
+            only_descriptors=by_landlock,
+            stop_truncation=by_landlock and landlock.abi() < landlock.TRUNCATION_ABI,
+        )
+        self._limits.apply()
+        namespaces.forbid_new_privileges()
+        _forget_ourselves()
+        execute.remember_modules()
+        execute.same_random()
+        gc.collect()
+        gc.freeze()
+
+    def _warm_up(self, settings: Settings) -> None:
+        own = list(sys.path)
+        for name in WARM:
+            importlib.import_module(name)
+        sys.path += [entry for entry in settings.path if entry not in own]
+        try:
+            for name in settings.preload:
+                importlib.import_module(name)
+            if "numpy" in sys.modules:
+                importlib.import_module("numpy.random")  # which it else does at the first use
+        finally:
+            sys.path[:] = own
+        open_by_name()
+        add_what_site_adds()
+        self._prelude, self._names_always = Prelude(), settings.prelude == "lcb"
+        disk = settings.disk_bytes if settings.tier == "namespaces" else 0
+        # Counted per user. An ordinary user's other processes count too where no namespace keeps
+        # them apart: there the worker counts a program's threads itself.
+        alone = settings.tier == "namespaces" or settings.high_id is not None
+        self._crowd = Crowd(settings.share, None if alone else settings.threads)
+        self._limits = ProcessLimits(
+            address_space=own_address_space() + settings.memory_bytes,
+            file_bytes=max(settings.output_bytes, disk) + 1,
+            tasks=settings.threads + 5 if alone else None,
+        )
+
+    def _enter_namespaces(self, settings: Settings) -> None:
+        work = namespaces.build_root(folders.needed(settings.path), DEVICES)
+        if settings.high_id is not None:
+            namespaces.become_first_user()
+        namespaces.keep_admin_only()
+        namespaces.die_with_parent()
+        self._pids = fresh.PidNamespaces()
+        self._work = fresh.WorkFolder(work, settings.disk_bytes, settings.files)
+
+    def _enter_landlock(self, settings: Settings) -> None:
+        readable = folders.needed(settings.path)
+        self._rules = landlock.ruleset(readable, DEVICES)
+        os.chdir("/")
+        if settings.high_id is not None:
+            kept = folders.open_all(readable, FOLDERS_FROM)
+            os.setgroups([])
+            os.setresgid(*3 * (settings.high_id,))
+            os.setresuid(*3 * (settings.high_id,))
+            folders.use_descriptors_for_unreachable(kept)
+
+    def serve(self) -> None:
+        """Runs one test after another. Returns in each fork, which then runs the program.
+
+        So a program stands beneath no frame that holds another's outcome.
+        """
+        while self._serve_one():
+            pass
+
+    def _serve_one(self) -> bool:
+        message, descriptors, _, _ = socket.recv_fds(self._control, 4096, 8)
+        if not message:
+            os._exit(0)
+        job = json.loads(message)
+        if job["compat"]:
+            importlib.import_module("unittest.mock")
+        self._prelude.give(job["compat"] or self._names_always)
+        outcome = self._run(job["cpu_s"], job["wall_s"], descriptors)
+        if outcome is not None:
+            self._control.send(json.dumps(outcome).encode())
+        return outcome is not None
+
+    def _run(self, cpu_s: float, wall_s: float, descriptors: list[int]) -> dict[str, Any] | None:
+        """Runs a program until it ends or is stopped. Returns its outcome; None in the fork."""
+        if self._work is not None:
+            self._work.prepare()
+        if self._pids is not None:
+            self._pids.open()
+        given, *files, source = descriptors[:5]
+        calls = None
+        if len(descriptors) > 5:
+            tidy = self._work.untouched if self._work is not None else lambda: True
+            calls, given = Calls.open(descriptors, self._limits.file_bytes, tidy)
+        begun, begin = os.pipe()
+        child = _fork()
+        if child == 0:
+            self._become_program([given, *files, source], begin, cpu_s)
+            return None
+        if self._pids is not None:
+            self._pids.leave()
+        os.close(begin)
+        if calls is not None:
+            os.close(given)
+            descriptors = [*descriptors, calls.channel]
+        self._crowd.meet(begun)
+        outcome = Watch(child, cpu_s, wall_s, self._control.fileno(), self._crowd, calls).wait()
+        for descriptor in descriptors:
+            os.close(descriptor)
+        word = self._crowd.last_words()
+        os.close(begun)
+        if self._pids is not None:
+            self._pids.close()
+        if self._work is not None:
+            self._work.clean()
+        confined = word.startswith(_CONFINED)
+        return outcome | {
+            "setup": "" if confined else word or "ended before the program started",
+            "compiled": word == _CONFINED + execute.COMPILED.decode(),
+        }
+
+    def _become_program(self, descriptors: list[int], begin: int, cpu_s: float) -> None:
+        try:
+            self._crowd.introduce(begin)
+            self._confine(descriptors, begin, cpu_s)
+            os.write(execute.STAGE, _CONFINED.encode())
+        except BaseException as error:
+            os.write(begin, f"{type(error).__name__}: {error}".encode()[:1000])
+            os._exit(1)
+
+    def _confine(self, descriptors: list[int], begin: int, cpu_s: float) -> None:
+        """Leaves descriptors 0 to 4 (input, output, errors, report, source) and 5 (stage).
+
+        Every call here is paid by every test, in copied pages: what can be done once is done in
+        the worker.
+        """
+        for number, descriptor in enumerate((*descriptors, begin)):
+            os.dup2(descriptor, number)
+        if self._rules is not None:
+            namespaces.die_with_parent()
+            landlock.restrict(self._rules)
+            os.closerange(6, FOLDERS_FROM)
+        else:
+            os.closerange(6, 1 << 16)
+            namespaces.drop_all()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        limit_cpu(cpu_s)
+        self._filter.install(os.getpid())
+
+
+_libc = ctypes.PyDLL(None)  # keeps the interpreter lock: there is nobody to give it to
+
+
+def _fork() -> int:
+    """Forks without Python's own handlers, which copy pages and reseed ``random``.
+
+    They repair locks that other threads hold: the worker has no other threads. As it is, every
+    program starts with the same random state, and so gives the same answer each time.
+    """
+    child: int = _libc.fork()
+    if child < 0:
+        raise OSError("fork failed")
+    return child
+
+
+def _usual_signals() -> None:
+    """Signals as an interpreter has them, whatever the harness inherited (``nohup``, a mask).
+
+    But for Ctrl-C, which is the harness's business: only a test's fork has Python's own way.
+    """
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _occupy_low_descriptors() -> None:
+    """Takes 3, 4 and 5, so that what arrives never has a number that it is to be moved to."""
+    while (descriptor := os.open("/dev/null", os.O_RDONLY)) < 6:
+        pass
+    os.close(descriptor)
+
+
+def _forget_ourselves() -> None:
+    """Programs find no module of the harness to import."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "gapft_harness"]:
+        del sys.modules[name]

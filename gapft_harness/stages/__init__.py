@@ -1,0 +1,1 @@
+"""The stages of any run: search, selection, training, audit, report, verify."""

@@ -1,0 +1,1 @@
+"""Auditing the arms."""

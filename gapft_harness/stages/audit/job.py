@@ -1,0 +1,121 @@
+"""Auditing one arm: the stage function that executors run per arm.
+
+``audit_arm`` decodes the audit split greedily with an arm's adapter and writes
+``decisions/ARM.parquet`` (Section 3.4).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.core.records import Adapter, Arm, Problem
+from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.recipe.models import sampler_settings
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.journal import Journal
+from gapft_harness.run_directory.recording import require_same_model, require_same_rules
+from gapft_harness.run_directory.tables import read_problems
+from gapft_harness.stages.foundation.foundation import codes, named, require_same
+from gapft_harness.stages.generation.episodes import episodes_of
+from gapft_harness.stages.generation.generation import (
+    ReportProgress,
+    decoding_from,
+    generate,
+    greedy_phase,
+)
+from gapft_harness.stages.generation.sealing import (
+    closing_verifier,
+    description_of,
+    take_up,
+    write_responses,
+)
+
+
+def audit_arm(
+    run_path: str,
+    condition: str,
+    seed: int,
+    plugin_files: Sequence[str] = (),
+    progress: ReportProgress = lambda done, total: None,
+) -> dict[str, Any]:
+    """Decodes the audit problems greedily with one arm's adapter, and verifies the answers.
+
+    Returns:
+        Facts for the manifest, those of ``sealing.write_responses``.
+    """
+    run = RunDirectory.open(run_path)
+    arm = Arm(condition, seed)
+    path = run.path / "decisions" / f"{arm.name}.parquet"
+    if path.exists():
+        return take_up(path, progress)
+    problems = [problem for problem, _ in read_problems(run.sealed("audit/problems.parquet"))]
+    return decode_arm(run, arm, problems, path, f"audit/{arm.name}", plugin_files, progress)
+
+
+def decode_arm(
+    run: RunDirectory,
+    arm: Arm,
+    problems: Sequence[Problem],
+    path: Path,
+    purpose: str,
+    plugin_files: Sequence[str],
+    progress: ReportProgress,
+    adapter: Adapter | None = None,
+) -> dict[str, Any]:
+    """One deployment decode of each problem with an arm's adapter, verified and sealed.
+
+    Args:
+        run: the run.
+        arm: whose adapter to use.
+        problems: what to decode.
+        path: the table to write; its journal stands beside it until then.
+        purpose: names the random streams.
+        plugin_files: files given by ``--plugin``.
+        progress: called with (0, 0) before the model is loaded, then as ``generate`` does.
+        adapter: what to decode with; default: the arm's sealed adapter.
+
+    Returns:
+        The facts of ``sealing.write_responses``.
+    """
+    progress(0, 0)
+    plugins = load_plugins(plugin_files)
+    manifest = run.manifest()
+    task = manifest["task"]
+    require_same(run, {"plugins": codes(plugins, named(run.recipe, task))})
+    adapter = adapter or Adapter(arm, str(run.sealed(f"adapters/{arm.name}")))
+    verifier = plugins.verifier(task["verifier"], task["verifier_params"])
+    journal = Journal(path.with_suffix(".jsonl"))
+    with contextlib.closing(journal), closing_verifier(verifier):
+        if not plugins.rejudges(task["verifier"]):
+            require_same_rules(run.manifest(), arm.name, description_of(verifier))
+        episodes = episodes_of(verifier, task["episode"]["attempts"], task["verifier"])
+        sampler = plugins.sampler(sampler_settings(run.recipe), adapter)
+        with contextlib.closing(sampler):
+            source = sampler.describe()
+            require_same_model(manifest, path.stem, source)
+            generate(
+                problems,
+                [greedy_phase(decoding_from(task))],
+                sampler,
+                journal,
+                purpose=purpose,
+                source=source,
+                seed=run.recipe.search.seed,
+                chunk=run.recipe.search.chunk,
+                progress=progress,
+                episodes=episodes,
+            )
+        facts = write_responses(
+            path,
+            journal,
+            problems,
+            verifier,
+            extra={"adapter": source.get("adapter")},
+            episodes=episodes,
+            executions=task["episode"]["executions"],
+        )
+    journal.path.unlink()
+    return facts

@@ -1,0 +1,1 @@
+"""What a run rests on (task, data, plugins, model), and whether it still is so."""

@@ -1,0 +1,132 @@
+"""No problem of one split in another: by id, by content, and by prompt.
+
+The audit tells what was learned only if none of its problems was trained on (Section 4.1: "an audit
+set disjoint from the pool"). Two problems are one if their ids are the same, if the content hashes
+in their ids are, or if their prompts are, white space at the ends apart. A prompt that differs in
+case or in white space within makes another problem; such pairs are counted and told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.identities import content_digest
+from gapft_harness.core.records import Problem
+from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
+from gapft_harness.run_directory.tables import read_prompts
+
+#: A problem's id, and the text by which it is compared: its prompt without few-shot examples.
+Keyed = tuple[str, str]
+
+#: What to do about a problem of two splits, by the split that is to lose it.
+ADVICE = {
+    "pool": "take them out of the data, or have them left out of the pool (data.drop_shared=true)",
+    "calibration": (
+        "take them out of the data, or name other calibration problems (key 'scaling.calibration')"
+    ),
+}
+
+
+def keyed(problems: Iterable[Problem]) -> list[Keyed]:
+    """Problems by their prompts."""
+    return [(problem.id, problem.prompt) for problem in problems]
+
+
+class Known:
+    """The problems of a split, to be found again in another."""
+
+    def __init__(self, problems: Iterable[Keyed]) -> None:
+        """Takes them in; of those that repeat each other the first is named."""
+        self._by_mark: dict[str, str] = {}
+        for problem in problems:
+            for mark in _marks(problem):
+                self._by_mark.setdefault(mark, problem[0])
+
+    def find(self, problem: Keyed) -> str | None:
+        """The id of the problem here that is the same; None if there is none."""
+        found = (self._by_mark.get(mark) for mark in _marks(problem))
+        return next((name for name in found if name is not None), None)
+
+    def shared(self, problems: Iterable[Keyed]) -> list[Keyed]:
+        """The ids of problems that are here too, by id, each with the id it has here."""
+        pairs = ((problem[0], self.find(problem)) for problem in sorted(problems))
+        return [(name, here) for name, here in pairs if here is not None]
+
+
+def require_disjoint(
+    problems: Iterable[Keyed], others: Iterable[Keyed], split: str, other: str, task: str
+) -> None:
+    """Stops if a problem of one split is also in another.
+
+    Args:
+        problems: of the split.
+        others: of the other one.
+        split: the split's name, ``pool`` or ``calibration``.
+        other: the other one's.
+        task: the task's name, for the message.
+
+    Raises:
+        UserError: one is; the message counts them and names the first pair.
+    """
+    problems = list(problems)
+    if shared := Known(others).shared(problems):
+        raise UserError(
+            f"task {task}: {len(shared)} of {len(problems)} {split} problems are also in the "
+            f"{other}, first: {shared[0][0]} (there {shared[0][1]}); expected none: {ADVICE[split]}"
+        )
+
+
+def require_apart(run: RunDirectory, splits: Iterable[str]) -> str:
+    """Holds the sealed splits of a run apart.
+
+    Args:
+        run: the run.
+        splits: those whose problems are there.
+
+    Returns:
+        A sentence on pool problems that are nearly an audit problem; empty if there are none.
+
+    Raises:
+        UserError: a problem of one split is also in another.
+    """
+    there = {split: list(read_prompts(_problems(run, split))) for split in splits}
+    task = run.recipe.data.task
+    for split, other in ((CALIBRATION, "pool"), (CALIBRATION, "audit"), ("pool", "audit")):
+        if split in there and other in there:
+            require_disjoint(there[split], there[other], split, other, task)
+    return nearly(there.get("pool", ()), there.get("audit", ()))
+
+
+def nearly(pool: Iterable[Keyed], audit: Iterable[Keyed]) -> str:
+    """A sentence on pool problems that differ from an audit problem in case or white space alone.
+
+    Args:
+        pool: the pool's problems.
+        audit: the audit's, none of them in the pool.
+    """
+    known = {_plain(text): name for name, text in audit}
+    pairs = [(name, known[_plain(text)]) for name, text in sorted(pool) if _plain(text) in known]
+    if not pairs:
+        return ""
+    some = "1 pool problem differs" if len(pairs) == 1 else f"{len(pairs)} pool problems differ"
+    return (
+        f"{some} from an audit problem in case or white space alone, first: {pairs[0][0]} (there "
+        f"{pairs[0][1]}); kept as problems of their own"
+    )
+
+
+def _problems(run: RunDirectory, split: str) -> Path:
+    return run.path / split / "problems.parquet"
+
+
+def _marks(problem: Keyed) -> tuple[str, ...]:
+    """What makes two problems the same: the id, the content hash in it, and the prompt."""
+    name, text = problem
+    digest = content_digest(name)
+    return (f"id {name}", f"prompt {text.strip()}", *([f"hash {digest}"] if digest else []))
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split()).casefold()

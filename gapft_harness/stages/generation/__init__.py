@@ -1,0 +1,1 @@
+"""Generating, judging and sealing responses: what search and audit share."""

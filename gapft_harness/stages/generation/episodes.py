@@ -1,0 +1,124 @@
+"""Episodes: decodes of several attempts, with the outcome of the public tests in between.
+
+An episode stops at the first attempt after which the verifier has nothing to tell: all public
+tests pass. Hidden tests are not run before the episode is over (Section 3.1: the final submission
+of one bounded episode; Table "LiveCodeBench Allocation": at most three attempts).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from reprlib import repr as short
+
+from gapft_harness.core.errors import GapftError, PluginError, UserError
+from gapft_harness.core.records import CONTEXT, Attempt, Gold, Problem
+from gapft_harness.core.text import whole_text
+from gapft_harness.hooks.protocols import Generated, Request, Verifier
+from gapft_harness.hooks.registered import FAULTS, owner_of
+from gapft_harness.run_directory.journal import Journal
+from gapft_harness.verification.judging import once_each
+
+Feedback = Callable[[Sequence[str], Sequence[Gold]], list[str | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Episodes:
+    """How one decode goes.
+
+    Attributes:
+        attempts: most attempts; 1 is a single response.
+        feedback: what the model is told after an attempt, None where that ends the episode.
+    """
+
+    attempts: int
+    feedback: Feedback
+
+
+def episodes_of(verifier: Verifier, attempts: int, name: str) -> Episodes:
+    """Episodes under a verifier, equal attempts at one problem judged once.
+
+    Raises:
+        UserError: more than one attempt is asked for, but the verifier gives no feedback.
+    """
+    give = getattr(verifier, "feedback", None)
+    owner = owner_of("verifier", verifier)
+    if attempts > 1 and give is None:
+        raise UserError(
+            f"episodes of {attempts} attempts need a verifier that gives feedback, and {name!r} "
+            "has none; use program_tests, or set episode.attempts: 1"
+        )
+
+    def ask(texts: Sequence[str], golds: Sequence[Gold]) -> list[str | None]:
+        assert give is not None
+        try:
+            told = list(give(list(texts), list(golds)))
+        except GapftError:
+            raise
+        except FAULTS as error:
+            raise PluginError(f"in feedback, {owner.raised(error)}") from error
+        wrong = [text for text in told if not (text is None or (isinstance(text, str) and text))]
+        if wrong or len(told) != len(texts):
+            raise owner.broke(
+                f"must give a text or None for each of {len(texts)} responses in feedback; found "
+                f"{len(told)}: {short(wrong or told)}",
+                give,
+            )
+        return [None if text is None else whole_text(text) for text in told]
+
+    return Episodes(attempts, lambda texts, golds: once_each(ask, texts, golds))
+
+
+def alive(
+    episodes: Episodes,
+    problems: Sequence[Problem],
+    indices: Sequence[int],
+    attempt: int,
+    journal: Journal,
+) -> list[Request]:
+    """Asks for attempt number ``attempt`` of the episodes that have come so far and go on.
+
+    Args:
+        episodes: how they go.
+        problems: those of the chunk.
+        indices: the decode indices of the phase.
+        attempt: from 2; the journal holds all earlier rounds of the chunk.
+        journal: what was generated.
+
+    Returns:
+        A request an episode, ordered by problem and index: each has a conversation of its own.
+    """
+    asked, texts, golds = [], [], []
+    for problem, entry in zip(problems, journal.read([p.id for p in problems]), strict=True):
+        for response in entry.responses:
+            ended = response.finish_reason == CONTEXT  # a longer conversation fits no better
+            if response.index in indices and len(response.attempts) == attempt - 2 and not ended:
+                asked.append((problem, response))
+                texts.append(response.text)
+                golds.append(problem.gold)
+    requests = []
+    for (problem, response), told in zip(asked, episodes.feedback(texts, golds), strict=True):
+        if told is not None:
+            last = Attempt(response.text, response.token_ids, response.finish_reason, told)
+            requests.append(
+                Request(problem.id, problem.prompt, (response.index,), (*response.attempts, last))
+            )
+    return requests
+
+
+def check_conversations(
+    requests: Sequence[Request], generated: Sequence[Generated], journal: Journal
+) -> None:
+    """Refuses a sampler that answers a later attempt as if nothing had gone before.
+
+    Raises:
+        PluginError: an answer's prompt ids are those of the problem's own prompt.
+    """
+    entries = journal.read([request.problem_id for request in requests])
+    for request, answer, entry in zip(requests, generated, entries, strict=True):
+        if answer.prompt_ids and answer.prompt_ids == entry.prompt_ids:
+            raise PluginError(
+                f"the sampler generated attempt {len(request.attempts) + 1} at problem "
+                f"{request.problem_id} on the problem's prompt alone; a sampler for episodes must "
+                "take in Request.attempts (Request.text has the whole conversation)"
+            )

@@ -1,0 +1,188 @@
+"""Generating responses: what search and audit share.
+
+Chunks are fixed by the problems and the settings, never by what is left to do, so a resumed run
+regenerates exactly the chunk that was in flight, with the same seed. That seed is the chunk's own,
+or one for the whole search where the sampler derives a seed for every sample from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import GREEDY, Decoding, Problem
+from gapft_harness.core.streams import derive
+from gapft_harness.hooks.protocols import Request, Sampler, Verifier
+from gapft_harness.recipe.sections import Search
+from gapft_harness.run_directory.journal import Journal
+from gapft_harness.stages.generation.early_stop import Judgements, unsolved
+from gapft_harness.stages.generation.episodes import Episodes, alive, check_conversations
+
+ReportProgress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One decoding of every problem: the greedy decode, or the K samples, or some of them.
+
+    Attributes:
+        name: names the random stream.
+        decoding: how responses are generated.
+        indices: ``GREEDY``, or sample numbers.
+        unsolved: leaves out the problems that an earlier phase's response solved.
+    """
+
+    name: str
+    decoding: Decoding
+    indices: tuple[int, ...]
+    unsolved: bool = False
+
+
+def greedy_phase(decoding: Decoding) -> Phase:
+    """The deployment decode d(x)."""
+    return Phase("greedy", decoding, (GREEDY,))
+
+
+def sample_phases(decoding: Decoding, search: Search, stop: bool) -> list[Phase]:
+    """The K samples at once, or in rounds that stop early.
+
+    Args:
+        decoding: the greedy one, for its length and stop strings.
+        search: the recipe's section.
+        stop: whether problems that are solved leave between rounds.
+    """
+    sampled = Decoding(
+        True, decoding.max_gen_toks, decoding.until, search.temperature, search.top_p, search.top_k
+    )
+    if not stop:
+        return [Phase("samples", sampled, tuple(range(search.k)))]
+    rounds = [
+        range(first, min(first + search.round, search.k))
+        for first in range(0, search.k, search.round)
+    ]
+    return [Phase(f"samples from {r.start}", sampled, tuple(r), unsolved=True) for r in rounds]
+
+
+def generate(
+    problems: Sequence[Problem],
+    phases: Sequence[Phase],
+    sampler: Sampler,
+    journal: Journal,
+    *,
+    purpose: str,
+    source: Mapping[str, Any],
+    seed: int,
+    chunk: int,
+    progress: ReportProgress,
+    episodes: Episodes | None = None,
+    verifier: Verifier | None = None,
+) -> None:
+    """Generates what the journal lacks, chunk by chunk, and of episodes round by round.
+
+    Problems are taken longest prompt first, so that batches hold prompts of like length.
+
+    Args:
+        purpose: names the random streams, e.g. ``search/pool``.
+        source: the sampler's description; journalled chunks of another model are refused.
+        seed: the recipe's ``search.seed``.
+        chunk: problems per chunk.
+        progress: called with responses made, and made or still wanted: the second falls where
+            problems are solved, or episodes end, before all that was wanted of them.
+        episodes: how a decode of several attempts goes; None is a single response.
+        verifier: says which problems are solved; phases of ``unsolved`` problems need it.
+
+    Raises:
+        UserError: the journal holds chunks of other problems, prompts, settings or weights.
+    """
+    ordered = sorted(problems, key=lambda p: (-len(p.prompt), p.id))
+    chunks = [ordered[start : start + chunk] for start in range(0, len(ordered), chunk)]
+    attempts = episodes.attempts if episodes else 1
+    rounds = [
+        _Round(phase, members, attempt, _chunk_key(phase, members, attempt, source))
+        for phase in phases
+        for members in chunks
+        for attempt in range(1, attempts + 1)
+    ]
+    if journal.committed.keys() - {r.key for r in rounds}:
+        raise UserError(
+            f"{journal.path}: holds responses to other problems or prompts, or of other weights, "
+            "than the task and the model give now; restore them, or start a new run directory"
+        )
+    left = [each for each in rounds if each.key not in journal.committed]
+    done = sum(r.size(journal.committed.get(r.key, 0)) for r in rounds)
+    total = done + sum(each.size() for each in left)
+    progress(done, total)
+    for each in left:
+        requests, judged = each.requests(episodes, verifier, journal)
+        round_seed = derive(seed, purpose, *each.stream(seeds_each_sample(sampler))) >> 33
+        generated = sampler.generate(requests, each.phase.decoding, round_seed) if requests else []
+        if each.attempt > 1:
+            check_conversations(requests, generated, journal)
+        journal.append(each.key, round_seed, requests, generated, judged)
+        made = each.size(len(requests))
+        done, total = done + made, total - each.size() + made
+        progress(done, total)
+
+
+def seeds_each_sample(sampler: Sampler) -> bool:
+    """Whether a sampler declares that each sample has a seed of its own; most do not."""
+    return bool(getattr(sampler, "seeds_each_sample", False))
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """One attempt at the problems of a chunk: the unit that is generated and committed at once."""
+
+    phase: Phase
+    members: Sequence[Problem]
+    attempt: int
+    key: str
+
+    def stream(self, of_samples: bool) -> tuple[str, ...]:
+        """What names the round's randomness.
+
+        Args:
+            of_samples: the sampler gives every sample a seed of its own. Then neither the chunk
+                nor the round has a say, and a search may be divided in any way.
+        """
+        attempt = "" if self.attempt == 1 else f"/attempt {self.attempt}"
+        if of_samples:
+            return (f"{'samples' if self.phase.decoding.do_sample else 'greedy'}{attempt}",)
+        return (self.phase.name + attempt, *(problem.id for problem in self.members))
+
+    def size(self, asked: int | None = None) -> int:
+        """Responses to all its problems, or to as many as were asked."""
+        return (len(self.members) if asked is None else asked) * len(self.phase.indices)
+
+    def requests(
+        self, episodes: Episodes | None, verifier: Verifier | None, journal: Journal
+    ) -> tuple[list[Request], Judgements]:
+        """Every problem in the first round, or those unsolved; later the episodes that go on.
+
+        There may be none. The verdicts are those by which problems were left out.
+        """
+        if episodes is not None and self.attempt > 1:
+            return alive(episodes, self.members, self.phase.indices, self.attempt, journal), {}
+        members: Sequence[Problem] = self.members
+        judged: Judgements = {}
+        if self.phase.unsolved:
+            assert verifier is not None
+            members, judged = unsolved(members, journal, verifier)
+        return [Request(p.id, p.prompt, self.phase.indices) for p in members], judged
+
+
+def _chunk_key(
+    phase: Phase, members: Sequence[Problem], attempt: int, source: Mapping[str, Any]
+) -> str:
+    """Names a round by all that its responses depend on, but for the machine."""
+    weights = (source.get("weights_sha256"), source.get("adapter"))
+    prompts = [part for problem in members for part in (problem.id, problem.prompt)]
+    later = "" if attempt == 1 else f"/{attempt}"
+    return f"{phase.name}/{derive(repr(phase.decoding), repr(weights), *prompts):016x}{later}"
+
+
+def decoding_from(task: Mapping[str, Any]) -> Decoding:
+    """The greedy deployment decode that a task's facts in the manifest describe."""
+    return Decoding(False, task["decoding"]["max_gen_toks"], tuple(task["decoding"]["until"]))

@@ -1,0 +1,272 @@
+"""The stages of a run in order. Each can be called by itself; each goes on where it stopped.
+
+search (pool and audit) → states → select → train → scale → audit → report
+
+The stage scale is for recipes with a section ``scaling``; others go without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Arm
+from gapft_harness.experiments.allocation.halves import exposed_file, read_halves
+from gapft_harness.experiments.allocation.job import stale_exposed
+from gapft_harness.experiments.scaling.stage import scale_stage, scaled_audits
+from gapft_harness.hooks.manager import Plugins, load_plugins
+from gapft_harness.hooks.protocols import Executor, Job, Progress
+from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.run_directory.binding import TRAINED_FOLDERS
+from gapft_harness.run_directory.directory import SPLITS, RunDirectory, Split
+from gapft_harness.run_directory.recording import record_judging, record_warnings, recorder
+from gapft_harness.run_directory.shards import Shard
+from gapft_harness.stages.foundation.foundation import record_plugins, record_trainer
+from gapft_harness.stages.generation.early_stop import check_early_stop
+from gapft_harness.stages.report import report_stage
+from gapft_harness.stages.search.stage import search_stage
+from gapft_harness.stages.search.states import partition
+from gapft_harness.stages.selection.stage import arms, select
+from gapft_harness.stages.train.job import TRACKING_WARNINGS
+from gapft_harness.stages.train.trackers import check_trackers
+
+
+@dataclass(frozen=True)
+class Context:
+    """What every stage gets.
+
+    Attributes:
+        run: the run directory; its lock is held.
+        executor: runs search, training and audit jobs.
+        plugin_files: files given by ``--plugin``.
+        include_paths: folders with task YAML.
+        splits: what the search stage searches.
+        shard: the one shard that the search stage searches; None searches all, and merges them.
+        conditions: what the report shows; none named shows all that the run has.
+        seeds: the same.
+        progress: called with (job label, done, total).
+        say: called with a sentence people should see now: a warning, or what was dropped.
+    """
+
+    run: RunDirectory
+    executor: Executor
+    plugin_files: Sequence[str] = ()
+    include_paths: Sequence[str] = ()
+    splits: Sequence[Split] = SPLITS
+    shard: Shard | None = None
+    conditions: Sequence[str] = ()
+    seeds: Sequence[int] = ()
+    progress: Progress = field(default=lambda label, done, total: None)
+    say: Callable[[str], None] = field(default=lambda line: None)
+
+    @property
+    def plugins(self) -> Plugins:
+        """The loaded plugins."""
+        return load_plugins(self.plugin_files)
+
+    @property
+    def own_process(self) -> bool:
+        """Whether the processes that generate end with their stage."""
+        sampler = self.plugins.get("sampler", self.run.recipe.model.backend)
+        return bool(sampler.options.get("own_process", False))
+
+    def arms(self) -> list[Arm]:
+        """The recipe's arms that have something to train on."""
+        budgets = self.run.manifest()["budgets"]
+        return [arm for arm in arms(self.run.recipe) if arm.name in budgets]
+
+    def arm_job(self, verb: str, function: str, arm: Arm, **more: float) -> Job:
+        """A job on one arm; ``more`` are further arguments of the function."""
+        arguments = {
+            "run_path": str(self.run.path),
+            "condition": arm.condition,
+            "seed": arm.seed,
+            "plugin_files": list(self.plugin_files),
+        }
+        return Job(f"{verb} {arm.name}", function, arguments | more, self.own_process)
+
+    def compared_arms(self) -> list[Arm]:
+        """The arms of the recipe's allocation comparison; none without one."""
+        allocation = self.run.recipe.allocation
+        if allocation is None:
+            return []
+        compared = (allocation.diffuse, allocation.concentrated)
+        return [arm for arm in self.arms() if arm.condition in compared]
+
+
+def states_stage(context: Context) -> None:
+    """G, S and U of pool and audit, and the evidence kept for each problem."""
+    run = context.run
+    _settle_rule(context)
+    for split in SPLITS:
+        if not run.is_sealed(f"{split}/states.parquet"):
+            partition(str(run.path), split, context.plugin_files)
+        run.seal(f"{split}/states.parquet")
+
+
+def _settle_rule(context: Context) -> None:
+    """Takes away states that another response rule made; nothing is trained on them yet."""
+    run, task = context.run, context.run.manifest()["task"]
+    keep = run.recipe.evidence.keep
+    if keep is None or keep == task.get("keep", keep):
+        return
+    check_early_stop(run.recipe.search, context.plugins.get("response rule", keep), task)
+    run.unseal(f"{split}/states.parquet" for split in SPLITS)
+    run.update_manifest(lambda manifest: manifest["task"].update(keep=keep))
+
+
+def select_stage(context: Context) -> None:
+    """Every arm's training set and budget, before anything is trained."""
+    run = context.run
+    if RunDirectory.open(run.path).recipe.trained_by() != run.recipe.trained_by():
+        # no such file is there any more: a run that holds adapters stays with their settings
+        files = run.manifest()["files"]
+        run.unseal(name for name in files if name.partition("/")[0] in TRAINED_FOLDERS)
+    facts = select(run, context.plugin_files)
+    run.commit()
+
+    def change(manifest: dict[str, Any]) -> None:
+        trained = {arm.name for arm in run.trained_arms()}
+        kept = {name: of for name, of in manifest["budgets"].items() if name in trained}
+        manifest["n"] = facts["n"]
+        manifest["budgets"] = kept | facts["budgets"]
+        record_plugins(manifest, context.plugins, [("selector", c) for c in run.recipe.conditions])
+
+    run.update_manifest(change)
+    for arm in context.arms():
+        run.seal(f"selections/{arm.name}.parquet")
+    if run.recipe.allocation is not None and context.arms():
+        for seed in run.recipe.seeds:
+            read_halves(run, run.recipe.allocation, seed)  # refused before anything is trained
+
+
+def require_selected(run: RunDirectory) -> None:
+    """Stops a stage that needs training sets, or to know that there are none.
+
+    Raises:
+        UserError: selection has not been made.
+    """
+    if "n" not in run.manifest():
+        raise UserError(f"{run.path}: nothing is selected yet; run gapft select first")
+
+
+def train_stage(context: Context) -> None:
+    """One LoRA adapter per condition and seed."""
+    run = context.run
+    require_selected(run)
+    check_trackers(run.recipe, context.plugins)
+    run.update_manifest(partial(record_trainer, plugins=context.plugins, run=run))
+    jobs = [
+        Job(
+            f"train {group[0].name}" + (f" and {len(group) - 1} more" if group[1:] else ""),
+            "gapft_harness.stages.train.job:train_arms",
+            {
+                "run_path": str(run.path),
+                "arms": [[arm.condition, arm.seed] for arm in group],
+                "plugin_files": list(context.plugin_files),
+            },
+        )
+        for group in _even_groups(context)
+    ]
+    results = context.executor.run(jobs, context.progress)
+    trained = {name: facts for found in results for name, facts in found.items()}
+    for arm in context.arms():
+        facts = trained[arm.name]
+        warnings = [f"{arm.name}: {line}" for line in facts.pop(TRACKING_WARNINGS, [])]
+        run.seal(f"adapters/{arm.name}")
+        run.update_manifest(recorder("training", arm.name, facts))
+        run.update_manifest(partial(record_warnings, warnings=warnings))
+        for warning in warnings:
+            context.say(f"warning: {warning}")
+
+
+def audit_stage(context: Context) -> None:
+    """The greedy decode of every arm on the audit, and of compared arms on what they train on."""
+    run = context.run
+    require_selected(run)
+    run.unseal(stale_exposed(run, context.compared_arms()))
+    jobs = [
+        (
+            f"decisions/{arm.name}.parquet",
+            context.arm_job("audit", "gapft_harness.stages.audit.job:audit_arm", arm),
+        )
+        for arm in context.arms()
+    ] + [
+        (
+            exposed_file(arm),
+            context.arm_job(
+                "decode trained problems,",
+                "gapft_harness.experiments.allocation.job:exposed_arm",
+                arm,
+            ),
+        )
+        for arm in context.compared_arms()
+    ]
+    jobs += scaled_audits(context)
+    results = context.executor.run([job for _, job in jobs], context.progress)
+    for (file, _), facts in zip(jobs, results, strict=True):
+        run.seal(file)
+        name = file.removeprefix("decisions/").removesuffix(".parquet")
+        run.update_manifest(partial(record_judging, name=name, facts=facts))
+        for warning in facts["warnings"]:
+            context.say(f"warning: {name}: {warning}")
+
+
+STAGES: dict[str, Callable[[Context], None]] = {
+    "search": search_stage,
+    "states": states_stage,
+    "select": select_stage,
+    "train": train_stage,
+    "scale": scale_stage,
+    "audit": audit_stage,
+    "report": report_stage,
+}
+
+
+def stages_of(recipe: Recipe) -> list[str]:
+    """The stages that a recipe goes through, in order."""
+    return [name for name in STAGES if name != "scale" or recipe.scaling is not None]
+
+
+def run_stages(
+    context: Context,
+    names: Sequence[str],
+    begin: Callable[[str], None],
+    end: Callable[[], None] = lambda: None,
+) -> Path:
+    """Runs stages in order; ``begin`` is called with each name first, ``end`` after each.
+
+    Returns:
+        The path of the report's page.
+    """
+    for name in names:
+        begin(name)
+        with context.run.timed(name):
+            STAGES[name](context)
+        end()
+    return context.run.path / "report" / "index.html"
+
+
+def _even_groups(context: Context) -> list[list[Arm]]:
+    """Arms in as many groups as there are workers, of about equally many tokens each.
+
+    The arms of a group are trained on a base that is loaded once. An executor that does not go by
+    ``workers`` gets a group an arm, to place as its machines allow.
+    """
+    run = context.run
+    budgets = run.manifest()["budgets"]
+    arms = sorted(context.arms(), key=lambda arm: (-budgets[arm.name]["tokens"], arm.name))
+    executor = run.recipe.executor
+    count = executor.workers if executor.name == "local" else len(arms)
+    groups: list[list[Arm]] = [[] for _ in range(count)]
+    loads = [0] * len(groups)
+    for arm in arms:
+        lightest = loads.index(min(loads))
+        groups[lightest].append(arm)
+        if not (run.path / "adapters" / arm.name).exists():
+            loads[lightest] += budgets[arm.name]["tokens"]
+    return [group for group in groups if group]

@@ -1,0 +1,278 @@
+"""What ``gapft verify`` checks of a split: its tables, its verdicts, its states."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.records import GREEDY, Gold
+from gapft_harness.hooks.manager import Plugins
+from gapft_harness.hooks.protocols import Verifier
+from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
+from gapft_harness.run_directory.tables import (
+    Judged,
+    read_ids,
+    read_judged,
+    read_problems,
+    read_states,
+)
+from gapft_harness.stages.differences import Findings, unequal, unequal_ids
+from gapft_harness.stages.generation.early_stop import stops
+from gapft_harness.stages.generation.sealing import (
+    closing_verifier,
+    description_of,
+    read_facts,
+    tokens_of,
+)
+from gapft_harness.stages.search.states import state_row
+from gapft_harness.verification.judging import verify_responses
+
+#: Responses that are judged again at a time, and differing verdicts of a table that are named.
+_AT_ONCE, _NAMED = 1024, 20
+
+
+def check_tables(run: RunDirectory, manifest: dict[str, Any], split: str) -> Iterable[str]:
+    """A split's tables hold the same problems, each once, of the task and model of the manifest."""
+    folder = run.path / split
+    ids = list(read_ids(folder / "problems.parquet"))
+    if any(a >= b for a, b in pairwise(ids)):
+        yield f"{split}/problems.parquet: does not hold each problem once, ordered by id"
+    for file in ("responses", "states"):
+        if file == "responses" or (folder / f"{file}.parquet").exists():
+            found = read_ids(folder / f"{file}.parquet")
+            yield from unequal_ids(
+                f"{split}/{file}.parquet", found, f"{split}/problems.parquet", ids
+            )
+    facts = read_facts(folder / "responses.parquet")
+    where = f"manifest.json, task: {split}/responses.parquet was made with another"
+    # what was dropped, and warned of, is said of all splits together
+    free = {"dropped", "warnings"}
+    if run.recipe.evidence.keep is not None:
+        free.add("keep")  # may have changed after the search; ``check_task`` compares it
+    for key, value in facts["task"].items():
+        if key not in free and manifest["task"].get(key) != value:
+            yield f"{where} {key}: {value!r}, not {manifest['task'].get(key)!r}"
+    hashes = (facts["source"].get("weights_sha256"), manifest["source"].get("weights_sha256"))
+    if hashes[0] != hashes[1]:
+        yield (
+            f"manifest.json, source: weights_sha256 is {hashes[1]}, {split}/responses.parquet was "
+            f"generated with {hashes[0]}"
+        )
+
+
+def check_task(run: RunDirectory, manifest: dict[str, Any]) -> Iterable[str]:
+    """What the recipe says of the verifier and the response rule is what the manifest records."""
+    task, recipe = manifest["task"], run.recipe
+    asked: dict[str, Any] = {}
+    if recipe.verifier.name is not None:
+        asked["verifier"] = recipe.verifier.name
+    if recipe.evidence.keep is not None:
+        asked["keep"] = recipe.evidence.keep
+    yield from unequal("manifest.json, task", task, asked, "the recipe has")
+    yield from unequal(
+        "manifest.json, task, verifier_params",
+        task["verifier_params"],
+        dict(recipe.verifier.params),
+        "the recipe has",
+    )
+
+
+def check_states(
+    run: RunDirectory, manifest: dict[str, Any], plugins: Plugins, split: str
+) -> Iterable[str]:
+    """A split's states and kept responses follow from its verdicts, by the frozen rule."""
+    folder, keep = run.path / split, manifest["task"].get("keep")
+    rule, search = plugins.get("response rule", keep), run.recipe.search
+    stop = stops(search, split)
+    judged = read_judged(folder / "responses.parquet")
+    for (problem_id, of_problem), stated in zip(
+        judged, read_states(folder / "states.parquet"), strict=True
+    ):
+        row = state_row(problem_id, of_problem, search.k, stop, rule)
+        for key, value in row.items():
+            if stated[key] != value:
+                yield (
+                    f"{split}/states.parquet: problem {problem_id} has {key} {stated[key]!r}, its "
+                    f"verdicts give {value!r}"
+                )
+
+
+@dataclass(slots=True)
+class Judge:
+    """Judges sealed responses again.
+
+    Attributes:
+        verifier: the task's; None where its verdicts are taken as they are.
+        verdicts: how many were compared so far.
+        timed_out: what differs by a time-out, then or now: a machine's pace, and no evidence that
+            anything was changed.
+        other_rules: what differs in a table that was judged by another edition of the verifier's
+            rules (``rules`` in what it says of itself).
+    """
+
+    verifier: Verifier | None
+    verdicts: int = 0
+    timed_out: list[str] = field(default_factory=list)
+    other_rules: list[str] = field(default_factory=list)
+
+    def check(
+        self, run: RunDirectory, manifest: dict[str, Any], relative: str, split: str
+    ) -> Iterable[str]:
+        """A table's verdicts are the verifier's, and what is counted of them is so.
+
+        Args:
+            run: the run.
+            manifest: its manifest.
+            relative: the table: a split's responses, or an arm's decisions.
+            split: whose problems they answer.
+        """
+        counts: dict[str, Counter[str]] = {"verdicts": Counter(), "finish_reasons": Counter()}
+        drawn = {"samples": 0, "tokens": 0}
+        greedy_only = split == CALIBRATION or not relative.startswith(f"{split}/")
+        differing = 0
+        table = read_judged(run.path / relative)
+        problems = run.path / split / "problems.parquet"
+        pairs = _with_golds(problems, table) if self.verifier else ((None, j) for _, j in table)
+        facts = read_facts(run.path / relative)
+        other = facts.get("judged_by", {}).get("rules") != self._rules
+        for batch in _batches(pairs):
+            for _, of_problem in batch:
+                if greedy_only and [j.response.index for j in of_problem] != [GREEDY]:
+                    problem_id = of_problem[0].response.problem_id
+                    yield f"{relative}: problem {problem_id} has more than its greedy decode"
+                for each in of_problem:
+                    counts["verdicts"][each.verdict.status] += 1
+                    counts["finish_reasons"][each.response.finish_reason] += 1
+                    if each.response.index != GREEDY:
+                        drawn["samples"] += 1
+                        drawn["tokens"] += tokens_of(each.response)
+            for line in self._again(relative, batch):
+                if other:
+                    self.other_rules.append(line)
+                    continue
+                differing += 1
+                if differing <= _NAMED:
+                    yield line
+        if differing > _NAMED:
+            yield f"{relative}: {differing - _NAMED} further verdicts differ when judged again"
+        counted: dict[str, Any] = {key: dict(sorted(of.items())) for key, of in counts.items()}
+        counted["drawn"] = drawn
+        yield from unequal(f"{relative}, its facts", facts, counted)
+        name = split if relative.startswith(f"{split}/") else Path(relative).stem
+        recorded = {
+            key: manifest.get("verdict_counts" if key == "verdicts" else key, {}).get(name)
+            for key in counted
+        }
+        yield from unequal(f"manifest.json, {name}", recorded, counted)
+
+    @property
+    def _rules(self) -> object:
+        return description_of(self.verifier).get("rules") if self.verifier else None
+
+    def _again(self, relative: str, batch: Sequence[tuple[Gold, list[Judged]]]) -> Iterable[str]:
+        if self.verifier is None:
+            return
+        pairs = [(each, gold) for gold, of_problem in batch for each in of_problem]
+        verdicts = verify_responses(
+            self.verifier, [each.response for each, _ in pairs], [gold for _, gold in pairs]
+        )
+        self.verdicts += len(pairs)
+        for (each, _), again in zip(pairs, verdicts, strict=True):
+            if again.status == each.verdict.status:
+                continue
+            line = (
+                f"{relative}: problem {each.response.problem_id}, index {each.response.index} "
+                f"has the verdict {each.verdict.status}, judged again it is {again.status}"
+                f"{f' ({again.reason})' if again.reason else ''}"
+            )
+            if "timeout" in (again.status, each.verdict.status):
+                self.timed_out.append(line)
+            else:
+                yield line
+
+
+@contextlib.contextmanager
+def judging(manifest: dict[str, Any], plugins: Plugins, found: Findings) -> Iterator[Judge]:
+    """Gives the run's judge, and says at the end what was judged again and what was not.
+
+    Raises:
+        UserError: the verifier cannot be made, and nothing else is amiss.
+    """
+    task = manifest["task"]
+    name = task.get("verifier")
+    if name is None:  # nothing is searched yet
+        yield Judge(None)
+    elif not plugins.rejudges(name):
+        yield Judge(None)
+        found.checked.append(f"the verdicts of {name} were taken as they are, not judged again")
+        found.checked += _rules_told(manifest)
+    else:
+        try:
+            verifier = plugins.verifier(name, task["verifier_params"])
+        except UserError as error:
+            if not found.differences:  # say, its data are not on this machine
+                raise
+            found.differences.append(str(error))
+            yield Judge(None)
+            return
+        judge = Judge(verifier)
+        with closing_verifier(verifier):
+            yield judge
+        found.checked.append(f"{judge.verdicts} verdicts of {name} were judged again")
+        if judge.other_rules:
+            found.differences.append(
+                f"{len(judge.other_rules)} verdicts of {name} differ, and their tables were judged "
+                "by another edition of its rules than this version has, which may be all there is "
+                "to it; the version that judged them (manifest.json, versions) can tell. The "
+                f"first: {'; '.join(judge.other_rules[:_NAMED])}"
+            )
+        if judge.timed_out:
+            found.checked.append(
+                f"of these, {len(judge.timed_out)} differ by a time-out, which is no difference "
+                f"(verify again on a quiet machine): {'; '.join(judge.timed_out[:_NAMED])}"
+            )
+
+
+def _rules_told(manifest: dict[str, Any]) -> Iterator[str]:
+    """By which edition of the verifier's rules each table was judged: more than one, one by one."""
+    parts: dict[str, list[str]] = {}
+    for part, said in manifest.get("judged_by", {}).items():
+        parts.setdefault(json.dumps(said.get("rules"), sort_keys=True), []).append(part)
+    for rules, judged in parts.items():
+        told = "none told, as by earlier versions" if rules == "null" else rules
+        yield f"rules by which {', '.join(judged)} got these verdicts: {told}"
+
+
+def _with_golds(
+    problems: Path, judged: Iterable[tuple[str, list[Judged]]]
+) -> Iterator[tuple[Gold, list[Judged]]]:
+    """Each problem's gold answer with its responses; both tables are ordered by problem id."""
+    known = read_problems(problems)
+    for problem_id, of_problem in judged:
+        problem = next((p for p, _ in known if p.id == problem_id), None)
+        if problem is None:
+            raise GapftError(f"answers problem {problem_id}, which {problems} lacks at its place")
+        yield problem.gold, of_problem
+
+
+def _batches(
+    pairs: Iterable[tuple[Gold, list[Judged]]],
+) -> Iterator[list[tuple[Gold, list[Judged]]]]:
+    """Whole problems, until there are enough responses."""
+    batch: list[tuple[Gold, list[Judged]]] = []
+    size = 0
+    for gold, of_problem in pairs:
+        batch.append((gold, of_problem))
+        size += len(of_problem)
+        if size >= _AT_ONCE:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch

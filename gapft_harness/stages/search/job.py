@@ -1,0 +1,302 @@
+"""Search: one greedy decode and K samples for every problem of a split, verified.
+
+The calibration split gets the greedy decode alone.
+
+Reads the task; writes ``SPLIT/problems.parquet`` and ``SPLIT/responses.parquet`` (Section 3.1:
+d_src(x) and Y_K(x), every generation from the same prompt, without feedback).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.files import replace_file
+from gapft_harness.core.records import Problem
+from gapft_harness.hooks.manager import Plugins, load_plugins
+from gapft_harness.hooks.protocols import Verifier
+from gapft_harness.recipe.models import sampler_settings
+from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, Split
+from gapft_harness.run_directory.journal import Journal
+from gapft_harness.run_directory.recording import require_same_model, require_same_rules
+from gapft_harness.run_directory.shards import Shard, part_folder, take_part
+from gapft_harness.stages.foundation.foundation import codes, content, named, places, require_same
+from gapft_harness.stages.generation.early_stop import check_early_stop, stops
+from gapft_harness.stages.generation.episodes import episodes_of
+from gapft_harness.stages.generation.generation import (
+    ReportProgress,
+    decoding_from,
+    generate,
+    greedy_phase,
+    sample_phases,
+)
+from gapft_harness.stages.generation.sealing import (
+    closing_verifier,
+    description_of,
+    read_facts,
+    write_responses,
+)
+from gapft_harness.stages.search.splits import ReadSplit, read_split, read_splits
+
+if TYPE_CHECKING:
+    from gapft_harness.lm_eval_bridge.loaded_task import LoadedTask
+
+
+def search(
+    run_path: str,
+    split: Split,
+    plugin_files: Sequence[str] = (),
+    include_paths: Sequence[str] = (),
+    progress: ReportProgress = lambda done, total: None,
+    shard: str | None = None,
+    recipe: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Searches one split with the source model, or one shard of a split.
+
+    Args:
+        run_path: the run directory.
+        split: ``pool``, ``audit`` or ``calibration``, which gets the greedy decode alone.
+        plugin_files: files given by ``--plugin``.
+        include_paths: folders with task YAML given by ``--include-path``.
+        progress: called with (0, 0) before data and model are loaded, then as ``generate`` does.
+        shard: ``I/N`` searches the problems of that shard alone, into a folder of its own.
+        recipe: as ``RunDirectory.open`` takes it.
+
+    Returns:
+        Facts for the manifest: ``task``, ``source``, those of ``sealing.write_responses``, and of
+        a shard those of ``shards.take_part``.
+
+    Raises:
+        UserError: unknown task, malformed data, no such model, another model than that of the
+            splits that are searched already, ...
+    """
+    run = RunDirectory.open(run_path, recipe)
+    part = Shard.parse(shard) if shard else None
+    folder = part_folder(run.path, split, part)
+    if (found := finished(folder)) is not None:
+        return found
+    progress(0, 0)
+    plugins = load_plugins(plugin_files)
+    problems, task, verifier, rests = load_problems(run.recipe, split, plugins, include_paths)
+    require_same(run, rests)
+    problems, division = take_part(problems, part, run.recipe.identity())
+    settings = run.recipe.search
+    check_early_stop(settings, plugins.get("response rule", task["keep"]), task)
+    decoding = decoding_from(task)
+    phases = [greedy_phase(decoding)]
+    if split != CALIBRATION:
+        phases += sample_phases(decoding, settings, stops(settings, split))
+    journal = Journal(folder / "responses.jsonl")
+    with contextlib.closing(journal), closing_verifier(verifier):
+        if not plugins.rejudges(task["verifier"]):
+            require_same_rules(run.manifest(), split, description_of(verifier))
+        episodes = episodes_of(verifier, task["episode"]["attempts"], task["verifier"])
+        sampler = plugins.sampler(sampler_settings(run.recipe), None)
+        with contextlib.closing(sampler):
+            source = sampler.describe()
+            require_same_model(run.manifest(), split, source)
+            generate(
+                problems,
+                phases,
+                sampler,
+                journal,
+                purpose=f"search/{split}",
+                source=source,
+                seed=settings.seed,
+                chunk=settings.chunk,
+                progress=progress,
+                episodes=episodes,
+                verifier=verifier,
+            )
+        write_problems(folder / "problems.parquet", problems, journal)
+        facts = write_responses(
+            folder / "responses.parquet",
+            journal,
+            problems,
+            verifier,
+            extra={"task": task, "source": source, **division},
+            episodes=episodes,
+            executions=task["episode"]["executions"],
+        )
+    journal.path.unlink()
+    return facts
+
+
+def finished(folder: Path) -> dict[str, Any] | None:
+    """The facts of a part (``shards.part_folder``) whose search has ended; None before that.
+
+    What a kill left of its journal is taken away: the tables hold all of it.
+
+    Raises:
+        UserError: the table was damaged.
+    """
+    responses = folder / "responses.parquet"
+    if not responses.exists():
+        return None
+    try:
+        facts = read_facts(responses)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{responses}: is damaged ({type(error).__name__}: {' '.join(str(error).split())}); "
+            "restore it, or start a new run directory"
+        ) from error
+    (folder / "responses.jsonl").unlink(missing_ok=True)
+    return facts
+
+
+def check_data(
+    run_path: str,
+    plugin_files: Sequence[str] = (),
+    include_paths: Sequence[str] = (),
+    progress: ReportProgress = lambda done, total: None,
+    recipe: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Reads all splits of a run before any is searched, and holds them apart.
+
+    Args:
+        run_path: the run directory.
+        plugin_files: files given by ``--plugin``.
+        include_paths: folders with task YAML given by ``--include-path``.
+        progress: called when all are read.
+        recipe: as ``RunDirectory.open`` takes it.
+
+    Returns:
+        What the run rests on (``foundation.py``), but for its model.
+
+    Raises:
+        UserError: as ``check_splits``.
+    """
+    run, plugins = RunDirectory.open(run_path, recipe), load_plugins(plugin_files)
+    found = check_splits(run.recipe, plugins, include_paths)[2]
+    progress(1, 1)
+    return found
+
+
+def check_splits(
+    recipe: Recipe, plugins: Plugins, include_paths: Sequence[str]
+) -> tuple[dict[Split, ReadSplit], dict[str, Any], dict[str, Any]]:
+    """Reads all splits that a recipe searches, and checks every gold answer.
+
+    Returns:
+        The splits; the task's facts; what a run of the recipe rests on (``foundation.py``), but for
+        its model.
+
+    Raises:
+        UserError: an unknown task or verifier, data that are missing or malformed, a problem of
+            two splits, or few-shot examples that are audit or calibration problems.
+    """
+    from gapft_harness.lm_eval_bridge.opened_files import watching
+
+    with watching() as opened:
+        task = _load(recipe, include_paths)
+    facts, verifier = _judge(task, recipe, plugins)
+    with closing_verifier(verifier):
+        with watching() as more:
+            found = read_splits(task, recipe)
+        for read in found.values():
+            task.check_golds(verifier, read.golds)
+    opened |= more
+    rests = {
+        **content(task, opened, {split: read.problems for split, read in found.items()}),
+        "plugins": codes(plugins, named(recipe, facts)),
+        **places(task, opened, include_paths),
+    }
+    return found, facts, rests
+
+
+def load_problems(
+    recipe: Recipe, split: Split, plugins: Plugins, include_paths: Sequence[str]
+) -> tuple[list[Problem], dict[str, Any], Verifier, dict[str, Any]]:
+    """Loads a split's problems, with the recipe's overrides of the task applied.
+
+    Returns:
+        The problems; the task's facts for the manifest; the verifier, which has accepted every
+        gold answer (close it); what of ``rests_on`` was loaded.
+
+    Raises:
+        UserError: an unknown task or verifier, or data that are missing or malformed.
+    """
+    task = _load(recipe, include_paths)
+    read = read_split(task, recipe, split)
+    facts, verifier = _judge(task, recipe, plugins)
+    task.check_golds(verifier, read.golds)
+    told = {"dropped": list(read.dropped), "warnings": list(read.warnings)}
+    rests = {
+        **content(task, (), {split: read.problems}),
+        "plugins": codes(plugins, named(recipe, facts)),
+    }
+    return read.problems, facts | told, verifier, rests
+
+
+def _load(recipe: Recipe, include_paths: Sequence[str]) -> LoadedTask:
+    from gapft_harness.lm_eval_bridge.discovery import load_task
+
+    return load_task(recipe.data.task, [Path(path) for path in include_paths])
+
+
+def _judge(task: LoadedTask, recipe: Recipe, plugins: Plugins) -> tuple[dict[str, Any], Verifier]:
+    """The task's facts, and its verifier."""
+    decoding = task.decoding(recipe.search)
+    override = recipe.verifier
+    renamed = override.name is not None and override.name != task.verifier
+    name = override.name or task.verifier
+    params = {**({} if renamed else task.verifier_params), **override.params}
+    try:
+        verifier = plugins.verifier(name, params)
+    except UserError as error:
+        if override.name or override.params:
+            raise type(error)(f"recipe, section verifier: {error}") from error
+        raise type(error)(f"{task.where}: {error}") from error
+    facts = {
+        "name": task.name,
+        "version": task.version,
+        "fingerprint": task.fingerprint,
+        "dropped": [],
+        "warnings": [],
+        "verifier": name,
+        "verifier_params": params,
+        "keep": recipe.evidence.keep or task.keep,
+        "decoding": {
+            "max_gen_toks": recipe.search.max_gen_toks or decoding.max_gen_toks,
+            "until": list(decoding.until),
+        },
+        "episode": {
+            "attempts": recipe.episode.attempts or task.episode.attempts,
+            "executions": recipe.episode.executions or task.episode.executions,
+        },
+    }
+    return facts, verifier
+
+
+def write_problems(path: Path, problems: Sequence[Problem], journal: Journal) -> None:
+    """Writes problems.parquet (``schemas.PROBLEMS``) with the prompt ids that were generated on."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from gapft_harness.run_directory.schemas import PROBLEMS
+
+    ordered = sorted(problems, key=lambda problem: problem.id)
+
+    def write(beside: Path) -> None:
+        with pq.ParquetWriter(beside, PROBLEMS, compression="zstd") as writer:
+            for start in range(0, len(ordered), 1000):
+                members = ordered[start : start + 1000]
+                writer.write_table(
+                    pa.table(
+                        {
+                            "problem_id": [p.id for p in members],
+                            "prompt": [p.prompt for p in members],
+                            "gold": [json.dumps(p.gold) for p in members],
+                            "document": [json.dumps(dict(p.document)) for p in members],
+                            "prompt_ids": list(journal.prompt_ids([p.id for p in members])),
+                        },
+                        schema=PROBLEMS,
+                    )
+                )
+
+    replace_file(path, write)

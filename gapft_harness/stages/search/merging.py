@@ -1,0 +1,251 @@
+"""Merging the shards of a split into the split's whole tables, a few rows in memory at a time.
+
+Reads ``SPLIT/shards/I-of-N/{problems,responses}.parquet`` of one or more run directories; writes
+``SPLIT/{problems,responses}.parquet``. The same shards give the same bytes in whatever order.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.files import replace_file
+from gapft_harness.core.records import GREEDY
+from gapft_harness.recipe.reading import check_recipe
+from gapft_harness.run_directory.binding import differences
+from gapft_harness.run_directory.directory import RunDirectory, Split, require
+from gapft_harness.run_directory.shards import FOLDER, IdsHash, Shard, begun_parts, require_unbegun
+from gapft_harness.stages.foundation.foundation import require_common
+from gapft_harness.stages.generation.alike import AlikeWatch
+from gapft_harness.stages.generation.sealing import read_facts
+from gapft_harness.stages.search.merged_facts import merge_facts
+
+#: Rows read of a part at a time, and rows of the merged table written at a time.
+_READ, _WRITE = 1024, 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A finished shard: where it lies, its tables by name, and the facts it carries."""
+
+    shard: Shard
+    run: RunDirectory
+    split: Split
+    tables: dict[str, Path]
+    facts: dict[str, Any]
+
+    def __str__(self) -> str:
+        return f"shard {self.shard} in {self.run.path}"
+
+
+def merge_split(
+    run: RunDirectory, split: Split, sources: Sequence[RunDirectory]
+) -> dict[str, Any] | None:
+    """Merges one split's shards into a run's own tables.
+
+    Args:
+        run: the run that gets the whole split; its lock is held.
+        split: ``pool`` or ``audit``.
+        sources: the runs in which the shards lie, once each; ``run`` may be among them.
+
+    Returns:
+        Facts for the manifest, those that ``search.search`` gives of a whole split, with
+        ``shards``, their number. None if no source has a shard of the split.
+
+    Raises:
+        UserError: a shard is missing, there twice or unfinished; shards of several divisions,
+            recipes, tasks, data or models; or the run has searched the split otherwise.
+    """
+    responses = run.path / split / "responses.parquet"
+    found = [(source, shard) for source in sources for shard in begun_parts(source.path / split)]
+    if not found:
+        return None
+    if responses.exists():
+        facts = read_facts(responses)
+        if facts.get("shards") != found[0][1].of:
+            raise UserError(
+                f"{responses}: the {split} is searched already, and not from these shards; merge "
+                "into another run directory"
+            )
+        return facts
+    require_unbegun(run.path, split)
+    _check_division(split, found)
+    parts = sorted(
+        (_open(source, split, shard) for source, shard in found), key=lambda p: p.shard.number
+    )
+    _check_identities(run, parts)
+    facts, size = merge_facts([(part.shard, part.facts) for part in parts]), len(parts)
+    _merge_problems(run.path / split / "problems.parquet", parts)
+    _merge_responses(responses, parts, facts | {"shards": size})
+    return read_facts(responses)
+
+
+def _check_division(split: Split, found: Sequence[tuple[RunDirectory, Shard]]) -> None:
+    """All shards of one division, each once."""
+    where: dict[Shard, RunDirectory] = {}
+    for source, shard in found:
+        first = found[0]
+        if shard.of != first[1].of:
+            raise UserError(
+                f"{split}: shards of different divisions: {first[1]} in {first[0].path}, {shard} "
+                f"in {source.path}; expected all of one N"
+            )
+        if shard in where:
+            raise UserError(
+                f"{split}: shard {shard} is there twice: in {where[shard].path} and in "
+                f"{source.path}; give one of them"
+            )
+        where[shard] = source
+    if missing := [shard for shard in Shard.all(found[0][1].of) if shard not in where]:
+        raise UserError(
+            f"{split}: {len(missing)} of {found[0][1].of} shards are missing: "
+            f"{', '.join(map(str, missing))}; search them with gapft search --shard, and give "
+            "their run directories too"
+        )
+
+
+def _open(source: RunDirectory, split: Split, shard: Shard) -> Part:
+    responses = source.path / split / shard.folder / "responses.parquet"
+    if not responses.exists():
+        raise UserError(
+            f"{split}: shard {shard} in {source.path} is not finished; give gapft search "
+            f"{source.path} --split {split} --shard {shard} again"
+        )
+    tables = {
+        file: source.sealed(f"{split}/{shard.folder}/{file}.parquet")
+        for file in ("problems", "responses")
+    }
+    return Part(shard, source, split, tables, read_facts(responses))
+
+
+def _check_identities(run: RunDirectory, parts: Sequence[Part]) -> None:
+    """Every part of the run's recipe, and all of one task, one split and one model."""
+    for part in parts:
+        if differing := differences(run.recipe.identity(), identity_of(part)):
+            raise UserError(
+                f"{part} was searched by another recipe than {run.path}; differing: "
+                f"{'; '.join(differing)}"
+            )
+    for name, identity, advice in _IDENTITIES:
+        for part in parts[1:]:
+            expected, found = identity(parts[0].facts), identity(part.facts)
+            if expected != found:
+                raise UserError(
+                    f"{part.split}: {part} is of another {name} than {parts[0]}: {found} there, "
+                    f"{expected} here; {advice}"
+                )
+    require_common([(str(of.path), of.manifest()) for of in (run, *(part.run for part in parts))])
+
+
+def identity_of(part: Part) -> dict[str, Any]:
+    """The identity that a part's facts hold, as this version tells it."""
+    return check_recipe(part.facts["recipe"], f"{part}, its recipe").identity()
+
+
+#: What all parts must share: its name, how to read it off a part's facts, what to do else.
+_IDENTITIES: tuple[tuple[str, Callable[[dict[str, Any]], object], str], ...] = (
+    (
+        "task",
+        lambda facts: (facts["task"]["name"], facts["task"]["fingerprint"]),
+        "search all shards with the same task file",
+    ),
+    (
+        "split",
+        lambda facts: (facts["shard"]["split_problems"], facts["shard"]["split_ids"]),
+        "the task's data differ between the machines (number of problems, hash of their ids)",
+    ),
+    (
+        "model",
+        lambda facts: (facts["source"].get("weights_sha256"), facts["source"].get("model")),
+        "search all shards with the same weights",
+    ),
+)
+
+
+def _merge_problems(path: Path, parts: Sequence[Part]) -> None:
+    from gapft_harness.run_directory.schemas import PROBLEMS
+
+    replace_file(path, lambda beside: _write(beside, PROBLEMS, parts, "problems", _ignore, dict))
+
+
+def _merge_responses(path: Path, parts: Sequence[Part], facts: dict[str, Any]) -> None:
+    """Samples are looked at again: a shard may have too few problems to notice that they repeat."""
+    from gapft_harness.run_directory.schemas import RESPONSES
+
+    watch = AlikeWatch()
+
+    def see(rows: Any) -> None:
+        indices, texts = rows.column("index").to_pylist(), rows.column("text").to_pylist()
+        watch.see([t for i, t in zip(indices, texts, strict=True) if i != GREEDY])
+
+    def closing() -> dict[str, Any]:
+        whole = watch.warning()
+        return {**facts, "warnings": [*facts["warnings"], *([whole] if whole else [])]}
+
+    replace_file(path, lambda beside: _write(beside, RESPONSES, parts, "responses", see, closing))
+
+
+def _ignore(rows: Any) -> None:
+    """Looks at nothing."""
+
+
+def _write(
+    path: Path,
+    schema: Any,
+    parts: Sequence[Part],
+    file: str,
+    see: Callable[[Any], None],
+    facts: Callable[[], dict[str, Any]],
+) -> None:
+    """Writes the parts' rows in the order of problem ids, and the facts when all were seen."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    ids = IdsHash()
+    held: list[Any] = []
+    rows = 0
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        for problem_id, problem in heapq.merge(
+            *(_by_problem(part, file) for part in parts), key=lambda pair: pair[0]
+        ):
+            ids.add(problem_id)
+            see(problem)
+            held.append(problem)
+            rows += problem.num_rows
+            if rows >= _WRITE:
+                writer.write_table(pa.concat_tables(held).combine_chunks())
+                held, rows = [], 0
+        if held:
+            writer.write_table(pa.concat_tables(held).combine_chunks())
+        if content := facts():
+            writer.add_key_value_metadata({"gapft": json.dumps(content)})
+    require(
+        ids.value == parts[0].facts["shard"]["split_ids"],
+        f"{parts[0].split}/{FOLDER}: the shards' {file} are not those of the whole split",
+    )
+
+
+def _by_problem(part: Part, file: str) -> Iterator[tuple[str, Any]]:
+    """Yields each problem's id and rows; a problem's rows follow each other in a part."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    open_end: Any = None  # rows of a problem that may go on in the next batch
+    with pq.ParquetFile(part.tables[file]) as table:
+        for batch in table.iter_batches(batch_size=_READ):
+            rows = pa.Table.from_batches([batch]).replace_schema_metadata()
+            if open_end is not None:
+                rows = pa.concat_tables([open_end, rows])
+            ids = rows.column("problem_id").to_pylist()
+            starts = [i for i, each in enumerate(ids) if i == 0 or each != ids[i - 1]]
+            for start, end in pairwise(starts):
+                yield ids[start], rows.slice(start, end - start)
+            open_end = rows.slice(starts[-1])
+    if open_end is not None:
+        yield open_end.column("problem_id")[0].as_py(), open_end

@@ -1,0 +1,207 @@
+"""Which problems each split of a run has: limits, repeats, and what calibration takes out.
+
+No problem is in two splits (``disjoint.py``), and no prompt shows a few-shot example that is an
+audit or a calibration problem. That is checked on all splits before anything is generated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.identities import is_repeat
+from gapft_harness.core.records import Problem
+from gapft_harness.core.streams import derive
+from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.run_directory.directory import CALIBRATION, Split, splits_of
+from gapft_harness.stages.foundation.disjoint import Keyed, Known, keyed, require_disjoint
+
+if TYPE_CHECKING:
+    from gapft_harness.lm_eval_bridge.loaded_task import LoadedTask
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSplit:
+    """The problems of one split.
+
+    Attributes:
+        problems: at least one.
+        dropped: sentences with counts on what was dropped or taken out.
+        golds: the split of the task that the gold answers stand in.
+        warnings: sentences on counts that are not the paper's.
+    """
+
+    problems: list[Problem]
+    dropped: tuple[str, ...]
+    golds: Split
+    warnings: tuple[str, ...]
+
+
+def read_splits(task: LoadedTask, recipe: Recipe) -> dict[Split, ReadSplit]:
+    """Reads all splits of a run and holds them apart.
+
+    Raises:
+        UserError: data that are missing or malformed, an empty split, a problem of one split that
+            is also in another, or few-shot examples that are audit or calibration problems.
+    """
+    read = {split: read_split(task, recipe, split) for split in splits_of(recipe)}
+
+    def texts(split: Split) -> list[Keyed]:
+        return [(problem.id, task.question(problem)) for problem in read[split].problems]
+
+    for split, other in (("pool", "audit"), (CALIBRATION, "pool"), (CALIBRATION, "audit")):
+        if split in read:
+            require_disjoint(texts(split), texts(other), split, other, task.name)  # type: ignore[arg-type]
+    for split in ("audit", CALIBRATION):
+        if split in read:
+            _require_other_examples(task, recipe, split, texts(split))
+    return read
+
+
+def _require_other_examples(
+    task: LoadedTask, recipe: Recipe, split: Split, problems: Sequence[Keyed]
+) -> None:
+    """Stops if the examples that prompts are given may be problems of a split."""
+    examples = task.examples()
+    shared = Known(problems).shared(examples)
+    if not shared:
+        return
+    instead = ""
+    if split == CALIBRATION:
+        other = "problems of its training split (calibration: a number)"
+        if recipe.scaling is not None and isinstance(recipe.scaling.calibration, int):
+            other = "its validation split (calibration: validation)"
+        instead = f", or calibrate on {other}"
+    raise UserError(
+        f"task {task.name}: its num_fewshot is {task.shots}, and {len(shared)} of the "
+        f"{len(examples)} records that its examples are drawn from are {split} problems, first: "
+        f"{shared[0][0]} (there {shared[0][1]}), so prompts would show {split} problems with their "
+        "answers; expected none: name another split in the task's fewshot_split, take them out of "
+        f"its data, set num_fewshot to 0{instead}"
+    )
+
+
+def read_split(task: LoadedTask, recipe: Recipe, split: Split) -> ReadSplit:
+    """Reads one split of a run, with the recipe's limits applied.
+
+    Raises:
+        UserError: data that are missing or malformed, or an empty split.
+    """
+    asks = recipe.data.drop_shared or recipe.scaling is not None
+    if split == "audit" or not asks:
+        return _read(task, recipe, split)
+    return _read(task, recipe, split, _read(task, recipe, "audit").problems)
+
+
+def _read(
+    task: LoadedTask, recipe: Recipe, split: Split, audit: Sequence[Problem] = ()
+) -> ReadSplit:
+    """One split; of what is taken out of the training split, none is of ``audit``."""
+    taken = None if recipe.scaling is None else recipe.scaling.calibration
+    source: Split = "pool" if split == CALIBRATION and isinstance(taken, int) else split
+    read: dict[Split, Callable[[], list[Problem]]] = {
+        "pool": task.pool,
+        "audit": task.audit,
+        "calibration": task.validation,
+    }
+    before, warned = len(task.dropped), len(task.warnings)
+    problems = read[source]()
+    dropped = task.dropped[before:]
+    if recipe.data.deduplicate:
+        kept = [problem for problem in problems if not is_repeat(problem.id)]
+        if len(kept) < len(problems):
+            dropped.append(
+                f"{source}: {len(problems) - len(kept)} repeated problems dropped (deduplicate)"
+            )
+        problems = kept
+    if source == "pool" and recipe.data.drop_shared:
+        known = Known((problem.id, task.question(problem)) for problem in audit)
+        kept = [p for p in problems if known.find((p.id, task.question(p))) is None]
+        if gone := len(problems) - len(kept):
+            dropped.append(
+                f"pool: {gone} of {len(problems)} problems dropped, they are also in the audit "
+                "(drop_shared)"
+            )
+        problems = kept
+    if source == "pool" and isinstance(taken, int) and problems:
+        division = divide(problems, taken, audit)
+        if split == CALIBRATION:
+            problems, dropped = division.calibration, []
+        else:
+            problems = division.pool
+            dropped.append(
+                f"pool: {taken} problems taken out to calibrate on (scaling.calibration)"
+            )
+            dropped += [division.dropped] if division.dropped else []
+    limits = {"pool": recipe.data.pool_limit, "audit": recipe.data.audit_limit}
+    limit = limits.get(split)
+    if limit is not None and limit < len(problems):
+        problems = hash_order(problems)[:limit]
+    if not problems:
+        why = f" ({'; '.join(dropped)})" if dropped else ""
+        raise UserError(f"task {task.name}: its {split} split has no problems{why}")
+    return ReadSplit(problems, tuple(dropped), source, tuple(task.warnings[warned:]))
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """A training split divided into pool and calibration.
+
+    Attributes:
+        pool: what search looks through; the order of the split is kept.
+        calibration: what was taken out.
+        dropped: a sentence on pool problems that were dropped because their content was taken
+            out; empty if there are none.
+    """
+
+    pool: list[Problem]
+    calibration: list[Problem]
+    dropped: str
+
+
+def hash_order(problems: Sequence[Problem]) -> list[Problem]:
+    """Problems by the frozen hash of their ids: limits take the first, calibration the last."""
+    return sorted(problems, key=lambda problem: derive("limit", problem.id))
+
+
+def divide(problems: Sequence[Problem], count: int, audit: Sequence[Problem] = ()) -> Division:
+    """Takes the last ``count`` problems of the hash's order out of a training split.
+
+    A limited pool is the first ones of that order, so it stays as it is without calibration
+    wherever there are problems enough for both. Problems that repeat the content of one that was
+    taken out leave the pool too. Those that are in the audit as well (by the rule
+    of ``disjoint.py``) are not taken: they stay in the pool.
+
+    Args:
+        problems: the training split.
+        count: how many to take out.
+        audit: the audit's problems.
+
+    Raises:
+        UserError: there are too few to take, or nothing would be left for the pool.
+    """
+    audited = Known(keyed(audit))
+    candidates = [p for p in problems if audited.find((p.id, p.prompt)) is None]
+    shared = len(problems) - len(candidates)
+    if shared and count > len(candidates):
+        raise UserError(
+            f"key 'scaling.calibration': takes {count} problems out of a training split that has "
+            f"{len(problems)}, but {shared} of these are also in the audit; expected at most "
+            f"{len(candidates)}"
+        )
+    taken = hash_order(candidates)[-count:]
+    ids = {problem.id for problem in taken}
+    rest = [problem for problem in problems if problem.id not in ids]
+    known = Known(keyed(taken))
+    pool = [p for p in rest if known.find((p.id, p.prompt)) is None]
+    if not pool:
+        raise UserError(
+            f"key 'scaling.calibration': takes {count} problems out of a training split that has "
+            f"{len(problems)}, which leaves none for the pool; expected fewer"
+        )
+    repeats = len(rest) - len(pool)
+    plural = "s" * (repeats > 1)
+    dropped = f"pool: {repeats} problem{plural} dropped that repeat the content of one taken out"
+    return Division(pool, taken, dropped if repeats else "")

@@ -1,0 +1,228 @@
+"""The search stage: each split whole, in shards that are then merged, or one shard of it.
+
+Which parts there are is decided here; searching is a job (``search.py``), merging is not: it reads
+and writes a few rows at a time (``merging.py``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.experiments.scaling.job import NO_SCALE, no_scale_warning
+from gapft_harness.hooks.protocols import Job
+from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.run_directory.binding import differences
+from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, Split, splits_of
+from gapft_harness.run_directory.recording import record_search, record_warnings
+from gapft_harness.run_directory.shards import Shard, part_folder, plan_search
+from gapft_harness.stages.foundation.disjoint import require_apart
+from gapft_harness.stages.foundation.foundation import SECTION, require_same
+from gapft_harness.stages.foundation.model_state import model_state
+from gapft_harness.stages.search.job import finished
+from gapft_harness.stages.search.merging import merge_split
+
+if TYPE_CHECKING:
+    from gapft_harness.stages.pipeline import Context
+
+#: Seconds until a file that another machine has written must be seen here.
+_PATIENCE_S = 90.0
+
+#: A split whole, or one shard of it.
+Part = tuple[Split, Shard | None]
+
+
+def search_stage(context: Context) -> None:
+    """One greedy decode and K samples, on pool and audit; the first alone to calibrate on.
+
+    What is finished is sealed even if another part fails, now or, after a kill, by the next
+    command: before that searches anything, so that it is held to the same task and model.
+    """
+    run, of = context.run, context.run.recipe.executor.shards
+    parts = [
+        (split, shard)
+        for split in context.splits
+        for shard in plan_search(run.path, split, context.shard, of)
+    ]
+    unsealed = deque(parts)
+    _take_up(context, unsealed)
+    left = [part for part in unsealed if finished(part_folder(run.path, *part)) is None]
+    if left:
+        try:
+            _search(context, left)
+        except GapftError:
+            with contextlib.suppress(GapftError):  # the first error is the one
+                _take_up(context, unsealed)
+            raise
+        _take_up(context, unsealed)
+    if context.shard is None:
+        for split in {split: None for split, shard in parts if shard}:
+            merge_stage(context, split, [run])
+
+
+def _search(context: Context, parts: Sequence[Part]) -> None:
+    """Searches parts side by side, once the data of all of them are known to be good."""
+    run, now = context.run, read_data(context)
+    if not run.is_empty():
+        require_same(run, now)
+    if run.is_empty() or SECTION not in run.manifest():
+        rests = {**now, "model": model_state(run.recipe)}
+        run.update_manifest(lambda manifest: manifest.update({SECTION: rests}))
+    run.update_manifest(lambda manifest: manifest[SECTION]["plugins"].update(now["plugins"]))
+    context.executor.run([_job(context, *part) for part in parts], context.progress)
+    for part in parts:
+        _wait_for(part_folder(context.run.path, *part))
+
+
+def read_data(context: Context, include_paths: Sequence[str] | None = None) -> dict[str, Any]:
+    """What the run's task and data are now, read by a job (``search.check_data``)."""
+    paths = context.include_paths if include_paths is None else include_paths
+    arguments = {**_arguments(context), "include_paths": [str(path) for path in paths]}
+    job = Job("read data", "gapft_harness.stages.search.job:check_data", arguments)
+    return context.executor.run([job], context.progress)[0]
+
+
+def _wait_for(folder: Path) -> None:
+    """Until the tables of a search that has ended are seen here.
+
+    A shared file system may remember for a while that they were not there.
+
+    Raises:
+        GapftError: they do not come.
+    """
+    deadline = time.monotonic() + _PATIENCE_S
+    while finished(folder) is None:
+        if time.monotonic() > deadline:
+            raise GapftError(
+                f"{folder}: its search has ended, and {_PATIENCE_S:g} s later its tables are not "
+                "seen here; do all machines see the same run directory? The same command goes on"
+            )
+        time.sleep(0.5)
+
+
+def _take_up(context: Context, parts: deque[Part]) -> None:
+    """Seals the parts that are finished and takes them out, up to the first that is not.
+
+    In their order: a run that was interrupted ends with the same manifest.
+    """
+    while parts and (facts := finished(part_folder(context.run.path, *parts[0]))) is not None:
+        split, shard = parts.popleft()
+        if shard is None:
+            _finish(context, split, facts)
+        else:
+            _seal(context.run, f"{split}/{shard.folder}")
+            if context.shard:
+                _tell(context, f"{split}, shard {shard}", facts)
+
+
+def keep_searched(context: Context) -> None:
+    """Writes the recipe of a search that is a command of its own: later stages go by it.
+
+    Of a run that has selected it only adds the section scaling; to select anew is a command of
+    its own too.
+    """
+    run = context.run
+    if "n" not in run.manifest():
+        run.commit()
+        return
+    earlier = RunDirectory.open(run.path).recipe
+    now = earlier.model_copy(update={"scaling": run.recipe.scaling})
+    RunDirectory(run.path, now).commit()
+    if later := differences(now.model_dump(mode="json"), run.recipe.model_dump(mode="json")):
+        context.say(f"taken up by gapft run alone, which selects: {'; '.join(later)}")
+
+
+def merge_stage(context: Context, split: Split, sources: Sequence[RunDirectory]) -> bool:
+    """Makes a split whole of its shards in ``sources``; False if they hold none of it."""
+    facts = merge_split(context.run, split, sources)
+    if facts is None:
+        return False
+    _finish(context, split, facts)
+    return True
+
+
+def merge_all(context: Context, shard_runs: Sequence[RunDirectory]) -> None:
+    """Merges every split of which the run itself or one of ``shard_runs`` holds shards.
+
+    Raises:
+        UserError: none of them holds any.
+    """
+    places = {run.path.resolve(): run for run in (context.run, *shard_runs)}
+    grounds = [manifest[SECTION] for run in shard_runs if SECTION in (manifest := run.manifest())]
+    if not [split for split in context.splits if merge_stage(context, split, [*places.values()])]:
+        raise UserError(
+            f"no shards in {', '.join(str(run.path) for run in places.values())}: expected "
+            "pool/shards/I-of-N or audit/shards/I-of-N, which gapft search --shard I/N makes"
+        )
+    if grounds:
+        context.run.update_manifest(lambda manifest: manifest.setdefault(SECTION, grounds[0]))
+
+
+def _job(context: Context, split: Split, shard: Shard | None) -> Job:
+    label, arguments = f"search {split}", _arguments(context, split=split)
+    if shard is not None:
+        label, arguments = f"{label}, shard {shard}", {**arguments, "shard": str(shard)}
+    return Job(label, "gapft_harness.stages.search.job:search", arguments, context.own_process)
+
+
+def _arguments(context: Context, **more: Any) -> dict[str, Any]:
+    return {
+        "run_path": str(context.run.path),
+        "plugin_files": list(context.plugin_files),
+        "include_paths": [str(path) for path in context.include_paths],
+        # the one on disk has no section scaling yet, where that is added to a run
+        "recipe": context.run.recipe.model_dump(mode="json"),
+        **more,
+    }
+
+
+def _finish(context: Context, split: Split, facts: dict[str, Any]) -> None:
+    """A whole split is there: seal it, record what was found, say what people should see."""
+    settings = context.run.recipe.scaling
+    if split == CALIBRATION and settings is not None:
+        hopeless = no_scale_warning(facts["verdicts"].get("pass", 0), settings)
+        facts = {**facts, "warnings": [*facts["warnings"], *([hopeless] if hopeless else [])]}
+        context.run.update_manifest(partial(_drop_no_scale, but=f"{split}: {hopeless}"))
+    record, manifest = record_search(split, facts), context.run.manifest()
+    record(manifest)  # on a copy: what is refused is not sealed
+    there = [each for each in splits_of(context.run.recipe) if each in manifest["verdict_counts"]]
+    near = require_apart(context.run, there)
+    _seal(context.run, split)
+    context.run.update_manifest(record)
+    context.run.update_manifest(partial(_record_model, recipe=context.run.recipe))
+    if near:
+        context.run.update_manifest(partial(record_warnings, warnings=[near]))
+        context.say(f"warning: {near}")
+    _tell(context, split, facts)
+
+
+def _drop_no_scale(manifest: dict[str, Any], but: str) -> None:
+    """Of an earlier level and tolerance the warning that no scale can be chosen goes."""
+    old = f"{CALIBRATION}: {NO_SCALE}"
+    manifest["warnings"] = [w for w in manifest["warnings"] if w == but or not w.startswith(old)]
+
+
+def _record_model(manifest: dict[str, Any], recipe: Recipe) -> None:
+    """The model's files, where they were not here before the first search downloaded them."""
+    if SECTION in manifest and manifest[SECTION].get("model") is None:
+        manifest[SECTION]["model"] = model_state(recipe)
+
+
+def _seal(run: RunDirectory, folder: str) -> None:
+    for file in ("problems", "responses"):
+        run.seal(f"{folder}/{file}.parquet")
+
+
+def _tell(context: Context, name: str, facts: dict[str, Any]) -> None:
+    for line in facts["task"]["dropped"]:
+        context.say(line)
+    for warning in facts["task"].get("warnings", []):
+        context.say(f"warning: {warning}")
+    for warning in facts["warnings"]:
+        context.say(f"warning: {name}: {warning}")

@@ -1,0 +1,1 @@
+"""Selection: each condition's selector fills the matched budget."""

@@ -1,0 +1,84 @@
+"""What makes a comparison fair: matched budgets B = (N, L, J), checked before anything is trained.
+
+Equation 7 and, for supervised tokens, the tolerance of the paper's MATH recipe (Table 6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.records import Arm, Budget, Evidence, Pool
+from gapft_harness.core.streams import Stream
+
+
+def set_replay_aside(pool: Pool, count: int, seed: int) -> tuple[list[Evidence], Pool]:
+    """Takes the replay that all matched conditions of one seed share out of a pool.
+
+    The draw is that of the ``replay`` selector: stream ``select/replay`` of the seed, so that a
+    smaller count gives a prefix of a larger one's draw.
+
+    Args:
+        pool: the whole pool.
+        count: g, solved problems to take (``budget.replay``).
+        seed: the arm's seed.
+
+    Returns:
+        The g solved problems in drawn order, and the pool without them.
+
+    Raises:
+        UserError: fewer than g problems are solved.
+    """
+    if count > len(pool.solved):
+        raise UserError(
+            f"budget.replay asks for {count} solved problems, but only {len(pool.solved)} of the "
+            f"pool are solved (state G): {count - len(pool.solved)} too few. Lower budget.replay "
+            "or enlarge the pool"
+        )
+    replay = pool.draw(pool.solved, count, Stream(seed, "select/replay"))
+    taken = {evidence.problem_id for evidence in replay}
+    rest = tuple(evidence for evidence in pool.solved if evidence.problem_id not in taken)
+    return replay, Pool(solved=rest, recovered=pool.recovered, missed=pool.missed)
+
+
+def enforce_matched(budgets: Mapping[Arm, Budget]) -> None:
+    """Checks that budget-matched arms have exactly the same n, N and J (Equation 7).
+
+    Raises:
+        GapftError: they do not; the message names two arms.
+    """
+    first: tuple[Arm, Budget] | None = None
+    for arm, found in budgets.items():
+        first = first or (arm, found)
+        for key in ("n", "exposures", "steps"):
+            if getattr(found, key) != getattr(first[1], key):
+                raise GapftError(
+                    f"arms {first[0].name} and {arm.name} differ in {key}: "
+                    f"{getattr(first[1], key)} and {getattr(found, key)}"
+                )
+
+
+def enforce_tokens(budgets: Mapping[Arm, Budget], tolerance: float | None) -> None:
+    """Checks that the supervised tokens of one seed's matched arms are near enough.
+
+    Args:
+        budgets: the matched arms'; supervised tokens count over all R exposures.
+        tolerance: most that two arms of a seed may differ by, as a share of the larger
+            (``budget.token_tolerance``); None: anything goes.
+
+    Raises:
+        UserError: they differ by more; the message names the least and the most of the seed.
+    """
+    if tolerance is None:
+        return
+    for seed in dict.fromkeys(arm.seed for arm in budgets):
+        tokens = {a: b.supervised_tokens for a, b in budgets.items() if a.seed == seed}
+        least, most = min(tokens, key=tokens.__getitem__), max(tokens, key=tokens.__getitem__)
+        share = (tokens[most] - tokens[least]) / tokens[most]
+        if share > tolerance:
+            raise UserError(
+                f"arms {least.name} and {most.name} differ too much in supervised tokens: "
+                f"{tokens[least]} and {tokens[most]}, {share:.2%} of the larger, and "
+                f"budget.token_tolerance is {tolerance:.2%}. Choose conditions or a budget.n with "
+                "responses of nearer lengths, or raise budget.token_tolerance"
+            )

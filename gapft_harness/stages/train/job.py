@@ -1,0 +1,191 @@
+"""Training some of a run's arms: the stage function that executors run, a job a worker.
+
+Reads sealed selections; writes ``adapters/ARM`` for each arm. A job's arms share one loaded base.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from gapft_harness.core.files import write_json
+from gapft_harness.core.records import Arm
+from gapft_harness.core.weights import adapter_facts, weights_hash
+from gapft_harness.hooks.checked import plain_facts
+from gapft_harness.hooks.manager import Registered, load_plugins
+from gapft_harness.hooks.protocols import TrainingJob
+from gapft_harness.hooks.tracking import Tracking
+from gapft_harness.recipe.models import model_args
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.tables import read_examples
+from gapft_harness.stages.foundation.foundation import codes, require_same
+from gapft_harness.stages.generation.generation import ReportProgress
+from gapft_harness.stages.train.trackers import tracking
+
+#: Where a job's result holds what trackers could not do; no part of what the manifest compares.
+TRACKING_WARNINGS = "tracking_warnings"
+
+
+def train_arms(
+    run_path: str,
+    arms: Sequence[Sequence[Any]],
+    plugin_files: Sequence[str] = (),
+    progress: ReportProgress = lambda done, total: None,
+) -> dict[str, Any]:
+    """Trains the adapters of some arms that are not there yet.
+
+    Args:
+        run_path: the run directory.
+        arms: (condition, seed) of each.
+        plugin_files: files given by ``--plugin``.
+        progress: called with optimizer steps done and in all, over all the arms; those of an arm
+            that was trained before are done.
+
+    Returns:
+        By arm name, the trainer's facts for the manifest (also in ``adapters/ARM/training.json``),
+        and under ``TRACKING_WARNINGS`` what its trackers could not do.
+
+    Raises:
+        UserError: an arm's folder is there and incomplete.
+    """
+    run = RunDirectory.open(run_path)
+    warnings: dict[str, list[str]] = {}
+    wanted = [Arm(condition, seed) for condition, seed in arms]
+    found = finished(run, wanted)
+    missing = [arm for arm in wanted if arm.name not in found]
+    steps = {name: int(of["steps"]) for name, of in run.manifest()["budgets"].items()}
+    total = sum(steps[arm.name] for arm in wanted)
+    before = total - sum(steps[arm.name] for arm in missing)
+    progress(before, total)
+
+    def onward(done: int, _: int) -> None:
+        progress(before + done, total)
+
+    if missing and run.recipe.executor.processes > 1:
+        from gapft_harness.training.machine.launch import launch
+
+        warnings = launch(run.path, missing, plugin_files, run.recipe.executor, onward)
+        found |= finished(run, missing)
+    elif missing:
+        trained, warnings = train_here(run, missing, plugin_files, onward)
+        found |= trained
+    for name, told in warnings.items():
+        found[name] |= {TRACKING_WARNINGS: told}
+    return found
+
+
+def finished(run: RunDirectory, arms: Iterable[Arm]) -> dict[str, dict[str, Any]]:
+    """The trainer's facts of those arms whose adapter is there, by name.
+
+    Raises:
+        UserError: an arm's folder is there and incomplete, or was changed after it was sealed.
+    """
+    sealed, found = run.manifest()["files"], {}
+    for arm in arms:
+        relative = f"adapters/{arm.name}"
+        if relative in sealed:
+            facts = json.loads((run.sealed(relative) / "training.json").read_text("utf-8"))
+        else:
+            facts = adapter_facts(run.path / relative, "training.json")
+        if facts is not None:
+            found[arm.name] = facts
+    return found
+
+
+def train_here(
+    run: RunDirectory,
+    arms: Sequence[Arm],
+    plugin_files: Sequence[str],
+    progress: ReportProgress,
+    *,
+    fsdp: bool = False,
+) -> tuple[dict[str, dict[str, Any]], dict[str, list[str]]]:
+    """Trains arms in this process, or in its share of several.
+
+    Args:
+        run: the run.
+        arms: the arms; their adapters are not there yet.
+        plugin_files: files given by ``--plugin``.
+        progress: called with optimizer steps done and in all, over all the arms.
+        fsdp: whether a launcher asked for FSDP, whatever the recipe says.
+
+    Returns:
+        The trainer's facts by arm name, and by arm name what trackers could not do, if anything.
+
+    Raises:
+        PluginError: a trainer that wrote no adapter.
+    """
+    budgets = run.manifest()["budgets"]
+    steps = [int(budgets[arm.name]["steps"]) for arm in arms]
+
+    def counted(before: int) -> Callable[[int, int], None]:
+        return lambda done, _: progress(before + done, sum(steps))
+
+    plugins = load_plugins(plugin_files)
+    jobs = [
+        _job(run, arm, counted(sum(steps[:i])), tracking(run, arm, plugins), fsdp)
+        for i, arm in enumerate(arms)
+    ]
+    found, warnings = {}, {}
+    trainer = run.recipe.training.trainer
+    now = {"plugins": codes(plugins, [("trainer", trainer)])}
+    require_same(run, now)
+    entry = plugins.get("trainer", trainer)
+    for job, facts in _trained(entry, jobs):
+        found[job.arm.name] = facts
+        _check_folder(entry, job, facts)
+        if told := [*job.tracking.warnings, *job.tracking.unused(trainer)]:
+            warnings[job.arm.name] = told
+    return found, warnings
+
+
+def _job(
+    run: RunDirectory,
+    arm: Arm,
+    progress: Callable[[int, int], None],
+    followed: Tracking,
+    fsdp: bool,
+) -> TrainingJob:
+    recipe = run.recipe
+    return TrainingJob(
+        arm=arm,
+        examples=read_examples(run.sealed(f"selections/{arm.name}.parquet")),
+        settings=recipe.training.model_dump(mode="json"),
+        model_args=model_args(recipe),
+        output=run.path / "adapters" / arm.name,
+        base_sha256=run.manifest()["source"].get("weights_sha256"),
+        threads=recipe.executor.threads,
+        checkpoint_steps=recipe.executor.checkpoint_steps,
+        fsdp=fsdp or recipe.executor.fsdp,
+        progress=progress,
+        tracking=followed,
+    )
+
+
+def _trained(
+    entry: Registered, jobs: Sequence[TrainingJob]
+) -> Iterator[tuple[TrainingJob, dict[str, Any]]]:
+    """Each job with its trainer's facts, as soon as it is done."""
+    together = getattr(entry.value, "together", None)
+    with entry.blamed():
+        given = iter(together(jobs) if together is not None else map(entry.value, jobs))
+    for job in jobs:
+        with entry.blamed():
+            facts = next(given, None)
+        yield job, plain_facts(entry, facts, f"the facts of {job.arm.name}", together)
+    with entry.blamed():
+        more = sum(1 for _ in given)  # what is left of its code runs, too
+    if more:
+        raise entry.broke(f"gave facts of {more} arms that nobody asked for", together)
+
+
+def _check_folder(entry: Registered, job: TrainingJob, facts: dict[str, Any]) -> None:
+    """Any trainer's folder gets a ``training.json`` with its weights' hash, written last."""
+    if not (job.output / "adapter_config.json").is_file():
+        raise entry.broke(f"wrote no PEFT folder at {job.output}")
+    facts["adapter_sha256"] = weights_hash(job.output)  # whatever a plugin made of the bundled one
+    path = job.output / "training.json"
+    written = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    if written.get("adapter_sha256") != facts["adapter_sha256"]:
+        write_json(path, {**(written or facts), "adapter_sha256": facts["adapter_sha256"]})

@@ -1,0 +1,185 @@
+"""``gapft verify``: whether the arms of a run differ in nothing but what its recipe declares.
+
+Everything is computed again from the sealed tables: states from verdicts, selections from states,
+plans, weights and budgets from selections (Equations 6 and 7). What was written about a run is
+compared with that, never believed. Reads; changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Arm, Example
+from gapft_harness.experiments.scaling.check import check_scaled
+from gapft_harness.experiments.scaling.job import FOLDER
+from gapft_harness.hooks.manager import Plugins, load_plugins
+from gapft_harness.run_directory.directory import SPLITS, RunDirectory, splits_of
+from gapft_harness.stages.audit.check import check_decisions
+from gapft_harness.stages.differences import Findings
+from gapft_harness.stages.foundation.disjoint import require_apart
+from gapft_harness.stages.foundation.foundation import bound
+from gapft_harness.stages.foundation.holding import hold
+from gapft_harness.stages.search.check import Judge, check_states, check_tables, check_task, judging
+from gapft_harness.stages.search.job import check_splits
+from gapft_harness.stages.selection.check import check_selections
+from gapft_harness.stages.train.check import BUNDLED, check_adapter, check_alike
+from gapft_harness.stages.verify.files import check_files, open_run, other_version
+
+
+def verify(path: Path, plugin_files: Sequence[str] = ()) -> Findings:
+    """Verifies a run directory as far as the run has come.
+
+    Args:
+        path: the run directory.
+        plugin_files: files given by ``--plugin``, those that the run was made with.
+
+    Raises:
+        UserError: it is no run directory, or a plugin of the recipe is not there.
+    """
+    plugins = load_plugins(plugin_files)
+    found = Findings()
+    opened = open_run(path, found)
+    if opened is not None:
+        run, manifest = opened
+        _hold(run, manifest, plugins, found)
+        _check(run, manifest, plugins, found)
+        found.remark = other_version(manifest)
+    return found
+
+
+def _hold(run: RunDirectory, manifest: dict[str, Any], plugins: Plugins, found: Findings) -> None:
+    """Task, data, plugins and model are what the run rests on, as far as they are here.
+
+    Raises:
+        UserError: something was changed, or cannot be read; the message names it.
+    """
+    if not manifest["files"]:
+        return
+
+    def read(paths: Sequence[str]) -> dict[str, Any]:
+        try:
+            return check_splits(run.recipe, plugins, paths)[2]
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise UserError(f"task or data cannot be read ({error!r})") from error
+
+    try:
+        bound(run, manifest)
+    except UserError as error:  # damaged: a difference like any other
+        found.differences.append(str(error))
+        return
+    held = hold(run, manifest, plugins, (), read)
+    if held.compared:
+        found.checked.append(f"as they were searched: {', '.join(held.compared)}")
+    found.checked += held.unchecked
+
+
+def _check(run: RunDirectory, manifest: dict[str, Any], plugins: Plugins, found: Findings) -> None:
+    found.gather("manifest.json, files", partial(check_files, run, manifest, found))
+    searched = _searched(run, manifest, found)
+    for split in searched:
+        found.gather(split, partial(check_tables, run, manifest, split))
+    if searched:
+        found.gather("manifest.json, task", partial(check_task, run, manifest))
+        found.gather("problems", partial(_check_apart, run, searched, found))
+    try:
+        _look_up(run, manifest, plugins)
+    except UserError as error:
+        if not found.differences:
+            raise
+        # a name was changed, or its plugin is not given: what was found is not lost for that
+        found.differences.append(str(error))
+        return
+    with judging(manifest, plugins, found) as judge:
+        for split in searched:
+            table = f"{split}/responses.parquet"
+            found.gather(table, partial(judge.check, run, manifest, table, split))
+            if split in SPLITS and (run.path / split / "states.parquet").exists():
+                check = partial(check_states, run, manifest, plugins, split)
+                found.gather(f"{split}/states.parquet", check)
+        examples = check_selections(run, manifest, plugins, found)
+        _adapters(run, manifest, examples, judge, found)
+
+
+def _searched(run: RunDirectory, manifest: dict[str, Any], found: Findings) -> list[str]:
+    """The splits whose search is sealed; the manifest says nothing yet of one that is in work."""
+    splits = splits_of(run.recipe)
+    there = [s for s in splits if f"{s}/responses.parquet" in manifest["files"]]
+    found.missing += [f"the {split} is not searched" for split in splits if split not in there]
+    return [str(split) for split in there]
+
+
+def _check_apart(run: RunDirectory, searched: Sequence[str], found: Findings) -> Iterable[str]:
+    """No problem is in two splits, by the sealed tables."""
+    near = require_apart(run, searched)
+    if len(searched) > 1:
+        found.checked.append(
+            f"no problem of one split is in another ({', '.join(searched)})"
+            + (f"; {near}" if near else "")
+        )
+    return ()
+
+
+def _look_up(run: RunDirectory, manifest: dict[str, Any], plugins: Plugins) -> None:
+    """Finds the plugins that verifying takes.
+
+    Raises:
+        UserError: one is not there.
+    """
+    names = [("selector", condition) for condition in run.recipe.conditions]
+    for kind, key in (("response rule", "keep"), ("verifier", "verifier")):
+        if manifest["task"].get(key) is not None:
+            names.append((kind, str(manifest["task"][key])))
+    for kind, name in names:
+        plugins.get(kind, name)
+
+
+def _adapters(
+    run: RunDirectory,
+    manifest: dict[str, Any],
+    examples: dict[Arm, list[Example]],
+    judge: Judge,
+    found: Findings,
+) -> None:
+    """Trained adapters, their scales, and what was decoded with them."""
+    trained = [arm for arm in examples if f"adapters/{arm.name}" in manifest["files"]]
+    for arm in trained:
+        check = partial(check_adapter, run, arm, examples[arm], manifest)
+        found.gather(f"adapters/{arm.name}", check)
+    found.gather("adapters", lambda: check_alike(run, trained))
+    found.missing += [f"{arm.name} is not trained" for arm in examples if arm not in trained]
+    trainer = run.recipe.training.trainer
+    if trained and trainer != BUNDLED:
+        found.checked.append(
+            f"{len(trained)} adapters of trainer {trainer!r}: what their folders say of steps, "
+            "tokens, weights and settings holds; what they do not say was not verified"
+        )
+    elif trained:
+        found.checked.append(
+            f"{len(trained)} adapters were trained on the steps, tokens, weights and learning "
+            "rates that their selections and the recipe give, from one base model"
+        )
+    check_decisions(run, manifest, [*examples], trained, judge, found)
+    _scaling(run, manifest, trained, found)
+
+
+def _scaling(
+    run: RunDirectory, manifest: dict[str, Any], trained: Sequence[Arm], found: Findings
+) -> None:
+    """The calibration problems, and every scale that was chosen by them."""
+    settings = run.recipe.scaling
+    if settings is None:
+        return
+    scaled = [arm for arm in trained if f"{FOLDER}/{arm.name}" in manifest["files"]]
+    for arm in scaled:
+        check = partial(check_scaled, run, arm, settings, manifest)
+        found.gather(f"{FOLDER}/{arm.name}", check)
+    found.missing += [f"{arm.name} has no scale" for arm in trained if arm not in scaled]
+    if scaled:
+        found.checked.append(
+            f"{len(scaled)} chosen scale{'s' * (len(scaled) > 1)} computed again from the "
+            "calibration split's decisions, and so the scaled weights from the trained ones"
+        )

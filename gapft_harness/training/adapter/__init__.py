@@ -1,0 +1,1 @@
+"""Adapters on disk, and at another scale."""

@@ -1,0 +1,1 @@
+"""The frozen base model as training sees it."""

@@ -1,0 +1,128 @@
+"""Attention over several sequences laid end to end: each sees itself alone, and no padding exists.
+
+Registered with transformers as an attention of its own (``AttentionInterface``), so that every
+architecture that takes its attention from there can use it. The ends of the sequences arrive as
+``cu_seq_lens_q``, the name that models pass on to flash attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby, pairwise
+from typing import Any
+
+import torch
+
+from gapft_harness.core.errors import UserError
+
+#: The name that a model is loaded with (``attn_implementation``).
+SEGMENTS = "gapft_segments"
+
+_OFF = "set training.padding_free: false"
+
+#: What some architectures ask of an attention and this one does not have.
+_UNKNOWN = ("softcap", "s_aux", "position_bias")
+
+
+def register_segments() -> None:
+    """Makes the attention known to transformers. Doing so twice is no error."""
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(SEGMENTS, attend)
+
+
+def attend(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    cu_seq_lens_q: Sequence[int] | None = None,
+    sliding_window: int | None = None,
+    **others: Any,
+) -> tuple[torch.Tensor, None]:
+    """Causal attention within each sequence.
+
+    Args:
+        module: the attention layer.
+        query: (1, heads, T, width); ``key`` and ``value`` may have fewer heads.
+        key: see query.
+        value: see query.
+        attention_mask: none is built for this attention.
+        scaling: of the scores; None: 1 / sqrt(width).
+        dropout: of the attention's weights.
+        cu_seq_lens_q: where sequences end, from 0 to T.
+        sliding_window: how far back a token sees; refused where a sequence is longer.
+        others: what else the architecture passes on.
+
+    Returns:
+        (1, T, heads, width), and no weights.
+
+    Raises:
+        UserError: the architecture asks for what this attention does not have.
+    """
+    name = type(module).__name__
+    if cu_seq_lens_q is None or attention_mask is not None:
+        raise UserError(f"{name}: does not pass on where sequences end; {_OFF}")
+    if asked := [key for key in _UNKNOWN if others.get(key) is not None]:
+        raise UserError(f"{name}: needs {asked[0]}, which training without padding lacks; {_OFF}")
+    lengths = [end - start for start, end in pairwise(cu_seq_lens_q)]
+    if sliding_window is not None and max(lengths) > sliding_window:
+        raise UserError(f"{name}: sees back {sliding_window} tokens, a sequence is longer; {_OFF}")
+    # neighbours of one length are one batch
+    batches = [(len(list(alike)), length) for length, alike in groupby(lengths)]
+    # split, not sliced one by one: a slice's backward pass writes a tensor of the whole length
+    sizes = [rows * length for rows, length in batches]
+    whole = (torch.split(t[0], sizes, dim=1) for t in (query, key, value))
+    parts = []
+    for (rows, length), *of_batch in zip(batches, *whole, strict=True):
+        q, k, v = (t.reshape(-1, rows, length, t.shape[-1]) for t in of_batch)
+        part = torch.nn.functional.scaled_dot_product_attention(
+            q.transpose(0, 1),
+            k.transpose(0, 1),
+            v.transpose(0, 1),
+            dropout_p=dropout,
+            is_causal=True,
+            scale=scaling,
+            enable_gqa=query.shape[1] != key.shape[1],
+        )
+        parts.append(part.transpose(1, 2).flatten(0, 1))
+    return torch.cat(parts).unsqueeze(0), None
+
+
+def check_apart(model: Any, device: torch.device) -> None:
+    """Checks that of two sequences laid end to end the second sees nothing of the first.
+
+    Some layers that are no attention (convolutions, state-space layers) mix neighbours whatever
+    they are told. The first sequence is changed; the second's logits must not be.
+
+    Raises:
+        UserError: they are.
+    """
+    from gapft_harness.training.objective import Batch, forward_logits
+
+    length = 8
+    ids = torch.arange(3, 3 + 2 * length, device=device).unsqueeze(0)
+    other = torch.cat([ids[:, :length].flip(1), ids[:, length:]], dim=1)
+    places = torch.arange(length, device=device).repeat(2).unsqueeze(0)
+    last = torch.tensor([[0], [2 * length - 1]], device=device)
+    none = torch.empty(0, device=device)
+    training = model.training
+    model.eval()
+    for module in model.modules():
+        if hasattr(module, "quant_state"):
+            # else bitsandbytes packs its weights for inference on a CPU, and its gradients are lost
+            module.train()
+    with torch.no_grad():
+        one, two = (
+            forward_logits(model, Batch(i, last, none, none, places, (0, length, 2 * length)))
+            for i in (ids, other)
+        )
+    model.train(training)
+    if not torch.allclose(one, two, rtol=1e-3, atol=1e-3 * float(one.abs().max())):
+        raise UserError(
+            "the model mixes sequences that are laid end to end, so it cannot be trained without "
+            f"padding; {_OFF}"
+        )

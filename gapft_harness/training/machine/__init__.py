@@ -1,0 +1,1 @@
+"""The devices that a training takes: processes, memory, speed."""

@@ -1,0 +1,278 @@
+"""How much memory a training will need, estimated before any weight is loaded.
+
+An estimate, from the shapes that the base's config gives: weights and optimizer states are
+counted, what a forward pass keeps for the backward pass is counted for dense decoders and guessed
+for others. Fragments, kernels' workspace and the libraries themselves (about 1 GB on a GPU) come on
+top.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+
+from gapft_harness.core.cgroups import free_in_cgroups
+from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.recipe.sections import Training
+from gapft_harness.training.objective import LOGITS_AT_ONCE
+from gapft_harness.training.passes import Member
+
+_GB = 1e9
+_NEED_LESS = (
+    "To need less: activations: lower training.micro_batch (with padding_free: "
+    "training.max_tokens), or set training.gradient_checkpointing: true; base: training.dtype: "
+    "bfloat16, training.quantize: 8bit or 4bit, or on several GPUs executor.fsdp: true"
+)
+#: How much too high an estimate is granted to be: for small Llamas it was within a quarter.
+_MARGIN = 1.25
+#: Bytes of a weight of a linear layer, with the scales of its blocks.
+_QUANTIZED = {"8bit": 1.0, "4bit": 0.5 + 4 / 64}
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Bytes that one process of a training needs.
+
+    Attributes:
+        base: the frozen weights; with FSDP this process's part and one layer's whole.
+        adapters: float32 weights, gradients, AdamW's two states, and the buffer of their sum.
+        activations: what the largest forward pass keeps for its backward pass.
+        logits: those of the largest forward pass that are there at a time, with their gradient.
+    """
+
+    base: int
+    adapters: int
+    activations: int
+    logits: int
+
+    @property
+    def counted(self) -> int:
+        """What follows from shapes alone, whatever a forward pass keeps."""
+        return self.base + self.adapters
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.base + self.adapters + self.activations + self.logits
+
+    def __str__(self) -> str:
+        """Gigabytes (10⁹ bytes), part by part."""
+        parts = ", ".join(f"{f.name} {getattr(self, f.name) / _GB:.3g}" for f in fields(self))
+        return f"about {self.total / _GB:.3g} GB ({parts})"
+
+
+def estimate(
+    model: Any,
+    settings: Training,
+    passes: Iterable[Sequence[Member]],
+    shards: int = 1,
+    head_is_last: bool = True,
+) -> Estimate:
+    """Estimates what one process needs.
+
+    Args:
+        model: the base on the meta device (``base_model.without_weights``).
+        settings: the recipe's training section.
+        passes: every forward pass that this process will run.
+        shards: processes that share the base's weights out; 1 without FSDP.
+        head_is_last: whether logits are the output layer's output (``output_layer.is_last``), and
+            so are made a chunk at a time.
+    """
+    width = torch.finfo(getattr(torch, settings.dtype)).bits // 8
+    layers = _layers(model)
+    active = _active(model.config.get_text_config())
+    per_layer = [_kept_by(layer, settings, width, active) for layer in layers]
+    whole = sum(per_layer)
+    if settings.gradient_checkpointing:  # each layer's input, and one layer while it is done again
+        whole = len(layers) * _hidden(model) * width + max(per_layer, default=0)
+    vocabulary = model.get_output_embeddings().weight.shape[0]
+    largest_pass = (0, 0)
+    for members in passes:
+        tokens, supervised = _size(members, settings)
+        count = supervised * vocabulary
+        chunk = min(count, LOGITS_AT_ONCE)
+        # logits and their gradient in the model's dtype; their float32 copy, its softmax and its
+        # gradient for one chunk; where there are more, what they are made from and its gradient
+        made = chunk if head_is_last else count
+        gathered = supervised * _hidden(model) if made < count else 0
+        needed = (tokens * whole, 2 * (made + gathered) * width + 3 * chunk * 4)
+        largest_pass = max(largest_pass, needed, key=sum)
+    activations, logits = largest_pass
+    base = _weights(model, model, settings, width)
+    if shards > 1:
+        largest = max((_weights(layer, model, settings, width) for layer in layers), default=base)
+        rest = base - sum(_weights(layer, model, settings, width) for layer in layers)
+        base = base // shards + max(largest, rest)
+    adapters = settings.rank * sum(
+        linear.in_features + linear.out_features
+        for path, linear in _linears(model)
+        if path.rpartition(".")[2] in settings.target_modules
+    )
+    return Estimate(base, adapters * 4 * (5 if shards > 1 else 4), activations, logits)
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that are free on a device.
+
+    On a CPU those that the system calls available, and no more than a limit on this process's
+    control groups leaves (a container's, a cluster job's). Of a GPU's memory, what this process's
+    allocator holds without a tensor in it is free too.
+    """
+    if device.type == "cuda":
+        held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + held
+    import psutil
+
+    available = int(psutil.virtual_memory().available)
+    left = free_in_cgroups()
+    return available if left is None else min(available, left)
+
+
+def give_back() -> None:
+    """Gives a GPU's memory without a tensor in it back to others: the process may live on.
+
+    A model's modules refer to each other, so they go when the collector finds them.
+    """
+    gc.collect()
+    torch.cuda.empty_cache()  # nothing where CUDA is not in use
+
+
+def enforce(found: Estimate, free: int, device: torch.device, processes: int) -> None:
+    """Refuses a training that cannot fit; one that may goes on, and is told if it did not.
+
+    Args:
+        found: of one process.
+        free: bytes.
+        device: for the message.
+        processes: those that share this memory: all of a machine on CPUs, one on a GPU.
+
+    Raises:
+        UserError: what is counted is larger than what is free, or the whole estimate is larger by
+            more than a quarter. It names both and what to change.
+    """
+    if found.counted * processes <= free and found.total * processes <= _MARGIN * free:
+        return
+    each = f" for each of {processes} processes" if processes > 1 else ""
+    raise UserError(
+        f"training needs {found}{each}, by an estimate from the base's config, and {device} has "
+        f"{free / _GB:.3g} GB free. {_NEED_LESS}"
+    )
+
+
+def enforce_loading(model: Any, settings: Training, free: int, processes: int) -> None:
+    """Refuses processes that each make a whole base of their own before they share it out.
+
+    Args:
+        model: the base on the meta device.
+        settings: the recipe's training section.
+        free: bytes that are free in the machine's memory.
+        processes: how many load it on this machine.
+
+    Raises:
+        UserError: their copies do not fit.
+    """
+    whole = _weights(model, model, settings, torch.finfo(getattr(torch, settings.dtype)).bits // 8)
+    if whole * processes > free:
+        raise UserError(
+            f"executor.fsdp: while it loads, each of {processes} processes holds the whole base in "
+            f"{settings.dtype}, {whole / _GB:.3g} GB, and this machine has {free / _GB:.3g} GB "
+            f"free. Lower executor.processes, or store the base in {settings.dtype}: files of the "
+            "dtype that is trained in are mapped into memory once for all processes"
+        )
+
+
+@contextlib.contextmanager
+def told(found: Estimate, arm: str, device: torch.device) -> Iterator[None]:
+    """Inside, a device that runs out of memory all the same is an error that holds the estimate.
+
+    Raises:
+        GapftError: it did.
+    """
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise GapftError(
+            f"{arm}: {device} ran out of memory; training was estimated to need {found}. "
+            f"{_NEED_LESS}"
+        ) from error
+
+
+def _layers(model: Any) -> list[torch.nn.Module]:
+    """The decoder's layers, by the names that transformers gives for placing models."""
+    names = set(getattr(model, "_no_split_modules", None) or ())
+    return [module for module in model.modules() if type(module).__name__ in names]
+
+
+def _linears(module: Any) -> list[tuple[str, torch.nn.Linear]]:
+    return [
+        (name, part) for name, part in module.named_modules() if isinstance(part, torch.nn.Linear)
+    ]
+
+
+def _hidden(model: Any) -> int:
+    size: int = model.get_input_embeddings().weight.shape[1]
+    return size
+
+
+def _weights(module: Any, model: Any, settings: Training, width: int) -> int:
+    """Bytes of a module's weights; tied ones count once, the output layer is never quantised.
+
+    Of a base whose files are quantised already the least is counted, so that it is never refused
+    for what it would have needed otherwise.
+    """
+    stored = getattr(model.config, "quantization_config", None)
+    quantize = settings.quantize or ("4bit" if stored else None)
+    head = model.get_output_embeddings().weight
+    few = {
+        id(linear.weight)
+        for _, linear in _linears(module)
+        if quantize is not None and linear.weight is not head
+    }
+    return sum(
+        int(p.numel() * (_QUANTIZED[quantize or "8bit"] if id(p) in few else width))
+        for p in module.parameters()
+    )
+
+
+def _kept_by(layer: torch.nn.Module, settings: Training, width: int, active: float) -> int:
+    """Bytes a token that a layer keeps for the backward pass.
+
+    Of a linear layer its output. Of the last one of a block (attention, feed-forward), whose output
+    is added to the residual stream and not kept, twice its input: the input and what it was made
+    from. Of an adapter its input in float32, with dropout the mask too. Of a norm its input in
+    float32 and its output. Of experts that are linear layers of their own, the share ``active``.
+    """
+    kept = 0.0
+    linears = _linears(layer)
+    last = {path.rpartition(".")[0]: path for path, _ in linears}.values()
+    for path, linear in linears:
+        name = path.rpartition(".")[2]
+        own = (2 * linear.in_features if path in last else linear.out_features) * width
+        if name in settings.target_modules:
+            copy = 4 if settings.dropout or width != 4 else 0
+            own += linear.in_features * (copy + (1 if settings.dropout else 0))
+            own += settings.rank * 4
+        kept += own * (active if "experts" in path.split(".") else 1)
+    for part in layer.modules():
+        if "Norm" in type(part).__name__:
+            kept += sum(p.numel() for p in part.parameters()) * (4 + width)
+    return int(kept)
+
+
+def _active(config: Any) -> float:
+    """The share of a layer's experts that a token goes through, where the config says."""
+    experts = getattr(config, "num_local_experts", None) or getattr(config, "num_experts", None)
+    chosen = getattr(config, "num_experts_per_tok", None)
+    return chosen / experts if experts and chosen else 1.0
+
+
+def _size(members: Sequence[Member], settings: Training) -> tuple[int, int]:
+    """Tokens, padding among them, and supervised tokens of a forward pass."""
+    lengths = [member.sequence.tokens for member in members]
+    tokens = sum(lengths) if settings.padding_free else len(lengths) * max(lengths)
+    return tokens, sum(member.sequence.supervised for member in members)

@@ -1,0 +1,1 @@
+"""From a response's text to a verdict."""

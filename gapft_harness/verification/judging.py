@@ -1,0 +1,175 @@
+"""Verification of many responses: each distinct (response, gold) pair is judged once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from reprlib import repr as short
+from typing import TypeVar
+
+from gapft_harness.core.errors import GapftError, PluginError, UserError
+from gapft_harness.core.json_values import json_fault
+from gapft_harness.core.records import CONTEXT, STATUSES, Gold, Response, Verdict
+from gapft_harness.core.text import whole_text
+from gapft_harness.hooks.protocols import Verifier
+from gapft_harness.hooks.registered import FAULTS, Registered, own_line, owner_of
+from gapft_harness.verification.pool_child import describe
+
+T = TypeVar("T")
+
+#: The verdict on a response that was never generated. The verifier is not asked: V = 0.
+BEYOND_CONTEXT = Verdict("fail", "prompt does not fit the context")
+
+
+def verify_responses(
+    verifier: Verifier, responses: Sequence[Response], golds: Sequence[Gold]
+) -> list[Verdict]:
+    """Judges responses as ``verify_unique`` does, and fails those that were not generated."""
+    pairs = list(zip(responses, golds, strict=True))
+    written = [(r.text, gold) for r, gold in pairs if r.finish_reason != CONTEXT]
+    judged = iter(verify_unique(verifier, [t for t, _ in written], [gold for _, gold in written]))
+    return [BEYOND_CONTEXT if r.finish_reason == CONTEXT else next(judged) for r in responses]
+
+
+def verify_unique(
+    verifier: Verifier, responses: Sequence[str], golds: Sequence[Gold]
+) -> list[Verdict]:
+    """Judges ``responses[i]`` against ``golds[i]``, identical pairs once.
+
+    A verifier must not raise. If it does all the same, its pairs are judged one by one, and those
+    it raises on get an ``error`` verdict that says what was raised, so that one odd response does
+    not lose a run. A verifier that raises on every pair is broken, and is an error itself.
+
+    Args:
+        verifier: any verifier, bundled or a plugin's.
+        responses: what the model wrote.
+        golds: JSON values, as many as responses.
+
+    Returns:
+        One verdict for each response, in order.
+
+    Raises:
+        PluginError: the verifier returned another number of verdicts than it got pairs, something
+            that is no ``Verdict``, or raised on every pair.
+        ValueError: as many golds as responses were expected.
+    """
+    owner = owner_of("verifier", verifier)
+
+    def ask(texts: Sequence[str], wanted: Sequence[Gold]) -> list[Verdict]:
+        return _checked(owner, verifier, verifier.verify(list(texts), list(wanted)), len(texts))
+
+    def judge(texts: Sequence[str], wanted: Sequence[Gold]) -> list[Verdict]:
+        try:
+            return ask(texts, wanted)
+        except GapftError:
+            raise
+        except FAULTS as error:
+            first = error
+        verdicts, raised = [], 0
+        for text, gold in zip(texts, wanted, strict=True):
+            try:
+                verdicts += ask([text], [gold])
+            except GapftError:
+                raise
+            except FAULTS as error:
+                raised += 1
+                verdicts.append(Verdict("error", f"the verifier raised {describe(error)}"))
+        if raised == len(texts):
+            raise PluginError(
+                f"{owner.who} raised on every one of {raised} pairs: {describe(first)}"
+                f"{own_line(first, owner.home)}"
+            ) from first
+        return verdicts
+
+    return once_each(judge, responses, golds)
+
+
+def check_golds(verifier: Verifier, golds: Iterable[tuple[Gold, str]]) -> None:
+    """Checks gold answers before anything is generated for them.
+
+    Args:
+        verifier: any verifier. It may have a method ``check_gold(gold) -> str``, which gives ""
+            for a gold it can judge by, else what is wrong with it; without one all pass.
+        golds: each gold with the place of its record, such as ``train.jsonl, line 7``.
+
+    Raises:
+        UserError: a gold is refused; the message begins with its place.
+        PluginError: ``check_gold`` raised, or returned something that is no text.
+    """
+    check = getattr(verifier, "check_gold", None)
+    owner = owner_of("verifier", verifier)
+    for gold, place in golds:
+        if fault := json_fault(gold):
+            raise UserError(f"{place}: the gold answer {fault}; expected a JSON value")
+        if check is None:
+            continue
+        try:
+            fault = check(gold)
+        except GapftError:
+            raise
+        except FAULTS as error:
+            raise PluginError(f"{place}: in check_gold, {owner.raised(error)}") from error
+        if not isinstance(fault, str):
+            raise owner.broke(
+                f'gave {short(fault)} in check_gold; expected text, "" if nothing is wrong', check
+            )
+        if fault:
+            raise UserError(f"{place}: {fault}")
+
+
+def once_each(
+    judge: Callable[[Sequence[str], Sequence[Gold]], list[T]],
+    responses: Sequence[str],
+    golds: Sequence[Gold],
+) -> list[T]:
+    """Calls ``judge`` with the distinct pairs, and deals what it says of them out to all.
+
+    Two golds are the same if their JSON is, whatever the order of keys.
+
+    Raises:
+        ValueError: there are not as many golds as responses.
+    """
+    if len(responses) != len(golds):
+        raise ValueError(f"{len(responses)} responses, but {len(golds)} gold answers")
+    # A gold may be megabytes of packed tests, and one object serves all responses to a problem:
+    # each is spelled once, and its digest alone is kept.
+    objects = {id(gold): gold for gold in golds}
+    digests = {key: _digest(gold) for key, gold in objects.items()}
+    keys = [(text, digests[id(gold)]) for text, gold in zip(responses, golds, strict=True)]
+    first = {key: i for i, key in reversed(list(enumerate(keys)))}
+    distinct = sorted(first.values())
+    if not distinct:
+        return []
+    verdicts = judge([responses[i] for i in distinct], [golds[i] for i in distinct])
+    by_key = {keys[i]: verdict for i, verdict in zip(distinct, verdicts, strict=True)}
+    return [by_key[key] for key in keys]
+
+
+def _digest(gold: Gold) -> bytes:
+    spelled = json.dumps(gold, sort_keys=True, default=repr)
+    return hashlib.sha256(spelled.encode()).digest()
+
+
+def _checked(owner: Registered, verifier: Verifier, found: object, count: int) -> list[Verdict]:
+    by = verifier.verify
+    if not isinstance(found, list | tuple) or not all(isinstance(v, Verdict) for v in found):
+        raise owner.broke(
+            f"gave {type(found).__name__} {short(found)}; expected a list of "
+            "gapft_harness.core.records.Verdict",
+            by,
+        )
+    if len(found) != count:
+        raise owner.broke(f"gave {len(found)} verdicts for {count} pairs", by)
+    for verdict in found:
+        if not isinstance(verdict.status, str) or verdict.status not in STATUSES:
+            raise owner.broke(
+                f"gave a verdict of the status {short(verdict.status)}; expected one of "
+                f"{', '.join(STATUSES)}",
+                by,
+            )
+        if not isinstance(verdict.reason, str):
+            raise owner.broke(f"gave the reason {short(verdict.reason)}; expected text", by)
+    # A reason may quote what the model wrote, which no table could hold.
+    return [v if v.reason.isascii() else replace(v, reason=whole_text(v.reason)) for v in found]

@@ -1,0 +1,223 @@
+"""Worker processes that can be killed, for work that may hang or exhaust memory.
+
+A signal-based time-out cannot be trusted: libraries catch the exception it raises, and a long call
+in C never sees it. Here the work runs in processes of its own; the parent watches the clock of each
+item and kills and replaces a worker that does not report in time. Workers persist between calls,
+so an import is paid once a worker.
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+import selectors
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gapft_harness.core.closing import Closing
+from gapft_harness.core.errors import GapftError
+from gapft_harness.verification.pool_process import WorkerProcess
+
+#: Most items sent to a worker at once. Large enough to hide the round trip, small enough that the
+#: items behind one that hangs are soon given to others.
+BATCH = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one item.
+
+    Attributes:
+        status: ``done`` (the function returned ``value``), ``raised`` (it raised; ``reason`` is the
+            exception in one line), ``timeout`` (no result within the limit: its worker was
+            killed) or ``died`` (its worker died, and so did a second one given this item alone).
+        value: the function's JSON value; None unless done.
+        reason: empty when done.
+    """
+
+    status: Literal["done", "timeout", "died", "raised"]
+    value: Any = None
+    reason: str = ""
+
+
+class WorkerPool(Closing):
+    """Applies a function to items in worker processes that can be killed.
+
+    Use it as a context manager, or call ``close``; workers left over end with the interpreter.
+    ``map`` may be called from several threads, one call runs at a time.
+
+    Args:
+        function: ``module:name`` of a function from one JSON value to a JSON value.
+        workers: most worker processes; they are started when first needed.
+        timeout_s: seconds of wall time for one item, the start of a worker not included.
+        memory_bytes: address space of one worker (``RLIMIT_AS``); None for no limit.
+        setup: ``module:name`` of a function without arguments that a worker calls once before its
+            first item, outside any item's limit.
+        start_timeout_s: seconds for a worker to import the function and call ``setup``.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        function: str,
+        workers: int = 2,
+        timeout_s: float = 5.0,
+        memory_bytes: int | None = None,
+        setup: str | None = None,
+        start_timeout_s: float = 120.0,
+    ) -> None:
+        if workers < 1 or timeout_s <= 0 or start_timeout_s <= 0:
+            raise ValueError("workers, timeout_s and start_timeout_s must be positive")
+        for name in filter(None, (function, setup)):
+            if name.count(":") != 1:
+                raise ValueError(f"expected module:name, found {name!r}")
+        self._function = function
+        self._count = workers
+        self._timeout_s = timeout_s
+        self._start_timeout_s = start_timeout_s
+        self._arguments = [function, setup, timeout_s, memory_bytes]
+        self._workers: list[WorkerProcess] = []
+        self._lock = threading.Lock()
+        self._closed = False
+        self._finalizer = weakref.finalize(self, _end_all, self._workers, os.getpid())
+
+    def map(self, items: Sequence[Any]) -> list[Outcome]:
+        """Applies the function to every item; the outcomes are in the items' order.
+
+        An item's outcome does not depend on its neighbours: behind an item that hangs or kills its
+        worker, the rest of the batch is done by another.
+
+        Raises:
+            GapftError: a worker cannot start (the function is not found, its import fails).
+            ValueError: the pool was closed.
+        """
+        with self._lock:
+            if self._closed:
+                raise ValueError("this worker pool is closed")
+            try:
+                return _Call(self, items).run() if items else []
+            except BaseException:
+                _end_all(self._workers, os.getpid())  # half-done batches must not reach a next call
+                raise
+
+    def close(self) -> None:
+        """Kills the workers. Closing twice is no error."""
+        with self._lock:
+            self._closed = True
+            self._finalizer()
+
+
+class _Call:
+    """The state of one ``map`` call."""
+
+    def __init__(self, pool: WorkerPool, items: Sequence[Any]) -> None:
+        self.pool = pool
+        self.workers = pool._workers
+        self.items = items
+        self.outcomes: dict[int, Outcome] = {}
+        self.queue = collections.deque(range(len(items)))
+        self.suspects: collections.deque[int] = collections.deque()
+        """Items whose worker died once: each is tried again alone."""
+        self.deaths: set[int] = set()
+
+    def run(self) -> list[Outcome]:
+        while len(self.outcomes) < len(self.items):
+            self._start_missing()
+            self._hand_out()
+            with selectors.DefaultSelector() as selector:
+                for worker in self.workers:
+                    selector.register(worker.output, selectors.EVENT_READ, worker)
+                events = selector.select(self._patience())
+            heard = [key.data for key, _ in events]
+            for worker in heard:
+                self._hear(worker)
+            self._kill_late(heard)
+        return [self.outcomes[i] for i in range(len(self.items))]
+
+    def _start_missing(self) -> None:
+        busy = sum(bool(worker.batch) for worker in self.workers)
+        wanted = min(self.pool._count, busy + len(self.queue) + len(self.suspects))
+        while len(self.workers) < wanted:
+            self.workers.append(WorkerProcess.start(self.pool._arguments))
+
+    def _hand_out(self) -> None:
+        share = max(1, min(BATCH, len(self.queue) // (2 * self.pool._count)))
+        for worker in self.workers:
+            if worker.batch or not worker.ready:
+                continue
+            if self.suspects:
+                worker.send([self.suspects.popleft()], self.items)
+            elif self.queue:
+                size = min(share, len(self.queue))
+                worker.send([self.queue.popleft() for _ in range(size)], self.items)
+
+    def _deadline(self, worker: WorkerProcess) -> float:
+        limit = self.pool._timeout_s if worker.ready else self.pool._start_timeout_s
+        return worker.clock + limit if worker.batch or not worker.ready else float("inf")
+
+    def _patience(self) -> float | None:
+        first = min(self._deadline(worker) for worker in self.workers)
+        return None if first == float("inf") else max(0.0, first - time.monotonic())
+
+    def _hear(self, worker: WorkerProcess) -> None:
+        reports = worker.receive()
+        if reports is None:
+            self._bury(worker)
+            return
+        for kind, *fields in reports:
+            if kind == "ready":
+                worker.ready = True
+            elif kind == "failed":
+                raise GapftError(f"a worker for {self.pool._function} cannot start: {fields[0]}")
+            else:
+                done = kind == "done"
+                self.outcomes[worker.batch.popleft()] = Outcome(
+                    kind, fields[0] if done else None, "" if done else fields[0]
+                )
+
+    def _bury(self, worker: WorkerProcess) -> None:
+        how = self._remove(worker)
+        if not worker.ready:
+            raise GapftError(f"a worker for {self.pool._function} died while starting ({how})")
+        if not worker.batch:
+            return
+        culprit = worker.batch.popleft()
+        self.queue.extendleft(reversed(worker.batch))
+        if culprit in self.deaths:
+            self.outcomes[culprit] = Outcome("died", reason=f"its worker died twice ({how})")
+        else:
+            self.deaths.add(culprit)
+            self.suspects.append(culprit)
+
+    def _kill_late(self, heard: Sequence[WorkerProcess]) -> None:
+        now = time.monotonic()
+        for worker in [w for w in self.workers if w not in heard and self._deadline(w) <= now]:
+            how = self._remove(worker)
+            if not worker.ready:
+                raise GapftError(
+                    f"a worker for {self.pool._function} was not ready within "
+                    f"{self.pool._start_timeout_s:g} s ({how})"
+                )
+            late = worker.batch.popleft()
+            self.outcomes[late] = Outcome(
+                "timeout", reason=f"no result within {self.pool._timeout_s:g} s"
+            )
+            self.queue.extendleft(reversed(worker.batch))
+
+    def _remove(self, worker: WorkerProcess) -> str:
+        self.workers[:] = [other for other in self.workers if other is not worker]
+        return worker.kill()
+
+
+def _end_all(workers: list[WorkerProcess], owner: int) -> None:
+    """Kills all workers; in a fork of the owner it leaves them alone."""
+    if os.getpid() == owner:
+        for worker in workers:
+            worker.kill()
+    workers.clear()

@@ -1,0 +1,87 @@
+"""Why responses do not pass: verdicts by status and kind of reason, counted as they are seen."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gapft_harness.core.records import Verdict
+
+#: Kinds that are told apart; responses of further ones are counted together.
+_KINDS = 1000
+
+#: Characters of a kind.
+_LONGEST = 120
+
+#: What differs from response to response within a kind: what was said, quotations, numbers.
+_SAID = re.compile(r"\bsaid .*|'[^']*'|\"[^\"]*\"|\d+(?:[.,]\d+)*")
+
+OTHER = "other reasons"
+
+#: A status and a kind of reason.
+Kind = tuple[str, str]
+
+
+def kind_of(verdict: Verdict) -> Kind:
+    """A verdict's status, and its reason without what is this response's own.
+
+    >>> kind_of(Verdict("fail", "wrong answer on hidden test 3 of 12"))
+    ('fail', 'wrong answer on hidden test … of …')
+    """
+    said = _SAID.sub(
+        lambda found: "said …" if found[0].startswith("said ") else "…",
+        " ".join(verdict.reason.split()),
+    )
+    said = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in said)
+    shown = said if len(said) <= _LONGEST else f"{said[:_LONGEST]}…"
+    return verdict.status, shown or "no reason given"
+
+
+@dataclass(slots=True)
+class Reasons:
+    """Counts verdicts by status, and those that are no pass by kind of reason too."""
+
+    statuses: Counter[str] = field(default_factory=Counter)
+    kinds: Counter[Kind] = field(default_factory=Counter)
+
+    def see(self, verdict: Verdict) -> None:
+        """One more verdict."""
+        self.statuses[verdict.status] += 1
+        if not verdict.passed:
+            kind = kind_of(verdict)
+            known = kind in self.kinds or len(self.kinds) < _KINDS
+            self.kinds[kind if known else (verdict.status, OTHER)] += 1
+
+    def warning(self) -> str:
+        """A sentence if nothing passed, or a tenth or more could not be judged; else nothing."""
+        total, passed = self.statuses.total(), self.statuses["pass"]
+        errors, timeouts = self.statuses["error"], self.statuses["timeout"]
+        told = []
+        if total and not passed:
+            told.append(f"none of {total} responses passed")
+        if errors + timeouts and (errors + timeouts) * 10 >= total:
+            told.append(
+                f"{errors + timeouts} of {total} responses could not be judged ({errors} errors, "
+                f"{timeouts} time-outs) and count as not passed; see the column reason"
+            )
+        if not told:
+            return ""
+        return "; ".join([*told, f"commonest: {self.commonest()}"])
+
+    def commonest(self, count: int = 3) -> str:
+        """The commonest kinds with their counts, in words."""
+        return ", ".join(f"{kind} ({seen})" for (_, kind), seen in ranked(self.kinds)[:count])
+
+
+def ranked(kinds: Mapping[Kind, int]) -> list[tuple[Kind, int]]:
+    """The kinds with their counts, the commonest first, ties in the order of their words."""
+    return sorted(kinds.items(), key=lambda item: (-item[1], item[0]))
+
+
+def is_telling(statuses: Mapping[str, int]) -> bool:
+    """Whether a report should say why: nothing passed, or half could not be judged."""
+    total = sum(statuses.values())
+    unjudged = statuses.get("error", 0) + statuses.get("timeout", 0)
+    return bool(total) and (not statuses.get("pass", 0) or 2 * unjudged >= total)
