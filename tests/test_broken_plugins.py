@@ -20,7 +20,7 @@ from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import Job, Request, SamplerSettings, TrainingJob
 from gapft_harness.hooks.tracking import Tracking
 from gapft_harness.recipe.reading import check_recipe
-from gapft_harness.report.columns import columns
+from gapft_harness.report.reading.columns import columns
 from gapft_harness.run_directory.schemas import RESPONSES
 from gapft_harness.run_directory.tables import Judged, read_judged
 from gapft_harness.stages.generation.episodes import episodes_of

@@ -8,7 +8,8 @@ import pytest
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.experiments.allocation.job import exposed_arm
-from gapft_harness.stages.pipeline import Context, run_stages
+from gapft_harness.stages.context import Context
+from gapft_harness.stages.pipeline import run_stages
 from tests.recording_run import Here, Letters, letters
 
 STAGES = ("states", "select", "train", "audit", "report")

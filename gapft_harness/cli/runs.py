@@ -27,9 +27,10 @@ from gapft_harness.run_directory.directory import RunDirectory, Split, splits_of
 from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK, hold
 from gapft_harness.run_directory.mirror import Mirror, is_url, placed
 from gapft_harness.run_directory.shards import Shard
+from gapft_harness.stages.context import Context
 from gapft_harness.stages.foundation.foundation import SECTION, searched_in
 from gapft_harness.stages.foundation.holding import hold as rested
-from gapft_harness.stages.pipeline import STAGES, Context, run_stages, stages_of
+from gapft_harness.stages.pipeline import STAGES, run_stages, stages_of
 from gapft_harness.stages.search.stage import keep_searched, merge_all, read_data
 from gapft_harness.stages.selection.stage import trained_conditions
 from gapft_harness.stages.train.trackers import check_trackers
@@ -53,7 +54,7 @@ class Choice:
 
 def bundled_recipes() -> dict[str, Path]:
     """The recipes that ship, by name: the path below recipes/ without its ending."""
-    folder = Path(__file__).parent / "recipes"
+    folder = Path(__file__).parents[1] / "recipes"
     return {
         path.relative_to(folder).with_suffix("").as_posix(): path
         for path in sorted(folder.rglob("*.yaml"))

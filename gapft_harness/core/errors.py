@@ -26,6 +26,10 @@ class PoolTooSmallError(UserError):
     """More examples were asked for than there are candidates."""
 
 
+#: Classes that keep their class on the way between processes, the most special first.
+ERRORS: tuple[type[GapftError], ...] = (PluginError, UserError, GapftError)
+
+
 def did_you_mean(found: str, known: Iterable[str]) -> str:
     """Ends an error message: the nearest known names, then all of them.
 
@@ -40,3 +44,12 @@ def did_you_mean(found: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(found, names, n=1, cutoff=0.6)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return f"{hint}known: {', '.join(names) if names else '(none)'}"
+
+
+def describe(error: BaseException) -> str:
+    """An exception in one line; of one that cannot be printed, its type."""
+    try:
+        text = " ".join(str(error).split())[:300]
+    except Exception:
+        text = ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

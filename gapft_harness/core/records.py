@@ -23,6 +23,9 @@ STATUSES: tuple[Status, ...] = get_args(Status)
 #: Decode index of the greedy (deployment) response; samples are numbered from 0.
 GREEDY = -1
 
+#: The name that stands for the source model in contrasts.
+SOURCE = "source"
+
 #: ``finish_reason`` of a response that was not generated: its prompt does not fit the model's
 #: context beside the new tokens. Its text is empty, and it counts as not passed.
 CONTEXT = "context"

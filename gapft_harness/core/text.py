@@ -1,10 +1,101 @@
-"""Text that can be written as UTF-8: JSON may hold half of a surrogate pair, which no file can."""
+"""Text that can be read and written as UTF-8; what cannot is told by its line.
+
+JSON may hold half of a surrogate pair, which no file can.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TypeVar
 
+from gapft_harness.core.errors import UserError
+
 Json = TypeVar("Json")
+
+#: First bytes of files that are no text -> what they are, and what to do.
+_KINDS = {
+    b"\x1f\x8b": "gzip data; decompress it: gunzip FILE.gz",
+    b"PK\x03\x04": "a zip archive or a spreadsheet; unpack it, or save it as JSON lines",
+    b"PAR1": "a Parquet file; for a task, name it with dataset_path: parquet",
+    b"\x28\xb5\x2f\xfd": "zstandard data; decompress it: zstd -d FILE.zst",
+    b"BZh": "bzip2 data; decompress it: bunzip2 FILE.bz2",
+    b"\xff\xfe": "text in UTF-16; convert it: iconv -f UTF-16 -t UTF-8 FILE > NEW",
+    b"\xfe\xff": "text in UTF-16; convert it: iconv -f UTF-16 -t UTF-8 FILE > NEW",
+}
+
+#: Bytes that are looked at around the first one that is no UTF-8.
+_AROUND = 12
+
+
+def read_text(path: Path) -> str:
+    """Reads a file of UTF-8 text, without a byte order mark.
+
+    Raises:
+        UserError: it cannot be read, or is no UTF-8; the message names the line.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(unreadable(path, error)) from error
+    return decode(content, str(path))
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yields a file's lines with their numbers from 1, one in memory at a time.
+
+    Raises:
+        UserError: as ``read_text``.
+    """
+    try:
+        with path.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                try:
+                    yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
+                except UnicodeDecodeError:
+                    decode(line, str(path), number)
+                    raise
+    except OSError as error:
+        raise UserError(unreadable(path, error)) from error
+
+
+def unreadable(path: Path, error: OSError) -> str:
+    """The message on a file that cannot be read."""
+    found = "it is a folder" if isinstance(error, IsADirectoryError) else error.strerror
+    return f"{path}: cannot be read: {found}"
+
+
+def decode(content: bytes, place: str, first: int = 1) -> str:
+    """Decodes UTF-8, without a byte order mark.
+
+    Args:
+        content: all of a file, or a line of it.
+        place: begins the message, such as the file's path.
+        first: number of the first line.
+
+    Raises:
+        UserError: it is no UTF-8.
+    """
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        kind = next((what for start, what in _KINDS.items() if content.startswith(start)), None)
+        if kind is not None and first == 1:
+            raise UserError(f"{place}: expected UTF-8 text, found {kind}") from error
+        number = content.count(b"\n", 0, error.start) + first
+        raise UserError(f"{place}, line {number}: {_no_utf8(content, error.start)}") from error
+
+
+def _no_utf8(content: bytes, start: int) -> str:
+    """What is wrong at a byte that is no UTF-8, and how to convert the file."""
+    line = content.rfind(b"\n", 0, start) + 1
+    column = len(content[line:start].decode("utf-8", "replace")) + 1
+    near = content[max(line, start - _AROUND) : start + _AROUND].partition(b"\n")[0]
+    return (
+        f"expected UTF-8 text, found the byte 0x{content[start]:02x} at column {column}, which "
+        f"in Latin-1 reads {near.decode('latin-1')!r}; if that is right, convert the file: "
+        "iconv -f LATIN1 -t UTF-8 FILE > NEW"
+    )
 
 
 def whole_text(text: str) -> str:

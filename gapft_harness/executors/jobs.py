@@ -12,11 +12,8 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gapft_harness.core.errors import GapftError, PluginError, UserError
+from gapft_harness.core.errors import ERRORS, GapftError
 from gapft_harness.executors.claims import claimed
-
-#: Classes that keep their class on the way to the driver, the most special first.
-ERRORS: tuple[type[GapftError], ...] = (PluginError, UserError, GapftError)
 
 #: Lines of a traceback that an error shows.
 _TRACE_LINES = 12

@@ -13,6 +13,7 @@ import tempfile
 from dataclasses import dataclass
 from typing import IO, Any
 
+from gapft_harness.core.processes import thread_limits
 from gapft_harness.executors.worker import LENGTH, frame
 
 _BOOT = (
@@ -51,7 +52,6 @@ class Worker:
     def start(cls, threads: int) -> Worker:
         """Starts one that may use ``threads`` CPU threads; does not wait for it."""
         path = [os.path.abspath(entry) for entry in sys.path]
-        limits = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
         output = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
         # Appending, so that it can be emptied between jobs while the worker writes to it.
         flags = fcntl.fcntl(output, fcntl.F_GETFL)
@@ -69,7 +69,7 @@ class Worker:
                 stderr=output,
                 env={
                     **os.environ,
-                    **dict.fromkeys(limits, str(threads)),
+                    **thread_limits(threads),
                     "TOKENIZERS_PARALLELISM": "false",
                 },
                 pass_fds=(take_jobs, give_reports),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.processes import thread_limits
 from gapft_harness.executors.jobs import GO_ON
 
 #: Seconds for a cluster to answer.
@@ -112,7 +113,6 @@ def worker_environment(threads: int) -> dict[str, str]:
     Installed packages are each node's own, so their folders and the interpreter's stay out. So are
     keys and caches.
     """
-    limits = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     own = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     paths = [
         path
@@ -126,7 +126,7 @@ def worker_environment(threads: int) -> dict[str, str]:
     }
     return {
         **settings,
-        **dict.fromkeys(limits, str(threads)),
+        **thread_limits(threads),
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONPATH": os.pathsep.join(paths),
     }

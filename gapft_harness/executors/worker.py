@@ -7,7 +7,6 @@ end the outcome (``jobs.py``).
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import json
 import os
@@ -19,13 +18,13 @@ import threading
 import time
 from typing import Any, BinaryIO, cast
 
+from gapft_harness.core.processes import die_with
 from gapft_harness.executors.jobs import outcome
 
 #: Least seconds between two progress reports of a job; its last one is always sent.
 PROGRESS_INTERVAL_S = 0.1
 
 LENGTH = struct.Struct(">I")
-_PR_SET_PDEATHSIG = 1
 
 
 def frame(message: Any) -> bytes:
@@ -122,15 +121,3 @@ def _exactly(pipe: BinaryIO, size: int) -> bytes:
     if len(data) < size:
         raise EOFError
     return data
-
-
-def die_with(parent: int) -> None:
-    """Has the kernel kill this process when its parent dies, where the kernel can (Linux).
-
-    The listening thread does the same everywhere, but not while a long call in C keeps the
-    interpreter's lock.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it died before the kernel was asked
-        os._exit(1)

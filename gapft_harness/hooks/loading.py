@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import pkgutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -16,15 +15,35 @@ from typing import Any
 
 import pluggy
 
-from gapft_harness.core.errors import PluginError, did_you_mean
+from gapft_harness.core.errors import PluginError, describe, did_you_mean
 from gapft_harness.hooks import specs as hookspecs
 from gapft_harness.hooks.code import SOURCES, code_hash
 from gapft_harness.hooks.registered import FAULTS, KINDS, Registered, home_of, own_line
-from gapft_harness.verification.pool_child import describe
 
 ENTRY_POINT_GROUP = hookspecs.PROJECT
 
 _BUNDLED = "gapft_harness.plugins"
+
+#: The plugins that ship, by their modules' names in ``plugins/``.
+BUNDLED = (
+    "executors.local",
+    "executors.ray",
+    "response_rules.paper_rules",
+    "samplers.dummy",
+    "samplers.hf",
+    "samplers.recorded",
+    "samplers.server",
+    "samplers.sglang",
+    "samplers.vllm",
+    "selectors.allocation",
+    "selectors.evidence_states",
+    "trackers.accelerate_trackers",
+    "trainers.lora",
+    "verifiers.boxed_math",
+    "verifiers.option_letter",
+    "verifiers.program_tests",
+    "verifiers.task_metric",
+)
 
 #: What imports a plugin.
 Loader = Callable[[], Any]
@@ -132,16 +151,9 @@ def _registrar(
 
 
 def _bundled() -> list[tuple[str, Loader]]:
-    """Every module of gapft_harness.plugins; those that only help others register nothing."""
-    import gapft_harness.plugins as package
-
-    found = pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
-    modules = [importlib.import_module(info.name) for info in found if not info.ispkg]
-    return [(m.__name__, partial(_same, m)) for m in modules if hasattr(m, "hookimpl")]
-
-
-def _same(module: ModuleType) -> ModuleType:
-    return module
+    """The plugins that ship."""
+    names = [f"{_BUNDLED}.{name}" for name in BUNDLED]
+    return [(name, partial(importlib.import_module, name)) for name in names]
 
 
 def _installed() -> list[tuple[str, Loader]]:

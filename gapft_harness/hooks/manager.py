@@ -10,7 +10,6 @@ from typing import Any, cast
 
 from gapft_harness.core.errors import PluginError, UserError, did_you_mean
 from gapft_harness.core.records import Adapter
-from gapft_harness.core.signatures import setting_fault
 from gapft_harness.hooks.checked import (
     CheckedSampler,
     checked_section,
@@ -28,6 +27,7 @@ from gapft_harness.hooks.protocols import (
 from gapft_harness.hooks.registered import KINDS as KINDS
 from gapft_harness.hooks.registered import Owned
 from gapft_harness.hooks.registered import Registered as Registered
+from gapft_harness.hooks.signatures import setting_fault
 
 
 class Plugins:

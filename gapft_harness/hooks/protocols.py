@@ -277,6 +277,9 @@ class Job:
 
 Progress = Callable[[str, int, int], None]
 
+#: A job's own: called with (done, total).
+ReportProgress = Callable[[int, int], None]
+
 
 class Executor(Protocol):
     """Runs jobs, each in a process of its own kind, and returns their results in order."""

@@ -12,8 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from gapft_harness.core.errors import GapftError, PluginError
-from gapft_harness.verification.pool_child import describe
+from gapft_harness.core.errors import GapftError, PluginError, describe
 
 #: Hook name -> what one registration is called in messages, in the order of hookspecs.py.
 KINDS = {

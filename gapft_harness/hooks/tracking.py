@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from gapft_harness.core.errors import describe
 from gapft_harness.core.records import Arm
 from gapft_harness.hooks.registered import FAULTS
-from gapft_harness.verification.pool_child import describe
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,13 @@ from gapft_harness.core.records import Decoding, Gold, Problem
 from gapft_harness.core.streams import derive
 from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.lm_eval_bridge.benchmarks.splits import Published, Splits
-from gapft_harness.lm_eval_bridge.opened_files import code_files, data_files
+from gapft_harness.lm_eval_bridge.fewshot import OrderFreeExamples, check_examples
 from gapft_harness.lm_eval_bridge.task import GapTask
 from gapft_harness.lm_eval_bridge.task_file.data import json_row, json_rows, numbered
 from gapft_harness.lm_eval_bridge.task_file.decoding import greedy_decoding
 from gapft_harness.lm_eval_bridge.task_file.documents import Document, Documents
 from gapft_harness.lm_eval_bridge.task_file.faults import named, naming_key
-from gapft_harness.lm_eval_bridge.task_file.fewshot import OrderFreeExamples, check_examples
+from gapft_harness.lm_eval_bridge.task_file.opened_files import code_files, data_files
 from gapft_harness.lm_eval_bridge.task_file.settings import Episode
 from gapft_harness.lm_eval_bridge.task_file.templates import compiled_templates
 from gapft_harness.recipe.sections import Search

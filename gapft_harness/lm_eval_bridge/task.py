@@ -27,6 +27,7 @@ from gapft_harness.lm_eval_bridge.benchmarks.splits import (
     all_local,
     local_splits,
 )
+from gapft_harness.lm_eval_bridge.fewshot import check_examples, examples_of
 from gapft_harness.lm_eval_bridge.judge import Judge
 from gapft_harness.lm_eval_bridge.scores import Scores
 from gapft_harness.lm_eval_bridge.task_file.data import (
@@ -38,7 +39,6 @@ from gapft_harness.lm_eval_bridge.task_file.data import (
 )
 from gapft_harness.lm_eval_bridge.task_file.documents import Document, Documents
 from gapft_harness.lm_eval_bridge.task_file.faults import named, naming_key, unknown_split
-from gapft_harness.lm_eval_bridge.task_file.fewshot import check_examples, examples_of
 from gapft_harness.lm_eval_bridge.task_file.keys import check_gap_task
 from gapft_harness.lm_eval_bridge.task_file.settings import (
     check_fields_named,

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from gapft_harness.core.credentials import refuse_credentials
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.text_files import decode
+from gapft_harness.core.text import decode
 from gapft_harness.recipe.faults import explain, keys_of
 from gapft_harness.recipe.recipe import Recipe
 

@@ -15,7 +15,7 @@ from typing import Any
 from gapft_harness.core.errors import GapftError, PluginError
 from gapft_harness.core.files import unwritable
 from gapft_harness.hooks.registered import FAULTS
-from gapft_harness.report.inputs import ReportInputs, read_inputs
+from gapft_harness.report.reading.inputs import ReportInputs, read_inputs
 
 __all__ = ["ReportInputs", "read_inputs", "write_report"]
 

@@ -10,16 +10,15 @@ from gapft_harness.analysis.pass_at_k import reported_k
 from gapft_harness.core.records import State
 from gapft_harness.experiments.allocation import section as coverage_section
 from gapft_harness.experiments.scaling import section as scaling_section
-from gapft_harness.report.findings import stopping
 from gapft_harness.report.findings.cases import RULE, examples
 from gapft_harness.report.findings.whole import Findings
-from gapft_harness.report.inputs import ReportInputs
+from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Block, Cases, Figure, Section, Table, Text
 from gapft_harness.report.rendering.wording import condition_name, percent, points, whole
 from gapft_harness.report.sections import episodes as episodes_section
 from gapft_harness.report.sections import failures as failures_section
-from gapft_harness.report.sections import provenance
+from gapft_harness.report.sections import provenance, stopping
 from gapft_harness.report.sections.verdict import opening
 
 _UNSTABLE = "†"

@@ -12,17 +12,17 @@ from gapft_harness.analysis.pass_at_k import reported_k
 from gapft_harness.core.records import Budget
 from gapft_harness.experiments.allocation.findings import Coverage, quantities
 from gapft_harness.experiments.scaling import section as scaling_section
-from gapft_harness.report.findings import stopping
-from gapft_harness.report.findings.whole import ConditionFindings, Contrast, Findings, SeedFindings
-from gapft_harness.report.inputs import ReportInputs
+from gapft_harness.report.findings.whole import (
+    NOTHING_TO_TRAIN_ON,
+    ConditionFindings,
+    Contrast,
+    Findings,
+    SeedFindings,
+)
+from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.sections import episodes as episodes_section
 from gapft_harness.report.sections import failures as failures_section
-
-#: Said in results.json and on the page where there was nothing to train on.
-NOTHING_TO_TRAIN_ON = (
-    "Search exposed nothing to train on: no pool problem that the source missed in one decode "
-    "was solved by any of its samples."
-)
+from gapft_harness.report.sections import stopping
 
 
 def results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from gapft_harness.analysis.k_equivalent import k_label
 from gapft_harness.experiments.allocation.findings import quantities
 from gapft_harness.experiments.scaling.section import bound_rows, checkpoint_rows
-from gapft_harness.report.findings.cases import changes, plain_gold
+from gapft_harness.report.findings.cases import changes
 from gapft_harness.report.findings.whole import Findings
-from gapft_harness.report.inputs import STATUSES, ReportInputs
+from gapft_harness.report.reading.columns import plain_gold
+from gapft_harness.report.reading.inputs import STATUSES, ReportInputs
 from gapft_harness.report.sections.provenance import flat
 
 Rows = Iterator[Sequence[object]]

@@ -10,8 +10,8 @@ from functools import partial
 from typing import Literal, Self, get_args
 
 from gapft_harness.core.cgroups import usable_cores, usable_memory
-from gapft_harness.core.closing import Closing
 from gapft_harness.core.errors import UserError
+from gapft_harness.core.processes import Closing
 from gapft_harness.sandbox import probes
 from gapft_harness.sandbox.confinement.syscalls import Refused
 from gapft_harness.sandbox.probes import Probe

@@ -8,94 +8,28 @@ The stage scale is for recipes with a section ``scaling``; others go without.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.experiments.allocation.halves import exposed_file, read_halves
 from gapft_harness.experiments.allocation.job import stale_exposed
 from gapft_harness.experiments.scaling.stage import scale_stage, scaled_audits
-from gapft_harness.hooks.manager import Plugins, load_plugins
-from gapft_harness.hooks.protocols import Executor, Job, Progress
+from gapft_harness.hooks.protocols import Job
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.binding import TRAINED_FOLDERS
-from gapft_harness.run_directory.directory import SPLITS, RunDirectory, Split
+from gapft_harness.run_directory.directory import SPLITS, RunDirectory
 from gapft_harness.run_directory.recording import record_judging, record_warnings, recorder
-from gapft_harness.run_directory.shards import Shard
+from gapft_harness.stages.context import Context, require_selected
 from gapft_harness.stages.foundation.foundation import record_plugins, record_trainer
 from gapft_harness.stages.generation.early_stop import check_early_stop
 from gapft_harness.stages.report import report_stage
 from gapft_harness.stages.search.stage import search_stage
 from gapft_harness.stages.search.states import partition
-from gapft_harness.stages.selection.stage import arms, select
+from gapft_harness.stages.selection.stage import select
 from gapft_harness.stages.train.job import TRACKING_WARNINGS
 from gapft_harness.stages.train.trackers import check_trackers
-
-
-@dataclass(frozen=True)
-class Context:
-    """What every stage gets.
-
-    Attributes:
-        run: the run directory; its lock is held.
-        executor: runs search, training and audit jobs.
-        plugin_files: files given by ``--plugin``.
-        include_paths: folders with task YAML.
-        splits: what the search stage searches.
-        shard: the one shard that the search stage searches; None searches all, and merges them.
-        conditions: what the report shows; none named shows all that the run has.
-        seeds: the same.
-        progress: called with (job label, done, total).
-        say: called with a sentence people should see now: a warning, or what was dropped.
-    """
-
-    run: RunDirectory
-    executor: Executor
-    plugin_files: Sequence[str] = ()
-    include_paths: Sequence[str] = ()
-    splits: Sequence[Split] = SPLITS
-    shard: Shard | None = None
-    conditions: Sequence[str] = ()
-    seeds: Sequence[int] = ()
-    progress: Progress = field(default=lambda label, done, total: None)
-    say: Callable[[str], None] = field(default=lambda line: None)
-
-    @property
-    def plugins(self) -> Plugins:
-        """The loaded plugins."""
-        return load_plugins(self.plugin_files)
-
-    @property
-    def own_process(self) -> bool:
-        """Whether the processes that generate end with their stage."""
-        sampler = self.plugins.get("sampler", self.run.recipe.model.backend)
-        return bool(sampler.options.get("own_process", False))
-
-    def arms(self) -> list[Arm]:
-        """The recipe's arms that have something to train on."""
-        budgets = self.run.manifest()["budgets"]
-        return [arm for arm in arms(self.run.recipe) if arm.name in budgets]
-
-    def arm_job(self, verb: str, function: str, arm: Arm, **more: float) -> Job:
-        """A job on one arm; ``more`` are further arguments of the function."""
-        arguments = {
-            "run_path": str(self.run.path),
-            "condition": arm.condition,
-            "seed": arm.seed,
-            "plugin_files": list(self.plugin_files),
-        }
-        return Job(f"{verb} {arm.name}", function, arguments | more, self.own_process)
-
-    def compared_arms(self) -> list[Arm]:
-        """The arms of the recipe's allocation comparison; none without one."""
-        allocation = self.run.recipe.allocation
-        if allocation is None:
-            return []
-        compared = (allocation.diffuse, allocation.concentrated)
-        return [arm for arm in self.arms() if arm.condition in compared]
 
 
 def states_stage(context: Context) -> None:
@@ -142,16 +76,6 @@ def select_stage(context: Context) -> None:
     if run.recipe.allocation is not None and context.arms():
         for seed in run.recipe.seeds:
             read_halves(run, run.recipe.allocation, seed)  # refused before anything is trained
-
-
-def require_selected(run: RunDirectory) -> None:
-    """Stops a stage that needs training sets, or to know that there are none.
-
-    Raises:
-        UserError: selection has not been made.
-    """
-    if "n" not in run.manifest():
-        raise UserError(f"{run.path}: nothing is selected yet; run gapft select first")
 
 
 def train_stage(context: Context) -> None:

@@ -14,13 +14,13 @@ from gapft_harness.stages.foundation.disjoint import require_apart
 from gapft_harness.stages.selection.stage import arms
 
 if TYPE_CHECKING:
-    from gapft_harness.stages.pipeline import Context
+    from gapft_harness.stages.context import Context
 
 
 def report_stage(context: Context) -> None:
     """Tables, figures, report.md, index.html and results.json."""
     from gapft_harness.report import read_inputs, write_report
-    from gapft_harness.stages.pipeline import require_selected
+    from gapft_harness.stages.context import require_selected
 
     shown = only(context.run.recipe, context.conditions, context.seeds)
     context = replace(context, run=RunDirectory(context.run.path, shown))

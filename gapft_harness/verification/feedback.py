@@ -87,7 +87,7 @@ def without_paths(text: str) -> str:
 def _installation() -> re.Pattern[str]:
     """The folders that Python and packages are in; descriptors stand for some (tier landlock)."""
     found = {*sys.path, *sysconfig.get_paths().values(), sys.prefix, sys.base_prefix}
-    found.add(str(Path(__file__).parents[1]))
+    found.add(str(Path(__file__).parents[2]))
     found |= {str(Path(folder).resolve()) for folder in found if folder}
     # The folder /usr is no secret, and a program may well write its name.
     folders = sorted({f.rstrip("/") for f in found if f.count("/") > 1}, key=len, reverse=True)

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from gapft_harness.core.closing import Closing
 from gapft_harness.core.errors import GapftError
+from gapft_harness.core.processes import Closing
 from gapft_harness.verification.pool_process import WorkerProcess
 
 #: Most items sent to a worker at once. Large enough to hide the round trip, small enough that the

@@ -15,6 +15,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from gapft_harness.core.errors import describe
+
 #: CPU seconds an item may use beyond ten times its limit. The parent kills long before; this ends
 #: a busy worker whose parent was killed itself.
 ORPHAN_SECONDS = 60
@@ -60,15 +62,6 @@ def resolve(function: str) -> Callable[..., Any]:
     module, _, name = function.partition(":")
     found: Callable[..., Any] = getattr(importlib.import_module(module), name)
     return found
-
-
-def describe(error: BaseException) -> str:
-    """An exception in one line; of one that cannot be printed, its type."""
-    try:
-        text = " ".join(str(error).split())[:300]
-    except Exception:
-        text = ""
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _limit_cpu(timeout_s: float) -> None:

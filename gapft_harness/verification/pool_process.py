@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any
 
+from gapft_harness.core.processes import thread_limits
+
 _BOOT = (
     "import json, sys; path, arguments = json.loads(sys.argv[1]); sys.path[:] = path; "
     "from gapft_harness.verification.pool_child import serve; serve(*arguments)"
@@ -45,14 +47,13 @@ class WorkerProcess:
         # It gets the parent's import path, so it finds the same packages whatever __main__ is.
         path = [os.path.abspath(entry) for entry in sys.path]
         stderr = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
-        threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         process = subprocess.Popen(
             [sys.executable, "-s", "-c", _BOOT, json.dumps([path, arguments])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,
             # A fixed hash seed: set order, and with it what sympy tries first, repeats.
-            env={**os.environ, **threads, "PYTHONHASHSEED": "0"},
+            env={**os.environ, **thread_limits(1), "PYTHONHASHSEED": "0"},
             start_new_session=True,
         )
         return cls(process, stderr, time.monotonic())

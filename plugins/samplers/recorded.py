@@ -19,8 +19,7 @@ from typing import Any
 from gapft_harness import hookimpl
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.core.records import CONTEXT, GREEDY, Adapter, Arm, Decoding
-from gapft_harness.core.text import whole
-from gapft_harness.core.text_files import read_lines
+from gapft_harness.core.text import read_lines, whole
 from gapft_harness.hooks.protocols import (
     Generated,
     Generation,

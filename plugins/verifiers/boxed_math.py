@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from gapft_harness import hookimpl
-from gapft_harness.core.closing import Closing
 from gapft_harness.core.errors import UserError
+from gapft_harness.core.processes import Closing
 from gapft_harness.core.records import Gold, Verdict
 from gapft_harness.hooks.protocols import RegisterVerifier
 from gapft_harness.verification.boxes import last_box

@@ -8,9 +8,9 @@ from operator import attrgetter
 from typing import Any
 
 from gapft_harness import hookimpl
-from gapft_harness.core.closing import Closing
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.core.identities import content_hash
+from gapft_harness.core.processes import Closing
 from gapft_harness.core.records import Gold, Verdict
 from gapft_harness.hooks.protocols import RegisterVerifier
 from gapft_harness.sandbox import Limits, Program, Result, Sandbox, Test

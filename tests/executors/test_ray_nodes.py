@@ -22,7 +22,8 @@ from gapft_harness.executors.ray_cluster import OWN_RAY
 from gapft_harness.hooks.protocols import Executor
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.stages.pipeline import Context, run_stages
+from gapft_harness.stages.context import Context
+from gapft_harness.stages.pipeline import run_stages
 from tests.recording_run import Here, Letters, letters
 
 pytestmark = pytest.mark.xdist_group("ray")

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gapft_harness.lm_eval_bridge.opened_files import data_files
+from gapft_harness.lm_eval_bridge.task_file.opened_files import data_files
 
 
 def test_named_data_count_wherever_they_lie(

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.text_files import read_lines, read_text
+from gapft_harness.core.text import read_lines, read_text
 from gapft_harness.lm_eval_bridge.task_file.documents import read_documents, stream_documents
 
 RECORDS = [{"text": "a"}, {"text": "\u2028 \x85 é"}, {"text": "c", "n": 3}]

@@ -6,7 +6,7 @@ import numpy as np
 
 from gapft_harness.core.records import Arm, Budget
 from gapft_harness.experiments.allocation.reading import ExposedSeed, Exposures
-from gapft_harness.report.inputs import PASS, STATUSES, Audit, ReportInputs, TrainedArm
+from gapft_harness.report.reading.inputs import PASS, STATUSES, Audit, ReportInputs, TrainedArm
 
 FAIL, TIMEOUT, ERROR = (STATUSES.index(s) for s in ("fail", "timeout", "error"))
 

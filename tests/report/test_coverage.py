@@ -15,7 +15,7 @@ from gapft_harness.core.errors import GapftError
 from gapft_harness.experiments.allocation.findings import QUANTITIES, RATES
 from gapft_harness.report import write_report
 from gapft_harness.report.findings.whole import compute
-from gapft_harness.report.inputs import PASS
+from gapft_harness.report.reading.inputs import PASS
 from gapft_harness.report.results import results
 from tests.report import planted
 

@@ -7,7 +7,7 @@ import pytest
 
 from gapft_harness.core.records import GREEDY, Arm
 from gapft_harness.report import write_report
-from gapft_harness.report.findings.episodes import (
+from gapft_harness.report.reading.episodes import (
     EpisodeCounts,
     EpisodeFacts,
     Repeats,

@@ -10,7 +10,7 @@ import pytest
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.report import read_inputs
-from gapft_harness.report.inputs import STATUSES
+from gapft_harness.report.reading.inputs import STATUSES
 from gapft_harness.run_directory.schemas import DECISIONS, PROBLEMS, RESPONSES, SELECTION, STATES
 from tests.report import planted
 

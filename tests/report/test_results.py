@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gapft_harness.core.errors import GapftError
 from gapft_harness.report.findings.whole import compute
-from gapft_harness.report.inputs import PASS, ReportInputs
+from gapft_harness.report.reading.inputs import PASS, ReportInputs
 from gapft_harness.report.results import results
 from tests.report import planted
 

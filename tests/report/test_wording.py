@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 
 from gapft_harness.analysis.bootstrap import Interval
-from gapft_harness.report.findings.cases import GOLD_SHOWN, plain_gold
+from gapft_harness.report.reading.columns import GOLD_SHOWN, plain_gold
 from gapft_harness.report.rendering import palette, wording
 from gapft_harness.report.rendering.markdown import escape, fenced
 from gapft_harness.report.rendering.visible import visible

@@ -19,7 +19,7 @@ from gapft_harness.analysis.bootstrap import Interval, percentile_interval
 from gapft_harness.core.records import Budget
 from gapft_harness.core.streams import Stream
 from gapft_harness.experiments.allocation.reading import Exposures
-from gapft_harness.report.inputs import ReportInputs
+from gapft_harness.report.reading.inputs import ReportInputs
 
 #: What is reported, by its name in results.json, in the order of the report.
 RATES = ("a_A_1", "a_A_2", "a_B_0", "a_B_1")

@@ -13,10 +13,10 @@ from typing import Any
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.experiments.allocation.halves import exposed_file, read_halves
+from gapft_harness.hooks.protocols import ReportProgress
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_ids, read_problems
 from gapft_harness.stages.audit.job import decode_arm
-from gapft_harness.stages.generation.generation import ReportProgress
 from gapft_harness.stages.generation.sealing import take_up
 
 

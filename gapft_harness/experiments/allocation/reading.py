@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gapft_harness.core.records import Arm
 from gapft_harness.experiments.allocation.halves import exposed_file, find_halves
-from gapft_harness.report.columns import PASS, codes, columns
+from gapft_harness.report.reading.columns import PASS, codes, columns
 from gapft_harness.run_directory.directory import require
 from gapft_harness.run_directory.tables import read_examples
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.experiments.allocation.findings import RATES, Coverage, quantities
 from gapft_harness.report.findings.whole import Findings
-from gapft_harness.report.inputs import ReportInputs
+from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Block, Figure, Table, Text
 from gapft_harness.report.rendering.wording import condition_name, percent, points, whole

@@ -19,11 +19,11 @@ from gapft_harness.analysis.scaling import FIXED, SCALES, choose_scale, simultan
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import GREEDY, Adapter, Arm
 from gapft_harness.core.weights import adapter_facts
+from gapft_harness.hooks.protocols import ReportProgress
 from gapft_harness.recipe.sections import Scaling
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, require
 from gapft_harness.run_directory.tables import read_judged, read_problems
 from gapft_harness.stages.audit.job import decode_arm
-from gapft_harness.stages.generation.generation import ReportProgress
 from gapft_harness.stages.generation.sealing import read_facts, take_up
 
 #: Where the chosen adapters lie in a run directory, and where others lie while they are decoded.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gapft_harness.analysis.scaling import FIXED
 from gapft_harness.core.records import GREEDY, Arm
 from gapft_harness.experiments.scaling.job import Choice, read_choice, scaled_file
-from gapft_harness.report.columns import PASS, codes, columns
+from gapft_harness.report.reading.columns import PASS, codes, columns
 from gapft_harness.run_directory.directory import require
 
 

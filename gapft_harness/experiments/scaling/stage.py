@@ -22,7 +22,7 @@ from gapft_harness.run_directory.recording import record_judging, recorder
 from gapft_harness.stages.foundation.disjoint import require_apart
 
 if TYPE_CHECKING:
-    from gapft_harness.stages.pipeline import Context
+    from gapft_harness.stages.context import Context
 
 
 def scale_stage(context: Context) -> None:
@@ -34,7 +34,7 @@ def scale_stage(context: Context) -> None:
         UserError: nothing is selected or trained yet, the calibration split is not searched, or
             one of its problems is also in the pool or the audit.
     """
-    from gapft_harness.stages.pipeline import require_selected
+    from gapft_harness.stages.context import require_selected
 
     run = context.run
     if run.recipe.scaling is None:

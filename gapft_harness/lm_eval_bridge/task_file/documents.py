@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.text import whole
-from gapft_harness.core.text_files import read_lines, read_text
+from gapft_harness.core.text import read_lines, read_text, whole
 
 Document = dict[str, Any]
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gapft_harness.experiments.allocation.figure import allocation
@@ -16,26 +15,12 @@ from gapft_harness.report.figures.flows import flows
 from gapft_harness.report.figures.search_curve import search_curve
 from gapft_harness.report.figures.style import STYLE
 from gapft_harness.report.findings.whole import Findings
+from gapft_harness.report.rendering.blocks import Drawing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["Drawing", "draw_all"]
-
-
-@dataclass(frozen=True, slots=True)
-class Drawing:
-    """One figure.
-
-    Attributes:
-        name: the stem of its files.
-        svg: text of the SVG.
-        png: bytes of the PNG.
-    """
-
-    name: str
-    svg: str
-    png: bytes
 
 
 def draw_all(findings: Findings) -> tuple[Drawing, ...]:

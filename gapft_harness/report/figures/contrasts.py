@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from gapft_harness.core.records import SOURCE
 from gapft_harness.report.figures.style import WIDTH, interval_row, rows_alone, spread
-from gapft_harness.report.findings.whole import SOURCE, Contrast, Findings
+from gapft_harness.report.findings.whole import Contrast, Findings
 from gapft_harness.report.rendering import palette, wording
 
 if TYPE_CHECKING:

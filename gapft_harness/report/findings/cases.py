@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -10,14 +9,13 @@ from typing import Literal
 import numpy as np
 
 from gapft_harness.core.streams import derive
-from gapft_harness.report.inputs import STATUSES, ReportInputs, TrainedArm
+from gapft_harness.report.reading.columns import plain_gold
+from gapft_harness.report.reading.inputs import STATUSES, ReportInputs, TrainedArm
 from gapft_harness.report.rendering.blocks import Case
 
 #: Cases of each kind on the page; tables/items.csv has all.
 SHOWN = 4
 
-#: Characters shown of a gold answer that is no plain text.
-GOLD_SHOWN = 2000
 
 Change = Literal["gained", "lost"]
 
@@ -77,20 +75,3 @@ def _case(inputs: ReportInputs, found: list[Changed]) -> Case:
         after=first.trained.texts[position],
         gained=first.change == "gained",
     )
-
-
-def plain_gold(gold: str) -> str:
-    """A gold answer for people: a JSON string without its quotes, anything else as JSON.
-
-    Of a program's tests the public ones are shown, and the hidden ones only counted: a report may
-    be read by who writes the next prompt. Another object is cut at ``GOLD_SHOWN`` characters.
-    """
-    value = json.loads(gold)
-    if isinstance(value, str):
-        return value
-    if isinstance(value, dict) and {"kind", "tests", "public"} <= value.keys():
-        public, listed = value["tests"][: value["public"]], len(value["tests"])
-        hidden = "" if listed == len(public) else f" and {listed - len(public)} hidden ones"
-        packed = ", more hidden ones packed" if value.get("hidden") else ""
-        gold = f"{json.dumps(public, ensure_ascii=False)} as public tests{hidden}{packed}"
-    return gold if len(gold) <= GOLD_SHOWN else f"{gold[:GOLD_SHOWN]}…"

@@ -19,15 +19,18 @@ from gapft_harness.analysis.decomposition import (
 )
 from gapft_harness.analysis.k_equivalent import k_equivalent
 from gapft_harness.analysis.pass_at_k import mean_pass_at_k
-from gapft_harness.core.records import Budget, State
+from gapft_harness.core.records import SOURCE, Budget, State
 from gapft_harness.core.streams import Stream
 from gapft_harness.experiments.allocation.findings import Coverage, compute_coverage
 from gapft_harness.experiments.scaling.findings import ScalingFindings, compute_scaling
-from gapft_harness.report.columns import count_codes
-from gapft_harness.report.inputs import ReportInputs
+from gapft_harness.report.reading.columns import count_codes
+from gapft_harness.report.reading.inputs import ReportInputs
 
-#: The name that stands for the source model in contrasts.
-SOURCE = "source"
+#: Said in results.json and on the page where there was nothing to train on.
+NOTHING_TO_TRAIN_ON = (
+    "Search exposed nothing to train on: no pool problem that the source missed in one decode "
+    "was solved by any of its samples."
+)
 
 
 @dataclass(frozen=True, slots=True)

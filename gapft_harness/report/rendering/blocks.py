@@ -108,3 +108,18 @@ class Section:
     def anchor(self) -> str:
         """The heading as a fragment identifier."""
         return "-".join("".join(c if c.isalnum() else " " for c in self.title.lower()).split())
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """One figure.
+
+    Attributes:
+        name: the stem of its files.
+        svg: text of the SVG.
+        png: bytes of the PNG.
+    """
+
+    name: str
+    svg: str
+    png: bytes

@@ -10,9 +10,8 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from gapft_harness.report.figures import Drawing
 from gapft_harness.report.rendering import palette
-from gapft_harness.report.rendering.blocks import Section
+from gapft_harness.report.rendering.blocks import Drawing, Section
 from gapft_harness.report.rendering.visible import shortened, visible
 
 if TYPE_CHECKING:
@@ -57,7 +56,11 @@ def _pictures(drawing: Drawing) -> Mapping[str, str]:
 
 
 def _style() -> str:
-    sheet = files("gapft_harness.report").joinpath("templates", "style.css").read_text("utf-8")
+    sheet = (
+        files("gapft_harness.report.rendering")
+        .joinpath("templates", "style.css")
+        .read_text("utf-8")
+    )
     light, dark = (palette.css_variables(dark=dark) for dark in (False, True))
     on_dark = f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"
     return f":root {{ {light} }}\n{on_dark}\n{sheet}"
@@ -69,7 +72,7 @@ def _environment() -> Environment:
     from markupsafe import Markup
 
     environment = Environment(
-        loader=PackageLoader("gapft_harness.report"),
+        loader=PackageLoader("gapft_harness.report.rendering"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

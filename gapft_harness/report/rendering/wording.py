@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from gapft_harness.analysis.bootstrap import Interval
-from gapft_harness.report.findings.whole import SOURCE
+from gapft_harness.core.records import SOURCE
 
 #: The paper's states in plain words.
 STATE_NAMES = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from gapft_harness.report.findings.episodes import EpisodeCounts, EpisodeFacts, Repeats
+from gapft_harness.report.reading.episodes import EpisodeCounts, EpisodeFacts, Repeats
 from gapft_harness.report.rendering.blocks import Block, Table, Text
 from gapft_harness.report.rendering.wording import condition_name, listed, percent, whole
 

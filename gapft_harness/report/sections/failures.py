@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from gapft_harness.core.records import GREEDY
-from gapft_harness.report.findings.failures import KINDS_SHOWN, Failed, Failures
+from gapft_harness.report.reading.failures import KINDS_SHOWN, Failed, Failures
 from gapft_harness.report.rendering.blocks import Block, Code, Table, Text
 from gapft_harness.report.rendering.visible import shortened, visible
 from gapft_harness.report.rendering.wording import percent, whole

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from gapft_harness.report.columns import count_codes
 from gapft_harness.report.findings.whole import Findings
-from gapft_harness.report.inputs import STATUSES, ReportInputs
+from gapft_harness.report.reading.columns import count_codes
+from gapft_harness.report.reading.inputs import STATUSES, ReportInputs
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Block, Bullets, Code, Section, Table, Text
 from gapft_harness.report.rendering.durations import duration

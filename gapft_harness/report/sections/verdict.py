@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from gapft_harness.core.records import SOURCE
 from gapft_harness.experiments.allocation.section import result
-from gapft_harness.report.findings.whole import SOURCE, ConditionFindings, Contrast, Findings
+from gapft_harness.report.findings.whole import (
+    NOTHING_TO_TRAIN_ON,
+    ConditionFindings,
+    Contrast,
+    Findings,
+)
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Block, Stat, Stats, Text
-from gapft_harness.report.results import NOTHING_TO_TRAIN_ON
 
 
 def opening(findings: Findings, k: int) -> list[Block]:

@@ -15,8 +15,8 @@ import struct
 from collections.abc import Iterable
 from pathlib import Path
 
+from gapft_harness.sandbox.confinement import streams
 from gapft_harness.sandbox.confinement.syscalls import BUILD, Refused, check, libc, machine, syscall
-from gapft_harness.sandbox.inside import streams
 
 #: The working folder, the first of these that hides nothing which is needed.
 _WORK = ("/tmp", "/box")

@@ -13,6 +13,7 @@ from typing import Any
 
 from gapft_harness.core.records import Adapter, Arm, Problem
 from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.hooks.protocols import ReportProgress
 from gapft_harness.recipe.models import sampler_settings
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.journal import Journal
@@ -21,7 +22,6 @@ from gapft_harness.run_directory.tables import read_problems
 from gapft_harness.stages.foundation.foundation import codes, named, require_same
 from gapft_harness.stages.generation.episodes import episodes_of
 from gapft_harness.stages.generation.generation import (
-    ReportProgress,
     decoding_from,
     generate,
     greedy_phase,

@@ -7,20 +7,18 @@ or one for the whole search where the sampler derives a seed for every sample fr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Decoding, Problem
 from gapft_harness.core.streams import derive
-from gapft_harness.hooks.protocols import Request, Sampler, Verifier
+from gapft_harness.hooks.protocols import ReportProgress, Request, Sampler, Verifier
 from gapft_harness.recipe.sections import Search
 from gapft_harness.run_directory.journal import Journal
 from gapft_harness.stages.generation.early_stop import Judgements, unsolved
 from gapft_harness.stages.generation.episodes import Episodes, alive, check_conversations
-
-ReportProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)

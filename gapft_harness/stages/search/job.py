@@ -18,7 +18,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import replace_file
 from gapft_harness.core.records import Problem
 from gapft_harness.hooks.manager import Plugins, load_plugins
-from gapft_harness.hooks.protocols import Verifier
+from gapft_harness.hooks.protocols import ReportProgress, Verifier
 from gapft_harness.recipe.models import sampler_settings
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, Split
@@ -29,7 +29,6 @@ from gapft_harness.stages.foundation.foundation import codes, content, named, pl
 from gapft_harness.stages.generation.early_stop import check_early_stop, stops
 from gapft_harness.stages.generation.episodes import episodes_of
 from gapft_harness.stages.generation.generation import (
-    ReportProgress,
     decoding_from,
     generate,
     greedy_phase,
@@ -190,7 +189,7 @@ def check_splits(
         UserError: an unknown task or verifier, data that are missing or malformed, a problem of
             two splits, or few-shot examples that are audit or calibration problems.
     """
-    from gapft_harness.lm_eval_bridge.opened_files import watching
+    from gapft_harness.lm_eval_bridge.task_file.opened_files import watching
 
     with watching() as opened:
         task = _load(recipe, include_paths)

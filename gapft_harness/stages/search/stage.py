@@ -29,7 +29,7 @@ from gapft_harness.stages.search.job import finished
 from gapft_harness.stages.search.merging import merge_split
 
 if TYPE_CHECKING:
-    from gapft_harness.stages.pipeline import Context
+    from gapft_harness.stages.context import Context
 
 #: Seconds until a file that another machine has written must be seen here.
 _PATIENCE_S = 90.0

@@ -14,13 +14,12 @@ from gapft_harness.core.records import Arm
 from gapft_harness.core.weights import adapter_facts, weights_hash
 from gapft_harness.hooks.checked import plain_facts
 from gapft_harness.hooks.manager import Registered, load_plugins
-from gapft_harness.hooks.protocols import TrainingJob
+from gapft_harness.hooks.protocols import ReportProgress, TrainingJob
 from gapft_harness.hooks.tracking import Tracking
 from gapft_harness.recipe.models import model_args
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.foundation.foundation import codes, require_same
-from gapft_harness.stages.generation.generation import ReportProgress
 from gapft_harness.stages.train.trackers import tracking
 
 #: Where a job's result holds what trackers could not do; no part of what the manifest compares.
@@ -63,7 +62,7 @@ def train_arms(
         progress(before + done, total)
 
     if missing and run.recipe.executor.processes > 1:
-        from gapft_harness.training.machine.launch import launch
+        from gapft_harness.stages.train.launch import launch
 
         warnings = launch(run.path, missing, plugin_files, run.recipe.executor, onward)
         found |= finished(run, missing)

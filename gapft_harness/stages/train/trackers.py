@@ -7,7 +7,7 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, distribution
 from typing import Any
 
-from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.errors import GapftError, UserError, describe
 from gapft_harness.core.records import Arm
 from gapft_harness.hooks.checked import require_methods
 from gapft_harness.hooks.manager import Plugins
@@ -15,7 +15,6 @@ from gapft_harness.hooks.registered import FAULTS, own_line
 from gapft_harness.hooks.tracking import TrackedArm, Tracker, Tracking
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.verification.pool_child import describe
 
 
 def missing_packages(recipe: Recipe, plugins: Plugins) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.records import Verdict
-from gapft_harness.report.columns import columns
+from gapft_harness.report.reading.columns import columns, plain_gold
 from gapft_harness.verification.reasons import Kind, is_telling, kind_of, ranked
 
 #: Kinds of reason that are shown, and responses.
@@ -111,7 +111,6 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _with_golds(shown: Sequence[Failed], split: Path) -> Iterator[Failed]:
-    from gapft_harness.report.findings.cases import plain_gold
 
     wanted: list[tuple[str, str, Any]] = [("problem_id", "in", [of.problem_id for of in shown])]
     found = columns(split / "problems.parquet", ("problem_id", "gold"), wanted)

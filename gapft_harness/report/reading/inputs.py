@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from gapft_harness.core.records import GREEDY, Arm, Budget, State
 from gapft_harness.experiments.allocation.reading import Exposures, read_exposures
 from gapft_harness.experiments.scaling.reading import ScaledRun, read_scaled_run
-from gapft_harness.report.columns import PASS, STATUSES, codes, columns
-from gapft_harness.report.findings.episodes import EpisodeFacts, read_episodes
-from gapft_harness.report.findings.failures import Failures, read_failures
+from gapft_harness.report.reading.columns import PASS, STATUSES, codes, columns
+from gapft_harness.report.reading.episodes import EpisodeFacts, read_episodes
+from gapft_harness.report.reading.failures import Failures, read_failures
 from gapft_harness.run_directory.directory import require
 
 __all__ = ["PASS", "STATUSES", "Audit", "ReportInputs", "TrainedArm", "read_inputs"]

@@ -1,6 +1,6 @@
 """Training on several processes: the launcher that the local executor's jobs use.
 
-``python -m gapft_harness.training.machine.launch`` is torch's own launcher, ended with the process that
+``python -m gapft_harness.stages.train.launch`` is torch's own launcher, ended with the process that
 started it. The processes that it starts run ``python -m gapft_harness.training`` and report on
 standard output, a line of JSON each; other lines are what they print.
 """
@@ -14,12 +14,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from gapft_harness.core.errors import GapftError
+from gapft_harness.core.errors import ERRORS, GapftError
+from gapft_harness.core.processes import die_with, thread_limits
 from gapft_harness.core.records import Arm
-from gapft_harness.executors.jobs import ERRORS
-from gapft_harness.executors.worker import die_with
+from gapft_harness.hooks.protocols import ReportProgress
 from gapft_harness.recipe.sections import ExecutorChoice
-from gapft_harness.stages.generation.generation import ReportProgress
 
 #: What a line of a report begins with.
 MARK = "gapft-training: "
@@ -44,7 +43,7 @@ def launch(
         sys.executable,
         "-s",
         "-m",
-        "gapft_harness.training.machine.launch",
+        "gapft_harness.stages.train.launch",
         str(os.getpid()),
     ]
     command += ["--standalone", f"--nproc-per-node={settings.processes}", "-m"]
@@ -53,7 +52,6 @@ def launch(
         command += ["--arm", arm.name]
     for file in plugin_files:
         command += ["--plugin", file]
-    limits = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     child = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -61,7 +59,7 @@ def launch(
         text=True,
         env={
             **os.environ,
-            **dict.fromkeys(limits, str(settings.threads)),
+            **thread_limits(settings.threads),
             "PYTHONPATH": os.pathsep.join(filter(None, map(os.path.abspath, sys.path))),
         },
     )

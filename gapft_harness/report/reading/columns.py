@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ from gapft_harness.run_directory.tables import sealed_status
 
 # Verdicts have codes in the order of ``STATUSES``.
 PASS = STATUSES.index("pass")
+
+#: Characters shown of a gold answer that is no plain text.
+GOLD_SHOWN = 2000
 
 
 def columns(
@@ -43,3 +47,20 @@ def count_codes(found: NDArray[np.uint8]) -> dict[str, int]:
     """How many codes there are of each status."""
     counts = np.bincount(found, minlength=len(STATUSES))
     return {name: int(count) for name, count in zip(STATUSES, counts, strict=True)}
+
+
+def plain_gold(gold: str) -> str:
+    """A gold answer for people: a JSON string without its quotes, anything else as JSON.
+
+    Of a program's tests the public ones are shown, and the hidden ones only counted: a report may
+    be read by who writes the next prompt. Another object is cut at ``GOLD_SHOWN`` characters.
+    """
+    value = json.loads(gold)
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict) and {"kind", "tests", "public"} <= value.keys():
+        public, listed = value["tests"][: value["public"]], len(value["tests"])
+        hidden = "" if listed == len(public) else f" and {listed - len(public)} hidden ones"
+        packed = ", more hidden ones packed" if value.get("hidden") else ""
+        gold = f"{json.dumps(public, ensure_ascii=False)} as public tests{hidden}{packed}"
+    return gold if len(gold) <= GOLD_SHOWN else f"{gold[:GOLD_SHOWN]}…"

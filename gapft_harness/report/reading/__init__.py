@@ -1,0 +1,1 @@
+"""Reads a run's sealed tables as typed arrays; no statistics."""
