@@ -12,6 +12,7 @@ import pytest
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.hooks.protocols import Job, Progress
+from gapft_harness.stages.search import stage
 from gapft_harness.stages.search.stage import search_stage
 from tests.command import gapft, succeed
 from tests.letters_task import CONTAINS, write_letters
@@ -119,7 +120,7 @@ def test_an_audit_that_is_finished_before_the_pool_is_kept_and_sealed_after_it(
 def test_tables_that_are_not_seen_are_an_error(
     task: Letters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gapft_harness.stages.search.stage._PATIENCE_S", 0.0)
+    monkeypatch.setattr(stage, "_PATIENCE_S", 0.0)
     run = task.run("r", splits=())
     with pytest.raises(GapftError, match=r"r/pool: its search has ended, and .* not seen here"):
         search_stage(replace(task.context(run), executor=Elsewhere()))

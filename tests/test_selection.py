@@ -268,7 +268,9 @@ def test_tokens_beyond_the_tolerance_stop_before_anything_is_sealed(task: Letter
 
 
 def test_a_reference_may_differ_in_tokens(task: LettersAndMore) -> None:
-    task.select(conditions=["gapft", "all_verified"], budget={"n": 6, "token_tolerance": 0})
+    run = task.select(conditions=["gapft", "all_verified"], budget={"n": 6, "token_tolerance": 0})
+    tokens = {name: of["tokens"] for name, of in run.manifest()["budgets"].items()}
+    assert tokens["all_verified-seed13"] > tokens["gapft-seed13"]
 
 
 def test_fewer_exposures_than_update_groups_stop_before_anything_is_sealed(

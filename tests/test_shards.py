@@ -19,6 +19,7 @@ from gapft_harness.core.files import sha256
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.shards import IdsHash, Shard
 from gapft_harness.stages.pipeline import run_stages
+from gapft_harness.stages.search import merging
 from gapft_harness.stages.search.merged_facts import merge_facts
 from gapft_harness.stages.search.merging import Part, identity_of
 from gapft_harness.stages.search.stage import merge_all
@@ -159,10 +160,8 @@ def test_row_groups_and_batches_split_no_problem(
 ) -> None:
     parts = [search(task, str(shard)) for shard in Shard.all(3)]
     before = rows(merge(task, "merged", *parts), "pool/responses")
-    monkeypatch.setattr(
-        "gapft_harness.stages.search.merging._READ", 3
-    )  # fewer than a problem's five rows
-    monkeypatch.setattr("gapft_harness.stages.search.merging._WRITE", 7)
+    monkeypatch.setattr(merging, "_READ", 3)  # fewer than a problem's five rows
+    monkeypatch.setattr(merging, "_WRITE", 7)
     small = merge(task, "small", *parts)
     assert rows(small, "pool/responses") == before
     assert pq.ParquetFile(small.path / "pool/responses.parquet").num_row_groups > 5

@@ -201,7 +201,7 @@ class LoadedTask:
         The verifier is the one in use: a recipe may override the task's own.
 
         Args:
-            verifier: its optional method ``check_gold`` is asked (``verification.check_golds``).
+            verifier: its optional method ``check_gold`` is asked (``judging.check_golds``).
             split: read now if it was not before.
 
         Raises:

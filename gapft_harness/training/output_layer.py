@@ -70,7 +70,7 @@ def is_last(weightless: Any) -> bool:
     does not run without weights is taken for one that does more.
 
     Args:
-        weightless: the model on the meta device (``base_model.without_weights``). Its attention is
+        weightless: the model on the meta device (``model.without_weights``). Its attention is
             exchanged for one that computes nothing.
     """
     from transformers import AttentionInterface

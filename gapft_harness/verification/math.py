@@ -1,4 +1,4 @@
-"""Compares two answers with math-verify. Runs in worker processes alone (see ``workers.py``).
+"""Compares two answers with math-verify. Runs in worker processes alone (see ``pool.py``).
 
 math-verify's own time-outs are switched off: they raise inside sympy, where the exception may be
 swallowed, and what is left of them is reported as a wrong answer. The worker pool keeps time.

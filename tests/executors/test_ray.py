@@ -22,6 +22,7 @@ import psutil
 import pytest
 
 from gapft_harness.core.errors import GapftError, PluginError, UserError
+from gapft_harness.executors import ray as ray_executor
 from gapft_harness.executors.ray import RayExecutor
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import Job
@@ -134,7 +135,7 @@ def test_progress_comes_from_a_package_that_is_on_the_import_path_alone(
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     reports = importlib.import_module("on_the_path").Reports
-    monkeypatch.setattr("gapft_harness.executors.ray.Reports", reports)
+    monkeypatch.setattr(ray_executor, "Reports", reports)
     told = job("be_heard", folder=str(tmp_path), patience_s=PATIENCE_S)
     executor.run([told], lambda label, done, total: (tmp_path / "heard").touch())
 

@@ -8,6 +8,7 @@ from gapft_harness import load_verifier
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Verdict
 from gapft_harness.plugins.verifiers.boxed_math import BoxedMath, shortcut
+from gapft_harness.verification import math
 from gapft_harness.verification.math import compare
 from gapft_harness.verification.math_notation import spelled_out
 
@@ -132,7 +133,7 @@ def test_a_time_out_inside_the_library_is_a_timeout(monkeypatch):
     def late(*_, **__):
         raise TimeoutException("Timeout during comparison")
 
-    monkeypatch.setattr("gapft_harness.verification.math.verify", late)
+    monkeypatch.setattr(math, "verify", late)
     assert compare(["1", "2"])["status"] == "timeout"
 
 
@@ -140,13 +141,13 @@ def test_memory_that_runs_out_is_no_wrong_answer(monkeypatch):
     def exhaust(*_, **__):
         raise MemoryError
 
-    monkeypatch.setattr("gapft_harness.verification.math.verify", exhaust)
+    monkeypatch.setattr(math, "verify", exhaust)
     with pytest.raises(MemoryError):
         compare(["1", "2"])
 
 
 def test_a_gold_that_cannot_be_parsed_is_an_error(monkeypatch):
-    monkeypatch.setattr("gapft_harness.verification.math.parse", lambda *_, **__: [])
+    monkeypatch.setattr(math, "parse", lambda *_, **__: [])
     assert compare(["?", "2"]) == {"status": "error", "reason": "the gold answer cannot be parsed"}
 
 

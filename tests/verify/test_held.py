@@ -23,6 +23,7 @@ from gapft_harness.stages.foundation import model_state
 from gapft_harness.stages.foundation.foundation import bound
 from gapft_harness.stages.foundation.holding import hold
 from gapft_harness.stages.search.job import check_splits, search
+from gapft_harness.stages.verify import run as verifying
 from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
 from tests.verify.tampering import change_manifest
@@ -172,7 +173,7 @@ def test_verify_says_what_it_compared_and_whose_fault_an_unreadable_task_is(
     def broken(*_: Any) -> Any:
         raise ValueError("mine")
 
-    monkeypatch.setattr("gapft_harness.stages.verify.run.check_splits", broken)
+    monkeypatch.setattr(verifying, "check_splits", broken)
     with (
         edited(made / TASK, swap("12}", "11}")),
         pytest.raises(UserError, match=r"letters.yaml: changed, and now: .*mine"),

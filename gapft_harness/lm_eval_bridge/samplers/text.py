@@ -1,4 +1,4 @@
-"""Samplers on lm-eval models that return text alone; the ``hf`` model has ``hf_sampler.py``."""
+"""Samplers on lm-eval models that return text alone (``hf`` has one of its own)."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def merge_facts(parts: Sequence[tuple[Shard, dict[str, Any]]]) -> dict[str, Any]
         parts: each shard with its facts, in the order of their numbers; of one task and model.
 
     Returns:
-        Facts as ``search.search`` gives of a whole split.
+        Facts as ``job.search`` gives of a whole split.
     """
     first = parts[0][1]
     warnings = [

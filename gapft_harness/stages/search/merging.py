@@ -55,7 +55,7 @@ def merge_split(
         sources: the runs in which the shards lie, once each; ``run`` may be among them.
 
     Returns:
-        Facts for the manifest, those that ``search.search`` gives of a whole split, with
+        Facts for the manifest, those that ``job.search`` gives of a whole split, with
         ``shards``, their number. None if no source has a shard of the split.
 
     Raises:

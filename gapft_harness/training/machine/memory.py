@@ -76,7 +76,7 @@ def estimate(
     """Estimates what one process needs.
 
     Args:
-        model: the base on the meta device (``base_model.without_weights``).
+        model: the base on the meta device (``model.without_weights``).
         settings: the recipe's training section.
         passes: every forward pass that this process will run.
         shards: processes that share the base's weights out; 1 without FSDP.

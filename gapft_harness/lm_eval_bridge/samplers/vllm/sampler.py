@@ -48,7 +48,7 @@ _REFUSALS = (TypeError, ValueError, OSError, RuntimeError, ImportError, Assertio
 
 
 class VllmSampler:
-    """A vLLM engine in this process; see ``vllm_process.prepare_process``, which must come first.
+    """A vLLM engine in this process; see ``process.prepare_process``, which must come first.
 
     Each sample is a request of its own, with a seed derived from the call's seed, the problem and
     the sample's number. So samples are independent however they are divided into calls, shards or
