@@ -8,7 +8,6 @@ from typing import Any
 
 import yaml
 
-from gapft_harness.analysis.scaling import SCALES
 from gapft_harness.cli.forecast import LARGE, Size, forecast, size_of
 from gapft_harness.cli.runs import Choice, resolve_recipe
 from gapft_harness.core.errors import GapftError
@@ -18,6 +17,7 @@ from gapft_harness.recipe.called_plugins import check_names
 from gapft_harness.recipe.models import model_args, sampler_settings
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.directory import Split, splits_of
+from gapft_harness.stages.experiment import Experiment, asked
 from gapft_harness.stages.foundation.foundation import searched_in
 from gapft_harness.stages.generation.early_stop import check_early_stop
 from gapft_harness.stages.generation.sealing import closing_verifier
@@ -41,6 +41,7 @@ def describe(choice: Choice, run_dir: str | None) -> str:
     place = run_dir or f"runs/{recipe.name}"
     plugins = load_plugins(choice.plugin_files)
     check_names(recipe, plugins)
+    experiments = asked(recipe, plugins)
     include_paths = choice.include_paths or searched_in(Path(place))
     problems, task, missing = _read(recipe, plugins, include_paths)
     config, of_model = _model(recipe)
@@ -51,10 +52,10 @@ def describe(choice: Choice, run_dir: str | None) -> str:
         yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False).rstrip(),
         "",
         "# stages",
-        *_stages(recipe, place),
+        *_stages(recipe, experiments, place),
         "",
         "# what it takes",
-        *forecast(recipe, problems, task, size, place),
+        *forecast(recipe, experiments, problems, task, size, place),
         "",
         "# missing here",
         *(dict.fromkeys(missing) or ["nothing: this recipe can run"]),
@@ -155,7 +156,7 @@ def _refused_config(recipe: Recipe, folder: Path) -> list[str]:
     return []
 
 
-def _stages(recipe: Recipe, run_dir: str) -> list[str]:
+def _stages(recipe: Recipe, experiments: Sequence[Experiment], run_dir: str) -> list[str]:
     k = recipe.search.k
     slots, exposures, steps = _budget(recipe)
     stop = recipe.search.stop == "first_pass"
@@ -170,16 +171,16 @@ def _stages(recipe: Recipe, run_dir: str) -> list[str]:
         f"        -> {run_dir}/selections/",
         f"train   {len(trained)} adapters ({len(recipe.conditions)} conditions x "
         f"{len(recipe.seeds)} seeds) -> {run_dir}/adapters/",
-        *_scale(recipe, run_dir, len(trained)),
+        *(line for each in experiments for line in each.plan(recipe, run_dir, len(trained))),
         f"audit   one greedy decode per adapter and audit problem -> {run_dir}/decisions/",
         f"report  -> {run_dir}/report/index.html",
     ]
 
 
 def _calibration(recipe: Recipe, run_dir: str) -> list[str]:
-    if recipe.scaling is None:
+    taken = recipe.calibration
+    if taken is None:
         return []
-    taken = recipe.scaling.calibration
     whence = (
         "the validation split"
         if taken == "validation"
@@ -188,17 +189,6 @@ def _calibration(recipe: Recipe, run_dir: str) -> list[str]:
     return [
         f"        calibration: {whence}, 1 greedy a problem",
         f"        -> {run_dir}/calibration/responses.parquet",
-    ]
-
-
-def _scale(recipe: Recipe, run_dir: str, adapters: int) -> list[str]:
-    if recipe.scaling is None:
-        return []
-    scales = ", ".join(f"{scale:g}" for scale in SCALES)
-    return [
-        f"scale   {adapters} adapters x scales {scales}, 1 greedy a calibration problem; the "
-        f"largest with bounds up to {recipe.scaling.tolerance:g}",
-        f"        -> {run_dir}/scaled/",
     ]
 
 

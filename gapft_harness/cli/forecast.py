@@ -7,24 +7,24 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gapft_harness.analysis.scaling import SCALES
 from gapft_harness.core.errors import GapftError
 from gapft_harness.recipe.models import model_args
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.binding import grown, require_bound
 from gapft_harness.run_directory.directory import (
-    CALIBRATION,
     SPLITS,
     RunDirectory,
     Split,
     splits_of,
 )
 from gapft_harness.run_directory.mirror import is_url
+from gapft_harness.stages.experiment import Decodes, Experiment
 from gapft_harness.stages.selection.stage import arms
 from gapft_harness.training.plan import Fitted, count_steps
 
@@ -80,6 +80,7 @@ def size_of(recipe: Recipe, config: Path | None) -> Size | None:
 
 def forecast(
     recipe: Recipe,
+    experiments: Sequence[Experiment],
     problems: Mapping[Split, int],
     task: Mapping[str, Any],
     size: Size | None,
@@ -89,6 +90,7 @@ def forecast(
 
     Args:
         recipe: what is to be run.
+        experiments: those that it asks for.
         problems: of each split whose data can be read here.
         task: the task's facts; empty where its data cannot be read here.
         size: the model's.
@@ -99,15 +101,18 @@ def forecast(
     unread = [split for split in splits_of(recipe) if split not in problems]
     counts = [f"{split} {problems[split]:,}" for split in splits_of(recipe) if split in problems]
     counts += [f"{', '.join(unread)}: cannot be read here"] if unread else []
-    responses, total = _responses(recipe, problems)
+    sizes = {split: problems.get(split, 0) for split in splits_of(recipe)}
+    told = [each.decodes(recipe, sizes, len(arms(recipe))) for each in experiments]
+    responses, total = _responses(recipe, sizes, told)
+    kept = 1 + sum(of.adapters for of in told)
     found = None if size is None else _estimate(recipe, task, size)
     topics = {
         "problems": [", ".join(counts)],
         "responses": [] if unread else responses,
         "steps": [_steps(recipe, problems.get("pool"), known)],
         "memory": [_memory(size, found)],
-        "disk": [_disk(recipe, task, found, None if unread else total, run_dir)],
-        "done": [refused] if refused else _done(recipe, run, run_dir),
+        "disk": [_disk(recipe, task, found, kept, None if unread else total, run_dir)],
+        "done": [refused] if refused else _done(recipe, experiments, run, run_dir),
     }
     return [
         f"{topic if number == 0 else '':<11}{line}"
@@ -128,9 +133,10 @@ def _there(recipe: Recipe, run_dir: str) -> tuple[RunDirectory | None, Recipe, s
         return None, recipe, f"REFUSED: {error}"
 
 
-def _responses(recipe: Recipe, problems: Mapping[Split, int]) -> tuple[list[str], int]:
+def _responses(
+    recipe: Recipe, sizes: Mapping[Split, int], told: Sequence[Decodes]
+) -> tuple[list[str], int]:
     """By stage; and all together."""
-    sizes = {split: problems.get(split, 0) for split in splits_of(recipe)}
     k, adapters = recipe.search.k, len(arms(recipe))
     searched = sum(sizes[split] for split in SPLITS)
     lines = [f"search: {searched * (1 + k):,} = {searched:,} problems x (1 greedy + {k} samples)"]
@@ -139,18 +145,9 @@ def _responses(recipe: Recipe, problems: Mapping[Split, int]) -> tuple[list[str]
     total = searched * (1 + k) + sizes["audit"] * adapters
     audited = sizes["audit"]
     lines.append(f"audit:  {audited * adapters:,} = {audited:,} x {adapters} adapters")
-    if recipe.scaling is not None:
-        held, scales = sizes[CALIBRATION], len(SCALES)
-        count, more = held * (1 + adapters * scales), 2 * audited * adapters
-        lines.append(
-            f"scale:  {count:,} = {held:,} x (1 + {adapters} adapters x {scales} scales), and up "
-            f"to {more:,} of the audit"
-        )
-        total += count + more
-    if recipe.allocation is not None:
-        compared = 2 * len(recipe.seeds)
-        lines.append(f"halves: of up to n problems x {compared} adapters")
-        total += sizes["pool"] * compared
+    for more in told:
+        lines += more.lines
+        total += more.responses
     return lines, total
 
 
@@ -211,6 +208,7 @@ def _disk(
     recipe: Recipe,
     task: Mapping[str, Any],
     found: Estimate | None,
+    adapters: int,
     responses: int | None,
     run_dir: str,
 ) -> str:
@@ -221,7 +219,7 @@ def _disk(
         needed += responses * tokens * _BYTES_A_TOKEN
         parts.append(f"responses of {tokens:,} tokens")
     if found is not None:
-        kept = len(arms(recipe)) * (1 if recipe.scaling is None else 2)
+        kept = len(arms(recipe)) * adapters
         # their weights, of which training holds gradients and the optimizer's states besides
         needed += found.adapters / 4 * kept
         parts.append(f"{kept} adapters")
@@ -240,7 +238,9 @@ def _longest_response(recipe: Recipe, task: Mapping[str, Any]) -> int:
     return int(tokens) * int(task.get("episode", {}).get("attempts", 1))
 
 
-def _done(recipe: Recipe, run: RunDirectory | None, run_dir: str) -> list[str]:
+def _done(
+    recipe: Recipe, experiments: Sequence[Experiment], run: RunDirectory | None, run_dir: str
+) -> list[str]:
     """What is there already, by stage."""
     if is_url(run_dir):
         return ["not looked up: the run lies at a URL"]
@@ -256,7 +256,11 @@ def _done(recipe: Recipe, run: RunDirectory | None, run_dir: str) -> list[str]:
     lines = [f"searched: {', '.join(searched) or 'nothing whole'}"]
     lines.append("selected: " + count(lambda name: f"selections/{name}.parquet"))
     lines.append("trained:  " + count(lambda name: f"adapters/{name}"))
-    if recipe.scaling is not None:
-        lines.append("scaled:   " + count(lambda name: f"scaled/{name}"))
+    for folder in (each.folder for each in experiments if each.folder):
+        lines.append(f"{folder + ':':<10}" + count(partial(_within, folder)))
     lines.append("audited:  " + count(lambda name: f"decisions/{name}.parquet"))
     return lines
+
+
+def _within(folder: str, name: str) -> str:
+    return f"{folder}/{name}"

@@ -43,7 +43,9 @@ def recipes() -> str:
 
 
 def _short(plugin: str) -> str:
-    return plugin.replace("gapft_harness.plugins.", "bundled: ")
+    for place in ("gapft_harness.plugins.", "gapft_harness."):
+        plugin = plugin.replace(place, "bundled: ")
+    return plugin
 
 
 def _columns(rows: Sequence[tuple[str, ...]]) -> str:

@@ -254,7 +254,7 @@ def _run(choice: Choice, run_dir: str | None) -> None:
     from gapft_harness.cli.summary import print_summary
 
     page = run_recipe(choice, run_dir)
-    print_summary(page.parent / "results.json")
+    print_summary(page.parent / "results.json", plugin_files=choice.plugin_files)
     typer.echo(f"report: {page}")
 
 

@@ -28,6 +28,7 @@ from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK, hold
 from gapft_harness.run_directory.mirror import Mirror, is_url, placed
 from gapft_harness.run_directory.shards import Shard
 from gapft_harness.stages.context import Context
+from gapft_harness.stages.experiment import asked
 from gapft_harness.stages.foundation.foundation import SECTION, searched_in
 from gapft_harness.stages.foundation.holding import hold as rested
 from gapft_harness.stages.pipeline import STAGES, run_stages, stages_of
@@ -168,10 +169,17 @@ def run_recipe(choice: Choice, place: str | None) -> Path:
         The path of the report's page; of a URL, in its working copy.
     """
     recipe = resolve_recipe(choice)
-    check_trackers(recipe, load_plugins(choice.plugin_files))
+    plugins = load_plugins(choice.plugin_files)
+    check_trackers(recipe, plugins)
     choice = replace(choice, conditions=(), seeds=())  # the recipe has them
     with placed(place or Path("runs") / recipe.name) as (path, mirror):
-        return _run(path, mirror, recipe, choice, stages_of(recipe))
+        return _run(
+            path,
+            mirror,
+            recipe,
+            choice,
+            stages_of(asked(recipe, plugins)),
+        )
 
 
 @goes_on()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
+from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.report.rendering.wording import k_eq
+from gapft_harness.stages.experiment import every_experiment, parts
 
 #: Marks what rests on few problems, as the report does.
 _FEW = "†"
@@ -22,7 +25,9 @@ _FEW = "†"
 _SHOWN = 160
 
 
-def print_summary(path: Path, console: Console | None = None) -> None:
+def print_summary(
+    path: Path, console: Console | None = None, plugin_files: Sequence[str] = ()
+) -> None:
     """Prints Pass@1 by condition, its change against the source, and K_eq, from results.json."""
     results: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     console = console or Console(highlight=False)
@@ -34,9 +39,13 @@ def print_summary(path: Path, console: Console | None = None) -> None:
         f"K = {results['k']}; solved in one decode (G) {states['G']}, recovered by search (S) "
         f"{states['S']}, missed (U) {states['U']}"
     )
-    compared = results.get("allocation")
-    halves = [seed["problems_a_half"] for seed in compared["seeds"].values()] if compared else []
-    if any(map(_mark, [source["n"], *source["states"].values(), *halves])):
+    summaries = [
+        said
+        for part in parts(every_experiment(load_plugins(plugin_files)))
+        if part.name in results and (said := part.summary(results[part.name]))
+    ]
+    rests = [source["n"], *source["states"].values(), *(said.problems for said in summaries)]
+    if any(map(_mark, rests)):
         console.print(f"{_FEW} fewer than {STABLE_ITEMS} problems: rates on them are unstable")
     for found in results.get("failures", ()):
         _print_failures(found, console)
@@ -63,15 +72,8 @@ def print_summary(path: Path, console: Console | None = None) -> None:
             str(budget["J"]),
         )
     console.print(table)
-    if compared:
-        contrast = compared["contrast"]
-        low, high = contrast["ci95"]
-        console.print(
-            f"{compared['diffuse']} minus {compared['concentrated']} on the problems trained on: "
-            f"{100 * contrast['mean']:+.1f} points [{100 * low:+.1f}, {100 * high:+.1f}]"
-            f"{_mark(min(halves))}",
-            markup=False,
-        )
+    for said in summaries:
+        console.print(f"{said.line}{_mark(said.problems)}", markup=False)
 
 
 def _mark(problems: int) -> str:

@@ -22,27 +22,29 @@ from gapft_harness.hooks.registered import FAULTS, KINDS, Registered, home_of, o
 
 ENTRY_POINT_GROUP = hookspecs.PROJECT
 
-_BUNDLED = "gapft_harness.plugins"
+_BUNDLED = "gapft_harness."
 
-#: The plugins that ship, by their modules' names in ``plugins/``.
+#: The plugins that ship, by their modules' names within the package.
 BUNDLED = (
-    "executors.local",
-    "executors.ray",
-    "response_rules.paper_rules",
-    "samplers.dummy",
-    "samplers.hf",
-    "samplers.recorded",
-    "samplers.server",
-    "samplers.sglang",
-    "samplers.vllm",
-    "selectors.allocation",
-    "selectors.evidence_states",
-    "trackers.accelerate_trackers",
-    "trainers.lora",
-    "verifiers.boxed_math",
-    "verifiers.option_letter",
-    "verifiers.program_tests",
-    "verifiers.task_metric",
+    "plugins.executors.local",
+    "plugins.executors.ray",
+    "plugins.response_rules.paper_rules",
+    "plugins.samplers.dummy",
+    "plugins.samplers.hf",
+    "plugins.samplers.recorded",
+    "plugins.samplers.server",
+    "plugins.samplers.sglang",
+    "plugins.samplers.vllm",
+    "plugins.selectors.allocation",
+    "plugins.selectors.evidence_states",
+    "plugins.trackers.accelerate_trackers",
+    "plugins.trainers.lora",
+    "plugins.verifiers.boxed_math",
+    "plugins.verifiers.option_letter",
+    "plugins.verifiers.program_tests",
+    "plugins.verifiers.task_metric",
+    "experiments.allocation",
+    "experiments.scaling",
 )
 
 #: What imports a plugin.
@@ -94,7 +96,7 @@ def registrations(name: str, plugin: Any) -> list[Registered]:
         for implementation in caller.get_hookimpls():
             if implementation.plugin is plugin:
                 _call(implementation.function, caller.name, name, home_of(plugin), registered)
-    if name.startswith(f"{_BUNDLED}."):
+    if name.startswith(_BUNDLED):
         return registered
     module = getattr(plugin, "__name__", "")
     return [replace(r, code=code_hash(r.value, r.options, module)) for r in registered]
@@ -152,7 +154,7 @@ def _registrar(
 
 def _bundled() -> list[tuple[str, Loader]]:
     """The plugins that ship."""
-    names = [f"{_BUNDLED}.{name}" for name in BUNDLED]
+    names = [f"{_BUNDLED}{name}" for name in BUNDLED]
     return [(name, partial(importlib.import_module, name)) for name in names]
 
 

@@ -308,3 +308,9 @@ class RegisterReportSection(Protocol):
     """Registers a section: a function from results.json's content to Markdown."""
 
     def __call__(self, name: str, render: Callable[[Mapping[str, Any]], str]) -> None: ...
+
+
+class RegisterExperiment(Protocol):
+    """Registers an experiment: ``factory()`` gives an ``api.Experiment`` of the same name."""
+
+    def __call__(self, name: str, factory: Callable[[], Any]) -> None: ...

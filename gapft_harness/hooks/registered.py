@@ -24,12 +24,13 @@ KINDS = {
     "register_trackers": "tracker",
     "register_executors": "executor",
     "register_report_sections": "report section",
+    "register_experiments": "experiment",
 }
 
 #: What a plugin's code may raise by mistake. Ctrl-C is none of it.
 FAULTS = (Exception, SystemExit)
 
-_BUNDLED = "gapft_harness.plugins."
+_BUNDLED = "gapft_harness."
 
 
 @dataclass(frozen=True, slots=True)

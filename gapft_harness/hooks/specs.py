@@ -10,6 +10,7 @@ import pluggy
 
 from gapft_harness.hooks.protocols import (
     RegisterExecutor,
+    RegisterExperiment,
     RegisterReportSection,
     RegisterResponseRule,
     RegisterSampler,
@@ -62,3 +63,8 @@ def register_executors(register: RegisterExecutor) -> None:
 @hookspec
 def register_report_sections(register: RegisterReportSection) -> None:
     """``register(name, render)``: ``render(results)`` gives Markdown for the report's end."""
+
+
+@hookspec
+def register_experiments(register: RegisterExperiment) -> None:
+    """``register(name, factory)``: ``factory()`` gives an ``Experiment`` of that name."""

@@ -4,21 +4,46 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Gold, Verdict
 from gapft_harness.lm_eval_bridge.task_file.documents import Document, Documents
 from gapft_harness.lm_eval_bridge.task_file.faults import named
 
-if TYPE_CHECKING:
-    from gapft_harness.lm_eval_bridge.task import GapTask
-
 #: How many examples are judged, taken evenly from all that may be drawn.
 _JUDGED = 16
 
 #: A form that the verifier cannot read fails nearly always; a benchmark may hold an odd answer.
 _LEAST_PASSING = 0.9
+
+
+class Split(Protocol):
+    """A split of a task's data."""
+
+    @property
+    def documents(self) -> Documents:
+        """Its records."""
+        ...
+
+
+class ShowsExamples(Protocol):
+    """What is needed of a task (``task.GapTask``): its configuration, data and gold answers."""
+
+    config: Any
+    fewshot_cfg: Any
+
+    def split(self, name: str, /) -> Split:
+        """A split by name."""
+        ...
+
+    def gold(self, document: Document, /) -> Gold:
+        """A record's gold answer."""
+        ...
+
+    def doc_to_target(self, document: Document, target: Any = None, /) -> Any:
+        """A record's answer as an example shows it."""
+        ...
 
 
 class OrderFreeExamples:
@@ -52,7 +77,7 @@ class OrderFreeExamples:
         return drawn
 
 
-def examples_of(task: GapTask) -> Documents:
+def examples_of(task: ShowsExamples) -> Documents:
     """The records that a task's few-shot examples are drawn from.
 
     Raises:
@@ -74,7 +99,7 @@ def examples_of(task: GapTask) -> Documents:
 
 
 def check_examples(
-    task: GapTask, judge: Callable[[Sequence[str], Sequence[Gold]], Sequence[Verdict]]
+    task: ShowsExamples, judge: Callable[[Sequence[str], Sequence[Gold]], Sequence[Verdict]]
 ) -> None:
     """Checks that examples show answers which the verifier would pass as responses.
 
@@ -108,6 +133,6 @@ def check_examples(
     )
 
 
-def _answer(task: GapTask, document: Document) -> str:
+def _answer(task: ShowsExamples, document: Document) -> str:
     target = task.doc_to_target(document, task.fewshot_cfg.doc_to_target)
     return str(target[0] if isinstance(target, list) and target else target)

@@ -7,14 +7,16 @@ from collections.abc import Collection, Sequence
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.recipe.recipe import Recipe
 
+#: What an experiment's own stage may call.
+_GENERATES = ("sampler", "verifier")
+
 #: The kinds of plugins that a stage calls by the names in the recipe.
 _CALLED: dict[str, tuple[str, ...]] = {
     "search": ("sampler", "verifier", "response rule"),
     "states": ("response rule",),
     "select": ("selector",),
     "train": ("trainer", "tracker"),
-    "scale": ("sampler", "verifier"),
-    "audit": ("sampler", "verifier"),
+    "audit": _GENERATES,
     "report": (),
 }
 
@@ -45,7 +47,7 @@ def check_names(
         "trainer": [recipe.training.trainer],
         "tracker": recipe.trackers,
     }
-    for kind in dict.fromkeys(kind for stage in stages for kind in _CALLED[stage]):
+    for kind in dict.fromkeys(kind for stage in stages for kind in _CALLED.get(stage, _GENERATES)):
         for name in named[kind]:
             if name is not None:
                 plugins.get(kind, name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -53,6 +53,11 @@ class Recipe(Section):
     )
     scaling: Scaling | None = Field(
         None, description="chooses the scale of each adapter; see docs/training.md"
+    )
+    experiments: dict[str, dict[str, Any]] = Field(
+        default_factory=dict,
+        description="plugins' experiments by name, each with its own settings",
+        examples=[{"name": {"key": "value"}}],
     )
     executor: ExecutorChoice = Field(default_factory=ExecutorChoice)
     trackers: tuple[str, ...] = Field(
@@ -114,6 +119,27 @@ class Recipe(Section):
             )
         return wanted
 
+    @property
+    def calibration(self) -> int | Literal["validation"] | None:
+        """What the calibration split is made of; None: there is none."""
+        return None if self.scaling is None else self.scaling.calibration
+
+    def calibrated_as(self, other: Recipe) -> Recipe:
+        """This recipe with the calibration of another."""
+        return self.model_copy(update={"scaling": other.scaling})
+
+    def experiment(self, name: str) -> Any:
+        """What the recipe says of an experiment; None if nothing."""
+        own = {"allocation": self.allocation, "scaling": self.scaling}
+        return own[name] if name in own else self.experiments.get(name)
+
+    def without(self, name: str) -> Recipe:
+        """This recipe, and nothing of an experiment."""
+        kept = {key: of for key, of in self.experiments.items() if key != name}
+        return self.model_copy(
+            update={name: None} if name in ("allocation", "scaling") else {"experiments": kept}
+        )
+
     def identity(self) -> dict[str, Any]:
         """What a run directory is bound to from its first command on.
 
@@ -122,7 +148,7 @@ class Recipe(Section):
         """
         found = self.model_dump(mode="json", include=set(_SEARCHED_BY))
         found["model"]["args"] = binding(self.model.backend, found["model"]["args"])
-        taken = None if self.scaling is None else self.scaling.calibration
+        taken = self.calibration
         return {**found, "scaling": {"calibration": taken} if isinstance(taken, int) else None}
 
     def trained_by(self) -> dict[str, Any]:

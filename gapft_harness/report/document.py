@@ -8,8 +8,6 @@ from fractions import Fraction
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.analysis.pass_at_k import reported_k
 from gapft_harness.core.records import State
-from gapft_harness.experiments.allocation import section as coverage_section
-from gapft_harness.experiments.scaling import section as scaling_section
 from gapft_harness.report.findings.cases import RULE, examples
 from gapft_harness.report.findings.whole import Findings
 from gapft_harness.report.reading.inputs import ReportInputs
@@ -39,13 +37,8 @@ def build(inputs: ReportInputs, findings: Findings) -> list[Section]:
         sections += [
             Section("Conditions", _conditions(inputs, findings)),
             Section("Contrasts", _contrasts(inputs, findings)),
+            Section("Where the change comes from", _decomposition(inputs, findings)),
         ]
-        if findings.coverage is not None:
-            compared = coverage_section.blocks(inputs, findings, findings.coverage)
-            sections.append(Section("Coverage against repetition", compared))
-        sections.append(Section("Where the change comes from", _decomposition(inputs, findings)))
-        if findings.scaling is not None:
-            sections.append(Section("Adapter scaling", scaling_section.blocks(findings.scaling)))
     sections += [
         Section("What search reaches", _search(inputs, findings)),
         Section("Evidence states", _states(inputs, findings)),
@@ -57,6 +50,11 @@ def build(inputs: ReportInputs, findings: Findings) -> list[Section]:
         ]
     if inputs.episodes is not None:
         sections.append(Section("Episodes", episodes_section.blocks(inputs.episodes)))
+    for of in findings.parts:
+        titles = [section.title for section in sections]
+        own = [*of.part.sections(inputs, findings, of.found)]
+        place = titles.index(of.part.after) + 1 if of.part.after in titles else len(sections)
+        sections[place:place] = own
     return [*sections, *provenance.sections(inputs, findings)]
 
 

@@ -10,8 +10,6 @@ from gapft_harness.analysis.decomposition import Decomposition, Terms
 from gapft_harness.analysis.k_equivalent import k_label
 from gapft_harness.analysis.pass_at_k import reported_k
 from gapft_harness.core.records import Budget
-from gapft_harness.experiments.allocation.findings import Coverage, quantities
-from gapft_harness.experiments.scaling import section as scaling_section
 from gapft_harness.report.findings.whole import (
     NOTHING_TO_TRAIN_ON,
     ConditionFindings,
@@ -52,10 +50,10 @@ def results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
     }
     if stopping.stopped(inputs):
         content["pool"]["drawn"] = stopping.pool_drawn(inputs)
-    if findings.coverage is not None:
-        content["allocation"] = _allocation(findings.coverage)
-    if findings.scaling is not None:
-        content["scaling"] = scaling_section.content(findings.scaling)
+    for of in findings.parts:
+        own = of.part.results(of.found)
+        if own is not None:
+            content[of.part.name] = own
     if inputs.episodes is not None:
         content["episodes"] = episodes_section.content(inputs.episodes)
     if inputs.judged_by:
@@ -113,31 +111,6 @@ def _contrast(contrast: Contrast, findings: Findings) -> dict[str, Any]:
         "terms": _terms(contrast.terms),
         "matched_budget": all(side is not None and side.matched for side in sides),
         "test": {"name": "bootstrap", "p": contrast.resampled.p_value},
-    }
-
-
-def _allocation(coverage: Coverage) -> dict[str, Any]:
-    mean = quantities(coverage.mean)
-    return {
-        "diffuse": coverage.diffuse,
-        "concentrated": coverage.concentrated,
-        "R": coverage.repetitions,
-        **{
-            name: {"mean": float(mean[name]), "ci95": [interval.low, interval.high]}
-            for name, interval in coverage.intervals.items()
-        },
-        "seeds": {
-            str(seed): {
-                "problems_a_half": of.problems,
-                "replay": of.replay,
-                **{name: float(value) for name, value in quantities(of.found).items()},
-                "L_supervised": {
-                    "diffuse": of.diffuse.supervised_tokens,
-                    "concentrated": of.concentrated.supervised_tokens,
-                },
-            }
-            for seed, of in coverage.seeds.items()
-        },
     }
 
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from gapft_harness.analysis.k_equivalent import k_label
-from gapft_harness.experiments.allocation.findings import quantities
-from gapft_harness.experiments.scaling.section import bound_rows, checkpoint_rows
 from gapft_harness.report.findings.cases import changes
 from gapft_harness.report.findings.whole import Findings
+from gapft_harness.report.part import Rows
 from gapft_harness.report.reading.columns import plain_gold
 from gapft_harness.report.reading.inputs import STATUSES, ReportInputs
 from gapft_harness.report.sections.provenance import flat
-
-Rows = Iterator[Sequence[object]]
 
 
 def all_tables(inputs: ReportInputs, findings: Findings) -> Iterator[tuple[str, str]]:
@@ -30,13 +27,11 @@ def all_tables(inputs: ReportInputs, findings: Findings) -> Iterator[tuple[str, 
         "problems.csv": _problems,
         "items.csv": _items,
     }
-    if inputs.allocation is not None:
-        tables |= {"allocation.csv": _allocation, "exposed.csv": _exposed}
-    for name, rows in tables.items():
-        yield name, as_csv(rows(inputs, findings))
-    if findings.scaling is not None:
-        yield "scaling.csv", as_csv(checkpoint_rows(findings.scaling))
-        yield "scaling_bounds.csv", as_csv(bound_rows(findings.scaling))
+    for name, table in tables.items():
+        yield name, as_csv(table(inputs, findings))
+    for of in findings.parts:
+        for name, rows in of.part.tables(inputs, findings, of.found):
+            yield name, as_csv(rows)
 
 
 def as_csv(rows: Rows) -> str:
@@ -165,39 +160,6 @@ def _items(inputs: ReportInputs, findings: Findings) -> Rows:
             audit.greedy_texts[position],
             found.trained.texts[position],
         )
-
-
-def _allocation(inputs: ReportInputs, findings: Findings) -> Rows:
-    """Coverage against repetition: each quantity's mean with its interval, then every seed."""
-    yield "quantity", "seed", "value", "ci95_low", "ci95_high"
-    coverage = findings.coverage
-    assert coverage is not None
-    for name, value in quantities(coverage.mean).items():
-        interval = coverage.intervals[name]
-        yield name, "mean", float(value), interval.low, interval.high
-        for seed, of in coverage.seeds.items():
-            yield name, seed, float(quantities(of.found)[name]), "", ""
-
-
-def _exposed(inputs: ReportInputs, findings: Findings) -> Rows:
-    """Every compared problem: its half, and how often each condition selected it."""
-    yield (
-        "seed", "problem_id", "half", "selected_diffuse", "selected_concentrated",
-        "verdict_diffuse", "verdict_concentrated",
-    )  # fmt: skip
-    assert inputs.allocation is not None
-    for of in inputs.allocation.seeds:
-        for row in zip(of.ids, of.halves, of.diffuse, of.concentrated, strict=True):
-            problem_id, half, diffuse, concentrated = row
-            yield (
-                of.seed,
-                problem_id,
-                half,
-                1,
-                2 if half == "A" else 0,
-                STATUSES[int(diffuse)],
-                STATUSES[int(concentrated)],
-            )
 
 
 def _cell(rate: object) -> object:

@@ -106,9 +106,6 @@ def only(recipe: Recipe, conditions: Sequence[str], seeds: Sequence[int]) -> Rec
                     f"{', '.join(map(str, known))}; gapft run trains others"
                 )
         wanted[key] = tuple(name for name in known if name in asked or not asked)
-    compared = recipe.allocation
-    if compared and not {compared.diffuse, compared.concentrated} <= {*wanted["conditions"]}:
-        wanted |= {"allocation": None}  # type: ignore[dict-item]
     return recipe.model_copy(update=wanted)
 
 

@@ -288,7 +288,7 @@ def _says_nothing(path: Path, run_path: Path) -> bool:
 
 def splits_of(recipe: Recipe) -> tuple[Split, ...]:
     """The splits that a recipe's search stage sees to."""
-    return (*SPLITS, CALIBRATION) if recipe.scaling else SPLITS
+    return (*SPLITS, CALIBRATION) if recipe.calibration is not None else SPLITS
 
 
 def require(condition: bool, message: str) -> None:

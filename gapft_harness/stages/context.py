@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
@@ -58,7 +59,9 @@ class Context:
         budgets = self.run.manifest()["budgets"]
         return [arm for arm in arms(self.run.recipe) if arm.name in budgets]
 
-    def arm_job(self, verb: str, function: str, arm: Arm, **more: float) -> Job:
+    def arm_job(
+        self, verb: str, function: Callable[..., dict[str, Any]], arm: Arm, **more: float
+    ) -> Job:
         """A job on one arm; ``more`` are further arguments of the function."""
         arguments = {
             "run_path": str(self.run.path),
@@ -66,15 +69,8 @@ class Context:
             "seed": arm.seed,
             "plugin_files": list(self.plugin_files),
         }
-        return Job(f"{verb} {arm.name}", function, arguments | more, self.own_process)
-
-    def compared_arms(self) -> list[Arm]:
-        """The arms of the recipe's allocation comparison; none without one."""
-        allocation = self.run.recipe.allocation
-        if allocation is None:
-            return []
-        compared = (allocation.diffuse, allocation.concentrated)
-        return [arm for arm in self.arms() if arm.condition in compared]
+        name = f"{function.__module__}:{function.__qualname__}"
+        return Job(f"{verb} {arm.name}", name, arguments | more, self.own_process)
 
 
 def require_selected(run: RunDirectory) -> None:

@@ -1,27 +1,25 @@
 """The stages of a run in order. Each can be called by itself; each goes on where it stopped.
 
-search (pool and audit) → states → select → train → scale → audit → report
+search (pool and audit) → states → select → train → audit → report
 
-The stage scale is for recipes with a section ``scaling``; others go without.
+Experiments may have stages of their own, between train and audit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.records import Arm
-from gapft_harness.experiments.allocation.halves import exposed_file, read_halves
-from gapft_harness.experiments.allocation.job import stale_exposed
-from gapft_harness.experiments.scaling.stage import scale_stage, scaled_audits
 from gapft_harness.hooks.protocols import Job
-from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.binding import TRAINED_FOLDERS
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory
 from gapft_harness.run_directory.recording import record_judging, record_warnings, recorder
+from gapft_harness.stages.audit.job import audit_arm
 from gapft_harness.stages.context import Context, require_selected
+from gapft_harness.stages.experiment import Experiment, every_experiment, experiments_of
 from gapft_harness.stages.foundation.foundation import record_plugins, record_trainer
 from gapft_harness.stages.generation.early_stop import check_early_stop
 from gapft_harness.stages.report import report_stage
@@ -73,9 +71,8 @@ def select_stage(context: Context) -> None:
     run.update_manifest(change)
     for arm in context.arms():
         run.seal(f"selections/{arm.name}.parquet")
-    if run.recipe.allocation is not None and context.arms():
-        for seed in run.recipe.seeds:
-            read_halves(run, run.recipe.allocation, seed)  # refused before anything is trained
+    for experiment in experiments_of(context):
+        experiment.selected(context)
 
 
 def train_stage(context: Context) -> None:
@@ -109,28 +106,17 @@ def train_stage(context: Context) -> None:
 
 
 def audit_stage(context: Context) -> None:
-    """The greedy decode of every arm on the audit, and of compared arms on what they train on."""
+    """The greedy decode of every arm on the audit, and what experiments decode besides."""
     run = context.run
     require_selected(run)
-    run.unseal(stale_exposed(run, context.compared_arms()))
+    for experiment in experiments_of(context):
+        run.unseal(experiment.stale(context))
     jobs = [
-        (
-            f"decisions/{arm.name}.parquet",
-            context.arm_job("audit", "gapft_harness.stages.audit.job:audit_arm", arm),
-        )
+        (f"decisions/{arm.name}.parquet", context.arm_job("audit", audit_arm, arm))
         for arm in context.arms()
-    ] + [
-        (
-            exposed_file(arm),
-            context.arm_job(
-                "decode trained problems,",
-                "gapft_harness.experiments.allocation.job:exposed_arm",
-                arm,
-            ),
-        )
-        for arm in context.compared_arms()
     ]
-    jobs += scaled_audits(context)
+    for experiment in experiments_of(context):
+        jobs += experiment.audits(context)
     results = context.executor.run([job for _, job in jobs], context.progress)
     for (file, _), facts in zip(jobs, results, strict=True):
         run.seal(file)
@@ -145,15 +131,23 @@ STAGES: dict[str, Callable[[Context], None]] = {
     "states": states_stage,
     "select": select_stage,
     "train": train_stage,
-    "scale": scale_stage,
     "audit": audit_stage,
     "report": report_stage,
 }
 
 
-def stages_of(recipe: Recipe) -> list[str]:
-    """The stages that a recipe goes through, in order."""
-    return [name for name in STAGES if name != "scale" or recipe.scaling is not None]
+def stages_of(experiments: Iterable[Experiment]) -> list[str]:
+    """The stages that a run with these experiments goes through, in order."""
+    own = [each.stage for each in experiments if each.stage]
+    names = [*STAGES]
+    place = names.index("audit")
+    return [*names[:place], *own, *names[place:]]
+
+
+def _stage(context: Context, name: str) -> Callable[[Context], None]:
+    if name in STAGES:
+        return STAGES[name]
+    return next(each for each in every_experiment(context.plugins) if each.stage == name).run
 
 
 def run_stages(
@@ -170,7 +164,7 @@ def run_stages(
     for name in names:
         begin(name)
         with context.run.timed(name):
-            STAGES[name](context)
+            _stage(context, name)(context)
         end()
     return context.run.path / "report" / "index.html"
 

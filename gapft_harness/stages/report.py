@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gapft_harness.experiments.allocation.halves import exposed_file
-from gapft_harness.experiments.scaling.job import scaled_file
-from gapft_harness.experiments.scaling.stage import scaled_decisions
 from gapft_harness.run_directory.binding import only
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory
+from gapft_harness.stages.experiment import experiments_of, parts
 from gapft_harness.stages.foundation.disjoint import require_apart
 from gapft_harness.stages.selection.stage import arms
 
@@ -23,6 +21,9 @@ def report_stage(context: Context) -> None:
     from gapft_harness.stages.context import require_selected
 
     shown = only(context.run.recipe, context.conditions, context.seeds)
+    for experiment in experiments_of(context):
+        if not {*experiment.conditions(context.run.recipe)} <= {*shown.conditions}:
+            shown = shown.without(experiment.name)
     context = replace(context, run=RunDirectory(context.run.path, shown))
     run = context.run
     require_selected(run)
@@ -32,11 +33,9 @@ def report_stage(context: Context) -> None:
     require_apart(run, SPLITS)
     for arm in context.arms():
         run.sealed(f"decisions/{arm.name}.parquet")
-    for arm, scale in scaled_decisions(context):
-        run.sealed(scaled_file(arm, scale))
-    for arm in context.compared_arms():
-        run.sealed(f"selections/{arm.name}.parquet")
-        run.sealed(exposed_file(arm))
+    for experiment in experiments_of(context):
+        for file in experiment.reads(context):
+            run.sealed(file)
     manifest = run.manifest() | {"recipe": shown.model_dump(mode="json")}
     left_out: dict[str, list[str]] = {}
     for arm in run.trained_arms():
@@ -50,6 +49,5 @@ def report_stage(context: Context) -> None:
         )
         manifest["warnings"].append(line)
         context.say(f"warning: {line}")
-    write_report(
-        read_inputs(run.path, manifest), run.path / "report", context.plugins.report_sections()
-    )
+    inputs = read_inputs(run.path, manifest, parts(experiments_of(context)))
+    write_report(inputs, run.path / "report", context.plugins.report_sections())

@@ -1,1 +1,18 @@
 """Coverage against repetition: which problems the same responses are spent on."""
+
+from __future__ import annotations
+
+from gapft_harness.hooks.specs import hookimpl
+
+
+def allocation() -> object:
+    """Coverage against repetition on the problems that two conditions train on."""
+    from gapft_harness.experiments.allocation.experiment import Allocation
+
+    return Allocation()
+
+
+@hookimpl
+def register_experiments(register):  # type: ignore[no-untyped-def]
+    """Registers the comparison."""
+    register("allocation", allocation)

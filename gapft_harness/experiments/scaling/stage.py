@@ -10,10 +10,12 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.experiments.scaling.job import (
     FOLDER,
+    audit_scaled_arm,
     audited_scales,
     calibration_file,
     is_stale,
     read_choice,
+    scale_arm,
     scaled_file,
 )
 from gapft_harness.hooks.protocols import Job
@@ -47,10 +49,7 @@ def scale_stage(context: Context) -> None:
     require_apart(run, splits_of(run.recipe))
     arms = context.arms()
     run.unseal(f"{FOLDER}/{arm.name}" for arm in arms if is_stale(run, arm))
-    jobs = [
-        context.arm_job("scale", "gapft_harness.experiments.scaling.job:scale_arm", arm)
-        for arm in arms
-    ]
+    jobs = [context.arm_job("scale", scale_arm, arm) for arm in arms]
     for arm, found in zip(arms, context.executor.run(jobs, context.progress), strict=True):
         for scale, facts in found["decisions"].items():
             file = calibration_file(arm, float(scale))
@@ -70,11 +69,8 @@ def scaled_audits(context: Context) -> Iterator[tuple[str, Job]]:
         UserError: see ``scaled_decisions``.
     """
     for arm, scale in scaled_decisions(context):
-        verb, function = (
-            f"audit, scale {scale:g},",
-            "gapft_harness.experiments.scaling.job:audit_scaled_arm",
-        )
-        yield scaled_file(arm, scale), context.arm_job(verb, function, arm, scale=scale)
+        verb = f"audit, scale {scale:g},"
+        yield scaled_file(arm, scale), context.arm_job(verb, audit_scaled_arm, arm, scale=scale)
 
 
 def scaled_decisions(context: Context) -> Iterator[tuple[Arm, float]]:

@@ -9,7 +9,6 @@ import io
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from gapft_harness.experiments.allocation.figure import allocation
 from gapft_harness.report.figures.contrasts import contrasts
 from gapft_harness.report.figures.flows import flows
 from gapft_harness.report.figures.search_curve import search_curve
@@ -28,9 +27,8 @@ def draw_all(findings: Findings) -> tuple[Drawing, ...]:
     draws: list[tuple[str, Callable[[Findings], Figure]]] = [("search_curve", search_curve)]
     if findings.conditions:
         draws = [("contrasts", contrasts), *draws, ("flows", flows)]
-    coverage = findings.coverage
-    if coverage is not None:
-        draws.append(("allocation", lambda findings: allocation(findings, coverage)))
+    for of in findings.parts:
+        draws += of.part.figures(findings, of.found)
     return tuple(_render(name, draw, findings) for name, draw in draws)
 
 

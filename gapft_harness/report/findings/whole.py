@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 
@@ -21,8 +22,6 @@ from gapft_harness.analysis.k_equivalent import k_equivalent
 from gapft_harness.analysis.pass_at_k import mean_pass_at_k
 from gapft_harness.core.records import SOURCE, Budget, State
 from gapft_harness.core.streams import Stream
-from gapft_harness.experiments.allocation.findings import Coverage, compute_coverage
-from gapft_harness.experiments.scaling.findings import ScalingFindings, compute_scaling
 from gapft_harness.report.reading.columns import count_codes
 from gapft_harness.report.reading.inputs import ReportInputs
 
@@ -104,14 +103,21 @@ class Contrast:
 
 
 @dataclass(frozen=True, slots=True)
+class Found:
+    """An experiment's part of the report (``report.part.Part``) with its findings."""
+
+    part: Any
+    found: Any
+
+
+@dataclass(frozen=True, slots=True)
 class Findings:
     """All results of a run.
 
     Attributes:
-        lead: the condition the report is about: ``gapft``, else the diffuse one of an allocation
-            comparison, else the recipe's first; empty if none.
-        coverage: the allocation comparison; None without one.
-        scaling: the adapters at their chosen scales; None without ``recipe.scaling``.
+        lead: the condition the report is about: ``gapft``, else the first that an experiment
+            names, else the recipe's first; empty if none.
+        parts: the experiments' findings.
     """
 
     source: SourceFindings
@@ -119,8 +125,11 @@ class Findings:
     conditions: Mapping[str, ConditionFindings]
     contrasts: tuple[Contrast, ...]
     lead: str
-    coverage: Coverage | None = None
-    scaling: ScalingFindings | None = None
+    parts: tuple[Found, ...] = ()
+
+    def found(self, name: str) -> Any:
+        """An experiment's findings; None if the run has none of that name."""
+        return next((of.found for of in self.parts if of.part.name == name), None)
 
     def contrast(self, a: str, b: str) -> Contrast:
         """The contrast of a minus b.
@@ -170,18 +179,13 @@ def compute(inputs: ReportInputs) -> Findings:
         for index, name in enumerate(names)
     }
     contrasts = _contrasts(conditions, replicates, ordered)
-    exposures = inputs.allocation
-    coverage = None if exposures is None else compute_coverage(inputs, exposures)
-    scaling = None
-    if inputs.scaling is not None:
-        scaling = compute_scaling([inputs.scaling], statistics["replicates"], statistics["seed"])
-    return Findings(source, inputs.pool_states, conditions, contrasts, lead, coverage, scaling)
+    parts = tuple(Found(of.part, of.part.compute(inputs, of.read)) for of in inputs.parts)
+    return Findings(source, inputs.pool_states, conditions, contrasts, lead, parts)
 
 
 def _ordered(inputs: ReportInputs) -> list[str]:
     """The conditions with those the report is about first: a contrast is earlier minus later."""
-    compared = inputs.allocation
-    first = ["gapft", *((compared.diffuse, compared.concentrated) if compared else ())]
+    first = ["gapft", *(name for of in inputs.parts for name in of.part.leads(of.read))]
     return list(dict.fromkeys(n for n in (*first, *inputs.conditions) if n in inputs.conditions))
 
 

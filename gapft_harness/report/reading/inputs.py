@@ -11,8 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapft_harness.core.records import GREEDY, Arm, Budget, State
-from gapft_harness.experiments.allocation.reading import Exposures, read_exposures
-from gapft_harness.experiments.scaling.reading import ScaledRun, read_scaled_run
 from gapft_harness.report.reading.columns import PASS, STATUSES, codes, columns
 from gapft_harness.report.reading.episodes import EpisodeFacts, read_episodes
 from gapft_harness.report.reading.failures import Failures, read_failures
@@ -84,6 +82,14 @@ class TrainedArm:
 
 
 @dataclass(frozen=True, slots=True)
+class Taken:
+    """An experiment's part of the report (``report.part.Part``) with what it read of a run."""
+
+    part: Any
+    read: Any
+
+
+@dataclass(frozen=True, slots=True)
 class ReportInputs:
     """Everything the report says comes from here.
 
@@ -104,9 +110,8 @@ class ReportInputs:
         seconds: wall time of earlier stages.
         versions: of the packages that made the run.
         drawn: ``pool``, ``audit``: ``samples`` drawn and their ``tokens``.
-        allocation: what the two conditions of ``recipe.allocation`` trained on; None without it.
         episodes: how decodes of several attempts went; None where a decode is one response.
-        scaling: the adapters at other scales; None without ``recipe.scaling``.
+        parts: the experiments that the run has, each with what it read.
         failures: why so little passes, where nothing or little does.
     """
 
@@ -126,14 +131,17 @@ class ReportInputs:
     seconds: Mapping[str, float] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     drawn: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    allocation: Exposures | None = None
     episodes: EpisodeFacts | None = None
-    scaling: ScaledRun | None = None
+    parts: tuple[Taken, ...] = ()
     failures: tuple[Failures, ...] = ()
 
     def of(self, condition: str) -> tuple[TrainedArm, ...]:
         """A condition's arms, by ascending seed."""
         return tuple(arm for arm in self.arms if arm.arm.condition == condition)
+
+    def read(self, name: str) -> Any:
+        """What an experiment's part read; None if the run has none of that name."""
+        return next((of.read for of in self.parts if of.part.name == name), None)
 
     def in_order(self) -> ReportInputs:
         """The same content with problems by id and seeds ascending, so that order says nothing."""
@@ -161,27 +169,24 @@ class ReportInputs:
             f"the report needs every condition under every seed: expected "
             f"{[arm.name for arm in wanted]}, found {[arm.name for arm in by_arm]}",
         )
-        allocation = None if self.allocation is None else self.allocation.in_order()
-        require(
-            allocation is None or tuple(of.seed for of in allocation.seeds) == seeds,
-            "the report needs the compared problems of every seed",
-        )
         return replace(
             self,
             seeds=seeds,
             audit=audit,
             arms=tuple(by_arm[arm] for arm in wanted),
-            allocation=allocation,
-            scaling=None if self.scaling is None else self.scaling.in_order(),
+            parts=tuple(replace(of, read=of.part.in_order(of.read, seeds)) for of in self.parts),
         )
 
 
-def read_inputs(run_path: Path, manifest: Mapping[str, Any]) -> ReportInputs:
+def read_inputs(
+    run_path: Path, manifest: Mapping[str, Any], parts: Sequence[Any] = ()
+) -> ReportInputs:
     """Reads a run's sealed tables. The caller has checked their hashes.
 
     Args:
         run_path: the run directory.
         manifest: its manifest.
+        parts: experiments' parts (``report.part.Part``); those that find nothing are left out.
 
     Raises:
         GapftError: the tables contradict each other.
@@ -190,7 +195,6 @@ def read_inputs(run_path: Path, manifest: Mapping[str, Any]) -> ReportInputs:
     audit = _read_audit(run_path / "audit", recipe["search"]["k"])
     conditions, seeds = tuple(recipe["conditions"]), tuple(recipe["seeds"])
     arms = [Arm(condition, seed) for condition in conditions for seed in seeds] if budgets else []
-    compared = recipe.get("allocation")  # a run made before the key was there has none
     return ReportInputs(
         recipe=recipe,
         task=manifest["task"],
@@ -211,9 +215,12 @@ def read_inputs(run_path: Path, manifest: Mapping[str, Any]) -> ReportInputs:
         },
         versions=manifest["versions"],
         drawn=manifest.get("drawn", {}),  # a run made before it was recorded has none
-        allocation=read_exposures(run_path, compared, seeds) if arms and compared else None,
         episodes=read_episodes(run_path, manifest, arms),
-        scaling=read_scaled_run(run_path, manifest, arms),
+        parts=tuple(
+            Taken(part, read)
+            for part in parts
+            if (read := part.read(run_path, manifest, arms)) is not None
+        ),
         failures=read_failures(run_path, manifest["verdict_counts"], [arm.name for arm in arms]),
     )
 

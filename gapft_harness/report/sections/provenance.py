@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
 from gapft_harness.report.findings.whole import Findings
-from gapft_harness.report.reading.columns import count_codes
 from gapft_harness.report.reading.inputs import STATUSES, ReportInputs
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Block, Bullets, Code, Section, Table, Text
@@ -88,15 +84,8 @@ def _verdicts(inputs: ReportInputs, findings: Findings) -> list[Block]:
             status: sum(seed.verdicts[status] for seed in condition.seeds.values())
             for status in STATUSES
         }
-    compared = inputs.allocation
-    if compared is not None:
-        for name, codes in (
-            (compared.diffuse, [of.diffuse for of in compared.seeds]),
-            (compared.concentrated, [of.concentrated for of in compared.seeds]),
-        ):
-            label = f"problems trained on, {wording.condition_name(name)}"
-            counts[label] = count_codes(np.concatenate(codes))
-    counts |= _scaled_verdicts(inputs)
+    for of in inputs.parts:
+        counts |= of.part.verdicts(inputs, of.read)
     for split in ("pool", "audit"):
         if split in inputs.verdict_counts:
             counts[f"{split}, source greedy and samples"] = inputs.verdict_counts[split]
@@ -112,20 +101,3 @@ def _verdicts(inputs: ReportInputs, findings: Findings) -> list[Block]:
             "not passed in every rate, and is told apart here from a wrong answer.",
         )
     ]
-
-
-def _scaled_verdicts(inputs: ReportInputs) -> dict[str, dict[str, int]]:
-    """Of a run that scales its adapters: the calibration split's, and those at other scales."""
-    if inputs.scaling is None:
-        return {}
-    counts = {"calibration, source greedy": Counter(inputs.verdict_counts["calibration"])}
-    for trained in inputs.arms:
-        name = wording.condition_name(trained.arm.condition)
-        for label, infix in (
-            (f"calibration, {name} at every scale", "calibration-"),
-            (f"audit, {name} at scales below 1", "scale-"),
-        ):
-            for file, of in inputs.verdict_counts.items():
-                if file.startswith(f"{trained.arm.name}.{infix}"):
-                    counts.setdefault(label, Counter()).update(of)
-    return {label: dict(of) for label, of in counts.items()}

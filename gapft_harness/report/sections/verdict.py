@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from gapft_harness.core.records import SOURCE
-from gapft_harness.experiments.allocation.section import result
 from gapft_harness.report.findings.whole import (
     NOTHING_TO_TRAIN_ON,
     ConditionFindings,
     Contrast,
     Findings,
 )
+from gapft_harness.report.part import Opening
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Block, Stat, Stats, Text
 
@@ -23,12 +23,11 @@ def opening(findings: Findings, k: int) -> list[Block]:
     sentences = [_against_source(findings, lead)]
     sentences += [_against(findings.contrast(lead.name, rival.name)) for rival in rivals]
     sentences.append(_worth(lead, k))
-    coverage = findings.coverage
-    if coverage is not None:
-        place = 0 if lead.name == coverage.diffuse else len(sentences)
-        sentences.insert(place, result(coverage))
+    openings = [said for of in findings.parts if (said := of.part.opening(findings, of.found))]
+    for said in openings:
+        sentences.insert(0 if said.first else len(sentences), said.sentence)
     sentences.append("Brackets are 95% intervals.")
-    return [Text(" ".join(sentences), "lead"), Stats(_stats(findings, lead, rivals, k))]
+    return [Text(" ".join(sentences), "lead"), Stats(_stats(findings, lead, rivals, openings, k))]
 
 
 def _against_source(findings: Findings, lead: ConditionFindings) -> str:
@@ -63,7 +62,11 @@ def _worth(lead: ConditionFindings, k: int) -> str:
 
 
 def _stats(
-    findings: Findings, lead: ConditionFindings, rivals: list[ConditionFindings], k: int
+    findings: Findings,
+    lead: ConditionFindings,
+    rivals: list[ConditionFindings],
+    openings: list[Opening],
+    k: int,
 ) -> list[Stat]:
     stats = [
         Stat("source", wording.percent(findings.source.pass_at_1), "Pass@1, greedy"),
@@ -82,14 +85,8 @@ def _stats(
                 f"points {wording.points_interval(contrast.interval)}",
             )
         )
-    coverage = findings.coverage
-    if coverage is not None and coverage.diffuse == lead.name:
-        interval = wording.points_interval(coverage.intervals["contrast"])
-        value = wording.points(coverage.mean.contrast)
-        stats.append(Stat("on problems trained on", value, f"points {interval}"))
-    else:
-        stats.append(Stat("worth in samples", wording.k_eq(lead.k_eq, k), f"K_eq, of {k} drawn"))
-    return stats
+    worth = Stat("worth in samples", wording.k_eq(lead.k_eq, k), f"K_eq, of {k} drawn")
+    return [*stats, next((said.stat for said in openings if said.first and said.stat), worth)]
 
 
 def _source_alone(findings: Findings, k: int) -> str:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from gapft_harness.analysis.scaling import FIXED, SCALES
 from gapft_harness.core.records import Arm
 from gapft_harness.core.weights import weights_hash
-from gapft_harness.experiments.allocation.halves import exposed_file, read_halves
-from gapft_harness.experiments.scaling.job import FOLDER, calibration_file, scaled_file
-from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
+from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_ids
 from gapft_harness.stages.differences import Findings, unequal_ids
+from gapft_harness.stages.experiment import Answered, Experiment
 from gapft_harness.stages.generation.sealing import read_facts
 from gapft_harness.stages.search.check import Judge
 
@@ -23,21 +21,34 @@ def check_decisions(
     manifest: dict[str, Any],
     selected: Sequence[Arm],
     trained: Sequence[Arm],
+    experiments: Sequence[Experiment],
     judge: Judge,
     found: Findings,
 ) -> None:
-    """Every table of decisions: its problems, its verdicts, and what it was decoded with."""
+    """Every table of decisions: its problems, its verdicts, and what it was decoded with.
+
+    Args:
+        run: the run.
+        manifest: its manifest.
+        selected: arms that have a training set.
+        trained: those of them that have an adapter.
+        experiments: all that are registered: what one sealed is checked though the recipe does
+            not ask for it any more.
+        judge: judges verdicts again.
+        found: gets the differences.
+    """
     for arm in selected:
         there = (run.path / "adapters" / arm.name).is_dir()
-        for relative, split in _tables(manifest, arm):
-            found.gather(relative, partial(_problems, run, arm, relative, split))
-            found.gather(relative, partial(judge.check, run, manifest, relative, split))
+        tables = [Answered(_audit(arm), "audit")]
+        tables += [table for each in experiments for table in each.answered(run, arm)]
+        for table in (table for table in tables if table.file in manifest["files"]):
+            found.gather(table.file, partial(_problems, run, table))
+            found.gather(table.file, partial(judge.check, run, manifest, table.file, table.split))
             if not there:
-                found.differences.append(f"{relative}: is there, and adapters/{arm.name} is not")
-        if not there and f"{FOLDER}/{arm.name}" in manifest["files"]:
-            found.differences.append(
-                f"{FOLDER}/{arm.name}: is there, and adapters/{arm.name} is not"
-            )
+                found.differences.append(f"{table.file}: is there, and adapters/{arm.name} is not")
+        for folder in (f"{each.folder}/{arm.name}" for each in experiments if each.folder):
+            if not there and folder in manifest["files"]:
+                found.differences.append(f"{folder}: is there, and adapters/{arm.name} is not")
     audited = [arm for arm in trained if _audit(arm) in manifest["files"]]
     found.gather("decisions", partial(_decoded_with, run, audited))
     found.missing += [f"{arm.name} is not audited" for arm in trained if arm not in audited]
@@ -52,22 +63,13 @@ def _audit(arm: Arm) -> str:
     return f"decisions/{arm.name}.parquet"
 
 
-def _tables(manifest: dict[str, Any], arm: Arm) -> Iterator[tuple[str, str]]:
-    """The tables of an arm's decisions that are sealed, each with the split it answers."""
-    files = [(_audit(arm), "audit"), (exposed_file(arm), "pool")]
-    files += [(calibration_file(arm, scale), str(CALIBRATION)) for scale in SCALES]
-    files += [(scaled_file(arm, scale), "audit") for scale in {*SCALES, FIXED} - {1.0}]
-    return ((file, split) for file, split in files if file in manifest["files"])
-
-
-def _problems(run: RunDirectory, arm: Arm, relative: str, split: str) -> Iterable[str]:
-    """A table answers all problems of its split, or those that an allocation compares."""
-    ids: Iterable[str] = read_ids(run.path / split / "problems.parquet")
-    of = f"{split}/problems.parquet"
-    allocation = run.recipe.allocation
-    if relative == exposed_file(arm) and allocation is not None:
-        ids, of = read_halves(run, allocation, arm.seed).problems, "the halves of its seed"
-    yield from unequal_ids(relative, read_ids(run.path / relative), of, ids)
+def _problems(run: RunDirectory, table: Answered) -> Iterable[str]:
+    """A table answers all problems of its split, or those that its experiment names."""
+    ids: Iterable[str] = read_ids(run.path / table.split / "problems.parquet")
+    of = f"{table.split}/problems.parquet"
+    if table.ids is not None:
+        ids, of = table.ids(), table.of
+    yield from unequal_ids(table.file, read_ids(run.path / table.file), of, ids)
 
 
 def _decoded_with(run: RunDirectory, audited: Sequence[Arm]) -> Iterable[str]:

@@ -71,7 +71,7 @@ def _require_other_examples(
     instead = ""
     if split == CALIBRATION:
         other = "problems of its training split (calibration: a number)"
-        if recipe.scaling is not None and isinstance(recipe.scaling.calibration, int):
+        if isinstance(recipe.calibration, int):
             other = "its validation split (calibration: validation)"
         instead = f", or calibrate on {other}"
     raise UserError(
@@ -89,7 +89,7 @@ def read_split(task: LoadedTask, recipe: Recipe, split: Split) -> ReadSplit:
     Raises:
         UserError: data that are missing or malformed, or an empty split.
     """
-    asks = recipe.data.drop_shared or recipe.scaling is not None
+    asks = recipe.data.drop_shared or recipe.calibration is not None
     if split == "audit" or not asks:
         return _read(task, recipe, split)
     return _read(task, recipe, split, _read(task, recipe, "audit").problems)
@@ -99,7 +99,7 @@ def _read(
     task: LoadedTask, recipe: Recipe, split: Split, audit: Sequence[Problem] = ()
 ) -> ReadSplit:
     """One split; of what is taken out of the training split, none is of ``audit``."""
-    taken = None if recipe.scaling is None else recipe.scaling.calibration
+    taken = recipe.calibration
     source: Split = "pool" if split == CALIBRATION and isinstance(taken, int) else split
     read: dict[Split, Callable[[], list[Problem]]] = {
         "pool": task.pool,

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.experiments.scaling.job import NO_SCALE, no_scale_warning
 from gapft_harness.hooks.protocols import Job
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.binding import differences
-from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, Split, splits_of
+from gapft_harness.run_directory.directory import RunDirectory, Split, splits_of
 from gapft_harness.run_directory.recording import record_search, record_warnings
 from gapft_harness.run_directory.shards import Shard, part_folder, plan_search
+from gapft_harness.stages.experiment import experiments_of
 from gapft_harness.stages.foundation.disjoint import require_apart
 from gapft_harness.stages.foundation.foundation import SECTION, require_same
 from gapft_harness.stages.foundation.model_state import model_state
@@ -124,15 +124,15 @@ def _take_up(context: Context, parts: deque[Part]) -> None:
 def keep_searched(context: Context) -> None:
     """Writes the recipe of a search that is a command of its own: later stages go by it.
 
-    Of a run that has selected it only adds the section scaling; to select anew is a command of
-    its own too.
+    Of a run that has selected it only adds what is to be calibrated; to select anew is a command
+    of its own too.
     """
     run = context.run
     if "n" not in run.manifest():
         run.commit()
         return
     earlier = RunDirectory.open(run.path).recipe
-    now = earlier.model_copy(update={"scaling": run.recipe.scaling})
+    now = earlier.calibrated_as(run.recipe)
     RunDirectory(run.path, now).commit()
     if later := differences(now.model_dump(mode="json"), run.recipe.model_dump(mode="json")):
         context.say(f"taken up by gapft run alone, which selects: {'; '.join(later)}")
@@ -176,7 +176,7 @@ def _arguments(context: Context, **more: Any) -> dict[str, Any]:
         "run_path": str(context.run.path),
         "plugin_files": list(context.plugin_files),
         "include_paths": [str(path) for path in context.include_paths],
-        # the one on disk has no section scaling yet, where that is added to a run
+        # the one on disk says nothing of calibration yet, where that is added to a run
         "recipe": context.run.recipe.model_dump(mode="json"),
         **more,
     }
@@ -184,11 +184,9 @@ def _arguments(context: Context, **more: Any) -> dict[str, Any]:
 
 def _finish(context: Context, split: Split, facts: dict[str, Any]) -> None:
     """A whole split is there: seal it, record what was found, say what people should see."""
-    settings = context.run.recipe.scaling
-    if split == CALIBRATION and settings is not None:
-        hopeless = no_scale_warning(facts["verdicts"].get("pass", 0), settings)
-        facts = {**facts, "warnings": [*facts["warnings"], *([hopeless] if hopeless else [])]}
-        context.run.update_manifest(partial(_drop_no_scale, but=f"{split}: {hopeless}"))
+    for experiment in experiments_of(context):
+        more = experiment.searched(context, split, facts)
+        facts = {**facts, "warnings": [*facts["warnings"], *more]}
     record, manifest = record_search(split, facts), context.run.manifest()
     record(manifest)  # on a copy: what is refused is not sealed
     there = [each for each in splits_of(context.run.recipe) if each in manifest["verdict_counts"]]
@@ -200,12 +198,6 @@ def _finish(context: Context, split: Split, facts: dict[str, Any]) -> None:
         context.run.update_manifest(partial(record_warnings, warnings=[near]))
         context.say(f"warning: {near}")
     _tell(context, split, facts)
-
-
-def _drop_no_scale(manifest: dict[str, Any], but: str) -> None:
-    """Of an earlier level and tolerance the warning that no scale can be chosen goes."""
-    old = f"{CALIBRATION}: {NO_SCALE}"
-    manifest["warnings"] = [w for w in manifest["warnings"] if w == but or not w.startswith(old)]
 
 
 def _record_model(manifest: dict[str, Any], recipe: Recipe) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.files import sha256
-from gapft_harness.experiments.scaling.job import FOLDER
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.binding import differences
 from gapft_harness.run_directory.directory import (
@@ -23,8 +22,8 @@ from gapft_harness.version import __version__
 #: Sections of a manifest that every run has from its beginning.
 _SECTIONS = ("recipe", "task", "source", "files", "budgets", "training")
 
-#: Where sealed tables lie, and where sealed folders do.
-_TABLES, _FOLDERS = (*SPLITS, CALIBRATION, "selections", "decisions"), ("adapters", FOLDER)
+#: Where sealed tables lie.
+_TABLES = (*SPLITS, CALIBRATION, "selections", "decisions")
 
 
 def open_run(path: Path, found: Findings) -> tuple[RunDirectory, dict[str, Any]] | None:
@@ -72,8 +71,17 @@ def other_version(manifest: dict[str, Any]) -> str:
     )
 
 
-def check_files(run: RunDirectory, manifest: dict[str, Any], found: Findings) -> Iterable[str]:
-    """Sealed files have the hashes that the manifest recorded, and nothing lies there unsealed."""
+def check_files(
+    run: RunDirectory, manifest: dict[str, Any], folders: Sequence[str], found: Findings
+) -> Iterable[str]:
+    """Sealed files have the hashes that the manifest recorded, and nothing lies there unsealed.
+
+    Args:
+        run: the run.
+        manifest: its manifest.
+        folders: where sealed folders lie.
+        found: gets what was checked.
+    """
     checked = 0
     for relative, recorded in manifest["files"].items():
         path = run.path / relative
@@ -84,7 +92,7 @@ def check_files(run: RunDirectory, manifest: dict[str, Any], found: Findings) ->
             yield f"{relative}: is sealed in the manifest and not there"
         elif sha256(path) != recorded:
             yield f"{relative}: was changed after it was sealed"
-    for relative in _lying_there(run.path):
+    for relative in _lying_there(run.path, folders):
         if relative not in manifest["files"]:
             yield (
                 f"{relative}: lies there and is not sealed in the manifest; if a command was "
@@ -93,12 +101,12 @@ def check_files(run: RunDirectory, manifest: dict[str, Any], found: Findings) ->
     found.checked.append(f"{checked} sealed files have their hashes")
 
 
-def _lying_there(path: Path) -> list[str]:
+def _lying_there(path: Path, folders: Sequence[str]) -> list[str]:
     """What stages seal, as the manifest names it; no journals, no kept states of a training."""
     tables = [f for folder in _TABLES for f in (path / folder).rglob("*") if f.is_file()]
-    folders = [f for folder in _FOLDERS for f in (path / folder).glob("*")]
+    sealed = [f for folder in folders for f in (path / folder).glob("*")]
     return sorted(
         file.relative_to(path).as_posix()
-        for file in (*(f for f in tables if f.suffix != ".jsonl"), *folders)
+        for file in (*(f for f in tables if f.suffix != ".jsonl"), *sealed)
         if not file.name.startswith(".")
     )

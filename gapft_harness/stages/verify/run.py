@@ -14,12 +14,11 @@ from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm, Example
-from gapft_harness.experiments.scaling.check import check_scaled
-from gapft_harness.experiments.scaling.job import FOLDER
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory, splits_of
 from gapft_harness.stages.audit.check import check_decisions
 from gapft_harness.stages.differences import Findings
+from gapft_harness.stages.experiment import Experiment, every_experiment
 from gapft_harness.stages.foundation.disjoint import require_apart
 from gapft_harness.stages.foundation.foundation import bound
 from gapft_harness.stages.foundation.holding import hold
@@ -78,7 +77,9 @@ def _hold(run: RunDirectory, manifest: dict[str, Any], plugins: Plugins, found: 
 
 
 def _check(run: RunDirectory, manifest: dict[str, Any], plugins: Plugins, found: Findings) -> None:
-    found.gather("manifest.json, files", partial(check_files, run, manifest, found))
+    experiments = every_experiment(plugins)
+    folders = ["adapters", *(each.folder for each in experiments if each.folder)]
+    found.gather("manifest.json, files", partial(check_files, run, manifest, folders, found))
     searched = _searched(run, manifest, found)
     for split in searched:
         found.gather(split, partial(check_tables, run, manifest, split))
@@ -101,7 +102,7 @@ def _check(run: RunDirectory, manifest: dict[str, Any], plugins: Plugins, found:
                 check = partial(check_states, run, manifest, plugins, split)
                 found.gather(f"{split}/states.parquet", check)
         examples = check_selections(run, manifest, plugins, found)
-        _adapters(run, manifest, examples, judge, found)
+        _adapters(run, manifest, examples, experiments, judge, found)
 
 
 def _searched(run: RunDirectory, manifest: dict[str, Any], found: Findings) -> list[str]:
@@ -141,10 +142,11 @@ def _adapters(
     run: RunDirectory,
     manifest: dict[str, Any],
     examples: dict[Arm, list[Example]],
+    experiments: Sequence[Experiment],
     judge: Judge,
     found: Findings,
 ) -> None:
-    """Trained adapters, their scales, and what was decoded with them."""
+    """Trained adapters, what was decoded with them, and what experiments made of them."""
     trained = [arm for arm in examples if f"adapters/{arm.name}" in manifest["files"]]
     for arm in trained:
         check = partial(check_adapter, run, arm, examples[arm], manifest)
@@ -162,24 +164,6 @@ def _adapters(
             f"{len(trained)} adapters were trained on the steps, tokens, weights and learning "
             "rates that their selections and the recipe give, from one base model"
         )
-    check_decisions(run, manifest, [*examples], trained, judge, found)
-    _scaling(run, manifest, trained, found)
-
-
-def _scaling(
-    run: RunDirectory, manifest: dict[str, Any], trained: Sequence[Arm], found: Findings
-) -> None:
-    """The calibration problems, and every scale that was chosen by them."""
-    settings = run.recipe.scaling
-    if settings is None:
-        return
-    scaled = [arm for arm in trained if f"{FOLDER}/{arm.name}" in manifest["files"]]
-    for arm in scaled:
-        check = partial(check_scaled, run, arm, settings, manifest)
-        found.gather(f"{FOLDER}/{arm.name}", check)
-    found.missing += [f"{arm.name} has no scale" for arm in trained if arm not in scaled]
-    if scaled:
-        found.checked.append(
-            f"{len(scaled)} chosen scale{'s' * (len(scaled) > 1)} computed again from the "
-            "calibration split's decisions, and so the scaled weights from the trained ones"
-        )
+    check_decisions(run, manifest, [*examples], trained, experiments, judge, found)
+    for experiment in experiments:
+        experiment.check(run, manifest, trained, found)

@@ -1,0 +1,79 @@
+"""The allocation comparison as an experiment: what it adds to selection, audit and verify."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+
+from gapft_harness.core.records import Arm
+from gapft_harness.experiments.allocation.halves import exposed_file, read_halves
+from gapft_harness.experiments.allocation.job import exposed_arm, stale_exposed
+from gapft_harness.experiments.allocation.report import AllocationPart
+from gapft_harness.hooks.protocols import Job
+from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.recipe.sections import Allocation as Compared
+from gapft_harness.run_directory.directory import RunDirectory, Split
+from gapft_harness.stages.context import Context
+from gapft_harness.stages.experiment import Answered, Decodes, Experiment
+
+
+class Allocation(Experiment):
+    """Compares coverage with repetition on the problems that two conditions train on."""
+
+    name = "allocation"
+
+    def part(self) -> AllocationPart:
+        """Its section, figure and tables."""
+        return AllocationPart()
+
+    def conditions(self, recipe: Recipe) -> Sequence[str]:
+        """The two that are compared."""
+        allocation = recipe.allocation
+        return (allocation.diffuse, allocation.concentrated) if allocation else ()
+
+    def selected(self, context: Context) -> None:
+        """Selections that are no such comparison are refused before anything is trained."""
+        allocation = context.run.recipe.allocation
+        if allocation is not None and context.arms():
+            for seed in context.run.recipe.seeds:
+                read_halves(context.run, allocation, seed)
+
+    def stale(self, context: Context) -> list[str]:
+        """Decisions on other halves than the arms have now."""
+        return stale_exposed(context.run, self._arms(context))
+
+    def audits(self, context: Context) -> Iterator[tuple[str, Job]]:
+        """Both conditions decode what either trained on."""
+        for arm in self._arms(context):
+            yield (
+                exposed_file(arm),
+                context.arm_job("decode trained problems,", exposed_arm, arm),
+            )
+
+    def reads(self, context: Context) -> Iterator[str]:
+        """Selections and the decisions on them."""
+        for arm in self._arms(context):
+            yield f"selections/{arm.name}.parquet"
+            yield exposed_file(arm)
+
+    def answered(self, run: RunDirectory, arm: Arm) -> Iterator[Answered]:
+        """The decisions answer the halves of their seed."""
+        allocation = run.recipe.allocation
+        ids = None
+        if allocation is not None:
+            ids = partial(_problems, run, allocation, arm.seed)
+        yield Answered(exposed_file(arm), "pool", ids, "the halves of its seed" if ids else "")
+
+    def decodes(self, recipe: Recipe, problems: Mapping[Split, int], adapters: int) -> Decodes:
+        """Each of the compared adapters decodes both halves."""
+        compared = 2 * len(recipe.seeds)
+        line = f"halves: of up to n problems x {compared} adapters"
+        return Decodes([line], problems["pool"] * compared)
+
+    def _arms(self, context: Context) -> list[Arm]:
+        compared = self.conditions(context.run.recipe)
+        return [arm for arm in context.arms() if arm.condition in compared]
+
+
+def _problems(run: RunDirectory, allocation: Compared, seed: int) -> tuple[str, ...]:
+    return read_halves(run, allocation, seed).problems
