@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.identities import canonical, content_hash, is_repeat, problem_ids
+from gapft_harness.core.identities import content_hash, is_repeat, problem_ids
 from gapft_harness.core.records import Decoding, Gold, Problem
 from gapft_harness.core.streams import derive
 from gapft_harness.hooks.protocols import Verifier
@@ -20,6 +20,7 @@ from gapft_harness.lm_eval_bridge.task_file.decoding import greedy_decoding
 from gapft_harness.lm_eval_bridge.task_file.documents import Document, Documents
 from gapft_harness.lm_eval_bridge.task_file.faults import named, naming_key
 from gapft_harness.lm_eval_bridge.task_file.opened_files import code_files, data_files
+from gapft_harness.lm_eval_bridge.task_file.resolved import resolved
 from gapft_harness.lm_eval_bridge.task_file.settings import Episode
 from gapft_harness.lm_eval_bridge.task_file.templates import compiled_templates
 from gapft_harness.recipe.sections import Search
@@ -88,13 +89,7 @@ class LoadedTask:
 
     def config(self) -> dict[str, Any]:
         """The task's YAML as resolved, JSON values; a function stands as its name."""
-        config = self._task.config.to_dict(keep_callable=True)
-        metadata = config.get("metadata") or {}
-        config["metadata"] = {key: metadata.get(key) for key in ("version", "gapft")}
-        if not config.get("num_fewshot"):  # then it matters not what an example would show
-            config["fewshot_config"]["doc_to_target"] = config.get("doc_to_target")
-        plain: dict[str, Any] = _plain(config)
-        return plain
+        return resolved(self._task)
 
     def files(self, opened: Iterable[str]) -> tuple[list[Path], dict[str, Path]]:
         """The files of its YAML and data, and those of its Python code by name.
@@ -299,15 +294,3 @@ class LoadedTask:
     def _seed_examples(self) -> None:
         if self.shots:
             self._examples = OrderFreeExamples(self._task)
-
-
-def _plain(value: Any) -> Any:
-    """JSON values; a function stands as its module's last name and its own."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in sorted(value.items(), key=str)}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    if callable(value):
-        module = str(getattr(value, "__module__", "")).replace("/", ".").rpartition(".")[2]
-        return f"{module}.{getattr(value, '__qualname__', type(value).__name__)}"
-    return value if isinstance(value, str | int | float | bool | None) else canonical(str(value))

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.errors import GapftError, UserError, describe
 from gapft_harness.core.files import is_full, replace_file, sha256
 from gapft_harness.run_directory.lock import RUN_LOCK, hold
 from gapft_harness.run_directory.shards import of_merged_shard
@@ -94,7 +94,7 @@ class Mirror:
         try:
             self._fs, self._root = fsspec.core.url_to_fs(self.url)
         except (ImportError, ValueError, OSError) as error:
-            raise UserError(f"run directory {url}: cannot be opened: {_one_line(error)}") from error
+            raise UserError(f"run directory {url}: cannot be opened: {describe(error)}") from error
 
     def require_writable(self) -> None:
         """Writes a small file and takes it away again.
@@ -109,7 +109,7 @@ class Mirror:
             self._fs.rm_file(probe)
         except Exception as error:  # each protocol raises errors of its own
             raise UserError(
-                f"run directory {self.url}: cannot be written: {_one_line(error)}; check the "
+                f"run directory {self.url}: cannot be written: {describe(error)}; check the "
                 "address and the credentials"
             ) from error
 
@@ -249,7 +249,7 @@ class Mirror:
             "written": f"the working copy {self.folder} has everything, and the same command goes "
             "on from there",
         }
-        what = f"run directory {self.url}: cannot be {verb}: {_one_line(error)}"
+        what = f"run directory {self.url}: cannot be {verb}: {describe(error)}"
         return GapftError(f"{what}; {advice[verb]}")
 
 
@@ -285,7 +285,7 @@ def _sealed(content: bytes, place: str) -> _Sealed:
         needed = frozenset(n for n in files if not of_merged_shard(n, manifest))
         return _Sealed(files, needed, manifest.get("replaced", {}))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{place}: cannot be read: {_one_line(error)}") from error
+        raise UserError(f"{place}: cannot be read: {describe(error)}") from error
 
 
 def _remove(path: Path) -> None:
@@ -294,7 +294,3 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-def _one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

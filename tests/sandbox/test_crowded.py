@@ -12,7 +12,7 @@ import pytest
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.sandbox import Limits, Program, Sandbox, Test, api
-from gapft_harness.sandbox.crowd import Crowd
+from gapft_harness.sandbox.inside.crowd import Crowd
 from gapft_harness.sandbox.records import TIERS
 from tests.sandbox.conftest import LIMITS
 

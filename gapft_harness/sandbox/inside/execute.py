@@ -23,7 +23,7 @@ from _thread import _count as count_threads
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from gapft_harness.sandbox import lcb
+from gapft_harness.sandbox.inside import lcb
 from gapft_harness.sandbox.values import DEEPEST, encode, parse_arguments
 
 REPORT, SOURCE, STAGE = 3, 4, 5

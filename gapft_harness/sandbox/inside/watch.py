@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from gapft_harness.sandbox.crowd import Crowd
+from gapft_harness.sandbox.inside.crowd import Crowd
 from gapft_harness.sandbox.inside.execute import LENGTH_BYTES, NEXT
 
 #: A process older than this, in CPU or wall time, is given no further call: if its program has

@@ -29,8 +29,8 @@ from gapft_harness.sandbox.confinement.limits import (
 )
 from gapft_harness.sandbox.confinement.streams import open_by_name
 from gapft_harness.sandbox.confinement.syscalls import Refused
-from gapft_harness.sandbox.crowd import Crowd
 from gapft_harness.sandbox.inside import execute
+from gapft_harness.sandbox.inside.crowd import Crowd
 from gapft_harness.sandbox.inside.prelude import WARM, Prelude, add_what_site_adds
 from gapft_harness.sandbox.inside.watch import Calls, Watch
 

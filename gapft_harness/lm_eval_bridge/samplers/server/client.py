@@ -7,7 +7,9 @@ request of a call with the first one that fails. Only its payloads and headers a
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import ssl
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +25,10 @@ from tenacity import (
     wait_random,
 )
 
+from gapft_harness.core.credentials import KEY_VARIABLE
+from gapft_harness.core.errors import UserError
+from gapft_harness.hooks.protocols import SamplerSettings
+from gapft_harness.lm_eval_bridge.samplers.server.arguments import ServerArguments
 from gapft_harness.lm_eval_bridge.samplers.server.errors import (
     PassingError,
     ServerError,
@@ -240,3 +246,35 @@ class ServerClient:
         if secret:
             text = text.replace(secret, "***")
         return " ".join(text.split())[:300]
+
+
+def client_of(
+    settings: SamplerSettings, arguments: ServerArguments, patience: Patience
+) -> ServerClient:
+    """The client of a sampler: its key out of the environment, all else out of ``model_args``.
+
+    Raises:
+        UserError: ``ca_cert_path`` is no file.
+    """
+    key = os.environ.get(KEY_VARIABLE, "")
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    given = settings.model_args.get("header") or {}
+    return ServerClient(
+        headers | {str(name): str(value) for name, value in given.items()},
+        arguments.timeout,
+        arguments.concurrent,
+        patience,
+        _ssl(settings.model_args),
+    )
+
+
+def _ssl(args: Mapping[str, Any]) -> Any:
+    """What aiohttp takes for ``ssl``: as lm-eval's ``verify_certificate`` and ``ca_cert_path``."""
+    if not args.get("verify_certificate", True):
+        return False
+    path = args.get("ca_cert_path")
+    if path is None:
+        return True
+    if not os.path.isfile(path):
+        raise UserError(f"model.args: ca_cert_path: no file {path!r}; expected a PEM file")
+    return ssl.create_default_context(cafile=path)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
-import ssl
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.credentials import KEY_VARIABLE, without_credentials
+from gapft_harness.core.credentials import without_credentials
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import Adapter, Decoding
 from gapft_harness.core.weights import weights_hash
@@ -28,9 +26,9 @@ from gapft_harness.lm_eval_bridge.samplers.server.adapters import (
     serve_adapter,
     unload_adapter,
 )
-from gapft_harness.lm_eval_bridge.samplers.server.arguments import ServerArguments, check_arguments
+from gapft_harness.lm_eval_bridge.samplers.server.arguments import check_arguments
 from gapft_harness.lm_eval_bridge.samplers.server.checks import check_model, examine
-from gapft_harness.lm_eval_bridge.samplers.server.client import Outcomes, Patience, ServerClient
+from gapft_harness.lm_eval_bridge.samplers.server.client import Outcomes, Patience, client_of
 from gapft_harness.lm_eval_bridge.samplers.server.errors import PassingError, ServerError
 from gapft_harness.lm_eval_bridge.samplers.server.payloads import SHORT, Payloads, sample_seed
 from gapft_harness.lm_eval_bridge.samplers.server.replies import ServerReply, read_reply
@@ -70,7 +68,7 @@ class ServerSampler:
         self._payloads = Payloads(settings, arguments, self._retokenizer)
         patience = patience or Patience(arguments.tries)
         self._tries = patience.tries
-        self._client = _client(settings, arguments, patience)
+        self._client = client_of(settings, arguments, patience)
         decode = self._retokenizer.decode if self._retokenizer else None
         self._facts = examine(self._client, arguments, self._payloads.probe(), decode)
         if arguments.chat and arguments.chat_template_args and not self._facts.extended:
@@ -278,31 +276,4 @@ def find_model(settings: SamplerSettings) -> None:
         UserError: as ``ServerSampler``, but for what only a response shows.
     """
     arguments = check_arguments(settings.backend, settings.model_args)
-    check_model(_client(settings, arguments, Patience(1)), arguments)
-
-
-def _client(
-    settings: SamplerSettings, arguments: ServerArguments, patience: Patience
-) -> ServerClient:
-    key = os.environ.get(KEY_VARIABLE, "")
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    given = settings.model_args.get("header") or {}
-    return ServerClient(
-        headers | {str(name): str(value) for name, value in given.items()},
-        arguments.timeout,
-        arguments.concurrent,
-        patience,
-        _ssl(settings.model_args),
-    )
-
-
-def _ssl(args: Mapping[str, Any]) -> Any:
-    """What aiohttp takes for ``ssl``: as lm-eval's ``verify_certificate`` and ``ca_cert_path``."""
-    if not args.get("verify_certificate", True):
-        return False
-    path = args.get("ca_cert_path")
-    if path is None:
-        return True
-    if not os.path.isfile(path):
-        raise UserError(f"model.args: ca_cert_path: no file {path!r}; expected a PEM file")
-    return ssl.create_default_context(cafile=path)
+    check_model(client_of(settings, arguments, Patience(1)), arguments)
