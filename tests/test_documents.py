@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
+from gapft_harness import api
 from gapft_harness.cli.main import app
 from gapft_harness.cli.runs import bundled_recipes
 from gapft_harness.hooks import protocols
@@ -41,6 +42,12 @@ def test_every_hook_is_documented_with_its_options(hook: str) -> None:
     for name, parameter in call.parameters.items():
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
             assert f"{name}=" in row, f"docs/plugins.md: {hook} lacks the option {name}"
+
+
+def test_every_name_that_plugins_import_is_documented() -> None:
+    text = (DOCS / "plugins.md").read_text().partition("## What a plugin imports")[2]
+    rows = re.findall(r"^\| .*? \| (`.*) \|$", text.partition("\n## ")[0], flags=re.MULTILINE)
+    assert [name.strip("`") for row in rows for name in row.split(", ")] == api.__all__
 
 
 def test_every_recipe_key_is_documented_with_its_meaning_and_default() -> None:

@@ -110,7 +110,7 @@ class CheckedSampler:
 
 def _answer_fault(request: Request, answer: Any) -> str:
     if not isinstance(answer, Generated):
-        return f"{short(answer)}; expected gapft_harness.hooks.protocols.Generated"
+        return f"{short(answer)}; expected gapft_harness.api.Generated"
     if fault := ids_fault(answer.prompt_ids):
         return f"a prompt of {fault}"
     given, wanted = answer.generations, len(request.indices)
@@ -122,12 +122,12 @@ def _answer_fault(request: Request, answer: Any) -> str:
 
 def _generation_fault(given: Any) -> str:
     if not isinstance(given, Generation):
-        return f"{short(given)}; expected gapft_harness.hooks.protocols.Generation"
+        return f"{short(given)}; expected gapft_harness.api.Generation"
     text: Any = given.text
     if not isinstance(text, str):
         return f"a text that is none ({short(text)})"
     if fault := json_fault(text):
-        return f"a text that {fault} (gapft_harness.core.text.whole_text mends it)"
+        return f"a text that {fault} (gapft_harness.api.whole_text mends it)"
     for word, known in ((given.finish_reason, _FINISH_REASONS), (given.tokens_from, _TOKENS_FROM)):
         if not isinstance(word, str) or word not in known:
             name = "finish_reason" if known is _FINISH_REASONS else "tokens_from"

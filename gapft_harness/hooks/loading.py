@@ -89,7 +89,7 @@ def registrations(name: str, plugin: Any) -> list[Registered]:
     if not callers:
         raise PluginError(
             f"plugin {name} implements no hook: mark functions such as "
-            f"{next(iter(KINDS))} with @hookimpl (from gapft_harness import hookimpl)"
+            f"{next(iter(KINDS))} with @hookimpl (from gapft_harness.api import hookimpl)"
         )
     registered: list[Registered] = []
     for caller in callers:

@@ -1,7 +1,7 @@
 """Every hook of GapFT Harness. Bundled plugins and strangers' plugins use the same ones.
 
-A plugin is a module with functions marked ``@hookimpl`` (``from gapft_harness import hookimpl``).
-Each hook gets a ``register`` function bound to the plugin, and calls it once per thing it offers.
+A plugin is a module with functions marked ``@hookimpl`` (of ``gapft_harness.api``). Each hook gets
+a ``register`` function bound to the plugin, and calls it once per thing it offers.
 """
 
 from __future__ import annotations

@@ -13,16 +13,64 @@ from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.core.records import Verdict
 
 
-def load_stock_task(name: str, include_path: str | None = None) -> Any:
-    """Loads one generation task by name, with its data.
+class StockTask:
+    """A stock lm-eval task that judges responses by its own filter and metric.
 
     Args:
         name: as ``lm_eval --tasks`` takes it.
+        metric: ``exact_match``, ``exact_match,strict-match`` as lm-eval prints it, or None for the
+            first metric of the task's list. Without a filter's name, its first filter.
         include_path: a folder of task YAML files, searched before lm-eval's own.
 
     Raises:
-        UserError: there is no such task, it is a group, or it does not generate text.
+        UserError: there is no such task, metric or filter; it is a group; it does not generate
+            text; or the metric's lower values are the better.
     """
+
+    def __init__(
+        self, name: str, metric: str | None = None, include_path: str | None = None
+    ) -> None:
+        self._task = _load(name, include_path)
+        self._metric, self._filter = _metric_and_filter(self._task, metric)
+
+    def verdicts(
+        self, documents: Sequence[Mapping[str, Any]], responses: Sequence[str]
+    ) -> list[Verdict]:
+        """Judges each response by the task's filter and ``process_results``.
+
+        1 is a pass, 0 a fail; any other value, and an exception, is an ``error`` with its reason.
+
+        Args:
+            documents: the task's records, one for each response.
+            responses: what the model wrote, stop strings removed.
+        """
+        ensemble = next(e for e in self._task._filters if e.name == self._filter)
+        instances = [
+            Instance(
+                request_type="generate_until",
+                doc=dict(doc),
+                arguments=("", {}),
+                idx=0,
+                resps=[text],
+            )
+            for doc, text in zip(documents, responses, strict=True)
+        ]
+        if not instances:
+            return []
+        try:
+            ensemble.apply(instances)
+        except Exception as error:
+            if len(instances) == 1:
+                reason = f"filter {self._filter} raised {type(error).__name__}: {error}"
+                return [Verdict("error", reason)]
+            # One response may be to blame: filter each alone, so that only its own verdict suffers.
+            pairs = zip(documents, responses, strict=True)
+            return [self.verdicts([doc], [text])[0] for doc, text in pairs]
+        return [_judge(self._task, each, self._metric, self._filter) for each in instances]
+
+
+def _load(name: str, include_path: str | None) -> Any:
+    """Loads one generation task by name, with its data."""
     manager = TaskManager(include_defaults=False, include_path=include_path)
     if include_path is None or name not in manager.all_tasks:
         # lm-eval's own index takes seconds: it is read only when the name is not found without.
@@ -42,17 +90,7 @@ def load_stock_task(name: str, include_path: str | None = None) -> Any:
     return task
 
 
-def resolve_metric(task: Any, metric: str | None) -> tuple[str, str]:
-    """The (metric, filter) to judge by.
-
-    Args:
-        task: a loaded task.
-        metric: ``exact_match``, ``exact_match,strict-match`` as lm-eval prints it, or None for the
-            first metric of the task's list. Without a filter's name, its first filter.
-
-    Raises:
-        UserError: the task has no such metric or filter, or its lower values are the better.
-    """
+def _metric_and_filter(task: Any, metric: str | None) -> tuple[str, str]:
     filters = [ensemble.name for ensemble in task._filters]
     wanted, _, chosen = (metric or "").partition(",")
     known = [entry["metric"] for entry in task.config.metric_list or [] if "metric" in entry]
@@ -73,43 +111,6 @@ def resolve_metric(task: Any, metric: str | None) -> tuple[str, str]:
     if task.higher_is_better().get(wanted) is False:
         raise UserError(f"metric {wanted!r} of task {task.config.task!r}: lower is better")
     return wanted, chosen
-
-
-def score(
-    task: Any, documents: Sequence[Mapping[str, Any]], responses: Sequence[str], metric: str | None
-) -> list[Verdict]:
-    """Judges each response by the task's filter and ``process_results``.
-
-    1 is a pass, 0 a fail; any other value, and an exception, is an ``error`` with its reason.
-
-    Args:
-        task: from ``load_stock_task``.
-        documents: the task's records, one for each response.
-        responses: what the model wrote, stop strings removed.
-        metric: see ``resolve_metric``.
-
-    Raises:
-        UserError: see ``resolve_metric``.
-    """
-    name, chosen = resolve_metric(task, metric)
-    ensemble = next(e for e in task._filters if e.name == chosen)
-    instances = [
-        Instance(
-            request_type="generate_until", doc=dict(doc), arguments=("", {}), idx=0, resps=[text]
-        )
-        for doc, text in zip(documents, responses, strict=True)
-    ]
-    if not instances:
-        return []
-    try:
-        ensemble.apply(instances)
-    except Exception as error:
-        if len(instances) == 1:
-            return [Verdict("error", f"filter {chosen} raised {type(error).__name__}: {error}")]
-        # One response may be to blame: filter each alone, so that only its own verdict suffers.
-        pairs = zip(documents, responses, strict=True)
-        return [score(task, [doc], [text], metric)[0] for doc, text in pairs]
-    return [_judge(task, instance, name, chosen) for instance in instances]
 
 
 def _judge(task: Any, instance: Instance, metric: str, chosen: str) -> Verdict:

@@ -156,7 +156,7 @@ def _checked(owner: Registered, verifier: Verifier, found: object, count: int) -
     if not isinstance(found, list | tuple) or not all(isinstance(v, Verdict) for v in found):
         raise owner.broke(
             f"gave {type(found).__name__} {short(found)}; expected a list of "
-            "gapft_harness.core.records.Verdict",
+            "gapft_harness.api.Verdict",
             by,
         )
     if len(found) != count:

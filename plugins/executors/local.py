@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gapft_harness import hookimpl
-from gapft_harness.hooks.protocols import Executor, RegisterExecutor
+from gapft_harness.api import Executor, RegisterExecutor, hookimpl
 
 
 def local(settings: Mapping[str, Any], plugin_files: Sequence[str]) -> Executor:
     """Worker processes on this machine, as many as executor.workers says."""
-    from gapft_harness.executors.local import LocalExecutor
+    from gapft_harness.api import LocalExecutor
 
     return LocalExecutor(settings, plugin_files)
 

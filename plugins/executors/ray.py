@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gapft_harness import hookimpl
-from gapft_harness.hooks.protocols import Executor, RegisterExecutor
+from gapft_harness.api import Executor, RegisterExecutor, hookimpl
 
 
 def ray(settings: Mapping[str, Any], plugin_files: Sequence[str]) -> Executor:
     """Ray tasks with declared CPUs, GPUs and memory, here or on the cluster at executor.address."""
-    from gapft_harness.executors.ray import RayExecutor
+    from gapft_harness.api import RayExecutor
 
     return RayExecutor(settings, plugin_files)
 

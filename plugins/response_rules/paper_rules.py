@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gapft_harness import hookimpl
-from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Response
-from gapft_harness.hooks.protocols import RegisterResponseRule
+from gapft_harness.api import RegisterResponseRule, Response, UserError, hookimpl
 
 
 def shortest(passing: Sequence[Response]) -> Response:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from gapft_harness import hookimpl
-from gapft_harness.core.records import Adapter
-from gapft_harness.hooks.protocols import RegisterSampler, Sampler, SamplerSettings
+from gapft_harness.api import Adapter, RegisterSampler, Sampler, SamplerSettings, hookimpl
 
 
 def dummy(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
     """lm-eval's ``dummy`` model: one constant response, no weights."""
-    from gapft_harness.lm_eval_bridge.samplers.text import dummy_sampler
+    from gapft_harness.api import dummy_sampler
 
     return dummy_sampler(settings, adapter)
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from gapft_harness import hookimpl
-from gapft_harness.core.records import Adapter
-from gapft_harness.hooks.protocols import RegisterSampler, Sampler, SamplerSettings
+from gapft_harness.api import Adapter, RegisterSampler, Sampler, SamplerSettings, hookimpl
 
 
 def hf(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
     """Transformers models through lm-eval's own ``hf`` model, with exact token ids."""
-    from gapft_harness.lm_eval_bridge.samplers.hf.sampler import HfSampler
+    from gapft_harness.api import HfSampler
 
     return HfSampler(settings, adapter)
 

@@ -16,17 +16,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gapft_harness import hookimpl
-from gapft_harness.core.errors import UserError, did_you_mean
-from gapft_harness.core.records import CONTEXT, GREEDY, Adapter, Arm, Decoding
-from gapft_harness.core.text import read_lines, whole
-from gapft_harness.hooks.protocols import (
+from gapft_harness.api import (
+    CONTEXT,
+    GREEDY,
+    Adapter,
+    Arm,
+    Decoding,
     Generated,
     Generation,
     RegisterSampler,
     Request,
     Sampler,
     SamplerSettings,
+    UserError,
+    did_you_mean,
+    hookimpl,
+    read_lines,
+    sha256,
+    whole,
 )
 
 _KEYS = frozenset(
@@ -71,7 +78,7 @@ class RecordedSampler:
             UserError: ``model_args`` lacks ``responses``, or the file is missing, empty,
                 malformed or holds one response twice; or there is no tokenizer.
         """
-        from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
+        from gapft_harness.api import Retokenizer
 
         given = settings.model_args.get("responses")
         if not isinstance(given, str):
@@ -113,8 +120,6 @@ class RecordedSampler:
 
     def describe(self) -> dict[str, Any]:
         """The file, its hash, and the tokenizer."""
-        from gapft_harness.core.files import sha256
-
         return {
             "backend": "recorded",
             "pretrained": str(self._settings.model_args.get("pretrained")),

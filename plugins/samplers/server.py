@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from gapft_harness import hookimpl
-from gapft_harness.core.records import Adapter
-from gapft_harness.hooks.protocols import RegisterSampler, Sampler, SamplerSettings
+from gapft_harness.api import Adapter, RegisterSampler, Sampler, SamplerSettings, hookimpl
 
 
 def server(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
     """An OpenAI-compatible server: a seed for each sample, and failed requests tried again."""
-    from gapft_harness.lm_eval_bridge.samplers.server.sampler import ServerSampler
+    from gapft_harness.api import ServerSampler
 
     return ServerSampler(settings, adapter)
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from gapft_harness import hookimpl
-from gapft_harness.core.records import Adapter
-from gapft_harness.hooks.protocols import RegisterSampler, Sampler, SamplerSettings
+from gapft_harness.api import Adapter, RegisterSampler, Sampler, SamplerSettings, hookimpl
 
 
 def sglang(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
     """SGLang's engine or server through lm-eval's own models; text alone, tokenized again."""
-    from gapft_harness.lm_eval_bridge.samplers.sglang import SglangSampler
+    from gapft_harness.api import SglangSampler
 
     return SglangSampler(settings, adapter)
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from gapft_harness import hookimpl
-from gapft_harness.core.records import Adapter
-from gapft_harness.hooks.protocols import RegisterSampler, Sampler, SamplerSettings
+from gapft_harness.api import Adapter, RegisterSampler, Sampler, SamplerSettings, hookimpl
 
 
 def vllm(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
     """The vLLM engine through lm-eval's own ``vllm`` model; adapters are served, not merged."""
-    from gapft_harness.lm_eval_bridge.samplers.vllm.process import prepare_process
+    from gapft_harness.api import prepare_vllm
 
     # Before anything imports vllm: it reads its environment variables once.
-    prepare_process(settings.threads)
-    from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmSampler
+    prepare_vllm(settings.threads)
+    from gapft_harness.api import VllmSampler
 
     return VllmSampler(settings, adapter)
 

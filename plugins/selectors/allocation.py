@@ -9,11 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gapft_harness import hookimpl
-from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Evidence, Pool
-from gapft_harness.core.streams import Stream
-from gapft_harness.hooks.protocols import RegisterSelector
+from gapft_harness.api import Evidence, Pool, RegisterSelector, Stream, UserError, hookimpl
 
 
 @dataclass(frozen=True, slots=True)

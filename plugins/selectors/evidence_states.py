@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gapft_harness import hookimpl
-from gapft_harness.core.records import Evidence, Pool
-from gapft_harness.core.streams import Stream
-from gapft_harness.hooks.protocols import RegisterSelector
+from gapft_harness.api import Evidence, Pool, RegisterSelector, Stream, hookimpl
 
 
 def gapft(pool: Pool, n: int, rng: Stream) -> Sequence[Evidence]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from gapft_harness import hookimpl
-from gapft_harness.hooks.protocols import RegisterTracker
-from gapft_harness.hooks.tracking import TrackedArm, Tracker
+from gapft_harness.api import RegisterTracker, TrackedArm, Tracker, hookimpl
 
 
 def tensorboard(arm: TrackedArm) -> Tracker:

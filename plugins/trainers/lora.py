@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gapft_harness import hookimpl
-from gapft_harness.hooks.protocols import RegisterTrainer, TrainingJob
+from gapft_harness.api import RegisterTrainer, TrainingJob, hookimpl
 
 
 class Lora:
@@ -14,13 +13,13 @@ class Lora:
 
     def __call__(self, job: TrainingJob) -> dict[str, Any]:
         """Trains one arm."""
-        from gapft_harness.training.lora import train
+        from gapft_harness.api import train_lora
 
-        return train(job)
+        return train_lora(job)
 
     def together(self, jobs: Sequence[TrainingJob]) -> Iterator[dict[str, Any]]:
         """Trains several arms on a base that is loaded once."""
-        from gapft_harness.training.lora import train_together
+        from gapft_harness.api import train_together
 
         return train_together(jobs)
 

@@ -7,14 +7,18 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from gapft_harness import hookimpl
-from gapft_harness.core.errors import UserError
-from gapft_harness.core.processes import Closing
-from gapft_harness.core.records import Gold, Verdict
-from gapft_harness.hooks.protocols import RegisterVerifier
-from gapft_harness.verification.boxes import last_box
-from gapft_harness.verification.judging import once_each
-from gapft_harness.verification.pool import Outcome, WorkerPool
+from gapft_harness.api import (
+    Closing,
+    Gold,
+    Outcome,
+    RegisterVerifier,
+    UserError,
+    Verdict,
+    WorkerPool,
+    hookimpl,
+    last_box,
+    once_each,
+)
 
 _INTEGER = re.compile(r"(-?)([0-9]+)")
 _SHOWN = 60
@@ -55,11 +59,11 @@ class BoxedMath(Closing):
                 raise UserError(f"boxed_math: {key} must be a positive number, found {value!r}")
         self._shortcuts = shortcuts
         self._pool = WorkerPool(
-            "gapft_harness.verification.math:compare",
+            "gapft_harness.api:compare_math",
             workers=int(count),
             timeout_s=timeout_s,
             memory_bytes=int(memory_bytes),
-            setup="gapft_harness.verification.math:prepare",
+            setup="gapft_harness.api:prepare_math",
         )
 
     def verify(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:

@@ -25,12 +25,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gapft_harness import hookimpl
-from gapft_harness.core.errors import UserError, did_you_mean
-from gapft_harness.core.records import Gold, Verdict
-from gapft_harness.hooks.protocols import RegisterVerifier
+from gapft_harness.api import (
+    Gold,
+    RegisterVerifier,
+    UserError,
+    Verdict,
+    did_you_mean,
+    hookimpl,
+    once_each,
+)
 from gapft_harness.plugins.verifiers.statements import first_statement
-from gapft_harness.verification.judging import once_each
 
 _WHOLE = re.compile(r"([A-Z])[.)]?|\(([A-Z])\)")
 #: Counts up when what a rule reads changes, so that a verdict that differs for it can be told.

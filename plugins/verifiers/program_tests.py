@@ -7,22 +7,30 @@ from dataclasses import asdict, dataclass, field, fields
 from operator import attrgetter
 from typing import Any
 
-from gapft_harness import hookimpl
-from gapft_harness.core.errors import UserError, did_you_mean
-from gapft_harness.core.identities import content_hash
-from gapft_harness.core.processes import Closing
-from gapft_harness.core.records import Gold, Verdict
-from gapft_harness.hooks.protocols import RegisterVerifier
-from gapft_harness.sandbox import Limits, Program, Result, Sandbox, Test
-from gapft_harness.verification.feedback import NO_PROGRAM, failure_feedback, without_paths
-from gapft_harness.verification.packed_tests import MAX_DECODED_BYTES
-from gapft_harness.verification.programs import (
+from gapft_harness.api import (
+    MAX_DECODED_BYTES,
+    NO_PROGRAM,
+    Closing,
+    Gold,
+    Limits,
+    Program,
+    RegisterVerifier,
+    Result,
+    Sandbox,
     Suite,
+    Test,
+    UserError,
+    Verdict,
     check_calls,
+    content_hash,
+    did_you_mean,
+    failure_feedback,
+    hookimpl,
     importable,
     last_program,
     last_program_lcb,
     read_suite,
+    without_paths,
 )
 
 _SHOWN = 120

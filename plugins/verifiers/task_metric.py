@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gapft_harness import hookimpl
-from gapft_harness.core.records import Gold, Verdict
-from gapft_harness.hooks.protocols import RegisterVerifier
-from gapft_harness.verification.judging import once_each
+from gapft_harness.api import Gold, RegisterVerifier, Verdict, hookimpl, once_each
 
 
 class TaskMetric:
@@ -26,10 +23,9 @@ class TaskMetric:
     def __init__(
         self, task: str, metric: str | None = None, include_path: str | None = None
     ) -> None:
-        from gapft_harness.lm_eval_bridge import stock
+        from gapft_harness.api import StockTask
 
-        self._task = stock.load_stock_task(task, include_path)
-        self._metric = ",".join(stock.resolve_metric(self._task, metric))
+        self._task = StockTask(task, metric, include_path)
 
     def verify(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
         """Judges each response; each gold is the task's document, a JSON object."""
@@ -42,17 +38,13 @@ class TaskMetric:
         return f"the gold is {type(gold).__name__}, expected the task's document"
 
     def _judge(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
-        from gapft_harness.lm_eval_bridge import stock
-
         verdicts: dict[int, Verdict] = {
             i: Verdict("error", fault)
             for i, gold in enumerate(golds)
             if (fault := self.check_gold(gold))
         }
         rest = [i for i in range(len(golds)) if i not in verdicts]
-        scored = stock.score(
-            self._task, [golds[i] for i in rest], [responses[i] for i in rest], self._metric
-        )
+        scored = self._task.verdicts([golds[i] for i in rest], [responses[i] for i in rest])
         verdicts.update(zip(rest, scored, strict=True))
         return [verdicts[i] for i in range(len(golds))]
 

@@ -1,7 +1,6 @@
 """A packaged plugin as anyone may write one: a selector, a verifier, a report section."""
 
-from gapft_harness import hookimpl
-from gapft_harness.core.records import Verdict
+from gapft_harness.api import Verdict, hookimpl
 
 
 def hardest_recovered(pool, n, rng):

@@ -1,0 +1,252 @@
+"""All that a plugin may import, in one place: ``from gapft_harness.api import hookimpl, Verdict``.
+
+What stands here keeps its name; the modules behind it may move. Importing this module loads neither
+torch nor lm_eval: parts that need them, and what few plugins use, load when they are asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from gapft_harness.core.errors import GapftError, PluginError, UserError, did_you_mean
+from gapft_harness.core.files import sha256
+from gapft_harness.core.identities import content_hash
+from gapft_harness.core.processes import Closing
+from gapft_harness.core.records import (
+    CONTEXT,
+    GREEDY,
+    Adapter,
+    Arm,
+    Attempt,
+    Decoding,
+    Evidence,
+    Example,
+    Gold,
+    Pool,
+    Response,
+    Verdict,
+)
+from gapft_harness.core.streams import Stream
+from gapft_harness.core.text import read_lines, whole, whole_text
+from gapft_harness.hooks.protocols import (
+    Executor,
+    Generated,
+    Generation,
+    Job,
+    Progress,
+    RegisterExecutor,
+    RegisterReportSection,
+    RegisterResponseRule,
+    RegisterSampler,
+    RegisterSelector,
+    RegisterTrainer,
+    RegisterVerifier,
+    Request,
+    ResponseRule,
+    Sampler,
+    SamplerFactory,
+    SamplerSettings,
+    Selector,
+    Trainer,
+    TrainingJob,
+    Verifier,
+    beyond_context,
+)
+from gapft_harness.hooks.specs import hookimpl
+from gapft_harness.hooks.tracking import (
+    RegisterTracker,
+    TrackedArm,
+    Tracker,
+    TrackerFactory,
+    Tracking,
+)
+
+if TYPE_CHECKING:  # each of these stands in _WHEN_ASKED too
+    from gapft_harness.executors.local import LocalExecutor
+    from gapft_harness.executors.ray import RayExecutor
+    from gapft_harness.lm_eval_bridge.samplers.hf.sampler import HfSampler
+    from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
+    from gapft_harness.lm_eval_bridge.samplers.server.sampler import ServerSampler
+    from gapft_harness.lm_eval_bridge.samplers.sglang import SglangSampler
+    from gapft_harness.lm_eval_bridge.samplers.text import LmEvalSampler, dummy_sampler
+    from gapft_harness.lm_eval_bridge.samplers.vllm.process import prepare_process as prepare_vllm
+    from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmSampler
+    from gapft_harness.lm_eval_bridge.stock import StockTask
+    from gapft_harness.sandbox import (
+        InfrastructureError,
+        Limits,
+        Program,
+        Result,
+        Sandbox,
+        Test,
+        TestResult,
+    )
+    from gapft_harness.training.lora import train as train_lora
+    from gapft_harness.training.lora import train_together
+    from gapft_harness.verification.boxes import last_box
+    from gapft_harness.verification.feedback import NO_PROGRAM, failure_feedback, without_paths
+    from gapft_harness.verification.judging import once_each
+    from gapft_harness.verification.math import compare as compare_math
+    from gapft_harness.verification.math import prepare as prepare_math
+    from gapft_harness.verification.packed_tests import MAX_DECODED_BYTES
+    from gapft_harness.verification.pool import Outcome, WorkerPool
+    from gapft_harness.verification.programs import (
+        Suite,
+        check_calls,
+        importable,
+        last_program,
+        last_program_lcb,
+        read_suite,
+    )
+
+__all__ = [  # noqa: RUF022 - by use, each with what it is for
+    # Every plugin
+    "hookimpl",  # marks the functions that register something
+    # Errors
+    "UserError",  # a mistake in what the user gave: printed without a traceback, exit status 2
+    "GapftError",  # another failure that a person can act on: exit status 1
+    "PluginError",  # a plugin that breaks its contract; the harness raises it
+    "did_you_mean",  # ends such a message: the nearest known name, then all
+    # Records that plugins receive and return
+    "Verdict",  # of one response: pass, fail, timeout or error, with a reason
+    "Gold",  # what a verifier compares with: any JSON value
+    "Pool",  # what a selector chooses from: problems solved, recovered and missed
+    "Evidence",  # a problem of the pool: its state and the verified response kept for it
+    "Response",  # one response: text, token ids, how it ended, earlier attempts
+    "Attempt",  # an earlier attempt of an episode, and what the model was told of it
+    "Decoding",  # how responses are generated
+    "Adapter",  # a trained adapter to generate with
+    "Arm",  # a condition and a training seed
+    "Example",  # one training example: exact token ids
+    "Stream",  # randomness that depends on (seed, purpose, id) alone
+    "GREEDY",  # the index of the greedy response; samples are numbered from 0
+    "CONTEXT",  # the finish_reason of a prompt that does not fit the model's context
+    # Verifiers
+    "Verifier",  # what a factory gives: verify(responses, golds)
+    "RegisterVerifier",  # the type of register in register_verifiers
+    "once_each",  # judges equal pairs once
+    "last_box",  # the last \boxed{} of a response
+    "WorkerPool",  # worker processes that can be killed, for work that may hang
+    "Outcome",  # what became of one item of a WorkerPool
+    "Closing",  # a base class: close() at the end of a with statement
+    "compare_math",  # two answers as mathematics (a function for a WorkerPool)
+    "prepare_math",  # loads what compare_math needs (its setup)
+    "StockTask",  # a stock lm-eval task that judges by its own metric
+    # Programs in responses
+    "Sandbox",  # runs programs that a model wrote
+    "Program",  # a program as the sandbox takes it
+    "Test",  # an input and what is expected
+    "Limits",  # of one test: time, memory, output
+    "Result",  # what became of a program
+    "TestResult",  # what became of one of its tests
+    "InfrastructureError",  # the sandbox failed, not the program
+    "last_program",  # the last fenced program of a response
+    "last_program_lcb",  # the same as LiveCodeBench's runner takes it
+    "Suite",  # all tests of one problem
+    "read_suite",  # reads a suite from a gold
+    "check_calls",  # holds a suite's tests to what calls can be
+    "importable",  # checks modules that programs may import
+    "MAX_DECODED_BYTES",  # most bytes that packed tests may come to
+    "failure_feedback",  # what a model is told of a public test that its program failed
+    "NO_PROGRAM",  # what it is told of a response without a program
+    "without_paths",  # takes this machine's folders out of a text
+    # Selectors and response rules
+    "Selector",  # select(pool, n, rng)
+    "RegisterSelector",  # the type of register in register_selectors
+    "ResponseRule",  # rule(passing)
+    "RegisterResponseRule",  # the type of register in register_response_rules
+    # Samplers
+    "Sampler",  # what a factory gives: generate, describe, close
+    "SamplerFactory",  # factory(settings, adapter)
+    "SamplerSettings",  # what a sampler is told of the recipe
+    "RegisterSampler",  # the type of register in register_samplers
+    "Request",  # a prompt and the responses wanted for it
+    "Generated",  # the answer to a request
+    "Generation",  # one response of it
+    "beyond_context",  # the answer to a prompt that does not fit the model's context
+    "Retokenizer",  # token ids of texts, by the tokenizer of pretrained
+    "LmEvalSampler",  # any lm-eval model, by its text
+    "dummy_sampler",  # lm-eval's dummy model
+    "HfSampler",  # lm-eval's hf model, exact token ids
+    "VllmSampler",  # lm-eval's vllm model, exact token ids
+    "prepare_vllm",  # sets what vllm reads when it is imported; call it before VllmSampler
+    "ServerSampler",  # an OpenAI-compatible server
+    "SglangSampler",  # lm-eval's sglang model
+    # Trainers and trackers
+    "Trainer",  # train(job)
+    "TrainingJob",  # one arm to train
+    "RegisterTrainer",  # the type of register in register_trainers
+    "train_lora",  # trains one arm as the bundled trainer does
+    "train_together",  # trains several arms on a base that is loaded once
+    "Tracking",  # a training's trackers, as its trainer sees them
+    "Tracker",  # what a factory gives: log, finish
+    "TrackerFactory",  # factory(arm)
+    "TrackedArm",  # what a tracker is told of an arm
+    "RegisterTracker",  # the type of register in register_trackers
+    # Executors
+    "Executor",  # what a factory gives: run, close
+    "Job",  # one unit of work
+    "Progress",  # called with a job's label, what is done, and all
+    "RegisterExecutor",  # the type of register in register_executors
+    "LocalExecutor",  # worker processes on this machine
+    "RayExecutor",  # Ray tasks
+    # Reports
+    "RegisterReportSection",  # the type of register in register_report_sections
+    # Texts and files
+    "read_lines",  # a file's lines with their numbers; what is no UTF-8 is named by its line
+    "whole",  # a JSON value in which every text can be written as UTF-8
+    "whole_text",  # the same of one text
+    "sha256",  # of a file, in hex
+    "content_hash",  # of a JSON value, in hex
+]
+
+#: What is loaded when it is asked for -> the module that has it, with its name there if it differs.
+_WHEN_ASKED = {
+    "HfSampler": "gapft_harness.lm_eval_bridge.samplers.hf.sampler",
+    "InfrastructureError": "gapft_harness.sandbox",
+    "Limits": "gapft_harness.sandbox",
+    "LmEvalSampler": "gapft_harness.lm_eval_bridge.samplers.text",
+    "LocalExecutor": "gapft_harness.executors.local",
+    "MAX_DECODED_BYTES": "gapft_harness.verification.packed_tests",
+    "NO_PROGRAM": "gapft_harness.verification.feedback",
+    "Outcome": "gapft_harness.verification.pool",
+    "Program": "gapft_harness.sandbox",
+    "RayExecutor": "gapft_harness.executors.ray",
+    "Result": "gapft_harness.sandbox",
+    "Retokenizer": "gapft_harness.lm_eval_bridge.samplers.retokenizer",
+    "Sandbox": "gapft_harness.sandbox",
+    "ServerSampler": "gapft_harness.lm_eval_bridge.samplers.server.sampler",
+    "SglangSampler": "gapft_harness.lm_eval_bridge.samplers.sglang",
+    "StockTask": "gapft_harness.lm_eval_bridge.stock",
+    "Suite": "gapft_harness.verification.programs",
+    "Test": "gapft_harness.sandbox",
+    "TestResult": "gapft_harness.sandbox",
+    "VllmSampler": "gapft_harness.lm_eval_bridge.samplers.vllm.sampler",
+    "WorkerPool": "gapft_harness.verification.pool",
+    "check_calls": "gapft_harness.verification.programs",
+    "compare_math": "gapft_harness.verification.math:compare",
+    "dummy_sampler": "gapft_harness.lm_eval_bridge.samplers.text",
+    "failure_feedback": "gapft_harness.verification.feedback",
+    "importable": "gapft_harness.verification.programs",
+    "last_box": "gapft_harness.verification.boxes",
+    "last_program": "gapft_harness.verification.programs",
+    "last_program_lcb": "gapft_harness.verification.programs",
+    "once_each": "gapft_harness.verification.judging",
+    "prepare_math": "gapft_harness.verification.math:prepare",
+    "prepare_vllm": "gapft_harness.lm_eval_bridge.samplers.vllm.process:prepare_process",
+    "read_suite": "gapft_harness.verification.programs",
+    "train_lora": "gapft_harness.training.lora:train",
+    "train_together": "gapft_harness.training.lora",
+    "without_paths": "gapft_harness.verification.feedback",
+}
+
+if not TYPE_CHECKING:  # a type checker knows the names above, and no other
+
+    def __getattr__(name: str) -> object:
+        if name not in _WHEN_ASKED:
+            raise AttributeError(
+                f"gapft_harness.api has no {name!r}; {did_you_mean(name, __all__)}"
+            )
+        module, _, there = _WHEN_ASKED[name].partition(":")
+        return getattr(importlib.import_module(module), there or name)
