@@ -14,6 +14,7 @@ from typing import Any
 
 from gapft_harness.core.errors import ERRORS, GapftError
 from gapft_harness.executors.claims import claimed
+from gapft_harness.hooks.manager import load_plugins
 
 #: Lines of a traceback that an error shows.
 _TRACE_LINES = 12
@@ -35,6 +36,8 @@ def outcome(
         The outcome. Whatever is raised is an outcome too, ``SystemExit`` included.
     """
     try:
+        if files := arguments.get("plugin_files"):
+            load_plugins(files)  # the function may stand in one of them
         module, _, name = function.partition(":")
         called: Callable[..., Any] = getattr(importlib.import_module(module), name)
         with claimed(function, arguments):

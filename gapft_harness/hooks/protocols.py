@@ -1,6 +1,7 @@
 """What plugins implement and receive: the contracts behind the hooks, as typing protocols.
 
-All names are here; those of samplers and trackers are defined in ``sampling`` and ``tracking``.
+All names are here; those of samplers, jobs and trackers are defined in ``sampling``,
+``jobs`` and ``tracking``.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ from gapft_harness.core.records import (
 )
 from gapft_harness.core.records import Verdict as Verdict
 from gapft_harness.core.streams import Stream
+from gapft_harness.hooks.jobs import Executor as Executor
+from gapft_harness.hooks.jobs import Job as Job
+from gapft_harness.hooks.jobs import Progress as Progress
+from gapft_harness.hooks.jobs import ReportProgress as ReportProgress
 from gapft_harness.hooks.sampling import Generated as Generated
 from gapft_harness.hooks.sampling import Generation as Generation
 from gapft_harness.hooks.sampling import RegisterSampler as RegisterSampler
@@ -113,7 +118,7 @@ class TrainingJob:
         settings: the recipe's ``training`` section, resolved (``recipe.Training`` as a dict).
         model_args: the recipe's model arguments; ``pretrained`` names the base.
         output: the folder to write; it does not exist yet.
-        base_sha256: the hash of the weights that were searched (``model_files.weights_hash``);
+        base_sha256: the hash of the weights that were searched (``weights.weights_hash``);
             None where the sampler did not say.
         threads: CPU threads.
         checkpoint_steps: optimizer steps between two states that are kept, so that a killed
@@ -149,42 +154,7 @@ class RegisterTrainer(Protocol):
     def __call__(self, name: str, train: Trainer) -> None: ...
 
 
-# Executors
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One unit of work: a stage function by name, its arguments (JSON values), and a label.
-
-    Attributes:
-        label: what people see.
-        function: ``module:name``.
-        arguments: what it is called with.
-        own_process: no process that did this job is there any more when ``Executor.run`` returns.
-    """
-
-    label: str
-    function: str
-    arguments: Mapping[str, Any]
-    own_process: bool = False
-
-
-Progress = Callable[[str, int, int], None]
-
-#: A job's own: called with (done, total).
-ReportProgress = Callable[[int, int], None]
-
-
-class Executor(Protocol):
-    """Runs jobs, each in a process of its own kind, and returns their results in order."""
-
-    def run(self, jobs: Sequence[Job], progress: Progress) -> list[dict[str, Any]]:
-        """Runs all jobs. The first failure stops the rest and is raised."""
-        ...
-
-    def close(self) -> None:
-        """Stops the workers."""
-        ...
+# Executors, whose jobs are in ``jobs.py``
 
 
 class RegisterExecutor(Protocol):

@@ -14,7 +14,7 @@ from typing import Any
 
 from gapft_harness.core.errors import GapftError, PluginError, describe
 
-#: Hook name -> what one registration is called in messages, in the order of hookspecs.py.
+#: Hook name -> what one registration is called in messages, in the order of specs.py.
 KINDS = {
     "register_verifiers": "verifier",
     "register_selectors": "selector",
@@ -44,7 +44,7 @@ class Registered:
         value: what was registered.
         options: its declarations.
         home: the file or folder of the plugin's own code; empty where that is not known.
-        code: the hash of its code (``plugin_code.py``); empty for what is bundled.
+        code: the hash of its code (``code.py``); empty for what is bundled.
     """
 
     kind: str

@@ -45,7 +45,7 @@ class RunDirectory:
         """Makes the folder, or checks that it belongs to this recipe.
 
         What nothing in the folder was made by may differ from an earlier command
-        (``run_binding.py``). The recipe on disk stays as it was until ``tell_jobs`` and
+        (``binding.py``). The recipe on disk stays as it was until ``tell_jobs`` and
         ``commit``, so that a command that fails harms no good run. Of that run, conditions and
         seeds that are trained already stay.
 

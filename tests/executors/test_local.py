@@ -17,6 +17,7 @@ from gapft_harness.executors import process
 from gapft_harness.executors.local import LocalExecutor
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import Job
+from tests.executors import job_functions
 
 PATIENCE_S = 60
 
@@ -55,6 +56,36 @@ def executor():
     assert isinstance(made, LocalExecutor)
     yield made
     made.close()
+
+
+def test_a_job_is_a_function_and_its_arguments(executor):
+    made = Job.of("say it", job_functions.echo, text="ä")
+    assert made == Job("say it", "tests.executors.job_functions:echo", {"text": "ä"})
+    assert executor.run([made], silent) == [{"text": "ä"}]
+
+
+def test_a_function_that_no_other_process_finds_is_refused(executor):
+    def nested(progress):
+        return {}
+
+    for function in (nested, lambda progress: {}, Path("x").touch):
+        with pytest.raises(PluginError, match=r"job 'x': no other process finds the function .*"):
+            Job.of("x", function)
+    with pytest.raises(TypeError, match="by name"):
+        Job.of("x", job_functions.echo, "positional")
+
+
+def test_a_function_of_a_plugin_file_is_found_by_the_worker(executor, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from gapft_harness import hookimpl\n"
+        "def twice(value, plugin_files, progress): return {'value': 2 * value}\n"
+        "@hookimpl\n"
+        "def register_selectors(register): register('mine', lambda pool, n, rng: [])\n"
+    )
+    files = [str(tmp_path / "mine.py")]
+    twice = load_plugins(files).get("selector", "mine").value.__globals__["twice"]
+    made = Job.of("double", twice, value=21, plugin_files=files)
+    assert executor.run([made], silent) == [{"value": 42}]
 
 
 def test_results_are_in_the_order_of_the_jobs(executor):

@@ -1,6 +1,6 @@
 """The search stage: each split whole, in shards that are then merged, or one shard of it.
 
-Which parts there are is decided here; searching is a job (``search.py``), merging is not: it reads
+Which parts there are is decided here; searching is a job (``job.py``), merging is not: it reads
 and writes a few rows at a time (``merging.py``).
 """
 
@@ -81,7 +81,7 @@ def _search(context: Context, parts: Sequence[Part]) -> None:
 
 
 def read_data(context: Context, include_paths: Sequence[str] | None = None) -> dict[str, Any]:
-    """What the run's task and data are now, read by a job (``search.check_data``)."""
+    """What the run's task and data are now, read by a job (``job.check_data``)."""
     paths = context.include_paths if include_paths is None else include_paths
     arguments = {**_arguments(context), "include_paths": [str(path) for path in paths]}
     job = Job("read data", "gapft_harness.stages.search.job:check_data", arguments)
