@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ParamSpec, Protocol
 
 from gapft_harness.core.errors import PluginError
@@ -38,8 +39,9 @@ class Job:
     ) -> Job:
         """A call of a function that stands at the top of a module, its arguments by name.
 
-        The worker adds ``progress`` (a ``ReportProgress``). A module given by ``--plugin`` is found
-        where ``plugin_files`` is among the arguments.
+        The function may be a ``partial`` with some of them. The worker adds ``progress`` (a
+        ``ReportProgress``). A module given by ``--plugin`` is found where ``plugin_files`` is among
+        the arguments.
 
         Raises:
             PluginError: another process cannot find the function by its name.
@@ -47,13 +49,17 @@ class Job:
         """
         if positional:
             raise TypeError(f"job {label!r}: expected all arguments by name, found {positional}")
-        module, name = function.__module__, function.__qualname__
+        called: Any = function
+        given: Mapping[str, Any] = arguments
+        if isinstance(function, partial):
+            called, given = function.func, {**function.keywords, **arguments}
+        module, name = called.__module__, called.__qualname__
         if module == "__main__" or not name.isidentifier():
             raise PluginError(
                 f"job {label!r}: no other process finds the function {module}.{name}; expected one "
                 "at the top of a module that can be imported"
             )
-        return cls(label, f"{module}:{name}", arguments)
+        return cls(label, f"{module}:{name}", given)
 
 
 #: Called with a job's label, how much of it is done, and of how much.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
@@ -13,6 +13,16 @@ from gapft_harness.hooks.protocols import Executor, Job, Progress
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory, Split
 from gapft_harness.run_directory.shards import Shard
 from gapft_harness.stages.selection.stage import arms
+
+
+class ArmFunction(Protocol):
+    """What a job on one arm calls."""
+
+    def __call__(
+        self, *, run_path: str, condition: str, seed: int, plugin_files: Sequence[str]
+    ) -> dict[str, Any]:
+        """Gives facts for the manifest: JSON values."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -59,18 +69,17 @@ class Context:
         budgets = self.run.manifest()["budgets"]
         return [arm for arm in arms(self.run.recipe) if arm.name in budgets]
 
-    def arm_job(
-        self, verb: str, function: Callable[..., dict[str, Any]], arm: Arm, **more: float
-    ) -> Job:
-        """A job on one arm; ``more`` are further arguments of the function."""
-        arguments = {
-            "run_path": str(self.run.path),
-            "condition": arm.condition,
-            "seed": arm.seed,
-            "plugin_files": list(self.plugin_files),
-        }
-        name = f"{function.__module__}:{function.__qualname__}"
-        return Job(f"{verb} {arm.name}", name, arguments | more, self.own_process)
+    def arm_job(self, verb: str, function: ArmFunction, arm: Arm) -> Job:
+        """A job on one arm; a ``partial`` of a function may hold further arguments."""
+        job = Job.of(
+            f"{verb} {arm.name}",
+            function,
+            run_path=str(self.run.path),
+            condition=arm.condition,
+            seed=arm.seed,
+            plugin_files=list(self.plugin_files),
+        )
+        return replace(job, own_process=self.own_process)
 
 
 def require_selected(run: RunDirectory) -> None:

@@ -26,7 +26,7 @@ from gapft_harness.stages.report import report_stage
 from gapft_harness.stages.search.stage import search_stage
 from gapft_harness.stages.search.states import partition
 from gapft_harness.stages.selection.stage import select
-from gapft_harness.stages.train.job import TRACKING_WARNINGS
+from gapft_harness.stages.train.job import TRACKING_WARNINGS, train_arms
 from gapft_harness.stages.train.trackers import check_trackers
 
 
@@ -82,14 +82,12 @@ def train_stage(context: Context) -> None:
     check_trackers(run.recipe, context.plugins)
     run.update_manifest(partial(record_trainer, plugins=context.plugins, run=run))
     jobs = [
-        Job(
+        Job.of(
             f"train {group[0].name}" + (f" and {len(group) - 1} more" if group[1:] else ""),
-            "gapft_harness.stages.train.job:train_arms",
-            {
-                "run_path": str(run.path),
-                "arms": [[arm.condition, arm.seed] for arm in group],
-                "plugin_files": list(context.plugin_files),
-            },
+            train_arms,
+            run_path=str(run.path),
+            arms=[[arm.condition, arm.seed] for arm in group],
+            plugin_files=list(context.plugin_files),
         )
         for group in _even_groups(context)
     ]

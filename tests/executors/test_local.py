@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,7 @@ def executor():
 def test_a_job_is_a_function_and_its_arguments(executor):
     made = Job.of("say it", job_functions.echo, text="ä")
     assert made == Job("say it", "tests.executors.job_functions:echo", {"text": "ä"})
+    assert Job.of("say it", partial(job_functions.echo, text="ä")) == made
     assert executor.run([made], silent) == [{"text": "ä"}]
 
 

@@ -69,8 +69,8 @@ def scaled_audits(context: Context) -> Iterator[tuple[str, Job]]:
         UserError: see ``scaled_decisions``.
     """
     for arm, scale in scaled_decisions(context):
-        verb = f"audit, scale {scale:g},"
-        yield scaled_file(arm, scale), context.arm_job(verb, audit_scaled_arm, arm, scale=scale)
+        verb, function = f"audit, scale {scale:g},", partial(audit_scaled_arm, scale=scale)
+        yield scaled_file(arm, scale), context.arm_job(verb, function, arm)
 
 
 def scaled_decisions(context: Context) -> Iterator[tuple[Arm, float]]:

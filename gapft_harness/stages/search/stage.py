@@ -10,9 +10,10 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.hooks.protocols import Job
@@ -25,7 +26,7 @@ from gapft_harness.stages.experiment import experiments_of
 from gapft_harness.stages.foundation.disjoint import require_apart
 from gapft_harness.stages.foundation.foundation import SECTION, require_same
 from gapft_harness.stages.foundation.model_state import model_state
-from gapft_harness.stages.search.job import finished
+from gapft_harness.stages.search.job import check_data, finished, search
 from gapft_harness.stages.search.merging import merge_split
 
 if TYPE_CHECKING:
@@ -82,9 +83,9 @@ def _search(context: Context, parts: Sequence[Part]) -> None:
 
 def read_data(context: Context, include_paths: Sequence[str] | None = None) -> dict[str, Any]:
     """What the run's task and data are now, read by a job (``job.check_data``)."""
-    paths = context.include_paths if include_paths is None else include_paths
-    arguments = {**_arguments(context), "include_paths": [str(path) for path in paths]}
-    job = Job("read data", "gapft_harness.stages.search.job:check_data", arguments)
+    if include_paths is not None:
+        context = replace(context, include_paths=include_paths)
+    job = Job.of("read data", check_data, **_where(context))
     return context.executor.run([job], context.progress)[0]
 
 
@@ -165,21 +166,28 @@ def merge_all(context: Context, shard_runs: Sequence[RunDirectory]) -> None:
 
 
 def _job(context: Context, split: Split, shard: Shard | None) -> Job:
-    label, arguments = f"search {split}", _arguments(context, split=split)
-    if shard is not None:
-        label, arguments = f"{label}, shard {shard}", {**arguments, "shard": str(shard)}
-    return Job(label, "gapft_harness.stages.search.job:search", arguments, context.own_process)
+    label = f"search {split}" + (f", shard {shard}" if shard else "")
+    part = None if shard is None else str(shard)
+    job = Job.of(label, search, split=split, shard=part, **_where(context))
+    return replace(job, own_process=context.own_process)
 
 
-def _arguments(context: Context, **more: Any) -> dict[str, Any]:
+def _where(context: Context) -> _Where:
+    """What both jobs are told of the run."""
     return {
         "run_path": str(context.run.path),
         "plugin_files": list(context.plugin_files),
         "include_paths": [str(path) for path in context.include_paths],
         # the one on disk says nothing of calibration yet, where that is added to a run
         "recipe": context.run.recipe.model_dump(mode="json"),
-        **more,
     }
+
+
+class _Where(TypedDict):
+    run_path: str
+    plugin_files: list[str]
+    include_paths: list[str]
+    recipe: dict[str, Any]
 
 
 def _finish(context: Context, split: Split, facts: dict[str, Any]) -> None:
