@@ -19,6 +19,7 @@ from gapft_harness.experiments.scaling.check import check_scaled
 from gapft_harness.experiments.scaling.job import calibration_file, scale_arm, scaled_file
 from gapft_harness.experiments.scaling.pooled import _named, pool_scaling
 from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.stages.experiment import experiments_of
 from gapft_harness.stages.pipeline import run_stages, stages_of
 from gapft_harness.stages.train.job import train_arms
 from gapft_harness.stages.verify.run import verify
@@ -469,7 +470,7 @@ def test_without_the_section_nothing_changes(task: ScaledLetters) -> None:
         search={"k": 2},
         statistics={"replicates": 20},
     )
-    assert "scale" not in stages_of(run.recipe)
+    assert "scale" not in stages_of(experiments_of(task.context(run, SPLITS)))
     assert len(ids(run, "pool")) == CALIBRATION + 40
     assert sorted(p.name for p in (run.path / "decisions").iterdir()) == ["gapft-seed13.parquet"]
     assert not (run.path / "scaled").exists()

@@ -90,7 +90,7 @@ def test_a_contrast_over_few_trained_problems_is_marked(
     half: int, mark: str, tmp_path: Path
 ) -> None:
     of = planted.allocation_inputs()
-    of = replace(of, allocation=planted.exposures(of.seeds, half=half))
+    of = replace(of, parts=planted.compared(planted.exposures(of.seeds, half=half)))
     write_report(of, tmp_path / "report")
     text = printed(tmp_path / "report/results.json")
     assert text.splitlines()[-1].endswith(f"]{mark}")

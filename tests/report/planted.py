@@ -6,7 +6,15 @@ import numpy as np
 
 from gapft_harness.core.records import Arm, Budget
 from gapft_harness.experiments.allocation.reading import ExposedSeed, Exposures
-from gapft_harness.report.reading.inputs import PASS, STATUSES, Audit, ReportInputs, TrainedArm
+from gapft_harness.experiments.allocation.report import AllocationPart
+from gapft_harness.report.reading.inputs import (
+    PASS,
+    STATUSES,
+    Audit,
+    ReportInputs,
+    Taken,
+    TrainedArm,
+)
 
 FAIL, TIMEOUT, ERROR = (STATUSES.index(s) for s in ("fail", "timeout", "error"))
 
@@ -121,12 +129,17 @@ def exposures(seeds, half=59, union=150, success=SUCCESS, replay=16):
     return Exposures("diffuse", "concentrated", tuple(found)).in_order()
 
 
+def compared(exposures):
+    """The allocation comparison's part of a report."""
+    return (Taken(AllocationPart(), exposures),)
+
+
 def allocation_inputs(seeds=(13, 21, 42), sizes=(446, 280, 274), **changes):
     """A run whose two conditions are compared by their exposures."""
     names = ("diffuse", "concentrated")
     made = inputs(names, seeds, sizes)
     allocation = {"allocation": dict(zip(names, names, strict=True))}
-    of = replace(made, recipe={**made.recipe, **allocation}, allocation=exposures(seeds))
+    of = replace(made, recipe={**made.recipe, **allocation}, parts=compared(exposures(seeds)))
     return replace(of, **changes)
 
 
@@ -195,7 +208,7 @@ def shuffled(inputs, rng):
             greedy_texts=take(audit.greedy_texts),
             samples=audit.samples[order],
         ),
-        allocation=inputs.allocation and _shuffled_exposures(inputs.allocation, rng),
+        parts=tuple(replace(of, read=_shuffled_exposures(of.read, rng)) for of in inputs.parts),
         arms=tuple(
             replace(arm, statuses=arm.statuses[order], texts=take(arm.texts))
             for arm in (inputs.arms[i] for i in rng.permutation(len(inputs.arms)))

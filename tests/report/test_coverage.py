@@ -49,7 +49,7 @@ def rows(written, name):
 def test_every_rate_of_every_seed_is_as_planted(inputs, found):
     assert (found["diffuse"], found["concentrated"], found["R"]) == ("diffuse", "concentrated", 8)
     assert list(found["seeds"]) == ["13", "21", "42"]
-    for of in inputs.allocation.seeds:
+    for of in inputs.read("allocation").seeds:
         seed = found["seeds"][str(of.seed)]
         assert seed["problems_a_half"] == 59
         assert seed["replay"] == 16
@@ -113,7 +113,7 @@ def test_every_compared_problem_is_in_a_table_with_its_exposures(inputs, written
     assert {
         (r["half"], r["selected_diffuse"], r["selected_concentrated"]) for r in table
     } == {("A", "1", "2"), ("B", "1", "0")}  # fmt: skip
-    for of in inputs.allocation.seeds:
+    for of in inputs.read("allocation").seeds:
         in_table = {r["problem_id"]: r for r in table if r["seed"] == str(of.seed)}
         for i, diffuse, concentrated in zip(of.ids, of.diffuse, of.concentrated, strict=True):
             row = in_table[str(i)]
@@ -149,7 +149,7 @@ def test_the_section_says_the_result_in_words_and_shows_every_quantity(written, 
 
 def test_verdicts_on_the_trained_problems_are_counted(inputs, written):
     markdown = (written / "report.md").read_text("utf-8")
-    passed = sum(int((of.concentrated == PASS).sum()) for of in inputs.allocation.seeds)
+    passed = sum(int((of.concentrated == PASS).sum()) for of in inputs.read("allocation").seeds)
     line = f"| problems trained on, concentrated | {passed} | {3 * 2 * 59 - passed} | 0 | 0 |"
     assert line in markdown
 
@@ -163,7 +163,7 @@ def test_the_tolerance_of_supervised_tokens_is_said_where_it_was_enforced(inputs
 
 def test_a_difference_that_is_not_resolved_is_said_and_small_halves_are_marked(tmp_path):
     even = planted.exposures((13,), half=12, union=30, success=(0.5, 0.5, 0.5, 0.5))
-    inputs = planted.allocation_inputs(seeds=(13,), sizes=(12, 9, 8), allocation=even)
+    inputs = planted.allocation_inputs(seeds=(13,), sizes=(12, 9, 8), parts=planted.compared(even))
     once = tuple(replace(a, budget=replace(a.budget, repetitions=1)) for a in inputs.arms)
     write_report(replace(inputs, arms=once), tmp_path / "report")
     text = section(tmp_path / "report")
@@ -190,7 +190,7 @@ def test_gapft_leads_where_it_is_a_condition_too():
     names = ("concentrated", "gapft", "diffuse")
     inputs = replace(
         planted.inputs(names, (13, 21, 42), (40, 35, 25)),
-        allocation=planted.exposures((13, 21, 42)),
+        parts=planted.compared(planted.exposures((13, 21, 42))),
     )
     found = content(inputs)
     pairs = [(c["a"], c["b"]) for c in found["contrasts"]]
@@ -220,6 +220,6 @@ def test_slots_and_distinct_problems_are_counted_apart(inputs, written):
 
 
 def test_a_seed_without_its_halves_is_an_error(inputs):
-    fewer = replace(inputs.allocation, seeds=inputs.allocation.seeds[1:])
+    fewer = replace(inputs.read("allocation"), seeds=inputs.read("allocation").seeds[1:])
     with pytest.raises(GapftError, match="compared problems of every seed"):
-        content(replace(inputs, allocation=fewer))
+        content(replace(inputs, parts=planted.compared(fewer)))

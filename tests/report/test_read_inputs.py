@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.experiments.allocation.report import AllocationPart
 from gapft_harness.report import read_inputs
 from gapft_harness.report.reading.inputs import STATUSES
 from gapft_harness.run_directory.schemas import DECISIONS, PROBLEMS, RESPONSES, SELECTION, STATES
@@ -87,8 +88,8 @@ def write_run(folder, inputs):
         chosen = [f"pool{slot % trained.problems}" for slot in range(trained.budget.n)]
         path = folder / f"selections/{trained.arm.name}.parquet"
         write(path, [selected(i, "S") for i in chosen], SELECTION)
-    if inputs.allocation is not None:
-        write_exposures(folder, inputs.in_order().allocation)
+    if inputs.read("allocation") is not None:
+        write_exposures(folder, inputs.in_order().read("allocation"))
     return {
         "recipe": dict(inputs.recipe),
         "task": dict(inputs.task),
@@ -112,6 +113,9 @@ def write_run(folder, inputs):
             for t in inputs.arms
         },
     }  # fmt: skip
+
+
+PARTS = [AllocationPart()]
 
 
 @pytest.fixture
@@ -175,8 +179,8 @@ def compared():
 
 def test_halves_are_read_off_the_selections_and_decisions(compared, tmp_path):
     manifest = write_run(tmp_path, compared)
-    found = read_inputs(tmp_path, json.loads(json.dumps(manifest))).allocation
-    expected = compared.in_order().allocation
+    found = read_inputs(tmp_path, json.loads(json.dumps(manifest)), PARTS).read("allocation")
+    expected = compared.in_order().read("allocation")
     assert (found.diffuse, found.concentrated) == ("diffuse", "concentrated")
     for ours, theirs in zip(found.seeds, expected.seeds, strict=True):
         assert (ours.seed, ours.replay) == (theirs.seed, theirs.replay)
@@ -185,11 +189,11 @@ def test_halves_are_read_off_the_selections_and_decisions(compared, tmp_path):
 
 
 def test_without_the_key_no_selection_is_looked_for(compared, tmp_path):
-    manifest = write_run(tmp_path, replace(compared, allocation=None))
+    manifest = write_run(tmp_path, replace(compared, parts=()))
     manifest["recipe"]["allocation"] = None
-    assert read_inputs(tmp_path, manifest).allocation is None
+    assert read_inputs(tmp_path, manifest, PARTS).read("allocation") is None
     del manifest["recipe"]["allocation"]  # a run of an earlier version
-    assert read_inputs(tmp_path, manifest).allocation is None
+    assert read_inputs(tmp_path, manifest, PARTS).read("allocation") is None
 
 
 def test_decisions_on_other_problems_than_the_halves_are_an_error(compared, tmp_path):
@@ -197,13 +201,18 @@ def test_decisions_on_other_problems_than_the_halves_are_an_error(compared, tmp_
     path = tmp_path / "decisions/concentrated-seed21.exposed.parquet"
     write(path, [response("elsewhere", -1, "", "pass")], DECISIONS)
     with pytest.raises(GapftError, match=r"concentrated-seed21\.exposed.*other problems than the"):
-        read_inputs(tmp_path, manifest)
+        read_inputs(tmp_path, manifest, PARTS)
 
 
 def test_selections_that_are_no_halves_are_an_error(compared, tmp_path):
     manifest = write_run(tmp_path, compared)
-    in_a = compared.allocation.seeds[0].ids[compared.allocation.seeds[0].halves == "A"].tolist()
+    in_a = (
+        compared.read("allocation")
+        .seeds[0]
+        .ids[compared.read("allocation").seeds[0].halves == "A"]
+        .tolist()
+    )
     rows = [selected(i, "S") for i in in_a]
     write(tmp_path / "selections/concentrated-seed13.parquet", rows, SELECTION)
     with pytest.raises(UserError, match=r"diffuse-seed13 and concentrated-seed13.* 1 and 1 times"):
-        read_inputs(tmp_path, manifest)
+        read_inputs(tmp_path, manifest, PARTS)
