@@ -1,14 +1,16 @@
-r"""The demo policy's tokenizer: words, whole numbers, and every printable ASCII character.
+r"""The demo policies' tokenizers: words, whole numbers, and every printable ASCII character.
 
-Numbers 0..99 are one token each and so are the phrases of the task, which keeps a response
-within 28 tokens. Single characters catch all else, so any ASCII text decodes to itself.
+``phrase_tokenizer`` makes both; ``build_tokenizer`` the one of the arithmetic policy. There the
+phrases keep a response within 28 tokens. Single characters catch all else, so any ASCII text
+decodes to itself.
 """
 
 from __future__ import annotations
 
+import string
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from demo_policies.phrase_tokenizer import phrase_tokenizer
 from demo_policies.problems import SHORTCUT_OPENING, VERBS
 
 if TYPE_CHECKING:
@@ -19,7 +21,55 @@ CONTEXT_TOKENS: Final = 256
 
 _PHRASES: Final = (*VERBS, SHORTCUT_OPENING, r"\boxed{", "; ", " +", " -", " *")
 
+PAD, BOS, EOS, UNKNOWN = "<pad>", "<s>", "</s>", "<unk>"
+#: The largest number that is one token.
+LARGEST_NUMBER: Final = 99
+
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
-    """The policy's tokenizer; see ``phrase_tokenizer``."""
+    """The arithmetic policy's tokenizer."""
     return phrase_tokenizer(_PHRASES, CONTEXT_TOKENS)
+
+
+def phrase_tokenizer(phrases: Sequence[str], context: int) -> PreTrainedTokenizerFast:
+    """A tokenizer, padded on the left, that adds no token of its own to a text.
+
+    No start token is added: a text is exactly its own tokens, ``decode(encode(text))`` is
+    the text, and a prompt with a response has the tokens of both, one after the other.
+
+    Args:
+        phrases: a token each, in the order of the vocabulary; the longest one that fits is taken.
+            Whole numbers to 99 and every printable ASCII character follow them.
+        context: the model's longest text in tokens.
+    """
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    numbers = [str(number) for number in range(LARGEST_NUMBER + 1)]
+    characters = [*string.ascii_letters, *string.punctuation, " ", "\n"]
+    words = dict.fromkeys([PAD, BOS, EOS, UNKNOWN, *phrases, *numbers, *characters])
+    tokenizer = Tokenizer(
+        models.WordLevel({word: index for index, word in enumerate(words)}, unk_token=UNKNOWN)
+    )
+    # Phrases before single characters, the longest first; a two-digit number has no leading 0.
+    alternatives = "|".join(_escape(phrase) for phrase in sorted(phrases, key=len, reverse=True))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(
+        Regex(rf"{alternatives}|[1-9][0-9]|[\s\S]"), behavior="isolated"
+    )
+    tokenizer.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        bos_token=BOS,
+        eos_token=EOS,
+        unk_token=UNKNOWN,
+        padding_side="left",
+        model_max_length=context,
+        model_input_names=["input_ids", "attention_mask"],
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def _escape(phrase: str) -> str:
+    """A phrase as a regular expression; ``re.escape`` writes spaces in a way Oniguruma may not."""
+    return "".join(c if c.isalnum() or c in " \n,:;`" else f"\\{c}" for c in phrase)

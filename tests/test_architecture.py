@@ -1,0 +1,187 @@
+"""The house: rooms, arrows and sizes. import-linter holds the arrows (pyproject.toml)."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "gapft_harness"
+#: Where the product's Python lies. The package's links lead to the second and third.
+FOLDERS = ("gapft_harness", "plugins", "tasks", "demo_policies", "engines")
+#: Most entries of a package's folder beside ``__init__.py``. The top one holds the rooms.
+MOST_ENTRIES = 12
+LINES_BELOW = 300
+#: Rooms that may import torch as soon as they are imported; elsewhere a function does.
+TORCH_ROOMS = {"lm_eval_bridge", "training"}
+
+
+def contracts() -> dict[str, dict[str, Any]]:
+    """The contracts of pyproject.toml by their names."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    return {one["name"]: one for one in settings["tool"]["importlinter"]["contracts"]}
+
+
+def rooms() -> set[str]:
+    """The package's folders with code, the links to the root among them."""
+    return {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+
+
+def python_files() -> list[Path]:
+    """Every Python file of the product."""
+    return sorted(file for name in FOLDERS for file in (ROOT / name).rglob("*.py"))
+
+
+def broken(root: Path) -> tuple[int, set[str], str]:
+    """The exit status of lint-imports in a folder, the contracts it finds broken, its output."""
+    command = "from importlinter.cli import lint_imports_command; lint_imports_command()"
+    result = subprocess.run(
+        [sys.executable, "-c", command, "--no-cache"],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert "Contracts: " in result.stdout, result.stdout + result.stderr
+    found = re.findall(r"^(.+) BROKEN$", result.stdout, flags=re.MULTILINE)
+    return result.returncode, set(found), result.stdout
+
+
+def test_every_arrow_points_one_way() -> None:
+    status, names, output = broken(ROOT)
+    assert (status, names) == (0, set()), output
+    assert f"{len(contracts())} kept" in output
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the package's Python files, its links followed, and of pyproject.toml."""
+    folder = tmp_path_factory.mktemp("house")
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    for file in python_files():
+        if file.is_relative_to(PACKAGE):
+            beside = folder / file.relative_to(ROOT)
+            beside.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, beside)
+    for link in PACKAGE.iterdir():
+        if link.is_symlink():
+            shutil.copytree(link, folder / PACKAGE.name / link.name, dirs_exist_ok=True)
+    return folder
+
+
+#: A file, a line put at its end, and the one contract that this breaks.
+TURNED = [
+    ("core/streams.py", "import gapft_harness.analysis.pass_at_k", "arrows point one way"),
+    ("analysis/pass_at_k.py", "import gapft_harness.demo", "arrows point one way"),
+    ("core/errors.py", "import gapft_harness.core.files", "no circles, at any depth"),
+    (
+        "experiments/allocation/__init__.py",
+        "import gapft_harness.experiments.scaling",
+        "experiments know nothing of each other",
+    ),
+    (
+        "plugins/samplers/dummy.py",
+        "import gapft_harness.core.records",
+        "plugins import gapft_harness.api alone",
+    ),
+    ("report/tables.py", "import lm_eval", "the bridge alone imports lm_eval"),
+]
+
+
+@pytest.fixture
+def turned(copy: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """The copy with one line more in one file; the file is as before in the end."""
+    name, line = request.param
+    file = copy / "gapft_harness" / name
+    before = file.read_text("utf-8") if file.exists() else None
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(f"{before or ''}\n{line}\n", "utf-8")
+    yield copy
+    file.unlink() if before is None else file.write_text(before, "utf-8")
+
+
+@pytest.mark.parametrize(
+    ("turned", "contract"),
+    [pytest.param((file, line), name, id=f"{file}: {line}") for file, line, name in TURNED],
+    indirect=["turned"],
+)
+def test_an_arrow_that_is_turned_is_found(turned: Path, contract: str) -> None:
+    status, names, output = broken(turned)
+    assert (status, names) == (1, {contract}), output
+
+
+@pytest.mark.parametrize("turned", [("attic/__init__.py", "")], indirect=True)
+def test_a_room_that_has_no_floor_is_found(turned: Path) -> None:
+    status, names, output = broken(turned)
+    assert (status, names) == (1, {"arrows point one way"}), output
+    assert "attic" in output
+
+
+def test_each_contract_is_broken_by_some_turned_arrow() -> None:
+    assert {name for _, _, name in TURNED} == set(contracts())
+
+
+def test_contracts_that_list_rooms_list_them_all() -> None:
+    """A list cannot say "all but one"; a new room must stand in each."""
+
+    def listed(name: str, key: str) -> set[str]:
+        modules = {module.partition(".")[2] for module in contracts()[name][key]}
+        return modules & rooms()
+
+    links = {path.name for path in PACKAGE.iterdir() if path.is_symlink()}
+    plugins = listed("plugins import gapft_harness.api alone", "forbidden_modules")
+    bridge = listed("the bridge alone imports lm_eval", "source_modules")
+    assert plugins == rooms() - links
+    assert bridge | {"lm_eval_bridge", "recipes"} == rooms()
+
+
+def at_import(tree: ast.AST) -> Iterator[str]:
+    """The modules that a file imports when it is imported itself."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            for other in node.orelse:
+                yield from at_import(ast.Module([other], []))
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield from at_import(node)
+
+
+def test_torch_is_imported_at_once_in_its_rooms_alone() -> None:
+    importers = {
+        file.relative_to(PACKAGE).parts[0]
+        for file in [*PACKAGE.rglob("*.py"), *PACKAGE.glob("plugins/*/*.py")]
+        for module in at_import(ast.parse(file.read_text("utf-8")))
+        if module.partition(".")[0] == "torch"
+    }
+    assert importers == TORCH_ROOMS
+
+
+def test_a_folder_holds_few_entries() -> None:
+    packages = {file.parent for file in python_files() if file.name == "__init__.py"} - {PACKAGE}
+    crowded = {}
+    for folder in packages:
+        names = {path.name for path in folder.iterdir() if path.suffix != ".pyc"}
+        entries = names - {"__init__.py", "__pycache__"}
+        if len(entries) > MOST_ENTRIES:
+            crowded[str(folder.relative_to(ROOT))] = sorted(entries)
+    assert crowded == {}
+
+
+def test_files_are_short() -> None:
+    lines = {
+        str(f.relative_to(ROOT)): len(f.read_text("utf-8").splitlines()) for f in python_files()
+    }
+    assert {name: count for name, count in lines.items() if count >= LINES_BELOW} == {}
