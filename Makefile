@@ -1,6 +1,6 @@
 # make demo    install, run the demonstration, say where the report is
 # make test    install what the tests need, run them, with vLLM's CPU engine in .venv-vllm (4 GB)
-# make lint    ruff (lint and format) and mypy, as CI does
+# make lint    ruff (lint and format), mypy and import-linter, as CI does
 # make test-vllm   its last part: only the tests that need vLLM
 # make bench   measure; figures are ratios taken side by side in one run
 
@@ -37,6 +37,7 @@ lint: $(VENV)/installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 
 bench: $(VENV)/installed-test
 	$(BIN)/python -m tests.benchmarks

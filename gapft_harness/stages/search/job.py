@@ -1,9 +1,8 @@
 """Search: one greedy decode and K samples for every problem of a split, verified.
 
-The calibration split gets the greedy decode alone.
-
-Reads the task; writes ``SPLIT/problems.parquet`` and ``SPLIT/responses.parquet`` (Section 3.1:
-d_src(x) and Y_K(x), every generation from the same prompt, without feedback).
+The calibration split gets the greedy decode alone. Reads the task; writes
+``SPLIT/problems.parquet`` and ``SPLIT/responses.parquet`` (Section 3.1: d_src(x) and Y_K(x), every
+generation from the same prompt, without feedback).
 """
 
 from __future__ import annotations
@@ -182,8 +181,7 @@ def check_splits(
     """Reads all splits that a recipe searches, and checks every gold answer.
 
     Returns:
-        The splits; the task's facts; what a run of the recipe rests on (``foundation.py``), but for
-        its model.
+        The splits; the task's facts; what such a run rests on (``foundation.py``), but for its model.
 
     Raises:
         UserError: an unknown task or verifier, data that are missing or malformed, a problem of
