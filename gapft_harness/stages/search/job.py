@@ -181,7 +181,7 @@ def check_splits(
     """Reads all splits that a recipe searches, and checks every gold answer.
 
     Returns:
-        The splits; the task's facts; what such a run rests on (``foundation.py``), but for its model.
+        The splits; the task's facts; what a run rests on (``foundation.py``), but for its model.
 
     Raises:
         UserError: an unknown task or verifier, data that are missing or malformed, a problem of
