@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gapft_harness.hooks import old_names
 from gapft_harness.hooks.specs import hookimpl
 from gapft_harness.version import __version__
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from gapft_harness.hooks.protocols import Verifier
 
 __all__ = ["__version__", "hookimpl", "load_verifier"]
+
+old_names.install()
 
 
 def load_verifier(name: str, **params: Any) -> Verifier:
