@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import re
 from pathlib import Path
@@ -21,6 +22,12 @@ from gapft_harness.recipe.reading import check_recipe, recipe_keys
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
+PACKAGE = ROOT / "gapft_harness"
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
+    *sorted(DOCS.glob("*.md")),
+    *sorted(PACKAGE.glob("demo/*/README.md")),
+]
 
 
 def hooks() -> list[str]:
@@ -116,8 +123,43 @@ def test_every_command_and_option_is_documented() -> None:
 
 def test_links_between_documents_lead_somewhere() -> None:
     broken = []
-    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.glob("*.md")]:
+    for page in PAGES:
         for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
             if "://" not in target and not (page.parent / target).exists():
                 broken.append(f"{page.name}: {target}")
     assert broken == []
+
+
+PRODUCT = ("gapft_harness", "plugins", "tasks", "demo_policies", "engines")
+
+
+def test_files_that_docstrings_name_are_there() -> None:
+    """By their path in the package or the repository, or by their name beside that file."""
+    missing = []
+    for file in (file for folder in PRODUCT for file in (ROOT / folder).rglob("*.py")):
+        for name in re.findall(r"``([\w/]+\.py)``", file.read_text()):
+            if not any((place / name).is_file() for place in (file.parent, PACKAGE, ROOT)):
+                missing.append(f"{file.relative_to(ROOT)}: {name}")
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_and_modules_that_a_page_names_are_there(page: Path) -> None:
+    text = page.read_text()
+    paths = re.findall(rf"\b(?:{'|'.join(PRODUCT)}|tests|recipes)/[\w/.-]*\w", text)
+    assert [name for name in paths if not (ROOT / name).exists()] == []
+    modules = re.findall(r"\b(?:gapft_harness|demo_policies)(?:\.\w+)+", text)
+    assert [name for name in modules if not is_module_or_name(name)] == []
+
+
+def is_module_or_name(dotted: str) -> bool:
+    """Whether a dotted name is a module or package here, or something in one."""
+    module, _, attribute = dotted.rpartition(".")
+    if importlib.util.find_spec(module) is None:
+        return False
+    try:
+        if importlib.util.find_spec(dotted) is not None:
+            return True
+    except ModuleNotFoundError:  # ``module`` is no package
+        pass
+    return hasattr(importlib.import_module(module), attribute)

@@ -143,7 +143,7 @@ class GapTask(ConfigurableTask):  # type: ignore[misc]
         return self.split(self.config.test_split).documents if self.has_test_docs() else None
 
     def ids(self, documents: Sequence[Document]) -> list[str]:
-        """The problems' ids (``identities.py``), in the documents' order.
+        """The problems' ids (``core/identities.py``), in the documents' order.
 
         Raises:
             UserError: ``metadata.gapft.id`` makes them all the same word, or a field that

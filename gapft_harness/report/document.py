@@ -1,4 +1,4 @@
-"""The report's sections in order, as blocks; ``markdown.py`` and ``page.py`` render them."""
+"""The report's sections in order, as blocks, which the modules of ``rendering`` write out."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Shards: a split's problems divided by a stable hash of their ids, to be searched apart.
 
 A problem's shard depends on its id and the number of shards alone, never on other problems. Each
-shard is a part of its own, ``SPLIT/shards/I-of-N/``; ``merging.py`` makes the split of them.
+shard is a part of its own, ``SPLIT/shards/I-of-N/``; ``stages/search/merging.py`` makes the split
+of them.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class NotConfined(Exception):
 
 @dataclass(slots=True, eq=False)
 class SandboxWorker:
-    """One worker process. ``worker.py`` is its inside."""
+    """One worker process. ``inside/worker.py`` is its inside."""
 
     limits: Limits
     process: subprocess.Popen[bytes]

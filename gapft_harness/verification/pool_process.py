@@ -25,7 +25,7 @@ _BOOT = (
 
 @dataclass(slots=True, eq=False)
 class WorkerProcess:
-    """One worker as its parent sees it; ``worker_child.py`` is its inside.
+    """One worker as its parent sees it; ``pool_child.py`` is its inside.
 
     Attributes:
         clock: when it started or last reported, the start of the current item (monotonic seconds).
@@ -42,7 +42,7 @@ class WorkerProcess:
 
     @classmethod
     def start(cls, arguments: Sequence[Any]) -> WorkerProcess:
-        """Starts one; ``arguments`` are those of ``worker_child.serve``."""
+        """Starts one; ``arguments`` are those of ``pool_child.serve``."""
         # A fresh interpreter, not a fork: a fork would copy the parent's threads' locks and torch.
         # It gets the parent's import path, so it finds the same packages whatever __main__ is.
         path = [os.path.abspath(entry) for entry in sys.path]

@@ -164,7 +164,7 @@ def check_data(
         recipe: as ``RunDirectory.open`` takes it.
 
     Returns:
-        What the run rests on (``foundation.py``), but for its model.
+        What the run rests on (``stages/foundation``), but for its model.
 
     Raises:
         UserError: as ``check_splits``.
@@ -181,7 +181,7 @@ def check_splits(
     """Reads all splits that a recipe searches, and checks every gold answer.
 
     Returns:
-        The splits; the task's facts; what a run rests on (``foundation.py``), but for its model.
+        The splits; the task's facts; what it rests on (``stages/foundation``), but for its model.
 
     Raises:
         UserError: an unknown task or verifier, data that are missing or malformed, a problem of

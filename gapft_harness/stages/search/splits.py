@@ -1,7 +1,8 @@
 """Which problems each split of a run has: limits, repeats, and what calibration takes out.
 
-No problem is in two splits (``disjoint.py``), and no prompt shows a few-shot example that is an
-audit or a calibration problem. That is checked on all splits before anything is generated.
+No problem is in two splits (``stages/foundation/disjoint.py``), and no prompt shows a few-shot
+example that is an audit or a calibration problem. That is checked on all splits before anything is
+generated.
 """
 
 from __future__ import annotations
@@ -172,7 +173,7 @@ def divide(problems: Sequence[Problem], count: int, audit: Sequence[Problem] = (
     A limited pool is the first ones of that order, so it stays as it is without calibration
     wherever there are problems enough for both. Problems that repeat the content of one that was
     taken out leave the pool too. Those that are in the audit as well (by the rule
-    of ``disjoint.py``) are not taken: they stay in the pool.
+    of ``stages/foundation/disjoint.py``) are not taken: they stay in the pool.
 
     Args:
         problems: the training split.

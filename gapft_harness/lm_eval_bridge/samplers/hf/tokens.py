@@ -1,8 +1,8 @@
 """Exact token ids from lm-eval's Hugging Face model, taken below ``generate_until``.
 
 ``generate_until`` returns text alone. Nothing of it is rewritten here: a subclass looks at what
-passes through four of its own calls (lm_eval 0.4.13, ``models/huggingface.py``). In each batch
-they come in this order: ``tok_batch_encode``, ``_model_generate``, then for every row
+passes through four of its own calls (``lm_eval.models.huggingface`` of lm_eval 0.4.13). In each
+batch they come in this order: ``tok_batch_encode``, ``_model_generate``, then for every row
 ``tok_decode`` and ``cache_hook.add_partial``.
 """
 

@@ -87,7 +87,7 @@ def _refusal(arguments: ServerArguments, adapter: Adapter, rank: int, error: Ser
     where = f"server {without_credentials(arguments.base_url)}"
     folder = Path(adapter.path).resolve()
     if error.status in (404, 405):
-        # A folder that begins with a dot is there only while it is decoded (scale.py).
+        # A folder that begins with a dot is there only while it is decoded (a scaled adapter).
         lasting = not folder.name.startswith(".")
         started = f", or with --lora-modules {adapter.arm.name}={folder}" if lasting else ""
         return (

@@ -69,7 +69,7 @@ def _set_cpu_defaults(arguments: dict[str, Any]) -> None:
     """Defaults without which the CPU engine takes all memory, compiles, or fails at a seed.
 
     A prompt prefilled in parts has its draws for unfinished parts undone by setting the random
-    generator back, which a generator on CPU cannot do (vLLM 0.32.0, ``gpu_model_runner.py``).
+    generator back, which a generator on CPU cannot do (the GPU model runner of vLLM 0.32.0).
     """
     arguments.setdefault("enforce_eager", True)
     if arguments.setdefault("enable_chunked_prefill", False):
