@@ -100,11 +100,20 @@ def test_every_task_is_documented() -> None:
     assert [t.name for t in list_tasks() if f"`{t.name}`" not in text] == []
 
 
-def test_every_verifier_and_sampler_is_documented() -> None:
-    pages = {"verifier": "verifiers.md", "sampler": "samplers.md"}
+def test_everything_that_ships_is_documented() -> None:
+    pages = {
+        "verifier": "verifiers.md",
+        "selector": "recipes.md",
+        "response rule": "recipes.md",
+        "sampler": "samplers.md",
+        "trainer": "training.md",
+        "tracker": "training.md",
+        "executor": "plugins.md",
+        "experiment": "recipes.md",
+    }
+    assert {entry.kind for entry in load_plugins().all()} <= pages.keys()
     for entry in load_plugins().all():
-        if entry.kind in pages:
-            assert f"`{entry.name}`" in (DOCS / pages[entry.kind]).read_text(), entry.name
+        assert f"`{entry.name}`" in (DOCS / pages[entry.kind]).read_text(), entry.name
 
 
 def test_every_command_and_option_is_documented() -> None:

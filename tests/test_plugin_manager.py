@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+import gapft_harness
 from gapft_harness.core.errors import PluginError, UserError
+from gapft_harness.hooks.loading import BUNDLED
 from gapft_harness.hooks.manager import KINDS, load_plugins
 
+PACKAGE = Path(gapft_harness.__file__).parent
 HEAD = "from gapft_harness import hookimpl\n"
 
 
@@ -36,6 +40,17 @@ def test_the_bundled_plugins_offer_what_the_documents_say() -> None:
         ("trainer", "lora"),
         ("executor", "local"),
     } <= names
+
+
+def test_every_file_that_registers_something_is_loaded() -> None:
+    """A bundled plugin that is missing in BUNDLED would be silently absent."""
+    files = [*PACKAGE.glob("plugins/*/*.py"), *PACKAGE.glob("experiments/*/*.py")]
+    hooked = {
+        ".".join(file.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
+        for file in files
+        if re.search(r"^@hookimpl$", file.read_text("utf-8"), re.MULTILINE)
+    }
+    assert hooked == set(BUNDLED)
 
 
 def test_every_registration_says_what_it_is() -> None:

@@ -13,7 +13,9 @@ import pytest
 from markdown_it import MarkdownIt
 
 from gapft_harness.core.errors import GapftError, PluginError
-from gapft_harness.report import write_report
+from gapft_harness.report import document, figures, write_report
+from gapft_harness.report.findings import whole as findings
+from gapft_harness.report.rendering.blocks import Figure
 from gapft_harness.report.rendering.visible import LONGEST
 from tests.report import planted
 
@@ -185,6 +187,15 @@ def test_page_and_markdown_have_the_same_sections_in_the_same_order(written):
     assert headings == re.findall(r"^## (.*)$", markdown, re.M)
     assert headings[0] == "Conditions"
     assert headings[-1] == "Reproduce"
+
+
+@pytest.mark.parametrize("made", [planted.inputs, planted.allocation_inputs])
+def test_every_figure_that_is_drawn_is_shown_and_none_besides(made):
+    inputs = made(sizes=(40, 35, 25)).in_order()
+    found = findings.compute(inputs)
+    blocks = [block for section in document.build(inputs, found) for block in section.blocks]
+    shown = [block.name for block in blocks if isinstance(block, Figure)]
+    assert sorted(shown) == sorted(drawing.name for drawing in figures.draw_all(found))
 
 
 def test_items_hold_every_change_with_its_whole_text(small, written):
