@@ -1,4 +1,4 @@
-"""docs/architecture.md is true: rooms, arrows, files; and every path in the documents exists."""
+"""docs/architecture.md is true: its rooms and floors, its steps, its ten changes."""
 
 from __future__ import annotations
 
@@ -6,14 +6,9 @@ import re
 import tomllib
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "gapft_harness"
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-#: The folders whose paths the documents name.
-FOLDERS = "gapft_harness|plugins|tasks|recipes|tests|docs|demo_policies|engines"
 WISHES = [
     "A selector", "A benchmark", "A verifier", "An experiment", "A statistic", "A figure",
     "A sampler", "A stage", "A recipe key", "An executor",
@@ -59,12 +54,6 @@ def wishes() -> dict[str, tuple[list[str], list[str]]]:
         (tests,) = re.findall(r"^- Test: (.*)$", text, re.M)
         found[name] = (files, re.findall(r"`(.+?)`", tests))
     return found
-
-
-@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
-def test_every_path_that_a_document_names_exists(page: Path) -> None:
-    named = re.findall(rf"`((?:{FOLDERS})/[\w./-]*)`", page.read_text("utf-8"))
-    assert [path for path in named if not (ROOT / path).exists()] == []
 
 
 def test_the_table_has_every_room_on_its_floor_and_no_other() -> None:
