@@ -169,6 +169,6 @@ def is_module_or_name(dotted: str) -> bool:
     try:
         if importlib.util.find_spec(dotted) is not None:
             return True
-    except ModuleNotFoundError:  # ``module`` is no package
+    except ImportError:  # ``module`` is no package, or has no module of that name
         pass
     return hasattr(importlib.import_module(module), attribute)
