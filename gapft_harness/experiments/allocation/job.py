@@ -15,9 +15,8 @@ from gapft_harness.core.records import Arm
 from gapft_harness.experiments.allocation.halves import exposed_file, read_halves
 from gapft_harness.hooks.protocols import ReportProgress
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.tables import read_ids, read_problems
-from gapft_harness.stages.audit.job import decode_arm
-from gapft_harness.stages.generation.sealing import take_up
+from gapft_harness.run_directory.tables import read_ids
+from gapft_harness.stages.audit.job import decode_split
 
 
 def exposed_arm(
@@ -35,24 +34,19 @@ def exposed_arm(
     Raises:
         UserError: the recipe compares no allocations, or the selections are no such comparison.
     """
-    run = RunDirectory.open(run_path)
-    arm = Arm(condition, seed)
+    run, arm = RunDirectory.open(run_path), Arm(condition, seed)
     allocation = run.recipe.allocation
     if allocation is None or condition not in (allocation.diffuse, allocation.concentrated):
         raise UserError(
             f"{run.path}: condition {condition!r} is no part of an allocation comparison; its "
             f"recipe says allocation: {allocation and allocation.model_dump()}"
         )
-    path = run.path / exposed_file(arm)
-    if path.exists():
-        return take_up(path, progress)
-    wanted = set(read_halves(run, allocation, seed).problems)
-    problems = [
-        problem
-        for problem, _ in read_problems(run.sealed("pool/problems.parquet"))
-        if problem.id in wanted
-    ]
-    return decode_arm(run, arm, problems, path, f"exposed/{arm.name}", plugin_files, progress)
+
+    def halves() -> tuple[str, ...]:
+        return read_halves(run, allocation, seed).problems
+
+    file, purpose = exposed_file(arm), f"exposed/{arm.name}"
+    return decode_split(run, arm, "pool", file, purpose, plugin_files, progress, only=halves)
 
 
 def stale_exposed(run: RunDirectory, arms: Sequence[Arm]) -> list[str]:

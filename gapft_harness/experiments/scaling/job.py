@@ -12,6 +12,7 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,8 @@ from gapft_harness.hooks.protocols import ReportProgress
 from gapft_harness.recipe.sections import Scaling
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, require
 from gapft_harness.run_directory.tables import read_judged, read_problems
-from gapft_harness.stages.audit.job import decode_arm
-from gapft_harness.stages.generation.sealing import read_facts, take_up
+from gapft_harness.stages.audit.job import decode_arm, decode_split
+from gapft_harness.stages.generation.sealing import read_facts
 
 #: Where the chosen adapters lie in a run directory, and where others lie while they are decoded.
 FOLDER = "scaled"
@@ -174,17 +175,10 @@ def audit_scaled_arm(
     Returns:
         Facts for the manifest, those of ``sealing.write_responses``.
     """
-    run = RunDirectory.open(run_path)
-    arm = Arm(condition, seed)
-    path = run.path / scaled_file(arm, scale)
-    if path.exists():
-        return take_up(path, progress)
-    problems = [p for p, _ in read_problems(run.sealed("audit/problems.parquet"))]
-    with _adapter_at(run, arm, scale) as adapter:
-        purpose = f"audit/{arm.name}/{scale:g}"
-        return decode_arm(
-            run, arm, problems, path, purpose, plugin_files, progress, adapter=adapter
-        )
+    run, arm = RunDirectory.open(run_path), Arm(condition, seed)
+    file, purpose = scaled_file(arm, scale), f"audit/{arm.name}/{scale:g}"
+    scaled = partial(_adapter_at, run, arm, scale)
+    return decode_split(run, arm, "audit", file, purpose, plugin_files, progress, adapter=scaled)
 
 
 def choose(run: RunDirectory, arm: Arm, settings: Scaling) -> Choice:

@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +47,50 @@ def audit_arm(
     Returns:
         Facts for the manifest, those of ``sealing.write_responses``.
     """
-    run = RunDirectory.open(run_path)
-    arm = Arm(condition, seed)
-    path = run.path / "decisions" / f"{arm.name}.parquet"
+    run, arm = RunDirectory.open(run_path), Arm(condition, seed)
+    file, purpose = f"decisions/{arm.name}.parquet", f"audit/{arm.name}"
+    return decode_split(run, arm, "audit", file, purpose, plugin_files, progress)
+
+
+def decode_split(
+    run: RunDirectory,
+    arm: Arm,
+    split: str,
+    file: str,
+    purpose: str,
+    plugin_files: Sequence[str],
+    progress: ReportProgress,
+    *,
+    only: Callable[[], Collection[str]] | None = None,
+    adapter: Callable[[], AbstractContextManager[Adapter]] | None = None,
+) -> dict[str, Any]:
+    """Decodes a sealed split's problems with an arm's adapter; takes up what is there already.
+
+    Args:
+        run: the run.
+        arm: whose adapter to use.
+        split: whose problems to decode.
+        file: the table to write, within the run directory.
+        purpose: names the random streams.
+        plugin_files: files given by ``--plugin``.
+        progress: called as by ``decode_arm``.
+        only: gives the ids of the problems to decode; default: all of the split.
+        adapter: gives what to decode with; default: the arm's sealed adapter.
+
+    Returns:
+        The facts of ``sealing.write_responses``.
+    """
+    path = run.path / file
     if path.exists():
         return take_up(path, progress)
-    problems = [problem for problem, _ in read_problems(run.sealed("audit/problems.parquet"))]
-    return decode_arm(run, arm, problems, path, f"audit/{arm.name}", plugin_files, progress)
+    wanted = None if only is None else set(only())
+    problems = [
+        problem
+        for problem, _ in read_problems(run.sealed(f"{split}/problems.parquet"))
+        if wanted is None or problem.id in wanted
+    ]
+    with contextlib.nullcontext() if adapter is None else adapter() as made:
+        return decode_arm(run, arm, problems, path, purpose, plugin_files, progress, made)
 
 
 def decode_arm(
