@@ -236,14 +236,14 @@ def test_a_copy_without_its_adapters_is_trained_by_others_and_keeps_the_search(
 def test_before_anything_is_trained_states_and_selections_are_made_anew(task: Changing) -> None:
     run = task.change(*SELECTED)
     first, calls = task.sealed("pool", "selections"), task.calls()
-    kept = [row["kept_index"] for row in read_states(run.path / "pool/states.parquet")]
+    kept = [state.kept_index for state in read_states(run.path / "pool/states.parquet")]
     changed = {"training": {"trainer": "ones", "repetitions": 3}, "budget": {"n": 6}}
     run = task.change(*SELECTED, **changed, evidence={"keep": "last"})
     assert task.calls() == calls
     assert run.manifest()["task"]["keep"] == "last"
     facts = read_facts(run.path / "selections/gapft-seed13.parquet")
     assert (facts["n"], facts["repetitions"]) == (6, 3)
-    assert [r["kept_index"] for r in read_states(run.path / "pool/states.parquet")] == kept
+    assert [s.kept_index for s in read_states(run.path / "pool/states.parquet")] == kept
     second = task.sealed("pool", "selections")
     assert {name for name in first if first[name] != second[name]} == {
         f"selections/{arm}-seed{seed}.parquet" for arm in ("gapft", "uniform") for seed in (13, 21)

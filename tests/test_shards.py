@@ -155,6 +155,20 @@ def test_any_order_gives_the_same_bytes_and_so_does_one_run_directory(task: Lett
     assert hashes(merge(task, "one")) == merged[0]
 
 
+def test_a_column_that_an_earlier_version_lacks_is_in_no_merged_table(task: Letters) -> None:
+    parts = [search(task, str(shard)) for shard in Shard.all(2)]
+    expected = rows(merge(task, "merged", *parts), "pool/responses", "answer")
+    older = f"pool/{Shard(1, 2).folder}/responses.parquet"
+    table = pq.read_table(parts[0].path / older).drop_columns(["answer"])
+    facts = pq.read_metadata(parts[0].path / older).metadata[b"gapft"]
+    pq.write_table(table.replace_schema_metadata({"gapft": facts}), parts[0].path / older)
+    parts[0].update_manifest(lambda m: m["files"].update({older: sha256(parts[0].path / older)}))
+    mixed = merge(task, "mixed", *parts)
+    found = rows(mixed, "pool/responses")
+    assert found == expected
+    assert all("answer" in row for row in rows(mixed, "audit/responses"))
+
+
 def test_row_groups_and_batches_split_no_problem(
     task: Letters, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from reprlib import repr as short
 from typing import Any, get_args
 
 from gapft_harness.core.json_values import json_fault
-from gapft_harness.core.records import CONTEXT, Decoding, TokensFrom
+from gapft_harness.core.records import CONTEXT, Decoding, Gold, TokensFrom
+from gapft_harness.core.text import whole_text
 from gapft_harness.hooks.protocols import (
     Executor,
     Generated,
@@ -16,8 +18,9 @@ from gapft_harness.hooks.protocols import (
     Progress,
     Request,
     Sampler,
+    Verifier,
 )
-from gapft_harness.hooks.registered import Registered
+from gapft_harness.hooks.registered import Registered, owner_of
 
 _FINISH_REASONS = ("stop", "length", "unknown", CONTEXT)
 _TOKENS_FROM = get_args(TokensFrom)
@@ -133,6 +136,40 @@ def _generation_fault(given: Any) -> str:
             name = "finish_reason" if known is _FINISH_REASONS else "tokens_from"
             return f"the {name} {short(word)}; expected one of {', '.join(known)}"
     return ids_fault(given.token_ids)
+
+
+class CheckedAnswers:
+    """Reads the answer that a response gives, by a verifier's own ``answer``."""
+
+    def __init__(self, verifier: Verifier, answer: Callable[..., Any]) -> None:
+        self._owner, self._answer = owner_of("verifier", verifier), answer
+        #: Whether it asks to see the gold, of which it may read what the problem shows.
+        self.sees_gold = "gold" in inspect.signature(answer).parameters
+
+    def read(self, texts: Sequence[str], golds: Sequence[Gold]) -> list[str | None]:
+        """The answer that each text gives; None where it gives none.
+
+        Raises:
+            PluginError: the verifier raised, or gave something else.
+        """
+        return [self._read(text, gold) for text, gold in zip(texts, golds, strict=True)]
+
+    def _read(self, text: str, gold: Gold) -> str | None:
+        with self._owner.blamed():
+            found = self._answer(text, gold=gold) if self.sees_gold else self._answer(text)
+        if not (found is None or isinstance(found, str)):
+            raise self._owner.broke(
+                f"gave {short(found)} in answer; expected text, or None where a response gives "
+                "no answer",
+                self._answer,
+            )
+        return found if found is None or found.isascii() else whole_text(found)
+
+
+def answers_of(verifier: Verifier) -> CheckedAnswers | None:
+    """What reads a verifier's answers; None if it gives none."""
+    answer = getattr(verifier, "answer", None)
+    return CheckedAnswers(verifier, answer) if callable(answer) else None
 
 
 class CheckedExecutor:

@@ -42,13 +42,17 @@ from gapft_harness.hooks.tracking import Tracking
 class Verifier(Protocol):
     """Judges responses. Must not raise for any text; must not depend on the order of pairs.
 
-    A verifier may have three more methods:
+    A verifier may have four more methods:
 
     * ``check_gold(gold) -> str``: empty, or what is wrong with a gold answer. It is asked before
       anything is generated.
     * ``feedback(responses, golds) -> list[str | None]``: for tasks of episodes. None ends an
       episode (all public tests pass); a text is what the model sees before its next attempt. It
       must rest on what a user of the model may see, never on a hidden test.
+    * ``answer(text) -> str | None``: what a response gives as its answer (an option's letter, the
+      last box), sealed beside its verdict; None where it gives none. It must not depend on what
+      is right. Where reading takes what the problem shows, such as its options' texts, it may
+      have a second argument ``gold``.
     * ``describe() -> dict``: JSON values for the manifest, such as a sandbox's tier.
     """
 

@@ -61,6 +61,19 @@ class Judge:
         key = self._hash(gold)
         return [self._known[text, key] for text in responses]
 
+    def answers(self, responses: Sequence[str], gold: Gold) -> list[str | None]:
+        """What these responses give as their answers, where the verifier reads any."""
+        from gapft_harness.hooks.checked import answers_of
+
+        if (reader := answers_of(self._verifier)) is None:
+            return [None] * len(responses)
+        try:
+            return reader.read(responses, [gold] * len(responses))
+        except Exception:
+            # as in ``_verify``: nothing that was generated is lost for it
+            _logger.exception("the verifier could not read %d answers", len(responses))
+            return [None] * len(responses)
+
     def _hash(self, gold: Gold) -> str:
         """The gold's hash: a gold may be large. Responses to one problem come one after another."""
         if gold is not self._last[0]:

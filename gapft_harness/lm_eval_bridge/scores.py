@@ -18,11 +18,19 @@ class Scores(dict[str, Any]):
     of ``--log_samples``. The verdicts are no number to add up: they are held and not given.
     """
 
-    def __init__(self, metrics: Mapping[str, float], verdicts: Sequence[Verdict]) -> None:
-        """Metrics by name; verdicts in the order of the responses."""
+    def __init__(
+        self,
+        metrics: Mapping[str, float],
+        verdicts: Sequence[Verdict],
+        answers: Sequence[str | None] = (),
+    ) -> None:
+        """Metrics by name; verdicts, and answers where any were read, in order of the responses."""
         counts = {f"verifier_{s}s": _count(verdicts, s) for s in ("timeout", "error")}
         super().__init__(metrics, **counts)
-        self[VERDICTS] = [{"status": v.status, "reason": v.reason} for v in verdicts]
+        self[VERDICTS] = [
+            {"status": v.status, "reason": v.reason} | ({} if a is None else {"answer": a})
+            for v, a in zip(verdicts, answers or [None] * len(verdicts), strict=True)
+        ]
 
     def items(self) -> ItemsView[str, Any]:  # type: ignore[override]
         """The metrics alone."""

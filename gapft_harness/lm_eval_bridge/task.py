@@ -244,7 +244,8 @@ class GapTask(ConfigurableTask):  # type: ignore[misc]
         if not self.judge.knows(responses, gold):
             self._judge_all()
         verdicts = self.judge.verdicts(responses, gold)
-        return Scores(self._rates(sum(verdict.passed for verdict in verdicts)), verdicts)
+        rates = self._rates(sum(verdict.passed for verdict in verdicts))
+        return Scores(rates, verdicts, self.judge.answers(responses, gold))
 
     def _responses(self, doc: Document, result: Any) -> list[str]:
         """The responses to one problem, exactly as many as ``repeats`` says."""

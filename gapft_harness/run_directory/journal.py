@@ -10,7 +10,7 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,11 @@ from typing import Any
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.files import unwritable
 from gapft_harness.core.records import Attempt, Response, Verdict
-from gapft_harness.hooks.protocols import Generated, Request
+from gapft_harness.hooks.protocols import Generated, Generation, Request
 from gapft_harness.run_directory.tables import sealed_status
+
+#: What a line holds of a generation, in this order, after the response's index.
+_GENERATED = tuple(field.name for field in fields(Generation))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +98,8 @@ class Journal:
                 "seed": seed,
                 "prompt_ids": answer.prompt_ids,
                 "responses": [
-                    [index, g.text, g.token_ids, g.finish_reason, g.tokens_from]
-                    for index, g in zip(request.indices, answer.generations, strict=True)
+                    [index, *(getattr(generation, name) for name in _GENERATED)]
+                    for index, generation in zip(request.indices, answer.generations, strict=True)
                 ],
             }
             if request.attempts:
@@ -216,7 +219,9 @@ def _entry(problem_id: str, records: Sequence[dict[str, Any]], path: Path) -> En
         first = "attempt" not in record
         if first:
             prompt_ids = ids
-        for index, text, token_ids, finish, source in record["responses"]:
+        for index, *generated in record["responses"]:
+            told = dict(zip(_GENERATED, generated, strict=True))
+            told["token_ids"] = tuple(told["token_ids"])
             earlier: tuple[Attempt, ...] = ()
             if not first:
                 last = found[index]
@@ -225,12 +230,9 @@ def _entry(problem_id: str, records: Sequence[dict[str, Any]], path: Path) -> En
             found[index] = Response(
                 problem_id,
                 index,
-                text,
-                tuple(token_ids),
-                finish,
-                record["seed"],
-                source,
-                earlier,
-                () if first else ids,
+                seed=record["seed"],
+                attempts=earlier,
+                context_ids=() if first else ids,
+                **told,
             )
     return Entry(problem_id, prompt_ids, tuple(found[index] for index in sorted(found)), verdicts)

@@ -13,6 +13,7 @@ from gapft_harness.core.errors import GapftError, PluginError, UserError, descri
 from gapft_harness.core.json_values import json_fault
 from gapft_harness.core.records import CONTEXT, STATUSES, Gold, Response, Verdict
 from gapft_harness.core.text import whole_text
+from gapft_harness.hooks.checked import CheckedAnswers
 from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.hooks.registered import FAULTS, Registered, own_line, owner_of
 
@@ -30,6 +31,28 @@ def verify_responses(
     written = [(r.text, gold) for r, gold in pairs if r.finish_reason != CONTEXT]
     judged = iter(verify_unique(verifier, [t for t, _ in written], [gold for _, gold in written]))
     return [BEYOND_CONTEXT if r.finish_reason == CONTEXT else next(judged) for r in responses]
+
+
+def answer_responses(
+    answers: CheckedAnswers | None, responses: Sequence[Response], golds: Sequence[Gold]
+) -> list[str | None]:
+    """What each response gives as its answer, equal texts read once.
+
+    Args:
+        answers: the verifier's (``hooks.checked.answers_of``); None gives no answer to anything.
+        responses: those that were not generated give none.
+        golds: as many.
+
+    Raises:
+        PluginError: the verifier raised, or gave something that is no answer.
+    """
+    if answers is None:
+        return [None] * len(responses)
+    pairs = list(zip(responses, golds, strict=True))
+    written = [(r.text, gold) for r, gold in pairs if r.finish_reason != CONTEXT]
+    shown = [gold if answers.sees_gold else None for _, gold in written]
+    read = iter(once_each(answers.read, [text for text, _ in written], shown))
+    return [None if r.finish_reason == CONTEXT else next(read) for r in responses]
 
 
 def verify_unique(

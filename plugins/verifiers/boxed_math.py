@@ -76,6 +76,11 @@ class BoxedMath(Closing):
             return f"the gold answer is {type(gold).__name__}, expected a string"
         return "" if _tidy(str(gold)) else "the gold answer is empty"
 
+    def answer(self, text: str) -> str | None:
+        """What a response says in its last box; None where it has none, or an empty one."""
+        box = last_box(text)
+        return (_tidy(box) or None) if box is not None else None
+
     def describe(self) -> dict[str, Any]:
         """Which edition of its comparison it judges by."""
         return {"rules": _RULES}

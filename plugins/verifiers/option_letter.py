@@ -53,7 +53,20 @@ class Choice:
     @property
     def last(self) -> str:
         """The last letter that is an option; Z where the options are not known."""
-        return chr(ord("A") + len(self.options) - 1) if self.options else "Z"
+        return _last(self.options) or "Z"
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What a rule reads in a response.
+
+    Attributes:
+        letter: of the option that it names; None where it names none, or several.
+        why: where there is no letter, what there is instead.
+    """
+
+    letter: str | None
+    why: str = ""
 
 
 class OptionLetter:
@@ -77,7 +90,7 @@ class OptionLetter:
                 f"option_letter: unknown rule {rule!r}; {did_you_mean(str(rule), rules)}"
             )
         self.rule = rule
-        self._judge = rules[rule]
+        self._read = rules[rule]
 
     def verify(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
         """Judges each response.
@@ -94,6 +107,17 @@ class OptionLetter:
             return f"{choice}; expected a letter from A to {_last_letter(gold)}"
         return _NEEDS_TEXTS if self.rule == "permissive" and not choice.options else ""
 
+    def answer(self, text: str, gold: Gold = None) -> str | None:
+        """The letter that a response names, whichever is right; None if it names no one letter.
+
+        Args:
+            text: a response.
+            gold: where it is known, its options' texts are used as in ``verify``; its letter is
+                not looked at.
+        """
+        choice = read_gold(gold)
+        return self._read(text, () if isinstance(choice, str) else choice.options).letter
+
     def describe(self) -> dict[str, Any]:
         """Which edition of its rule it judges by, where there has been more than one."""
         return {"rules": _RULES[self.rule]} if self.rule in _RULES else {}
@@ -102,11 +126,12 @@ class OptionLetter:
         verdicts = []
         for response, gold in zip(responses, golds, strict=True):
             choice = read_gold(gold)
-            verdicts.append(
-                Verdict("error", choice)
-                if isinstance(choice, str)
-                else self._judge(response, choice)
-            )
+            if isinstance(choice, str):
+                verdicts.append(Verdict("error", choice))
+            elif self.rule == "permissive" and not choice.options:
+                verdicts.append(Verdict("error", _NEEDS_TEXTS))
+            else:
+                verdicts.append(_compare(self._read(response, choice.options), choice))
         return verdicts
 
 
@@ -136,49 +161,50 @@ def _last_letter(gold: Gold) -> str:
     return chr(ord("A") + count - 1) if 1 <= count <= 26 else "Z"
 
 
-def whole_response(response: str, choice: Choice) -> Verdict:
+def _last(options: Sequence[str]) -> str:
+    """The last option's letter; empty where the options are not known."""
+    return chr(ord("A") + len(options) - 1) if options else ""
+
+
+def whole_response(response: str, options: Sequence[str]) -> Read:
     """The stripped response is the letter, bare or as ``A.``, ``A)`` or ``(A)``."""
     match = _WHOLE.fullmatch(response.strip())
-    if match is None:
-        return Verdict("fail", "not exactly an option letter")
-    return _compare(match[1] or match[2], choice)
+    return Read(match[1] or match[2]) if match else Read(None, "not exactly an option letter")
 
 
-def first_explicit(response: str, choice: Choice) -> Verdict:
+def first_explicit(response: str, options: Sequence[str]) -> Read:
     """The first explicit statement of an option."""
-    last = "H" if not choice.options else max("H", choice.last)
-    stated = first_statement(response, last, choice.options)
-    if not stated.letters:
-        return Verdict("fail", stated.why)
+    stated = first_statement(response, max("H", _last(options)), options)
     if len(stated.letters) > 1:
-        return Verdict("fail", f"said {' and '.join(stated.letters)} together")
-    return _compare(stated.letters, choice)
+        return Read(None, f"said {' and '.join(stated.letters)} together")
+    return Read(stated.letters or None, stated.why)
 
 
-def permissive(response: str, choice: Choice) -> Verdict:
+def permissive(response: str, options: Sequence[str]) -> Read:
     """The letter alone, or the letter followed by its option's text."""
-    if not choice.options:
-        return Verdict("error", _NEEDS_TEXTS)
-    if _WHOLE.fullmatch(response.strip()):
-        return whole_response(response, choice)
+    whole = whole_response(response, options)
+    if whole.letter:
+        return whole
     label = _LABEL.match(response)
     if label is None:
-        return Verdict("fail", "opens with no option letter")
+        return Read(None, "opens with no option letter")
     letter = label[1] or label[2]
-    if letter > choice.last:
-        return _compare(letter, choice)
+    if options and letter > _last(options):
+        return Read(letter)
     said = _plain(response[label.end() :])
-    text = _plain(choice.options[ord(letter) - ord("A")])
+    text = _plain(options[ord(letter) - ord("A")]) if options else ""
     if not text or not re.match(re.escape(text) + r"(?!\w)", said):
-        return Verdict("fail", f"{letter} is not followed by its option's text")
-    return _compare(letter, choice)
+        return Read(None, f"{letter} is not followed by its option's text")
+    return Read(letter)
 
 
-def _compare(letter: str, choice: Choice) -> Verdict:
-    if letter == choice.letter:
+def _compare(read: Read, choice: Choice) -> Verdict:
+    if read.letter is None:
+        return Verdict("fail", read.why)
+    if read.letter == choice.letter:
         return Verdict("pass")
-    beyond = f", but the options are A to {choice.last}" if letter > choice.last else ""
-    return Verdict("fail", f"said {letter}{beyond}")
+    beyond = f", but the options are A to {choice.last}" if read.letter > choice.last else ""
+    return Verdict("fail", f"said {read.letter}{beyond}")
 
 
 def _plain(text: str) -> str:

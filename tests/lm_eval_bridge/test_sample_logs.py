@@ -37,6 +37,7 @@ def test_the_log_of_a_passk_task_holds_the_verdict_on_each_sample(tmp_path: Path
             assert len(found) == samples == len(np.ravel(record["filtered_resps"]))
             for verdict in record["verdicts"]:
                 assert bool(verdict["reason"]) == (verdict["status"] != "pass")
+                assert ("answer" in verdict) == (" box" not in verdict["reason"])
             passing = np.array([found.count("pass")])
             for k in (1, samples):
                 assert record[f"pass@{k}"] == pytest.approx(pass_at_k(passing, samples, k)[0])

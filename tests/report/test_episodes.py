@@ -13,7 +13,7 @@ from gapft_harness.report.reading.episodes import (
     Repeats,
     read_episodes,
 )
-from gapft_harness.run_directory.schemas import DECISIONS, RESPONSES
+from gapft_harness.run_directory.tables import responses
 from tests.report import planted
 from tests.report.test_read_inputs import response, write
 
@@ -41,9 +41,9 @@ def rows(of):
 
 @pytest.fixture
 def run(tmp_path):
-    write(tmp_path / "audit/responses.parquet", rows(AUDIT), RESPONSES)
+    write(tmp_path / "audit/responses.parquet", rows(AUDIT), responses.schema())
     for arm, of in ARMS.items():
-        write(tmp_path / f"decisions/{arm.name}.parquet", rows(of), DECISIONS)
+        write(tmp_path / f"decisions/{arm.name}.parquet", rows(of), responses.schema())
     return tmp_path
 
 

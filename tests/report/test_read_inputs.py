@@ -12,7 +12,10 @@ from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.experiments.allocation.report import AllocationPart
 from gapft_harness.report import read_inputs
 from gapft_harness.report.reading.inputs import STATUSES
-from gapft_harness.run_directory.schemas import DECISIONS, PROBLEMS, RESPONSES, SELECTION, STATES
+from gapft_harness.run_directory.tables import problems as problems_table
+from gapft_harness.run_directory.tables import responses as responses_table
+from gapft_harness.run_directory.tables import selections as selections_table
+from gapft_harness.run_directory.tables import states as states_table
 from tests.report import planted
 
 
@@ -48,13 +51,15 @@ def write_exposures(folder, exposures):
             (exposures.concentrated, in_a * 2, of.concentrated),
         ):
             rows = [*(selected(i, "S") for i in chosen), *replay]
-            write(folder / f"selections/{name}-seed{of.seed}.parquet", rows, SELECTION)
+            write(
+                folder / f"selections/{name}-seed{of.seed}.parquet", rows, selections_table.schema()
+            )
             decisions = [
                 response(i, -1, "", STATUSES[code])
                 for i, code in zip(of.ids.tolist(), statuses, strict=True)
             ]
             path = folder / f"decisions/{name}-seed{of.seed}.exposed.parquet"
-            write(path, decisions, DECISIONS)
+            write(path, decisions, responses_table.schema())
 
 
 def write_run(folder, inputs):
@@ -65,29 +70,29 @@ def write_run(folder, inputs):
         {"problem_id": i, "prompt": p, "gold": g, "document": "{}", "prompt_ids": [1, 2]}
         for i, p, g in zip(ids, audit.prompts, audit.golds, strict=True)
     ]
-    write(folder / "audit/problems.parquet", problems, PROBLEMS)
+    write(folder / "audit/problems.parquet", problems, problems_table.schema())
     responses = []
     for place, problem_id in enumerate(ids):
         codes = [audit.greedy[place], *audit.samples[place]]
         for number, code in enumerate(codes):
             text = audit.greedy_texts[place] if number == 0 else f"sample {number}"
             responses.append(response(problem_id, number - 1, text, STATUSES[code]))
-    write(folder / "audit/responses.parquet", responses, RESPONSES)
+    write(folder / "audit/responses.parquet", responses, responses_table.schema())
     for split, states in (
         ("audit", list(zip(ids, audit.states.tolist(), strict=True))),
         ("pool", [(f"{s}{i}", s) for s, n in inputs.pool_states.items() for i in range(n)]),
     ):
         rows = [{"problem_id": i, "state": s, "passing_samples": 0} for i, s in states]
-        write(folder / split / "states.parquet", rows, STATES)
+        write(folder / split / "states.parquet", rows, states_table.schema())
     for trained in inputs.in_order().arms:
         rows = [
             response(i, -1, t, STATUSES[code])
             for i, t, code in zip(ids, trained.texts, trained.statuses, strict=True)
         ]
-        write(folder / f"decisions/{trained.arm.name}.parquet", rows, DECISIONS)
+        write(folder / f"decisions/{trained.arm.name}.parquet", rows, responses_table.schema())
         chosen = [f"pool{slot % trained.problems}" for slot in range(trained.budget.n)]
         path = folder / f"selections/{trained.arm.name}.parquet"
-        write(path, [selected(i, "S") for i in chosen], SELECTION)
+        write(path, [selected(i, "S") for i in chosen], selections_table.schema())
     if inputs.read("allocation") is not None:
         write_exposures(folder, inputs.in_order().read("allocation"))
     return {
@@ -152,7 +157,7 @@ def test_states_that_contradict_the_verdicts_are_an_error(inputs, tmp_path):
     manifest = write_run(tmp_path, inputs)
     ids = np.sort(inputs.audit.ids).tolist()
     rows = [{"problem_id": i, "state": "G", "passing_samples": 0} for i in ids]
-    write(tmp_path / "audit/states.parquet", rows, STATES)
+    write(tmp_path / "audit/states.parquet", rows, states_table.schema())
     with pytest.raises(GapftError, match="states are not those of the verdicts"):
         read_inputs(tmp_path, manifest)
 
@@ -160,7 +165,7 @@ def test_states_that_contradict_the_verdicts_are_an_error(inputs, tmp_path):
 def test_decisions_on_other_problems_are_an_error(inputs, tmp_path):
     manifest = write_run(tmp_path, inputs)
     path = tmp_path / f"decisions/{inputs.arms[0].arm.name}.parquet"
-    write(path, [response("elsewhere", -1, "", "pass")], DECISIONS)
+    write(path, [response("elsewhere", -1, "", "pass")], responses_table.schema())
     with pytest.raises(GapftError, match="holds other problems than the audit"):
         read_inputs(tmp_path, manifest)
 
@@ -199,7 +204,7 @@ def test_without_the_key_no_selection_is_looked_for(compared, tmp_path):
 def test_decisions_on_other_problems_than_the_halves_are_an_error(compared, tmp_path):
     manifest = write_run(tmp_path, compared)
     path = tmp_path / "decisions/concentrated-seed21.exposed.parquet"
-    write(path, [response("elsewhere", -1, "", "pass")], DECISIONS)
+    write(path, [response("elsewhere", -1, "", "pass")], responses_table.schema())
     with pytest.raises(GapftError, match=r"concentrated-seed21\.exposed.*other problems than the"):
         read_inputs(tmp_path, manifest, PARTS)
 
@@ -213,6 +218,6 @@ def test_selections_that_are_no_halves_are_an_error(compared, tmp_path):
         .tolist()
     )
     rows = [selected(i, "S") for i in in_a]
-    write(tmp_path / "selections/concentrated-seed13.parquet", rows, SELECTION)
+    write(tmp_path / "selections/concentrated-seed13.parquet", rows, selections_table.schema())
     with pytest.raises(UserError, match=r"diffuse-seed13 and concentrated-seed13.* 1 and 1 times"):
         read_inputs(tmp_path, manifest, PARTS)

@@ -7,9 +7,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from gapft_harness.run_directory.recording import record_judging
 from gapft_harness.stages.verify.run import verify
-from tests.verify.tampering import change_manifest, rows_of, seal_again, write_rows
+from tests.verify.tampering import change_manifest, facts_of, rows_of, seal_again, write_rows
 
 #: The run's verifier as a later version has it: it says so, and judges capitals otherwise.
 LATER = """
@@ -46,6 +49,51 @@ def test_a_table_of_the_same_rules_is_held_to_them(made: Path, run: Path, tmp_pa
         seal_again(run, relative)
     differences = verify(run, [later(made, run, tmp_path)]).differences
     assert any(line.startswith("pool/responses.parquet: problem") for line in differences)
+
+
+#: The verifier, which now reads answers too: a response's first letter.
+ANSWERING = """
+
+Contains.answer = lambda self, text: text[:1] or None
+"""
+
+
+def write_table(path: Path, table: pa.Table) -> None:
+    """Writes another table in the place of a sealed one, with its facts."""
+    told = {"gapft": json.dumps(facts_of(path))}
+    pq.write_table(table.replace_schema_metadata(told), path)
+
+
+def test_an_answer_that_is_read_otherwise_is_named(made: Path, run: Path, tmp_path: Path) -> None:
+    plugin = Path(shutil.copy(made / "plugin.py", tmp_path / "plugin.py"))
+    plugin.write_text(plugin.read_text() + ANSWERING)
+    change_manifest(run, lambda manifest: manifest.pop("rests_on"))
+    told = verify(run, [str(plugin)]).differences
+    assert any("index -1 has the answer None, read again it is '" in line for line in told)
+    for path in (*run.glob("*/responses.parquet"), *run.glob("decisions/*.parquet")):
+        table = pq.read_table(path)
+        texts = table.column("text").to_pylist()
+        answers = pa.array([text[:1] or None for text in texts])
+        whole = table.set_column(table.schema.get_field_index("answer"), "answer", answers)
+        write_table(path, whole)
+        seal_again(run, path.relative_to(run).as_posix())
+    found = verify(run, [str(plugin)])
+    assert found.differences == []
+    assert any(line.endswith("answers of contains were read again") for line in found.checked)
+
+
+def test_tables_of_version_0_1_have_no_answers_to_read_again(
+    made: Path, run: Path, tmp_path: Path
+) -> None:
+    plugin = Path(shutil.copy(made / "plugin.py", tmp_path / "plugin.py"))
+    plugin.write_text(plugin.read_text() + ANSWERING)
+    change_manifest(run, lambda manifest: manifest.pop("rests_on"))
+    for path in (*run.glob("*/responses.parquet"), *run.glob("decisions/*.parquet")):
+        write_table(path, pq.read_table(path).drop_columns(["answer"]))
+        seal_again(run, path.relative_to(run).as_posix())
+    found = verify(run, [str(plugin)])
+    assert found.differences == []
+    assert not any("read again" in line for line in found.checked)
 
 
 def test_a_run_judged_by_two_editions_warns() -> None:

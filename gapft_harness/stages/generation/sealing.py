@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.files import replace_file
 from gapft_harness.core.records import CONTEXT, GREEDY, Problem, Response, Verdict
-from gapft_harness.hooks.checked import plain_facts
+from gapft_harness.hooks.checked import answers_of, plain_facts
 from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.hooks.registered import owner_of
 from gapft_harness.run_directory.journal import Entry, Journal
+from gapft_harness.run_directory.tables import read_facts as read_facts
+from gapft_harness.run_directory.tables.parquet import write_batches
+from gapft_harness.run_directory.tables.responses import row_of, schema
 from gapft_harness.stages.generation.alike import AlikeWatch
 from gapft_harness.stages.generation.episodes import Episodes
 from gapft_harness.stages.generation.executions import Executions
-from gapft_harness.verification.judging import verify_responses
+from gapft_harness.verification.judging import answer_responses, verify_responses
 from gapft_harness.verification.reasons import Reasons
 
 #: Problems verified and written at a time.
 _BATCH = 1000
 
-#: Columns of a sealed response that are the record's own fields as they are.
-_PLAIN = (
-    "problem_id", "index", "text", "token_ids", "finish_reason", "seed", "tokens_from",
-    "context_ids",
-)  # fmt: skip
+#: Entries; for each its responses' verdicts, and their answers.
+Batch = tuple[list[Entry], list[list[Verdict]], list[list[str | None]]]
 
 
 @contextlib.contextmanager
@@ -60,12 +58,13 @@ def judged(
     problems: Sequence[Problem],
     verifier: Verifier,
     relabel: Callable[[list[Entry], list[Problem], list[list[Verdict]]], None],
-) -> Iterator[tuple[list[Entry], list[list[Verdict]]]]:
-    """Yields batches of entries, ordered by problem id, each with its responses' verdicts.
+) -> Iterator[Batch]:
+    """Yields batches of entries, ordered by problem id, each with its responses' verdicts, answers.
 
     A journalled verdict stands; the other responses are verified. ``relabel`` may change a batch's
     verdicts before it is yielded.
     """
+    read_answers = answers_of(verifier)
     ordered = sorted(problems, key=lambda problem: problem.id)
     for start in range(0, len(ordered), _BATCH):
         members = ordered[start : start + _BATCH]
@@ -82,7 +81,9 @@ def judged(
             for entry in entries
         ]
         relabel(entries, members, verdicts)
-        yield entries, verdicts
+        given = [(r, p.gold) for p, e in zip(members, entries, strict=True) for r in e.responses]
+        read = iter(answer_responses(read_answers, [r for r, _ in given], [g for _, g in given]))
+        yield entries, verdicts, [list(islice(read, len(entry.responses))) for entry in entries]
 
 
 def write_responses(
@@ -96,7 +97,7 @@ def write_responses(
     executions: int = 1,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
-    """Verifies the journal and writes responses.parquet (``schemas.RESPONSES``), streamed.
+    """Verifies the journal and writes a table of responses (``run_directory/tables/responses.py``).
 
     Args:
         extra: further facts.
@@ -109,11 +110,6 @@ def write_responses(
         status), ``finish_reasons``, ``drawn`` (``samples`` and their ``tokens``), ``warnings``
         (sentences), ``judged_by``, ``executions`` where there was more than one, and ``extra``.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from gapft_harness.run_directory.schemas import RESPONSES
-
     reasons = Reasons()
     finishes: Counter[str] = Counter()
     drawn = {"samples": 0, "tokens": 0}
@@ -143,48 +139,46 @@ def write_responses(
         for (row, place), label in zip(places, labels, strict=True):
             verdicts[row][place] = label
 
-    def write(beside: Path) -> None:
-        done = 0
-        with pq.ParquetWriter(beside, RESPONSES, compression="zstd") as writer:
-            for entries, verdicts in judged(journal, problems, verifier, relabel):
-                columns: dict[str, list[Any]] = {name: [] for name in RESPONSES.names}
-                for entry, of_entry in zip(entries, verdicts, strict=True):
-                    watch.see([r.text for r in entry.responses if r.index != GREEDY])
-                    for response, verdict in zip(entry.responses, of_entry, strict=True):
-                        for name in _PLAIN:
-                            columns[name].append(getattr(response, name))
-                        columns["attempts"].append([asdict(a) for a in response.attempts])
-                        columns["status"].append(verdict.status)
-                        columns["reason"].append(verdict.reason)
-                        reasons.see(verdict)
-                        finishes[response.finish_reason] += 1
-                        if response.finish_reason == CONTEXT:
-                            beyond[entry.problem_id] = beyond.get(entry.problem_id, 0) + 1
-                        if response.index != GREEDY:
-                            drawn["samples"] += 1
-                            drawn["tokens"] += tokens_of(response)
-                writer.write_table(pa.table(columns, schema=RESPONSES))
-                done += len(entries)
-                progress(done, len(problems))
-            warnings = (
-                context_warning(beyond),
-                watch.warning(),
-                reasons.warning(),
-                repeats.warning(),
-            )
-            facts.update(
-                extra,
-                verdicts=dict(sorted(reasons.statuses.items())),
-                finish_reasons=dict(sorted(finishes.items())),
-                drawn=drawn,
-                judged_by=description_of(verifier),
-                warnings=[warning for warning in warnings if warning],
-            )
-            if executions > 1:
-                facts["executions"] = repeats.facts()
-            writer.add_key_value_metadata({"gapft": json.dumps(facts)})
+    def rows(batch: Batch) -> Iterator[dict[str, Any]]:
+        for entry, verdicts, answers in zip(*batch, strict=True):
+            watch.see([r.text for r in entry.responses if r.index != GREEDY])
+            for response, verdict, answer in zip(entry.responses, verdicts, answers, strict=True):
+                yield row_of(response, verdict, answer)
+                reasons.see(verdict)
+                finishes[response.finish_reason] += 1
+                if response.finish_reason == CONTEXT:
+                    beyond[entry.problem_id] = beyond.get(entry.problem_id, 0) + 1
+                if response.index != GREEDY:
+                    drawn["samples"] += 1
+                    drawn["tokens"] += tokens_of(response)
 
-    replace_file(path, write)
+    def batches() -> Iterator[Iterator[dict[str, Any]]]:
+        done = 0
+        for batch in judged(journal, problems, verifier, relabel):
+            yield rows(batch)
+            done += len(batch[0])
+            progress(done, len(problems))
+
+    def closing() -> dict[str, Any]:
+        warnings = (
+            context_warning(beyond),
+            watch.warning(),
+            reasons.warning(),
+            repeats.warning(),
+        )
+        facts.update(
+            extra,
+            verdicts=dict(sorted(reasons.statuses.items())),
+            finish_reasons=dict(sorted(finishes.items())),
+            drawn=drawn,
+            judged_by=description_of(verifier),
+            warnings=[warning for warning in warnings if warning],
+        )
+        if executions > 1:
+            facts["executions"] = repeats.facts()
+        return facts
+
+    write_batches(path, schema(), batches(), closing)
     return facts
 
 
@@ -207,14 +201,6 @@ def context_warning(beyond: Mapping[str, int]) -> str:
         f"context beside the new tokens; responses not generated: {sum(beyond.values())}, counted "
         f"as not passed; first: {min(beyond)}"
     )
-
-
-def read_facts(path: Path) -> dict[str, Any]:
-    """The facts a sealed table carries in its metadata."""
-    import pyarrow.parquet as pq
-
-    facts: dict[str, Any] = json.loads(pq.read_metadata(path).metadata[b"gapft"])
-    return facts
 
 
 def take_up(path: Path, progress: Callable[[int, int], None]) -> dict[str, Any]:

@@ -6,33 +6,35 @@ import contextlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import GREEDY, Gold
+from gapft_harness.hooks.checked import CheckedAnswers, answers_of
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
 from gapft_harness.run_directory.tables import (
     Judged,
+    read_facts,
     read_ids,
     read_judged,
     read_problems,
     read_states,
 )
+from gapft_harness.run_directory.tables.parquet import has_column
 from gapft_harness.stages.differences import Findings, unequal, unequal_ids
 from gapft_harness.stages.generation.early_stop import stops
 from gapft_harness.stages.generation.sealing import (
     closing_verifier,
     description_of,
-    read_facts,
     tokens_of,
 )
 from gapft_harness.stages.search.states import state_row
-from gapft_harness.verification.judging import verify_responses
+from gapft_harness.verification.judging import answer_responses, verify_responses
 
 #: Responses that are judged again at a time, and differing verdicts of a table that are named.
 _AT_ONCE, _NAMED = 1024, 20
@@ -95,11 +97,10 @@ def check_states(
     for (problem_id, of_problem), stated in zip(
         judged, read_states(folder / "states.parquet"), strict=True
     ):
-        row = state_row(problem_id, of_problem, search.k, stop, rule)
-        for key, value in row.items():
-            if stated[key] != value:
+        for key, value in asdict(state_row(problem_id, of_problem, search.k, stop, rule)).items():
+            if (told := getattr(stated, key)) != value:
                 yield (
-                    f"{split}/states.parquet: problem {problem_id} has {key} {stated[key]!r}, its "
+                    f"{split}/states.parquet: problem {problem_id} has {key} {told!r}, its "
                     f"verdicts give {value!r}"
                 )
 
@@ -111,6 +112,7 @@ class Judge:
     Attributes:
         verifier: the task's; None where its verdicts are taken as they are.
         verdicts: how many were compared so far.
+        answers: how many of their answers were.
         timed_out: what differs by a time-out, then or now: a machine's pace, and no evidence that
             anything was changed.
         other_rules: what differs in a table that was judged by another edition of the verifier's
@@ -119,6 +121,7 @@ class Judge:
 
     verifier: Verifier | None
     verdicts: int = 0
+    answers: int = 0
     timed_out: list[str] = field(default_factory=list)
     other_rules: list[str] = field(default_factory=list)
 
@@ -140,6 +143,7 @@ class Judge:
         table = read_judged(run.path / relative)
         problems = run.path / split / "problems.parquet"
         pairs = _with_golds(problems, table) if self.verifier else ((None, j) for _, j in table)
+        answers = self._answers(run.path / relative)
         facts = read_facts(run.path / relative)
         other = facts.get("judged_by", {}).get("rules") != self._rules
         for batch in _batches(pairs):
@@ -153,7 +157,7 @@ class Judge:
                     if each.response.index != GREEDY:
                         drawn["samples"] += 1
                         drawn["tokens"] += tokens_of(each.response)
-            for line in self._again(relative, batch):
+            for line in self._again(relative, batch, answers):
                 if other:
                     self.other_rules.append(line)
                     continue
@@ -161,7 +165,8 @@ class Judge:
                 if differing <= _NAMED:
                     yield line
         if differing > _NAMED:
-            yield f"{relative}: {differing - _NAMED} further verdicts differ when judged again"
+            more = differing - _NAMED
+            yield f"{relative}: {more} further verdicts or answers differ when judged again"
         counted: dict[str, Any] = {key: dict(sorted(of.items())) for key, of in counts.items()}
         counted["drawn"] = drawn
         yield from unequal(f"{relative}, its facts", facts, counted)
@@ -176,20 +181,34 @@ class Judge:
     def _rules(self) -> object:
         return description_of(self.verifier).get("rules") if self.verifier else None
 
-    def _again(self, relative: str, batch: Sequence[tuple[Gold, list[Judged]]]) -> Iterable[str]:
+    def _answers(self, path: Path) -> CheckedAnswers | None:
+        """What reads the answers that a table holds; one of version 0.1 holds none."""
+        if self.verifier is None or not has_column(path, "answer"):
+            return None
+        return answers_of(self.verifier)
+
+    def _again(
+        self,
+        relative: str,
+        batch: Sequence[tuple[Gold, list[Judged]]],
+        answers: CheckedAnswers | None,
+    ) -> Iterable[str]:
         if self.verifier is None:
             return
         pairs = [(each, gold) for gold, of_problem in batch for each in of_problem]
-        verdicts = verify_responses(
-            self.verifier, [each.response for each, _ in pairs], [gold for _, gold in pairs]
-        )
+        responses, golds = [each.response for each, _ in pairs], [gold for _, gold in pairs]
+        verdicts = verify_responses(self.verifier, responses, golds)
+        read = answer_responses(answers, responses, golds)
         self.verdicts += len(pairs)
-        for (each, _), again in zip(pairs, verdicts, strict=True):
+        self.answers += len(pairs) if answers else 0
+        for (each, _), again, answer in zip(pairs, verdicts, read, strict=True):
+            who = f"{relative}: problem {each.response.problem_id}, index {each.response.index}"
+            if answers and answer != each.answer:
+                yield f"{who} has the answer {each.answer!r}, read again it is {answer!r}"
             if again.status == each.verdict.status:
                 continue
             line = (
-                f"{relative}: problem {each.response.problem_id}, index {each.response.index} "
-                f"has the verdict {each.verdict.status}, judged again it is {again.status}"
+                f"{who} has the verdict {each.verdict.status}, judged again it is {again.status}"
                 f"{f' ({again.reason})' if again.reason else ''}"
             )
             if "timeout" in (again.status, each.verdict.status):
@@ -226,6 +245,8 @@ def judging(manifest: dict[str, Any], plugins: Plugins, found: Findings) -> Iter
         with closing_verifier(verifier):
             yield judge
         found.checked.append(f"{judge.verdicts} verdicts of {name} were judged again")
+        if judge.answers:
+            found.checked.append(f"{judge.answers} answers of {name} were read again")
         if judge.other_rules:
             found.differences.append(
                 f"{len(judge.other_rules)} verdicts of {name} differ, and their tables were judged "

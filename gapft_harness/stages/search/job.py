@@ -8,13 +8,11 @@ generation from the same prompt, without feedback).
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.files import replace_file
 from gapft_harness.core.records import Problem
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import ReportProgress, Verifier
@@ -24,6 +22,8 @@ from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, Spl
 from gapft_harness.run_directory.journal import Journal
 from gapft_harness.run_directory.recording import require_same_model, require_same_rules
 from gapft_harness.run_directory.shards import Shard, part_folder, take_part
+from gapft_harness.run_directory.tables import read_facts
+from gapft_harness.run_directory.tables.problems import write_problems
 from gapft_harness.stages.foundation.foundation import codes, content, named, places, require_same
 from gapft_harness.stages.generation.early_stop import check_early_stop, stops
 from gapft_harness.stages.generation.episodes import episodes_of
@@ -36,7 +36,6 @@ from gapft_harness.stages.generation.generation import (
 from gapft_harness.stages.generation.sealing import (
     closing_verifier,
     description_of,
-    read_facts,
     write_responses,
 )
 from gapft_harness.stages.search.splits import ReadSplit, read_split, read_splits
@@ -111,7 +110,7 @@ def search(
                 episodes=episodes,
                 verifier=verifier,
             )
-        write_problems(folder / "problems.parquet", problems, journal)
+        write_problems(folder / "problems.parquet", problems, journal.prompt_ids)
         facts = write_responses(
             folder / "responses.parquet",
             journal,
@@ -268,32 +267,3 @@ def _judge(task: LoadedTask, recipe: Recipe, plugins: Plugins) -> tuple[dict[str
         },
     }
     return facts, verifier
-
-
-def write_problems(path: Path, problems: Sequence[Problem], journal: Journal) -> None:
-    """Writes problems.parquet (``schemas.PROBLEMS``) with the prompt ids that were generated on."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from gapft_harness.run_directory.schemas import PROBLEMS
-
-    ordered = sorted(problems, key=lambda problem: problem.id)
-
-    def write(beside: Path) -> None:
-        with pq.ParquetWriter(beside, PROBLEMS, compression="zstd") as writer:
-            for start in range(0, len(ordered), 1000):
-                members = ordered[start : start + 1000]
-                writer.write_table(
-                    pa.table(
-                        {
-                            "problem_id": [p.id for p in members],
-                            "prompt": [p.prompt for p in members],
-                            "gold": [json.dumps(p.gold) for p in members],
-                            "document": [json.dumps(dict(p.document)) for p in members],
-                            "prompt_ids": list(journal.prompt_ids([p.id for p in members])),
-                        },
-                        schema=PROBLEMS,
-                    )
-                )
-
-    replace_file(path, write)

@@ -7,7 +7,6 @@ Reads ``SPLIT/shards/I-of-N/{problems,responses}.parquet`` of one or more run di
 from __future__ import annotations
 
 import heapq
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.files import replace_file
 from gapft_harness.core.records import GREEDY
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.binding import differences
 from gapft_harness.run_directory.directory import RunDirectory, Split, require
 from gapft_harness.run_directory.shards import FOLDER, IdsHash, Shard, begun_parts, require_unbegun
+from gapft_harness.run_directory.tables import problems, read_facts, responses
+from gapft_harness.run_directory.tables.parquet import has_column, write_batches
 from gapft_harness.stages.foundation.foundation import require_common
 from gapft_harness.stages.generation.alike import AlikeWatch
-from gapft_harness.stages.generation.sealing import read_facts
 from gapft_harness.stages.search.merged_facts import merge_facts
 
 #: Rows read of a part at a time, and rows of the merged table written at a time.
@@ -62,15 +61,15 @@ def merge_split(
         UserError: a shard is missing, there twice or unfinished; shards of several divisions,
             recipes, tasks, data or models; or the run has searched the split otherwise.
     """
-    responses = run.path / split / "responses.parquet"
+    whole = run.path / split / "responses.parquet"
     found = [(source, shard) for source in sources for shard in begun_parts(source.path / split)]
     if not found:
         return None
-    if responses.exists():
-        facts = read_facts(responses)
+    if whole.exists():
+        facts = read_facts(whole)
         if facts.get("shards") != found[0][1].of:
             raise UserError(
-                f"{responses}: the {split} is searched already, and not from these shards; merge "
+                f"{whole}: the {split} is searched already, and not from these shards; merge "
                 "into another run directory"
             )
         return facts
@@ -82,8 +81,8 @@ def merge_split(
     _check_identities(run, parts)
     facts, size = merge_facts([(part.shard, part.facts) for part in parts]), len(parts)
     _merge_problems(run.path / split / "problems.parquet", parts)
-    _merge_responses(responses, parts, facts | {"shards": size})
-    return read_facts(responses)
+    _merge_responses(whole, parts, facts | {"shards": size})
+    return read_facts(whole)
 
 
 def _check_division(split: Split, found: Sequence[tuple[RunDirectory, Shard]]) -> None:
@@ -111,8 +110,8 @@ def _check_division(split: Split, found: Sequence[tuple[RunDirectory, Shard]]) -
 
 
 def _open(source: RunDirectory, split: Split, shard: Shard) -> Part:
-    responses = source.path / split / shard.folder / "responses.parquet"
-    if not responses.exists():
+    found = source.path / split / shard.folder / "responses.parquet"
+    if not found.exists():
         raise UserError(
             f"{split}: shard {shard} in {source.path} is not finished; give gapft search "
             f"{source.path} --split {split} --shard {shard} again"
@@ -121,7 +120,7 @@ def _open(source: RunDirectory, split: Split, shard: Shard) -> Part:
         file: source.sealed(f"{split}/{shard.folder}/{file}.parquet")
         for file in ("problems", "responses")
     }
-    return Part(shard, source, split, tables, read_facts(responses))
+    return Part(shard, source, split, tables, read_facts(found))
 
 
 def _check_identities(run: RunDirectory, parts: Sequence[Part]) -> None:
@@ -169,15 +168,19 @@ _IDENTITIES: tuple[tuple[str, Callable[[dict[str, Any]], object], str], ...] = (
 
 
 def _merge_problems(path: Path, parts: Sequence[Part]) -> None:
-    from gapft_harness.run_directory.schemas import PROBLEMS
-
-    replace_file(path, lambda beside: _write(beside, PROBLEMS, parts, "problems", _ignore, dict))
+    _write(path, problems.schema(), parts, "problems", _ignore, dict)
 
 
 def _merge_responses(path: Path, parts: Sequence[Part], facts: dict[str, Any]) -> None:
-    """Samples are looked at again: a shard may have too few problems to notice that they repeat."""
-    from gapft_harness.run_directory.schemas import RESPONSES
+    """Samples are looked at again: a shard may have too few problems to notice that they repeat.
 
+    A column that the shards of an earlier version lack is left out: what it says of some problems
+    would be no table's.
+    """
+    schema = responses.schema()
+    for name in responses.LATER:
+        if not all(has_column(part.tables["responses"], name) for part in parts):
+            schema = schema.remove(schema.get_field_index(name))
     watch = AlikeWatch()
 
     def see(rows: Any) -> None:
@@ -185,10 +188,10 @@ def _merge_responses(path: Path, parts: Sequence[Part], facts: dict[str, Any]) -
         watch.see([t for i, t in zip(indices, texts, strict=True) if i != GREEDY])
 
     def closing() -> dict[str, Any]:
-        whole = watch.warning()
-        return {**facts, "warnings": [*facts["warnings"], *([whole] if whole else [])]}
+        alike = watch.warning()
+        return {**facts, "warnings": [*facts["warnings"], *([alike] if alike else [])]}
 
-    replace_file(path, lambda beside: _write(beside, RESPONSES, parts, "responses", see, closing))
+    _write(path, schema, parts, "responses", see, closing)
 
 
 def _ignore(rows: Any) -> None:
@@ -205,40 +208,43 @@ def _write(
 ) -> None:
     """Writes the parts' rows in the order of problem ids, and the facts when all were seen."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     ids = IdsHash()
-    held: list[Any] = []
-    rows = 0
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+
+    def batches() -> Iterator[Any]:
+        held: list[Any] = []
+        rows = 0
         for problem_id, problem in heapq.merge(
-            *(_by_problem(part, file) for part in parts), key=lambda pair: pair[0]
+            *(_by_problem(part, file, schema.names) for part in parts), key=lambda pair: pair[0]
         ):
             ids.add(problem_id)
             see(problem)
             held.append(problem)
             rows += problem.num_rows
             if rows >= _WRITE:
-                writer.write_table(pa.concat_tables(held).combine_chunks())
+                yield pa.concat_tables(held).combine_chunks()
                 held, rows = [], 0
         if held:
-            writer.write_table(pa.concat_tables(held).combine_chunks())
-        if content := facts():
-            writer.add_key_value_metadata({"gapft": json.dumps(content)})
-    require(
-        ids.value == parts[0].facts["shard"]["split_ids"],
-        f"{parts[0].split}/{FOLDER}: the shards' {file} are not those of the whole split",
-    )
+            yield pa.concat_tables(held).combine_chunks()
+
+    def closing() -> dict[str, Any]:
+        require(
+            ids.value == parts[0].facts["shard"]["split_ids"],
+            f"{parts[0].split}/{FOLDER}: the shards' {file} are not those of the whole split",
+        )
+        return facts()
+
+    write_batches(path, schema, batches(), closing)
 
 
-def _by_problem(part: Part, file: str) -> Iterator[tuple[str, Any]]:
+def _by_problem(part: Part, file: str, columns: Sequence[str]) -> Iterator[tuple[str, Any]]:
     """Yields each problem's id and rows; a problem's rows follow each other in a part."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     open_end: Any = None  # rows of a problem that may go on in the next batch
     with pq.ParquetFile(part.tables[file]) as table:
-        for batch in table.iter_batches(batch_size=_READ):
+        for batch in table.iter_batches(batch_size=_READ, columns=columns):
             rows = pa.Table.from_batches([batch]).replace_schema_metadata()
             if open_end is not None:
                 rows = pa.concat_tables([open_end, rows])

@@ -5,23 +5,17 @@ Reads a split's responses; writes ``SPLIT/states.parquet`` (Section 3.2, Equatio
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import islice
-from pathlib import Path
 from reprlib import repr as short
 from typing import Any
 
-from gapft_harness.core.files import replace_file
 from gapft_harness.core.records import GREEDY, Response, State
 from gapft_harness.hooks.manager import Registered, load_plugins
 from gapft_harness.run_directory.directory import RunDirectory, require
 from gapft_harness.run_directory.tables import Judged, read_judged
+from gapft_harness.run_directory.tables.states import ProblemState, write_states
 from gapft_harness.stages.generation.early_stop import stops
-
-#: Problems written at a time.
-_BATCH = 10_000
 
 
 def state_of(greedy_passed: bool, samples_passed: Sequence[bool], k: int | None = None) -> State:
@@ -51,13 +45,13 @@ def partition(run_path: str, split: str, plugin_files: Sequence[str] = ()) -> di
     counts: Counter[str] = Counter({"G": 0, "S": 0, "U": 0})
     rule = load_plugins(plugin_files).get("response rule", keep)
 
-    def rows() -> Iterator[dict[str, Any]]:
+    def states() -> Iterator[ProblemState]:
         for problem_id, judged in read_judged(responses):
-            row = state_row(problem_id, judged, search.k, stops(search, split), rule)
-            counts[row["state"]] += 1
-            yield row
+            found = state_row(problem_id, judged, search.k, stops(search, split), rule)
+            counts[found.state] += 1
+            yield found
 
-    replace_file(path, lambda beside: _write(beside, rows(), counts))
+    write_states(path, states(), lambda: {"states": dict(counts)})
     return {"states": dict(counts)}
 
 
@@ -75,8 +69,8 @@ def _check_samples(problem_id: str, judged: Sequence[Judged], k: int, stop: bool
 
 def state_row(
     problem_id: str, judged: Sequence[Judged], k: int, stop: bool, rule: Registered
-) -> dict[str, Any]:
-    """One problem's row of the states table.
+) -> ProblemState:
+    """One problem's state, and the response that is kept of it.
 
     Args:
         problem_id: the problem.
@@ -97,14 +91,8 @@ def state_row(
         kept = GREEDY
     elif state == "S":
         kept = _chosen(rule, [j.response for j in samples if j.verdict.passed]).index
-    return {
-        "problem_id": problem_id,
-        "state": state,
-        "samples": len(passed),
-        "passing_samples": sum(passed),
-        "first_success": passed.index(True) if any(passed) else None,
-        "kept_index": kept,
-    }
+    first = passed.index(True) if any(passed) else None
+    return ProblemState(problem_id, state, len(passed), sum(passed), first, kept)
 
 
 def _chosen(rule: Registered, passing: Sequence[Response]) -> Response:
@@ -116,16 +104,3 @@ def _chosen(rule: Registered, passing: Sequence[Response]) -> Response:
             f"{len(passing)} passing samples: {short(chosen)}"
         )
     return chosen
-
-
-def _write(path: Path, rows: Iterator[dict[str, Any]], counts: Counter[str]) -> None:
-    """Writes the table, streamed; the counts are complete once all rows are."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from gapft_harness.run_directory.schemas import STATES
-
-    with pq.ParquetWriter(path, STATES, compression="zstd") as writer:
-        while batch := list(islice(rows, _BATCH)):
-            writer.write_table(pa.Table.from_pylist(batch, schema=STATES))
-        writer.add_key_value_metadata({"gapft": json.dumps({"states": dict(counts)})})

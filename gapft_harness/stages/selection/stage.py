@@ -6,7 +6,6 @@ computed and enforced here, before anything is trained.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -15,8 +14,7 @@ from reprlib import repr as short
 from typing import Any
 
 from gapft_harness.core.errors import PluginError, PoolTooSmallError, UserError
-from gapft_harness.core.files import replace_file
-from gapft_harness.core.records import Arm, Budget, Evidence, Example, Pool, Response
+from gapft_harness.core.records import Arm, Evidence, Example, Pool, Response
 from gapft_harness.core.streams import Stream
 from gapft_harness.hooks.checked import ids_fault
 from gapft_harness.hooks.manager import Plugins, Registered, load_plugins
@@ -24,9 +22,9 @@ from gapft_harness.hooks.protocols import Selector
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.binding import differences
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.tables import read_evidence, read_examples
+from gapft_harness.run_directory.tables import read_evidence, read_examples, read_facts
+from gapft_harness.run_directory.tables.selections import write_examples
 from gapft_harness.stages.generation.generation import decoding_from
-from gapft_harness.stages.generation.sealing import read_facts
 from gapft_harness.stages.selection.budgets import enforce_matched, enforce_tokens, set_replay_aside
 from gapft_harness.training.plan import budget
 
@@ -115,7 +113,7 @@ def select(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any
     run.unseal(f"selections/{arm.name}.parquet" for arm in stale)
     for arm, found in chosen.items():
         if not paths[arm].exists():
-            _write(paths[arm], found.examples, budgets[arm])
+            write_examples(paths[arm], found.examples, budgets[arm])
     return {
         "n": n,
         "budgets": {
@@ -276,16 +274,5 @@ def _sizes(pool: Pool) -> str:
 
 
 def _content(path: Path) -> tuple[list[Example], dict[str, Any]]:
-    """A training set and its budget, as ``_write`` wrote them."""
+    """A training set and its budget, as they were written."""
     return read_examples(path), read_facts(path)
-
-
-def _write(path: Path, examples: Sequence[Example], found: Budget) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from gapft_harness.run_directory.schemas import SELECTION
-
-    table = pa.Table.from_pylist([asdict(e) for e in examples], schema=SELECTION)
-    table = table.replace_schema_metadata({"gapft": json.dumps(asdict(found))})
-    replace_file(path, lambda beside: pq.write_table(table, beside, compression="zstd"))

@@ -1,0 +1,100 @@
+"""What all sealed tables share: Parquet files, read and written a few rows at a time.
+
+A table carries facts for the manifest in its own metadata, as JSON under the key ``gapft``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gapft_harness.core.files import replace_file
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: A row by column name.
+Row = Mapping[str, Any]
+
+#: The key of a table's metadata that holds its facts.
+FACTS = "gapft"
+
+
+def table_of(schema: pa.Schema, rows: Iterable[Row]) -> pa.Table:
+    """Rows as an Arrow table; each row has all columns."""
+    import pyarrow as pa
+
+    columns: dict[str, list[Any]] = {name: [] for name in schema.names}
+    for row in rows:
+        for name, column in columns.items():
+            column.append(row[name])
+    return pa.table(columns, schema=schema)
+
+
+def write_batches(
+    path: Path,
+    schema: pa.Schema,
+    batches: Iterable[Iterable[Row] | pa.Table],
+    facts: Callable[[], Mapping[str, Any]] = dict,
+) -> None:
+    """Writes a table that is whole or absent, one batch of rows in memory at a time.
+
+    Args:
+        path: the file.
+        schema: its columns.
+        batches: of rows, or Arrow tables of the schema; each becomes a row group.
+        facts: called when all rows are written; what it gives goes into the file's metadata.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    def write(beside: Path) -> None:
+        with pq.ParquetWriter(beside, schema, compression="zstd") as writer:
+            for batch in batches:
+                whole = isinstance(batch, pa.Table)
+                writer.write_table(batch if whole else table_of(schema, batch))
+            if content := facts():
+                writer.add_key_value_metadata({FACTS: json.dumps(content)})
+
+    replace_file(path, write)
+
+
+def read_facts(path: Path) -> dict[str, Any]:
+    """The facts a sealed table carries in its metadata."""
+    import pyarrow.parquet as pq
+
+    facts: dict[str, Any] = json.loads(pq.read_metadata(path).metadata[FACTS.encode()])
+    return facts
+
+
+def has_column(path: Path, name: str) -> bool:
+    """Whether a table has a column; those of earlier versions lack the later ones."""
+    import pyarrow.parquet as pq
+
+    return name in pq.read_schema(path).names
+
+
+def read_rows(path: Path, at_once: int = 4096) -> Iterator[dict[str, Any]]:
+    """Yields a table's rows, ``at_once`` of them in memory at a time."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(batch_size=at_once):
+            yield from batch.to_pylist()
+
+
+def read_ids(path: Path) -> Iterator[str]:
+    """Yields the ids of the problems that a table's rows are of, one for neighbours of one id."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        ids = (
+            problem_id
+            for batch in file.iter_batches(columns=["problem_id"])
+            for problem_id in batch.column("problem_id").to_pylist()
+        )
+        for problem_id, _ in groupby(ids):
+            yield problem_id
