@@ -24,6 +24,7 @@ from gapft_harness.core.records import (
     Example,
     Gold,
     Pool,
+    Problem,
     Response,
     Verdict,
 )
@@ -47,7 +48,9 @@ from gapft_harness.hooks.protocols import (
     Sampler,
     SamplerFactory,
     SamplerSettings,
+    SearchedPool,
     Selector,
+    TaskVerifier,
     Trainer,
     TrainingJob,
     Verifier,
@@ -119,6 +122,7 @@ __all__ = [  # noqa: RUF022 - by use, each with what it is for
     "Adapter",  # a trained adapter to generate with
     "Arm",  # a condition and a training seed
     "Example",  # one training example: exact token ids
+    "Problem",  # one problem of a split: prompt, gold, the benchmark's record
     "Stream",  # randomness that depends on (seed, purpose, id) alone
     "GREEDY",  # the index of the greedy response; samples are numbered from 0
     "CONTEXT",  # the finish_reason of a prompt that does not fit the model's context
@@ -176,6 +180,8 @@ __all__ = [  # noqa: RUF022 - by use, each with what it is for
     # Trainers and trackers
     "Trainer",  # train(job)
     "TrainingJob",  # one arm to train
+    "SearchedPool",  # what an online trainer gets besides: problems, golds, decoding, verifier
+    "TaskVerifier",  # who judged the pool's responses, and how to load it
     "RegisterTrainer",  # the type of register in register_trainers
     "train_lora",  # trains one arm as the bundled trainer does
     "train_together",  # trains several arms on a base that is loaded once

@@ -56,6 +56,7 @@ _OPTIONS: dict[str, dict[str, tuple[type, ...]]] = {
     "selector": {"budget": (str,), "repeats": (bool,), "gold": (bool,)},
     "response rule": {"stops_early": (bool,)},
     "sampler": {"own_process": (bool,)},
+    "trainer": {"needs_problems": (bool,)},
     "tracker": {"needs": (list, tuple)},
 }
 

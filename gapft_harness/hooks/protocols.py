@@ -13,10 +13,12 @@ from typing import Any, Literal, Protocol
 
 from gapft_harness.core.records import (
     Arm,
+    Decoding,
     Evidence,
     Example,
     Gold,
     Pool,
+    Problem,
     Response,
 )
 from gapft_harness.core.records import Verdict as Verdict
@@ -113,6 +115,40 @@ class RegisterResponseRule(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class TaskVerifier:
+    """Who judges a task's responses: the verifier that the task's YAML names.
+
+    Attributes:
+        name: its registered name.
+        params: the task's parameters.
+        load: makes it, with the task's parameters but for those that are given.
+    """
+
+    name: str
+    params: Mapping[str, Any]
+    load: Callable[..., Verifier]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchedPool:
+    """What the pool was searched with, for trainers that generate and judge by themselves.
+
+    Attributes:
+        problems: all problems of the pool with their golds, ordered by id. An arm's own are those
+            that its examples name.
+        prompt_ids: by problem id, the prompt as the model saw it; empty where the sampler has no
+            tokenizer.
+        decoding: how the K samples were drawn.
+        verifier: who judged them.
+    """
+
+    problems: Sequence[Problem]
+    prompt_ids: Mapping[str, tuple[int, ...]]
+    decoding: Decoding
+    verifier: TaskVerifier
+
+
+@dataclass(frozen=True, slots=True)
 class TrainingJob:
     """One arm to train.
 
@@ -130,6 +166,7 @@ class TrainingJob:
         fsdp: whether the processes of a training share the base's weights out among them.
         progress: call with (steps done, steps in all).
         tracking: the recipe's trackers; open them before the first step, in the first process.
+        searched: for trainers that are registered with ``needs_problems=True``; else None.
     """
 
     arm: Arm
@@ -143,6 +180,7 @@ class TrainingJob:
     fsdp: bool = False
     progress: Callable[[int, int], None] = field(default=lambda done, total: None)
     tracking: Tracking = field(default_factory=Tracking)
+    searched: SearchedPool | None = None
 
 
 Trainer = Callable[[TrainingJob], dict[str, Any]]
@@ -153,9 +191,12 @@ class RegisterTrainer(Protocol):
 
     A trainer may have one more method, ``together(jobs) -> Iterator[dict]``: it trains several
     arms of one run one after another, on a base that it loads once, and yields each one's facts.
+
+    ``needs_problems=True``: it generates and judges responses while it trains, so its jobs hold
+    what the pool was searched with (``TrainingJob.searched``).
     """
 
-    def __call__(self, name: str, train: Trainer) -> None: ...
+    def __call__(self, name: str, train: Trainer, *, needs_problems: bool = False) -> None: ...
 
 
 # Executors, whose jobs are in ``jobs.py``

@@ -13,13 +13,14 @@ from gapft_harness.core.files import write_json
 from gapft_harness.core.records import Arm
 from gapft_harness.core.weights import adapter_facts, weights_hash
 from gapft_harness.hooks.checked import plain_facts
-from gapft_harness.hooks.manager import Registered, load_plugins
-from gapft_harness.hooks.protocols import ReportProgress, TrainingJob
+from gapft_harness.hooks.manager import Plugins, Registered, load_plugins
+from gapft_harness.hooks.protocols import ReportProgress, SearchedPool, TaskVerifier, TrainingJob
 from gapft_harness.hooks.tracking import Tracking
 from gapft_harness.recipe.models import model_args
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.tables import read_examples
+from gapft_harness.run_directory.tables import read_examples, read_problems
 from gapft_harness.stages.foundation.foundation import codes, require_same
+from gapft_harness.stages.generation.generation import decoding_from, sample_phases
 from gapft_harness.stages.train.trackers import tracking
 
 #: Where a job's result holds what trackers could not do; no part of what the manifest compares.
@@ -122,15 +123,16 @@ def train_here(
         return lambda done, _: progress(before + done, sum(steps))
 
     plugins = load_plugins(plugin_files)
+    trainer = run.recipe.training.trainer
+    entry = plugins.get("trainer", trainer)
+    searched = _searched(run, plugins) if entry.options.get("needs_problems") else None
     jobs = [
-        _job(run, arm, counted(sum(steps[:i])), tracking(run, arm, plugins), fsdp)
+        _job(run, arm, counted(sum(steps[:i])), tracking(run, arm, plugins), fsdp, searched)
         for i, arm in enumerate(arms)
     ]
     found, warnings = {}, {}
-    trainer = run.recipe.training.trainer
     now = {"plugins": codes(plugins, [("trainer", trainer)])}
     require_same(run, now)
-    entry = plugins.get("trainer", trainer)
     for job, facts in _trained(entry, jobs):
         found[job.arm.name] = facts
         _check_folder(entry, job, facts)
@@ -145,6 +147,7 @@ def _job(
     progress: Callable[[int, int], None],
     followed: Tracking,
     fsdp: bool,
+    searched: SearchedPool | None,
 ) -> TrainingJob:
     recipe = run.recipe
     return TrainingJob(
@@ -159,6 +162,23 @@ def _job(
         fsdp=fsdp or recipe.executor.fsdp,
         progress=progress,
         tracking=followed,
+        searched=searched,
+    )
+
+
+def _searched(run: RunDirectory, plugins: Plugins) -> SearchedPool:
+    """What the pool was searched with, read off the run."""
+    task = run.manifest()["task"]
+    name, params = task["verifier"], task["verifier_params"]
+    (samples, *_) = sample_phases(decoding_from(task), run.recipe.search, stop=False)
+    pool = list(read_problems(run.sealed("pool/problems.parquet")))
+    return SearchedPool(
+        problems=[problem for problem, _ in pool],
+        prompt_ids={problem.id: ids for problem, ids in pool},
+        decoding=samples.decoding,
+        verifier=TaskVerifier(
+            name, params, lambda **given: plugins.verifier(name, {**params, **given})
+        ),
     )
 
 

@@ -1,0 +1,110 @@
+"""A trainer that asks for it gets what the pool was searched with; others get nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from gapft_harness.core.errors import PluginError
+from gapft_harness.hooks.manager import load_plugins
+from tests.command import succeed
+from tests.training.letters import prepare
+
+ONLINE = '''
+import json
+
+from gapft_harness.api import hookimpl, train_lora
+
+
+def online(job):
+    """LoRA, and what an online trainer would begin with."""
+    found = job.searched
+    golds = [problem.gold for problem in found.problems]
+    judge = found.verifier.load()
+    read = {
+        "problems": [problem.id for problem in found.problems],
+        "right": [v.status for v in judge.verify(golds, golds)],
+        "wrong": [v.status for v in judge.verify([""] * len(golds), golds)],
+        "prompts": [found.prompt_ids[problem.id] for problem in found.problems],
+        "own": all(found.prompt_ids[e.problem_id] == e.prompt_ids for e in job.examples),
+        "temperature": found.decoding.temperature,
+        "max_gen_toks": found.decoding.max_gen_toks,
+        "do_sample": found.decoding.do_sample,
+        "verifier": [found.verifier.name, found.verifier.params],
+    }
+    facts = train_lora(job)
+    path = job.output / "training.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "read": read}))
+    return {**facts, "read": read}
+
+
+def offline(job):
+    """Refuses what it has not asked for."""
+    assert job.searched is None, job.searched
+    return train_lora(job)
+
+
+@hookimpl
+def register_trainers(register):
+    register("online", online, needs_problems=True)
+    register("offline", offline)
+'''
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("searched")
+    prepare(folder)
+    content = yaml.safe_load((folder / "recipe.yaml").read_text())
+    content |= {"conditions": ["gapft"], "seeds": [13], "executor": {"workers": 1}}
+    content["training"] |= {"trainer": "online", "repetitions": 1}
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(content))
+    (folder / "online.py").write_text(ONLINE)
+    succeed(
+        "search", "run", "--recipe", "recipe.yaml", "--include-path", "tasks", *PLUGINS, cwd=folder
+    )
+    for stage in ("states", "select"):
+        succeed(stage, "run", *PLUGINS, cwd=folder)
+    shutil.copytree(folder / "run", folder / "other")
+    return folder
+
+
+PLUGINS = ("--plugin", "plugin.py", "--plugin", "online.py")
+
+
+def test_an_online_trainer_reads_problems_golds_verifier_and_decoding(folder: Path) -> None:
+    succeed("train", "run", *PLUGINS, cwd=folder)
+    manifest = json.loads((folder / "run" / "manifest.json").read_text())
+    read = manifest["training"]["gapft-seed13"]["read"]
+    pool = pq.read_table(folder / "run" / "pool" / "problems.parquet")
+    assert read["problems"] == pool["problem_id"].to_pylist()
+    assert len(read["problems"]) == 60
+    assert read["right"] == ["pass"] * 60
+    assert read["wrong"] == ["fail"] * 60
+    assert read["prompts"] == pool["prompt_ids"].to_pylist()
+    assert all(read["prompts"])
+    assert read["own"] is True
+    assert [read[key] for key in ("do_sample", "temperature", "max_gen_toks")] == [True, 1.0, 12]
+    assert read["verifier"] == ["contains", {}]
+    succeed("verify", "run", *PLUGINS, cwd=folder)
+
+
+def test_a_trainer_that_asks_for_nothing_gets_nothing(folder: Path) -> None:
+    for name in ("recipe.yaml", "manifest.json"):
+        path = folder / "other" / name
+        before = path.read_text()
+        path.write_text(before.replace("online", "offline"))
+        assert path.read_text() != before
+    succeed("train", "other", *PLUGINS, cwd=folder)
+
+
+def test_a_declaration_that_is_none_is_refused(tmp_path: Path) -> None:
+    plugin = tmp_path / "wrong.py"
+    plugin.write_text(ONLINE.replace("needs_problems=True", "needs_problems='yes'"))
+    with pytest.raises(PluginError, match=r"trainer 'online' has needs_problems='yes'; .* bool"):
+        load_plugins([str(plugin)])
