@@ -10,7 +10,9 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import venv
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -63,6 +65,36 @@ def wheel(tmp_path_factory, away) -> Path:
     done(run([*hatch, "-t", "wheel", "-d", out], source))
     (built,) = out.glob("*.whl")
     return built
+
+
+def files_of(package: Path) -> set[str]:
+    """A package's files by their names in a wheel; links are followed, caches left out."""
+    found: set[str] = set()
+    for folder, _, names in os.walk(package, followlinks=True):
+        if Path(folder).name != "__pycache__":
+            found |= {str((Path(folder) / name).relative_to(package.parent)) for name in names}
+    return found
+
+
+def test_the_wheel_holds_the_package_and_the_sdist_the_generators_too(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        held = {name for name in archive.namelist() if ".dist-info/" not in name}
+    pth = "gapft_harness_autoload.pth"
+    assert held == files_of(ROOT / "gapft_harness") - {f"gapft_harness/{pth}"} | {pth}
+    assert {
+        "gapft_harness/demo/policy/model.safetensors",
+        "gapft_harness/demo/code_policy/model.safetensors",
+        "gapft_harness/plugins/selectors/evidence_states.py",
+        "gapft_harness/recipes/demo.yaml",
+        "gapft_harness/report/rendering/templates/index.html.j2",
+        "gapft_harness/tasks/demo/pool.jsonl",
+    } <= held
+    (sdist,) = wheel.parent.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    generators = files_of(ROOT / "demo_policies")
+    assert generators
+    assert generators <= names
 
 
 class Environment:
