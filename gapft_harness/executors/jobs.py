@@ -6,13 +6,13 @@ traceback]``.
 
 from __future__ import annotations
 
-import importlib
 import json
 import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from gapft_harness.core.errors import ERRORS, GapftError
+from gapft_harness.core.processes.inside import resolve
 from gapft_harness.executors.claims import claimed
 from gapft_harness.hooks.manager import load_plugins
 
@@ -38,8 +38,7 @@ def outcome(
     try:
         if files := arguments.get("plugin_files"):
             load_plugins(files)  # the function may stand in one of them
-        module, _, name = function.partition(":")
-        called: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        called = resolve(function)
         with claimed(function, arguments):
             value = called(progress=progress, **arguments)
         if not isinstance(value, dict):

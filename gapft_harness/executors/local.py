@@ -12,16 +12,27 @@ import os
 import selectors
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from gapft_harness.core.errors import GapftError
+from gapft_harness.core.processes import thread_limits
+from gapft_harness.core.processes.worker import Worker, end_all
 from gapft_harness.executors.jobs import GO_ON, failure
-from gapft_harness.executors.process import Worker
 from gapft_harness.hooks.protocols import Job, Progress
 
 #: Seconds between two looks at whether the workers live. A dead one is seen at once by its closed
 #: pipe, unless it left a child of its own that still holds the pipe.
 _LOOK_S = 1.0
+
+_SERVE = "gapft_harness.executors.worker:serve"
+
+
+@dataclass(slots=True, eq=False)
+class _JobWorker(Worker):
+    """One worker; ``job`` is the number of the job it is doing, None when idle."""
+
+    job: int | None = None
 
 
 class LocalExecutor:
@@ -39,9 +50,9 @@ class LocalExecutor:
     def __init__(self, settings: Mapping[str, Any], plugin_files: Sequence[str] = ()) -> None:
         self._count = int(settings["workers"])
         self._threads = int(settings["threads"])
-        self._workers: list[Worker] = []
+        self._workers: list[_JobWorker] = []
         self._closed = False
-        self._finalizer = weakref.finalize(self, _end_all, self._workers, os.getpid())
+        self._finalizer = weakref.finalize(self, end_all, self._workers, os.getpid())
 
     def run(self, jobs: Sequence[Job], progress: Progress) -> list[dict[str, Any]]:
         """Runs all jobs; ``function(progress=..., **arguments)`` must return a dict of JSON values.
@@ -67,10 +78,10 @@ class LocalExecutor:
         try:
             results = self._run(jobs, progress)
         except BaseException:  # Ctrl-C too: no job goes on behind the person's back
-            _end_all(self._workers, os.getpid())
+            end_all(self._workers, os.getpid())
             raise
         if any(job.own_process for job in jobs):
-            _end_all(self._workers, os.getpid())
+            end_all(self._workers, os.getpid())
         return results
 
     def close(self) -> None:
@@ -108,18 +119,25 @@ class LocalExecutor:
             if idle is None:
                 if len(self._workers) >= self._count:
                     return
-                idle = Worker.start(self._threads)
-                self._workers.append(idle)
-            number = waiting.popleft()
-            idle.send(number, jobs[number].function, dict(jobs[number].arguments))
+                idle = self._start()
+            idle.job = waiting.popleft()
+            job = jobs[idle.job]
+            idle.forget_output()
+            idle.send({"function": job.function, "arguments": dict(job.arguments)})
 
-    def _heard(self) -> list[Worker]:
+    def _start(self) -> _JobWorker:
+        environment = {**thread_limits(self._threads), "TOKENIZERS_PARALLELISM": "false"}
+        worker = _JobWorker.start(_SERVE, [os.getpid()], environment)
+        self._workers.append(worker)
+        return worker
+
+    def _heard(self) -> list[_JobWorker]:
         """Waits for reports; the busy workers that sent something or died."""
         busy = [worker for worker in self._workers if worker.job is not None]
         with selectors.DefaultSelector() as selector:
             for worker in busy:
                 selector.register(worker.reports, selectors.EVENT_READ, worker)
-            heard: list[Worker] = []
+            heard: list[_JobWorker] = []
             while not heard:
                 # The dead first: all that they reported is in the pipe by then, and is read.
                 dead = [worker for worker in busy if worker.process.poll() is not None]
@@ -127,7 +145,7 @@ class LocalExecutor:
         return heard
 
 
-def _died(job: Job, worker: Worker) -> GapftError:
+def _died(job: Job, worker: _JobWorker) -> GapftError:
     how = worker.autopsy()
     cause = " (often the system's answer to too little memory)" if "SIGKILL" in how else ""
     return GapftError(
@@ -135,14 +153,6 @@ def _died(job: Job, worker: Worker) -> GapftError:
     )
 
 
-def _output(worker: Worker) -> str:
+def _output(worker: _JobWorker) -> str:
     tail = worker.tail()
     return f"\nThe last it printed:\n{tail}" if tail else ""
-
-
-def _end_all(workers: list[Worker], owner: int) -> None:
-    """Ends all workers; in a fork of the owner it leaves them alone."""
-    if os.getpid() == owner:
-        for worker in workers:
-            worker.end()
-    workers.clear()

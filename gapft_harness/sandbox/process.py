@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from gapft_harness.core.processes import thread_limits
 from gapft_harness.sandbox.confinement.syscalls import Refused
 from gapft_harness.sandbox.inside.execute import LENGTH_BYTES
 from gapft_harness.sandbox.inside.watch import TOGETHER_S
@@ -42,9 +43,7 @@ _ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
     "PYTHONUTF8": "1",
     "PYTHONDONTWRITEBYTECODE": "1",
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
+    **thread_limits(1),
     # A heap per thread would reserve 64 MiB of the address space each.
     "MALLOC_ARENA_MAX": "1",
     "HOME": "/tmp",

@@ -15,16 +15,18 @@ import threading
 import time
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gapft_harness.core.errors import GapftError
-from gapft_harness.core.processes import Closing
-from gapft_harness.verification.pool_process import WorkerProcess
+from gapft_harness.core.processes import Closing, thread_limits
+from gapft_harness.core.processes.worker import Worker, end_all
 
 #: Most items sent to a worker at once. Large enough to hide the round trip, small enough that the
 #: items behind one that hangs are soon given to others.
 BATCH = 16
+
+_SERVE = "gapft_harness.verification.pool_child:serve"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,21 @@ class Outcome:
     status: Literal["done", "timeout", "died", "raised"]
     value: Any = None
     reason: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class _ItemWorker(Worker):
+    """One worker of a pool.
+
+    Attributes:
+        clock: when it started or last reported, the start of the current item (monotonic seconds).
+        ready: whether it has imported its function.
+        batch: numbers of the items it was given and has not reported.
+    """
+
+    clock: float = field(default_factory=time.monotonic)
+    ready: bool = False
+    batch: collections.deque[int] = field(default_factory=collections.deque)
 
 
 class WorkerPool(Closing):
@@ -82,10 +99,10 @@ class WorkerPool(Closing):
         self._timeout_s = timeout_s
         self._start_timeout_s = start_timeout_s
         self._arguments = [function, setup, timeout_s, memory_bytes]
-        self._workers: list[WorkerProcess] = []
+        self._workers: list[_ItemWorker] = []
         self._lock = threading.Lock()
         self._closed = False
-        self._finalizer = weakref.finalize(self, _end_all, self._workers, os.getpid())
+        self._finalizer = weakref.finalize(self, end_all, self._workers, os.getpid())
 
     def map(self, items: Sequence[Any]) -> list[Outcome]:
         """Applies the function to every item; the outcomes are in the items' order.
@@ -103,7 +120,7 @@ class WorkerPool(Closing):
             try:
                 return _Call(self, items).run() if items else []
             except BaseException:
-                _end_all(self._workers, os.getpid())  # half-done batches must not reach a next call
+                end_all(self._workers, os.getpid())  # half-done batches must not reach a next call
                 raise
 
     def close(self) -> None:
@@ -132,7 +149,7 @@ class _Call:
             self._hand_out()
             with selectors.DefaultSelector() as selector:
                 for worker in self.workers:
-                    selector.register(worker.output, selectors.EVENT_READ, worker)
+                    selector.register(worker.reports, selectors.EVENT_READ, worker)
                 events = selector.select(self._patience())
             heard = [key.data for key, _ in events]
             for worker in heard:
@@ -144,7 +161,9 @@ class _Call:
         busy = sum(bool(worker.batch) for worker in self.workers)
         wanted = min(self.pool._count, busy + len(self.queue) + len(self.suspects))
         while len(self.workers) < wanted:
-            self.workers.append(WorkerProcess.start(self.pool._arguments))
+            # A fixed hash seed: set order, and with it what sympy tries first, repeats.
+            environment = {**thread_limits(1), "PYTHONHASHSEED": "0"}
+            self.workers.append(_ItemWorker.start(_SERVE, self.pool._arguments, environment))
 
     def _hand_out(self) -> None:
         share = max(1, min(BATCH, len(self.queue) // (2 * self.pool._count)))
@@ -152,12 +171,16 @@ class _Call:
             if worker.batch or not worker.ready:
                 continue
             if self.suspects:
-                worker.send([self.suspects.popleft()], self.items)
+                worker.batch.append(self.suspects.popleft())
             elif self.queue:
                 size = min(share, len(self.queue))
-                worker.send([self.queue.popleft() for _ in range(size)], self.items)
+                worker.batch.extend(self.queue.popleft() for _ in range(size))
+            else:
+                continue
+            worker.clock = time.monotonic()
+            worker.send([self.items[i] for i in worker.batch])
 
-    def _deadline(self, worker: WorkerProcess) -> float:
+    def _deadline(self, worker: _ItemWorker) -> float:
         limit = self.pool._timeout_s if worker.ready else self.pool._start_timeout_s
         return worker.clock + limit if worker.batch or not worker.ready else float("inf")
 
@@ -165,11 +188,13 @@ class _Call:
         first = min(self._deadline(worker) for worker in self.workers)
         return None if first == float("inf") else max(0.0, first - time.monotonic())
 
-    def _hear(self, worker: WorkerProcess) -> None:
+    def _hear(self, worker: _ItemWorker) -> None:
         reports = worker.receive()
         if reports is None:
             self._bury(worker)
             return
+        if reports:
+            worker.clock = time.monotonic()
         for kind, *fields in reports:
             if kind == "ready":
                 worker.ready = True
@@ -181,7 +206,7 @@ class _Call:
                     kind, fields[0] if done else None, "" if done else fields[0]
                 )
 
-    def _bury(self, worker: WorkerProcess) -> None:
+    def _bury(self, worker: _ItemWorker) -> None:
         how = self._remove(worker)
         if not worker.ready:
             raise GapftError(f"a worker for {self.pool._function} died while starting ({how})")
@@ -195,7 +220,7 @@ class _Call:
             self.deaths.add(culprit)
             self.suspects.append(culprit)
 
-    def _kill_late(self, heard: Sequence[WorkerProcess]) -> None:
+    def _kill_late(self, heard: Sequence[_ItemWorker]) -> None:
         now = time.monotonic()
         for worker in [w for w in self.workers if w not in heard and self._deadline(w) <= now]:
             how = self._remove(worker)
@@ -210,14 +235,9 @@ class _Call:
             )
             self.queue.extendleft(reversed(worker.batch))
 
-    def _remove(self, worker: WorkerProcess) -> str:
+    def _remove(self, worker: _ItemWorker) -> str:
         self.workers[:] = [other for other in self.workers if other is not worker]
-        return worker.kill()
-
-
-def _end_all(workers: list[WorkerProcess], owner: int) -> None:
-    """Kills all workers; in a fork of the owner it leaves them alone."""
-    if os.getpid() == owner:
-        for worker in workers:
-            worker.kill()
-    workers.clear()
+        worker.kill()
+        how, last = worker.autopsy(), worker.tail().rpartition("\n")[2]
+        worker.end()
+        return f"{how}: {last[:300]}" if last else how

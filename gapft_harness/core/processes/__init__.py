@@ -1,0 +1,5 @@
+"""Child processes: how they are started, spoken to and ended, and how many threads they take."""
+
+from gapft_harness.core.processes.children import Closing, die_with, thread_limits
+
+__all__ = ["Closing", "die_with", "thread_limits"]
