@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.cli.runs import Choice, run_stage
+from gapft_harness.cli.runs import Options, run_stage
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.recipe.reading import check_recipe
@@ -72,7 +72,7 @@ class Changing(ScaledLetters):
 
     def report(self, **choice: Any) -> dict[str, Any]:
         """The report command, without any plugin; what it wrote."""
-        run_stage("report", str(self.folder / "r"), Choice(**choice))
+        run_stage("report", str(self.folder / "r"), Options(**choice))
         return self.results()
 
     def results(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from gapft_harness.cli.main import app
 from gapft_harness.cli.options import as_settings
-from gapft_harness.cli.runs import Choice, resolve_recipe
+from gapft_harness.cli.runs import Options, resolve_recipe
 from tests.command import gapft, succeed
 
 GROUP = typer.main.get_command(app)
@@ -90,7 +90,7 @@ def test_what_is_set_wins_over_every_option_that_means_it_too() -> None:
         "seeds": [3],
     }
     overrides = [f"{key}={json.dumps(value)}" for key, value in sets.items()]
-    choice = Choice(
+    choice = Options(
         *("demo", "gapft_demo", "pretrained=bundled:demo"),
         *(as_settings("hf", 2, overrides), ["gapft"], [1, 2]),
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gapft_harness.cli.runs import Choice, merge_shards, resolve_recipe, run_recipe, run_stage
+from gapft_harness.cli.runs import Options, merge_shards, resolve_recipe, run_recipe, run_stage
 from gapft_harness.core.errors import UserError
 from gapft_harness.run_directory.directory import RunDirectory
 from tests.command import gapft
@@ -24,7 +24,7 @@ def files(folder: Path) -> dict[str, bytes]:
 @pytest.fixture(params=["a recipe alone", "an empty journal", "half a table"])
 def early(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A run that was interrupted before anything was generated."""
-    path = RunDirectory.create_or_open(tmp_path / "run", resolve_recipe(Choice("demo"))).path
+    path = RunDirectory.create_or_open(tmp_path / "run", resolve_recipe(Options("demo"))).path
     if request.param != "a recipe alone":
         (path / "pool").mkdir()
     if request.param == "an empty journal":
@@ -38,23 +38,23 @@ def early(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def test_a_stage_that_fails_takes_nothing_of_an_early_run_away(early: Path, stage: str) -> None:
     before = files(early)
     with pytest.raises(UserError):
-        run_stage(stage, str(early), Choice())
+        run_stage(stage, str(early), Options())
     assert files(early) == before
 
 
 def test_nor_does_a_search_or_a_merge_or_a_run_that_fails(early: Path) -> None:
     before = files(early)
     with pytest.raises(UserError, match="--split calibration"):
-        run_stage("search", str(early), Choice(splits=["calibration"]))
+        run_stage("search", str(early), Options(splits=["calibration"]))
     with pytest.raises(UserError, match="no shards"):
         merge_shards(str(early), [])
     with pytest.raises(UserError, match="no validation_split"):
-        run_recipe(Choice("demo", overrides=["scaling.calibration=validation"]), str(early))
+        run_recipe(Options("demo", overrides=["scaling.calibration=validation"]), str(early))
     assert files(early) == before
 
 
 def test_the_commands_report_says_what_is_missing_and_the_run_goes_on(tmp_path: Path) -> None:
-    RunDirectory.create_or_open(tmp_path / "run", resolve_recipe(Choice("demo")))
+    RunDirectory.create_or_open(tmp_path / "run", resolve_recipe(Options("demo")))
     before = files(tmp_path / "run")
     done = gapft("report", tmp_path / "run")
     assert (done.returncode, "nothing is selected yet" in done.stderr) == (2, True)
@@ -63,7 +63,7 @@ def test_the_commands_report_says_what_is_missing_and_the_run_goes_on(tmp_path: 
 
 
 def test_a_run_that_a_failing_command_made_itself_leaves_no_trace(tmp_path: Path) -> None:
-    choice = Choice("demo", overrides=["scaling.calibration=validation"])
+    choice = Options("demo", overrides=["scaling.calibration=validation"])
     with pytest.raises(UserError, match="no validation_split"):
         run_recipe(choice, str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()

@@ -14,7 +14,7 @@ from torch import cuda
 
 from gapft_harness.cli.dry_run import describe
 from gapft_harness.cli.forecast import size_of
-from gapft_harness.cli.runs import Choice, resolve_recipe
+from gapft_harness.cli.runs import Options, resolve_recipe
 from gapft_harness.core.errors import UserError
 from gapft_harness.demo import policy_path
 from gapft_harness.lm_eval_bridge.discovery import NoSuchTaskError
@@ -40,7 +40,7 @@ def select_line(*sets: str) -> str:
     """The demo, whose model and data are here, with the code experiment's shape of a budget."""
     code = ("budget.n=64", "budget.replay=64", "training.update_groups=64")
     shape = ("training.repetitions=1", "training.micro_batch=1", "training.accumulation=8")
-    chosen = Choice(
+    chosen = Options(
         "demo", conditions=["diffuse", "concentrated"], overrides=[*code, *shape, *sets]
     )
     lines = describe(chosen, None).splitlines()
@@ -93,12 +93,12 @@ def test_a_code_recipe_is_described_without_model_or_data(tmp_path: Path) -> Non
 
 
 def test_scaling_is_described_and_a_split_that_is_not_there_is_missing() -> None:
-    chosen = Choice("demo", conditions=["uniform"], overrides=["scaling.calibration=100"])
+    chosen = Options("demo", conditions=["uniform"], overrides=["scaling.calibration=100"])
     text = describe(chosen, "r")
     assert "calibration: 100 problems taken out of the training split, 1 greedy a problem" in text
     assert "scale   3 adapters x scales 0.25, 0.5, 0.75, 1, 1 greedy a calibration problem" in text
     assert "nothing: this recipe can run" in text
-    missing = describe(Choice("demo", overrides=["scaling.calibration=validation"]), "r")
+    missing = describe(Options("demo", overrides=["scaling.calibration=validation"]), "r")
     assert re.search(r"^calibration: task gapft_demo .* has no validation_split", missing, re.M)
     assert takes(missing)["problems"] == "pool 400, audit 1,000, calibration: cannot be read here"
     said = takes(text)
@@ -107,7 +107,7 @@ def test_scaling_is_described_and_a_split_that_is_not_there_is_missing() -> None
 
 
 def test_what_a_run_takes_before_it_begins(tmp_path: Path) -> None:
-    said = takes(describe(Choice("demo"), str(tmp_path / "r")))
+    said = takes(describe(Options("demo"), str(tmp_path / "r")))
     assert said["problems"] == "pool 400, audit 1,000"
     assert said["responses"] == (
         "search: 12,600 = 1,400 problems x (1 greedy + 8 samples)\n"
@@ -132,7 +132,7 @@ def test_what_is_done_already_and_what_is_refused(tmp_path: Path) -> None:
     run = task.run("r", ["states", "select"], SPLITS, conditions=["gapft"], search={"k": 2})
     paths = ([str(tmp_path / "tasks")], [str(tmp_path / "plugin.py")])
     recipe = str(run.path / "recipe.yaml")
-    choice = Choice(recipe, include_paths=paths[0], plugin_files=paths[1])
+    choice = Options(recipe, include_paths=paths[0], plugin_files=paths[1])
     said = takes(describe(choice, str(run.path)))
     assert said["done"] == (
         "searched: pool, audit\nselected: 1 of 1\ntrained:  0 of 1\naudited:  0 of 1"
@@ -160,7 +160,7 @@ def test_what_is_done_already_and_what_is_refused(tmp_path: Path) -> None:
 )
 def test_a_models_size_by_its_name(name: str, dtype: str, weights: float | None) -> None:
     sets = [f"model.args.pretrained={name}", f"training.dtype={dtype}"]
-    found = size_of(resolve_recipe(Choice("demo", overrides=sets)), None)
+    found = size_of(resolve_recipe(Options("demo", overrides=sets)), None)
     assert (found and found.weights) == weights
 
 
@@ -169,7 +169,7 @@ def test_a_config_that_transformers_refuses_is_told_in_a_line(tmp_path: Path) ->
     config = json.loads((tmp_path / "config.json").read_text())
     config |= {"hidden_size": 64, "num_attention_heads": 7}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    missing = describe(Choice("demo", model_args=f"pretrained={tmp_path}"), "r")
+    missing = describe(Options("demo", model_args=f"pretrained={tmp_path}"), "r")
     assert re.search(
         rf"^model {tmp_path}: cannot be loaded for training: .*hidden size \(64\) is not a "
         r"multiple of the number of attention heads \(7\)",
@@ -187,18 +187,18 @@ def test_a_dry_run_leaves_the_environment_as_it_was(
         if before is not None:
             monkeypatch.setenv(name, before)
     kept = dict(os.environ)
-    describe(Choice("demo"), "r")
+    describe(Options("demo"), "r")
     assert dict(os.environ) == kept
 
 
 def test_a_task_that_no_machine_has_is_a_mistake(tmp_path: Path) -> None:
     with pytest.raises(NoSuchTaskError, match="'gapft' is a group of tasks; name one of them"):
-        describe(Choice("demo", task="gapft"), None)
+        describe(Options("demo", task="gapft"), None)
     with pytest.raises(NoSuchTaskError, match="there is no such folder"):
-        describe(Choice("demo", include_paths=[str(tmp_path / "none")]), None)
+        describe(Options("demo", include_paths=[str(tmp_path / "none")]), None)
 
 
 def test_without_scaling_there_is_no_such_stage() -> None:
-    text = describe(Choice("demo"), "r")
+    text = describe(Options("demo"), "r")
     assert "scale " not in text
     assert "calibration" not in text

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gapft_harness.cli.runs import Choice, bundled_recipes, resolve_recipe
+from gapft_harness.cli.runs import Options, bundled_recipes, resolve_recipe
 from gapft_harness.core.errors import UserError
 from gapft_harness.recipe.faults import keys_of
 from gapft_harness.recipe.reading import Setting, check_recipe, load_recipe
@@ -100,11 +100,11 @@ def test_a_recipe_may_be_at_a_url(tmp_path: Path) -> None:
     path.write_text(
         "name: r\ndescription: ü\ndata: {task: t}\nmodel: {args: {pretrained: m}}\n", "utf-8"
     )
-    found = resolve_recipe(Choice(f"file://{path}", overrides=["search.k=16"]))
+    found = resolve_recipe(Options(f"file://{path}", overrides=["search.k=16"]))
     assert found == load_recipe(path, ["search.k=16"])
     for url in (f"file://{tmp_path}/none.yaml", "nonesuch://bucket/r.yaml"):
         with pytest.raises(UserError, match=f"^recipe {url}: cannot be read"):
-            resolve_recipe(Choice(url))
+            resolve_recipe(Options(url))
 
 
 def test_overrides_reach_nested_keys_and_are_checked(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_an_option_is_blamed_for_what_it_sets(
     path = tmp_path / "r.yaml"
     path.write_text(FILE)
     with pytest.raises(UserError) as caught:
-        resolve_recipe(Choice(str(path), overrides=options))
+        resolve_recipe(Options(str(path), overrides=options))
     assert str(caught.value).startswith(expected.replace("FILE", str(path)))
 
 
@@ -167,11 +167,26 @@ def test_options_of_their_own_are_blamed_by_their_names(tmp_path: Path) -> None:
     path = tmp_path / "r.yaml"
     path.write_text(FILE)
     for choice, expected in (
-        (Choice(str(path), seeds=[3, 3]), "--seed 3 --seed 3: key 'seeds': names one thing twice"),
-        (Choice(str(path), conditions=["a", "a"]), "--condition a --condition a: key 'conditions'"),
-        (Choice(str(path), model_args="pretrained=3"), "--model-args pretrained=3: key 'model."),
-        (Choice(str(path), model_args="a=1,b"), "--model-args b: expected key=value,..., e.g. pr"),
-        (Choice(str(path), model_args="a=[1,2]"), "--model-args a=[1: value is not YAML: line 1"),
+        (
+            Options(str(path), seeds=[3, 3]),
+            "--seed 3 --seed 3: key 'seeds': names one thing twice",
+        ),
+        (
+            Options(str(path), conditions=["a", "a"]),
+            "--condition a --condition a: key 'conditions'",
+        ),
+        (
+            Options(str(path), model_args="pretrained=3"),
+            "--model-args pretrained=3: key 'model.",
+        ),
+        (
+            Options(str(path), model_args="a=1,b"),
+            "--model-args b: expected key=value,..., e.g. pr",
+        ),
+        (
+            Options(str(path), model_args="a=[1,2]"),
+            "--model-args a=[1: value is not YAML: line 1",
+        ),
     ):
         with pytest.raises(UserError) as caught:
             resolve_recipe(choice)
@@ -182,7 +197,7 @@ def test_a_mistake_of_the_file_is_not_an_options(tmp_path: Path) -> None:
     path = tmp_path / "r.yaml"
     path.write_text(FILE + "search: {kk: 3}\n")
     with pytest.raises(UserError, match=f"^recipe {path}: unknown key 'search.kk'"):
-        resolve_recipe(Choice(str(path), overrides=["search.k=3"]))
+        resolve_recipe(Options(str(path), overrides=["search.k=3"]))
 
 
 def test_a_recipe_in_another_encoding_is_told_by_its_line(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from gapft_harness.run_directory.shards import IdsHash, Shard
 from gapft_harness.stages.pipeline import run_stages
 from gapft_harness.stages.search import merging
 from gapft_harness.stages.search.merged_facts import merge_facts
-from gapft_harness.stages.search.merging import Part, identity_of
+from gapft_harness.stages.search.merging import FinishedShard, identity_of
 from gapft_harness.stages.search.stage import merge_all
 from tests.command import gapft
 from tests.recording_run import Letters, letters
@@ -296,7 +296,7 @@ def test_arguments_that_bind_no_run_any_more_are_not_compared(task: Letters) -> 
         "args": {"pretrained": "p", "model": "m", "base_url": "http://localhost:1/v1"},
     }
     facts["recipe"] |= {"training": {"rank": 4}, "statistics": {"replicates": 9}}
-    part = Part(Shard(1, 1), run, "pool", {}, facts)
+    part = FinishedShard(Shard(1, 1), run, "pool", {}, facts)
     assert identity_of(part)["model"]["args"] == {"pretrained": "p", "model": "m"}
     assert identity_of(part).keys() == run.recipe.identity().keys()
 

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from gapft_harness.cli.forecast import LARGE, Size, forecast, size_of
-from gapft_harness.cli.runs import Choice, resolve_recipe
+from gapft_harness.cli.runs import Options, resolve_recipe
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.offline import offline
 from gapft_harness.hooks.manager import Plugins, load_plugins
@@ -31,7 +31,7 @@ SERVERS = ("local-completions", "local-chat-completions")
 
 
 @offline()
-def describe(choice: Choice, run_dir: str | None) -> str:
+def describe(choice: Options, run_dir: str | None) -> str:
     """All of it as text. Nothing is generated, loaded, written or downloaded.
 
     Raises:

@@ -28,7 +28,7 @@ from gapft_harness.cli.options import (
     WholeHelp,
     as_settings,
 )
-from gapft_harness.cli.runs import Choice
+from gapft_harness.cli.runs import Options
 from gapft_harness.cli.tools import add_tools
 from gapft_harness.core.errors import GapftError
 from gapft_harness.version import __version__
@@ -75,7 +75,7 @@ def demo(
         typer.echo(folder())
         return
     overrides = as_settings(None, limit, overrides)
-    _run(Choice("demo", None, None, overrides, condition, seed, plugin), run_dir)
+    _run(Options("demo", None, None, overrides, condition, seed, plugin), run_dir)
 
 
 @app.command()
@@ -97,7 +97,7 @@ def run(
 ) -> None:
     """Go from a recipe to a report; the same command goes on where it stopped."""
     overrides = as_settings(model, limit, overrides)
-    choice = Choice(recipe, task, model_args, overrides, condition, seed, plugin, include_path)
+    choice = Options(recipe, task, model_args, overrides, condition, seed, plugin, include_path)
     if dry_run:
         from gapft_harness.cli.dry_run import describe
 
@@ -133,7 +133,7 @@ def search(
     include_path: IncludePath = [],
 ) -> None:
     """Stage 1: one greedy decode and K samples per problem, verified."""
-    choice = Choice(
+    choice = Options(
         recipe,
         task,
         model_args,
@@ -166,31 +166,31 @@ def merge(
 @app.command()
 def states(run_dir: RunDir, plugin: PluginFile = []) -> None:
     """Stage 2: G, S and U, and the evidence kept for each problem."""
-    _stage("states", run_dir, Choice(plugin_files=plugin))
+    _stage("states", run_dir, Options(plugin_files=plugin))
 
 
 @app.command()
 def select(run_dir: RunDir, plugin: PluginFile = []) -> None:
     """Stage 3: fill every condition's training set under the matched budget."""
-    _stage("select", run_dir, Choice(plugin_files=plugin))
+    _stage("select", run_dir, Options(plugin_files=plugin))
 
 
 @app.command()
 def train(run_dir: RunDir, plugin: PluginFile = []) -> None:
     """Stage 4: train one LoRA adapter per condition and seed."""
-    _stage("train", run_dir, Choice(plugin_files=plugin))
+    _stage("train", run_dir, Options(plugin_files=plugin))
 
 
 @app.command()
 def scale(run_dir: RunDir, plugin: PluginFile = []) -> None:
     """Stage 5: choose every adapter's scale, for recipes that have a section scaling."""
-    _stage("scale", run_dir, Choice(plugin_files=plugin))
+    _stage("scale", run_dir, Options(plugin_files=plugin))
 
 
 @app.command()
 def audit(run_dir: RunDir, plugin: PluginFile = []) -> None:
     """Stage 6: decode the audit split greedily with every adapter."""
-    _stage("audit", run_dir, Choice(plugin_files=plugin))
+    _stage("audit", run_dir, Options(plugin_files=plugin))
 
 
 @app.command()
@@ -207,7 +207,7 @@ def report(
     plugin: PluginFile = [],
 ) -> None:
     """Stage 7: write tables, figures, report.md, index.html and results.json."""
-    choice = Choice(conditions=condition, seeds=seed, plugin_files=plugin)
+    choice = Options(conditions=condition, seeds=seed, plugin_files=plugin)
     page = _stage("report", run_dir, choice)
     typer.echo(f"report: {page}")
 
@@ -249,7 +249,7 @@ def scaling(
 add_tools(app)
 
 
-def _run(choice: Choice, run_dir: str | None) -> None:
+def _run(choice: Options, run_dir: str | None) -> None:
     from gapft_harness.cli.runs import run_recipe
     from gapft_harness.cli.summary import print_summary
 
@@ -258,7 +258,7 @@ def _run(choice: Choice, run_dir: str | None) -> None:
     typer.echo(f"report: {page}")
 
 
-def _stage(name: str, run_dir: str, choice: Choice) -> Path:
+def _stage(name: str, run_dir: str, choice: Options) -> Path:
     from gapft_harness.cli.runs import run_stage
 
     return run_stage(name, run_dir, choice)

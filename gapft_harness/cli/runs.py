@@ -38,7 +38,7 @@ from gapft_harness.stages.train.trackers import check_trackers
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Options:
     """What the command line said of the recipe and where to look."""
 
     recipe: str | None = None
@@ -62,7 +62,7 @@ def bundled_recipes() -> dict[str, Path]:
     }
 
 
-def resolve_recipe(choice: Choice) -> Recipe:
+def resolve_recipe(choice: Options) -> Recipe:
     """Reads the chosen recipe (a file, a URL, a bundled name, or a task) with its overrides.
 
     Raises:
@@ -79,7 +79,7 @@ def resolve_recipe(choice: Choice) -> Recipe:
     return check_recipe(content, source, _settings(choice))
 
 
-def _settings(choice: Choice) -> list[Setting]:
+def _settings(choice: Options) -> list[Setting]:
     """What the options of the command line set, each with the option's name; ``--set`` wins."""
     settings = []
     if choice.task:
@@ -117,7 +117,7 @@ def find_recipe(name: str) -> Path:
 
 @contextlib.contextmanager
 def opened(
-    run: RunDirectory, choice: Choice, display: Display, stages: Sequence[str]
+    run: RunDirectory, choice: Options, display: Display, stages: Sequence[str]
 ) -> Iterator[Context]:
     """A context for stages: plugins checked, executor made, progress shown. Lock already held."""
     plugins = load_plugins(choice.plugin_files)
@@ -158,7 +158,7 @@ def _hold(context: Context, given: Sequence[str]) -> None:
 
 
 @goes_on()
-def run_recipe(choice: Choice, place: str | None) -> Path:
+def run_recipe(choice: Options, place: str | None) -> Path:
     """Goes through all stages of a recipe, going on where an earlier command stopped.
 
     Args:
@@ -183,7 +183,7 @@ def run_recipe(choice: Choice, place: str | None) -> Path:
 
 
 @goes_on()
-def run_stage(name: str, place: str, choice: Choice) -> Path:
+def run_stage(name: str, place: str, choice: Options) -> Path:
     """Runs one stage on a run directory; with a recipe, makes the directory first.
 
     Without one, settings are taken as changes of the run's own recipe, if the run is there.
@@ -196,7 +196,7 @@ def run_stage(name: str, place: str, choice: Choice) -> Path:
         return _run(path, mirror, named or _changed(path, choice), choice, [name])
 
 
-def _changed(path: Path, choice: Choice) -> Recipe | None:
+def _changed(path: Path, choice: Options) -> Recipe | None:
     """A run's own recipe with what the options set; None if they set nothing."""
     stored = path / "recipe.yaml"
     if choice.task and not stored.exists():
@@ -225,7 +225,7 @@ def merge_shards(place: str, shard_runs: Sequence[str], plugin_files: Sequence[s
         stack.enter_context(_creating(path))
         stack.enter_context(hold(path))
         run = RunDirectory.create_or_open(path, recipe)
-        display, choice = Display(), Choice(plugin_files=plugin_files)
+        display, choice = Display(), Options(plugin_files=plugin_files)
         with _discarding(run), opened(run, choice, display, ()) as context, run.timed("merge"):
             merge_all(context, sources)
         if mirror:
@@ -233,7 +233,11 @@ def merge_shards(place: str, shard_runs: Sequence[str], plugin_files: Sequence[s
 
 
 def _run(
-    path: Path, mirror: Mirror | None, recipe: Recipe | None, choice: Choice, stages: Sequence[str]
+    path: Path,
+    mirror: Mirror | None,
+    recipe: Recipe | None,
+    choice: Options,
+    stages: Sequence[str],
 ) -> Path:
     with _creating(path), hold(path):
         run = RunDirectory.create_or_open(path, recipe) if recipe else RunDirectory.open(path)
@@ -251,7 +255,7 @@ def _run(
             return run_stages(context, stages, display.stage, end)
 
 
-def _splits(choice: Choice, recipe: Recipe) -> tuple[Split, ...]:
+def _splits(choice: Options, recipe: Recipe) -> tuple[Split, ...]:
     known = splits_of(recipe)
     for split in choice.splits:
         if split not in known:

@@ -17,7 +17,7 @@ from typing import Any
 
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.processes import thread_limits
-from gapft_harness.core.processes.worker import Worker, end_all
+from gapft_harness.core.processes.worker import WorkerProcess, end_all
 from gapft_harness.executors.jobs import GO_ON, failure
 from gapft_harness.hooks.protocols import Job, Progress
 
@@ -29,7 +29,7 @@ _SERVE = "gapft_harness.executors.worker:serve"
 
 
 @dataclass(slots=True, eq=False)
-class _JobWorker(Worker):
+class _JobWorker(WorkerProcess):
     """One worker; ``job`` is the number of the job it is doing, None when idle."""
 
     job: int | None = None

@@ -17,7 +17,7 @@ from typing import Any
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.executors.jobs import GO_ON, failure
 from gapft_harness.executors.ray_cluster import PATIENCE_S, join, start, worker_environment
-from gapft_harness.executors.ray_task import Reports, work
+from gapft_harness.executors.ray_task import ProgressBoard, work
 from gapft_harness.hooks.protocols import Job, Progress
 
 #: Times that a job is started again when its worker process or its node is lost.
@@ -82,7 +82,7 @@ class RayExecutor:
 
         options = self._options(ray)
         actor = {"num_cpus": 0, "max_restarts": -1, "runtime_env": options["runtime_env"]}
-        reports: Any = ray.remote(Reports).options(**actor).remote()
+        reports: Any = ray.remote(ProgressBoard).options(**actor).remote()
         # Which GPUs are its own CUDA asks once a process: a worker that had some does nothing else.
         tasks = {False: ray.remote(work), True: ray.remote(max_calls=1)(work)}
         pending = {

@@ -20,7 +20,7 @@ from gapft_harness.executors.jobs import failure_text, outcome
 _INTERVAL_S = 0.2
 
 
-class Reports:
+class ProgressBoard:
     """Keeps the latest progress of each job until the driver takes it."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ def work(
         function: ``module:name``.
         arguments: the job's.
         folder: the driver's working directory, which relative paths start from.
-        reports: a handle of the ``Reports`` actor.
+        reports: a handle of the ``ProgressBoard`` actor.
 
     Returns:
         The outcome (``jobs.outcome``), and the last progress that was made.

@@ -18,7 +18,7 @@ _JUDGED = 16
 _LEAST_PASSING = 0.9
 
 
-class Split(Protocol):
+class HasDocuments(Protocol):
     """A split of a task's data."""
 
     @property
@@ -33,7 +33,7 @@ class ShowsExamples(Protocol):
     config: Any
     fewshot_cfg: Any
 
-    def split(self, name: str, /) -> Split:
+    def split(self, name: str, /) -> HasDocuments:
         """A split by name."""
         ...
 

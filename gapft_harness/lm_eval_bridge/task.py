@@ -22,7 +22,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.identities import problem_ids
 from gapft_harness.core.records import Gold
 from gapft_harness.lm_eval_bridge.benchmarks.splits import (
-    Split,
+    SplitData,
     Splits,
     all_local,
     local_splits,
@@ -112,7 +112,7 @@ class GapTask(ConfigurableTask):  # type: ignore[misc]
         with naming_setting(named(self.config), self.DATASET_PATH, options):
             super().download(options)
 
-    def split(self, name: str) -> Split:
+    def split(self, name: str) -> SplitData:
         """A split's problems and what was dropped from it.
 
         Raises:
@@ -125,7 +125,7 @@ class GapTask(ConfigurableTask):  # type: ignore[misc]
         if self.config.process_docs is not None:
             documents = processed(self.config, documents)
         documents = numbered(documents, f"{self.DATASET_PATH}, {name}")
-        return Split(documents, *(() if read is None else (read.dropped, read.published)))
+        return SplitData(documents, *(() if read is None else (read.dropped, read.published)))
 
     def training_docs(self) -> Documents | None:
         """The pool, or None where the task has none."""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from gapft_harness.sandbox.records import Program, Result, Test, Tier
 
-Judge = Callable[[Sequence[tuple[Program, Sequence[Test]]]], list[Result]]
+JudgePrograms = Callable[[Sequence[tuple[Program, Sequence[Test]]]], list[Result]]
 
 _REMEDIES: dict[Tier, str] = {
     "namespaces": (
@@ -92,7 +92,7 @@ def not_started(tier: Tier, why: str) -> Probe:
     return Probe(tier, "start", False, why, _REMEDIES[tier])
 
 
-def run_canaries(tier: Tier, judge: Judge, memory_bytes: int) -> list[Probe]:
+def run_canaries(tier: Tier, judge: JudgePrograms, memory_bytes: int) -> list[Probe]:
     """Runs every canary through ``judge``, and a program that must work."""
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.processes import Closing, thread_limits
-from gapft_harness.core.processes.worker import Worker, end_all
+from gapft_harness.core.processes.worker import WorkerProcess, end_all
 
 #: Most items sent to a worker at once. Large enough to hide the round trip, small enough that the
 #: items behind one that hangs are soon given to others.
@@ -47,7 +47,7 @@ class Outcome:
 
 
 @dataclass(slots=True, eq=False)
-class _ItemWorker(Worker):
+class _ItemWorker(WorkerProcess):
     """One worker of a pool.
 
     Attributes:

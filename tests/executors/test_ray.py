@@ -130,12 +130,12 @@ def test_progress_comes_from_a_package_that_is_on_the_import_path_alone(
 ) -> None:
     """Stands in for the whole package, which is installed where these tests run."""
     (tmp_path / "on_the_path.py").write_text(
-        "from gapft_harness.executors.ray_task import Reports as Installed\n"
-        "class Reports(Installed): pass\n"
+        "from gapft_harness.executors.ray_task import ProgressBoard as Installed\n"
+        "class ProgressBoard(Installed): pass\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    reports = importlib.import_module("on_the_path").Reports
-    monkeypatch.setattr(ray_executor, "Reports", reports)
+    reports = importlib.import_module("on_the_path").ProgressBoard
+    monkeypatch.setattr(ray_executor, "ProgressBoard", reports)
     told = job("be_heard", folder=str(tmp_path), patience_s=PATIENCE_S)
     executor.run([told], lambda label, done, total: (tmp_path / "heard").touch())
 

@@ -318,8 +318,8 @@ def test_large_files_are_not_read_again_unless_they_moved(
 
 def test_the_look_at_a_finished_run_loads_no_torch(made: Path, run: Path) -> None:
     program = (
-        "import sys; from gapft_harness.cli.runs import Choice, run_stage; "
-        f"run_stage('states', {str(run)!r}, Choice(plugin_files=[{str(made / 'plugin.py')!r}])); "
+        "import sys; from gapft_harness.cli.runs import Options, run_stage; "
+        f"run_stage('states', {str(run)!r}, Options(plugin_files=[{str(made / 'plugin.py')!r}])); "
         "assert not {'torch', 'lm_eval'} & sys.modules.keys()"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

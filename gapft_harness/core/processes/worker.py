@@ -34,7 +34,7 @@ _TAIL_BYTES, _TAIL_LINES = 16384, 20
 
 
 @dataclass(slots=True, eq=False)
-class Worker:
+class WorkerProcess:
     """One worker process.
 
     Attributes:

@@ -18,7 +18,7 @@ from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.lm_eval_bridge.benchmarks.sources import Source
-from gapft_harness.lm_eval_bridge.benchmarks.splits import Split, Splits
+from gapft_harness.lm_eval_bridge.benchmarks.splits import SplitData, Splits
 from gapft_harness.lm_eval_bridge.task_file.documents import (
     Document,
     Documents,
@@ -62,11 +62,11 @@ def load(revision: str, audit_size: int = AUDIT_SIZE, **_: Any) -> Splits:
     """
 
     @cache
-    def read(part: str) -> Split:
+    def read(part: str) -> SplitData:
         return _with_gold(_records(part, revision), part)
 
     @cache
-    def audit() -> Split:
+    def audit() -> SplitData:
         part = _audit_part()
         source = read(part)
         chosen = set(sorted({_key(d) for d in source.documents})[:audit_size])
@@ -81,16 +81,16 @@ def load(revision: str, audit_size: int = AUDIT_SIZE, **_: Any) -> Splits:
             f"MATH audit: {rest} of {len(source.documents)} problems of {part} dropped, the frozen "
             f"rule does not choose them; {len(documents)} kept"
         )
-        return Split(documents, (*source.dropped, sentence))
+        return SplitData(documents, (*source.dropped, sentence))
 
-    def pool() -> Split:
+    def pool() -> SplitData:
         source = read("train")
         taken = {_key(document) for document in audit().documents}
         rest = source.documents.where(lambda document: _key(document) not in taken)
         if not len(rest):
             raise UserError(f"{SOURCE.benchmark}: the audit takes all of train; the pool is empty")
         number = len(source.documents) - len(rest)
-        return Split(
+        return SplitData(
             rest,
             (
                 *source.dropped,
@@ -119,16 +119,16 @@ def _key(document: Document) -> str:
     return hashlib.sha256(f"{_SALT}\n{document['problem'].strip()}".encode()).hexdigest()
 
 
-def _with_gold(documents: Documents, part: str) -> Split:
+def _with_gold(documents: Documents, part: str) -> SplitData:
     """The records whose gold answer is not empty."""
     rest = documents.where(lambda document: bool(document["answer"].strip()))
     if not (dropped := len(documents) - len(rest)):
-        return Split(rest)
+        return SplitData(rest)
     sentence = (
         f"MATH {part}: {dropped} of {len(documents)} problems dropped, their gold answer is empty; "
         f"{len(rest)} kept"
     )
-    return Split(rest, (sentence,))
+    return SplitData(rest, (sentence,))
 
 
 def _audit_part() -> str:

@@ -29,7 +29,7 @@ from gapft_harness.lm_eval_bridge.benchmarks.livecodebench_errata import (
     flag_of,
 )
 from gapft_harness.lm_eval_bridge.benchmarks.sources import DATA_DIR, Source
-from gapft_harness.lm_eval_bridge.benchmarks.splits import Split, Splits
+from gapft_harness.lm_eval_bridge.benchmarks.splits import SplitData, Splits
 from gapft_harness.lm_eval_bridge.task_file.documents import (
     Document,
     Documents,
@@ -130,7 +130,7 @@ def load(
     )
 
 
-def _read(name: str, rule: _Rule, revision: str, max_bytes: int) -> Split:
+def _read(name: str, rule: _Rule, revision: str, max_bytes: int) -> SplitData:
     """One split, in one pass over all files."""
     records: list[Document] = []
     places: list[str] = []
@@ -164,7 +164,7 @@ def _read(name: str, rule: _Rule, revision: str, max_bytes: int) -> Split:
             f"{SOURCE.benchmark}: the {name} has no problem; audit_from is {rule.audit_from}, "
             "and the files hold no contest on its side of that day"
         )
-    return Split(documents, tuple(sentences))
+    return SplitData(documents, tuple(sentences))
 
 
 def _records(revision: str) -> Iterator[tuple[Document, str]]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.lm_eval_bridge.benchmarks.sources import Source
-from gapft_harness.lm_eval_bridge.benchmarks.splits import Published, Split, Splits
+from gapft_harness.lm_eval_bridge.benchmarks.splits import Published, SplitData, Splits
 from gapft_harness.lm_eval_bridge.task_file.documents import (
     Document,
     Documents,
@@ -53,7 +53,7 @@ def load(revision: str, **_: Any) -> Splits:
         check_choice(documents, "answer", "options")
         return documents
 
-    def split(kept: str, other: str, label: str) -> Split:
+    def split(kept: str, other: str, label: str) -> SplitData:
         documents = read(kept)
         elsewhere = {_prompt(document) for document in read(other)}
         rest = documents.where(lambda document: _prompt(document) not in elsewhere)
@@ -62,7 +62,7 @@ def load(revision: str, **_: Any) -> Splits:
         dropped = len(documents) - len(rest)
         counted = {"pool": ("dropped from the pool", dropped), "audit": ("audit", len(rest))}
         what, found = counted[label]
-        return Split(
+        return SplitData(
             rest,
             (
                 f"{SOURCE.benchmark} {label}: {dropped} of {len(documents)} "

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.lm_eval_bridge.benchmarks.sources import Source
-from gapft_harness.lm_eval_bridge.benchmarks.splits import Published, Split, Splits
+from gapft_harness.lm_eval_bridge.benchmarks.splits import Published, SplitData, Splits
 from gapft_harness.lm_eval_bridge.task_file.documents import (
     check_choice,
     check_fields,
@@ -47,12 +47,12 @@ def load(revision: str, **_: Any) -> Splits:
     )
 
 
-def _audit(revision: str) -> Split:
+def _audit(revision: str) -> SplitData:
     split = _read("val.json", "the audit", revision)
     return replace(split, published=Published({"audit": len(split.documents)}, PAPER_COUNTS))
 
 
-def _read(name: str, needed_for: str, pinned: str) -> Split:
+def _read(name: str, needed_for: str, pinned: str) -> SplitData:
     folder = SOURCE.local()
     if folder is not None:
         path = SOURCE.file(folder, name, needed_for)
@@ -61,7 +61,7 @@ def _read(name: str, needed_for: str, pinned: str) -> Split:
     documents = read_documents(path)
     check_fields(documents, {"context": str, "question": str, "id_string": str})
     check_choice(documents, "label", "answers")
-    return Split(documents)
+    return SplitData(documents)
 
 
 def _download(name: str, revision: str) -> Path:

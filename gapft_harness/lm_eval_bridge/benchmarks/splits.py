@@ -36,7 +36,7 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class SplitData:
     """A split's problems, and what was dropped from it.
 
     Attributes:
@@ -53,10 +53,10 @@ class Split:
 class Splits(Mapping[str, Documents]):
     """Split name -> problems. Reading one split reads only the files which that split needs."""
 
-    def __init__(self, load: Mapping[str, Callable[[], Split]]) -> None:
+    def __init__(self, load: Mapping[str, Callable[[], SplitData]]) -> None:
         """Takes a function for each split."""
         self._load = dict(load)
-        self._read: dict[str, Split] = {}
+        self._read: dict[str, SplitData] = {}
 
     def __getitem__(self, name: str) -> Documents:
         """The split's problems; what was dropped is logged on the first reading."""
@@ -70,7 +70,7 @@ class Splits(Mapping[str, Documents]):
         """How many splits there are."""
         return len(self._load)
 
-    def read(self, name: str) -> Split:
+    def read(self, name: str) -> SplitData:
         """The split with what was dropped from it.
 
         Raises:
@@ -107,12 +107,12 @@ def all_local(files: Mapping[str, Sequence[str]]) -> bool:
 def local_splits(files: Mapping[str, Sequence[str]]) -> Splits:
     """Splits of local files, each read when first asked for."""
 
-    def reader(paths: Sequence[str]) -> Callable[[], Split]:
-        def read() -> Split:
+    def reader(paths: Sequence[str]) -> Callable[[], SplitData]:
+        def read() -> SplitData:
             first, *others = [read_documents(Path(path)) for path in paths]
             for other in others:
                 first = first + other
-            return Split(first)
+            return SplitData(first)
 
         return read
 

@@ -42,7 +42,7 @@ def describe_model(
         "end_ids": lm.end_ids(()),
         "chat_template_sha256": template_hash(lm.tokenizer),
         "generation_config_ignored": {k: str(v) for k, v in lm.ignored_generation_config.items()},
-        "adapter": adapter_facts(adapter, merged=True),
+        "adapter": adapter_description(adapter, merged=True),
         "versions": versions(_LIBRARIES),
     }
 
@@ -74,7 +74,7 @@ def describe_engine(
         "device": current_platform.device_type,
         "max_length": int(lm.max_length),
         "chat_template_sha256": template_hash(lm.tokenizer),
-        "adapter": adapter_facts(adapter, merged=False),
+        "adapter": adapter_description(adapter, merged=False),
         "engine": {
             "in_process": not envs.VLLM_ENABLE_V1_MULTIPROCESSING,
             "seeds": "one for each sample",
@@ -96,7 +96,7 @@ def template_hash(tokenizer: Any) -> str | None:
     return None if template is None else hashlib.sha256(str(template).encode()).hexdigest()
 
 
-def adapter_facts(adapter: Adapter | None, *, merged: bool) -> dict[str, Any] | None:
+def adapter_description(adapter: Adapter | None, *, merged: bool) -> dict[str, Any] | None:
     """The arm, its weights' hash, and whether they are merged into the model's or served beside."""
     if adapter is None:
         return None

@@ -30,7 +30,7 @@ _READ, _WRITE = 1024, 8192
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FinishedShard:
     """A finished shard: where it lies, its tables by name, and the facts it carries."""
 
     shard: Shard
@@ -109,7 +109,7 @@ def _check_division(split: Split, found: Sequence[tuple[RunDirectory, Shard]]) -
         )
 
 
-def _open(source: RunDirectory, split: Split, shard: Shard) -> Part:
+def _open(source: RunDirectory, split: Split, shard: Shard) -> FinishedShard:
     found = source.path / split / shard.folder / "responses.parquet"
     if not found.exists():
         raise UserError(
@@ -120,10 +120,10 @@ def _open(source: RunDirectory, split: Split, shard: Shard) -> Part:
         file: source.sealed(f"{split}/{shard.folder}/{file}.parquet")
         for file in ("problems", "responses")
     }
-    return Part(shard, source, split, tables, read_facts(found))
+    return FinishedShard(shard, source, split, tables, read_facts(found))
 
 
-def _check_identities(run: RunDirectory, parts: Sequence[Part]) -> None:
+def _check_identities(run: RunDirectory, parts: Sequence[FinishedShard]) -> None:
     """Every part of the run's recipe, and all of one task, one split and one model."""
     for part in parts:
         if differing := differences(run.recipe.identity(), identity_of(part)):
@@ -142,7 +142,7 @@ def _check_identities(run: RunDirectory, parts: Sequence[Part]) -> None:
     require_common([(str(of.path), of.manifest()) for of in (run, *(part.run for part in parts))])
 
 
-def identity_of(part: Part) -> dict[str, Any]:
+def identity_of(part: FinishedShard) -> dict[str, Any]:
     """The identity that a part's facts hold, as this version tells it."""
     return check_recipe(part.facts["recipe"], f"{part}, its recipe").identity()
 
@@ -167,11 +167,11 @@ _IDENTITIES: tuple[tuple[str, Callable[[dict[str, Any]], object], str], ...] = (
 )
 
 
-def _merge_problems(path: Path, parts: Sequence[Part]) -> None:
+def _merge_problems(path: Path, parts: Sequence[FinishedShard]) -> None:
     _write(path, problems.schema(), parts, "problems", _ignore, dict)
 
 
-def _merge_responses(path: Path, parts: Sequence[Part], facts: dict[str, Any]) -> None:
+def _merge_responses(path: Path, parts: Sequence[FinishedShard], facts: dict[str, Any]) -> None:
     """Samples are looked at again: a shard may have too few problems to notice that they repeat.
 
     A column that the shards of an earlier version lack is left out: what it says of some problems
@@ -201,7 +201,7 @@ def _ignore(rows: Any) -> None:
 def _write(
     path: Path,
     schema: Any,
-    parts: Sequence[Part],
+    parts: Sequence[FinishedShard],
     file: str,
     see: Callable[[Any], None],
     facts: Callable[[], dict[str, Any]],
@@ -237,7 +237,9 @@ def _write(
     write_batches(path, schema, batches(), closing)
 
 
-def _by_problem(part: Part, file: str, columns: Sequence[str]) -> Iterator[tuple[str, Any]]:
+def _by_problem(
+    part: FinishedShard, file: str, columns: Sequence[str]
+) -> Iterator[tuple[str, Any]]:
     """Yields each problem's id and rows; a problem's rows follow each other in a part."""
     import pyarrow as pa
     import pyarrow.parquet as pq

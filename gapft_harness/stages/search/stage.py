@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _PATIENCE_S = 90.0
 
 #: A split whole, or one shard of it.
-Part = tuple[Split, Shard | None]
+_Portion = tuple[Split, Shard | None]
 
 
 def search_stage(context: Context) -> None:
@@ -67,7 +67,7 @@ def search_stage(context: Context) -> None:
             merge_stage(context, split, [run])
 
 
-def _search(context: Context, parts: Sequence[Part]) -> None:
+def _search(context: Context, parts: Sequence[_Portion]) -> None:
     """Searches parts side by side, once the data of all of them are known to be good."""
     run, now = context.run, read_data(context)
     if not run.is_empty():
@@ -107,7 +107,7 @@ def _wait_for(folder: Path) -> None:
         time.sleep(0.5)
 
 
-def _take_up(context: Context, parts: deque[Part]) -> None:
+def _take_up(context: Context, parts: deque[_Portion]) -> None:
     """Seals the parts that are finished and takes them out, up to the first that is not.
 
     In their order: a run that was interrupted ends with the same manifest.
