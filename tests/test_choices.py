@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gapft_harness.cli.runs import bundled_recipes
+from gapft_harness.recipe.bundled import bundled_recipes
 from gapft_harness.recipe.reading import load_recipe, recipe_keys
 
 ROOT = Path(__file__).parents[1]

@@ -12,12 +12,12 @@ import typer.main
 
 from gapft_harness import api
 from gapft_harness.cli.main import app
-from gapft_harness.cli.runs import bundled_recipes
 from gapft_harness.hooks import protocols
 from gapft_harness.hooks import specs as hookspecs
 from gapft_harness.hooks.manager import KINDS, load_plugins
 from gapft_harness.hooks.old_names import MOVED
 from gapft_harness.lm_eval_bridge.discovery import list_tasks
+from gapft_harness.recipe.bundled import bundled_recipes
 from gapft_harness.recipe.reading import check_recipe, recipe_keys
 
 ROOT = Path(__file__).parents[1]

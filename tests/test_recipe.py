@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from gapft_harness.cli.runs import Options, bundled_recipes, resolve_recipe
+from gapft_harness.cli.runs import Options, resolve_recipe
 from gapft_harness.core.errors import UserError
+from gapft_harness.recipe.bundled import bundled_recipes
 from gapft_harness.recipe.faults import keys_of
 from gapft_harness.recipe.reading import Setting, check_recipe, load_recipe
 from gapft_harness.recipe.recipe import Recipe

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gapft_harness.cli.runs import bundled_recipes
 from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.recipe.bundled import bundled_recipes
 from gapft_harness.recipe.reading import load_recipe
 
 

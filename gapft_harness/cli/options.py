@@ -27,7 +27,7 @@ CONTEXT: dict[str, Any] = {
 
 def recipe_names() -> list[str]:
     """The bundled recipes, for the shell; where none of them fits, it offers files."""
-    from gapft_harness.cli.runs import bundled_recipes
+    from gapft_harness.recipe.bundled import bundled_recipes
 
     return list(bundled_recipes())
 

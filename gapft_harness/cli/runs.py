@@ -11,9 +11,10 @@ from typing import Any
 
 from gapft_harness.cli.display import Display
 from gapft_harness.cli.interrupts import goes_on
-from gapft_harness.core.errors import UserError, did_you_mean
+from gapft_harness.core.errors import UserError
 from gapft_harness.hooks.checked import CheckedExecutor
 from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.recipe.bundled import find_recipe
 from gapft_harness.recipe.called_plugins import check_names
 from gapft_harness.recipe.reading import (
     Setting,
@@ -53,15 +54,6 @@ class Options:
     shard: str | None = None
 
 
-def bundled_recipes() -> dict[str, Path]:
-    """The recipes that ship, by name: the path below recipes/ without its ending."""
-    folder = Path(__file__).parents[1] / "recipes"
-    return {
-        path.relative_to(folder).with_suffix("").as_posix(): path
-        for path in sorted(folder.rglob("*.yaml"))
-    }
-
-
 def resolve_recipe(choice: Options) -> Recipe:
     """Reads the chosen recipe (a file, a URL, a bundled name, or a task) with its overrides.
 
@@ -93,26 +85,6 @@ def _settings(choice: Options) -> list[Setting]:
             settings.append(Setting(key, list(values), option))
     settings += _model_args(choice.model_args or "")
     return settings + [parse_override(text) for text in choice.overrides]
-
-
-def find_recipe(name: str) -> Path:
-    """The file of a recipe given as a path or as a bundled name.
-
-    Raises:
-        UserError: there is none; the message has the nearest bundled name.
-    """
-    bundled = bundled_recipes()
-    if name in bundled:
-        return bundled[name]
-    path = Path(name)
-    if path.is_file():
-        return path
-    shown = path.with_suffix("").as_posix().removeprefix("recipes/")
-    if shown in bundled and not path.is_absolute():
-        return bundled[shown]
-    raise UserError(
-        f"no recipe {name!r}: neither a file nor bundled; {did_you_mean(name, bundled)}"
-    )
 
 
 @contextlib.contextmanager
