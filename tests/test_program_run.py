@@ -259,7 +259,7 @@ def test_training_follows_the_conversation_or_the_problem_alone(
 
 
 def test_a_solved_problem_brings_its_conversation_too(run: RunDirectory) -> None:
-    evidence = {e.problem_id.partition("-")[0]: e for e in read_evidence(run.path / "pool")}
+    evidence = {e.problem_id.partition("-")[0]: e for e in read_evidence(run.path, "pool")}
     assert _text(to_example(evidence["2"]).prompt_ids) == "Read a number and print 2 times it.\n"
     assert "failed public test 1 of 1" in _text(to_example(evidence["3"]).prompt_ids)
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import sha256
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.shards import IdsHash, Shard
+from gapft_harness.run_directory.shards import IdsHash, Shard, part_of
 from gapft_harness.stages.pipeline import run_stages
 from gapft_harness.stages.search import merging
 from gapft_harness.stages.search.merged_facts import merge_facts
@@ -131,7 +131,7 @@ def test_shards_make_the_whole_split(tmp_path: Path, of: int, pool: int, audit: 
     assert merged.manifest()["shards"] == {"pool": of, "audit": of}
     for split in ("pool", "audit"):
         of_parts = [
-            {row["problem_id"] for row in rows(part, f"{split}/{shard.folder}/problems")}
+            {row["problem_id"] for row in rows(part, f"{part_of(split, shard)}/problems")}
             for part, shard in zip(parts, Shard.all(of), strict=True)
         ]
         assert sum(map(len, of_parts)) == len(set().union(*of_parts)), "disjoint"
@@ -158,7 +158,7 @@ def test_any_order_gives_the_same_bytes_and_so_does_one_run_directory(task: Lett
 def test_a_column_that_an_earlier_version_lacks_is_in_no_merged_table(task: Letters) -> None:
     parts = [search(task, str(shard)) for shard in Shard.all(2)]
     expected = rows(merge(task, "merged", *parts), "pool/responses", "answer")
-    older = f"pool/{Shard(1, 2).folder}/responses.parquet"
+    older = f"{part_of('pool', Shard(1, 2))}/responses.parquet"
     table = pq.read_table(parts[0].path / older).drop_columns(["answer"])
     facts = pq.read_metadata(parts[0].path / older).metadata[b"gapft"]
     pq.write_table(table.replace_schema_metadata({"gapft": facts}), parts[0].path / older)

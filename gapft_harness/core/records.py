@@ -245,15 +245,21 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One trained model of a comparison: a condition and a training seed."""
+    """One trained model of a comparison: a condition and a training seed.
+
+    Attributes:
+        variant: what tells it from others of the same condition and seed, such as a replicate or
+            the audit that it answers; without ``.`` and ``/``.
+    """
 
     condition: str
     seed: int
+    variant: str = ""
 
     @property
     def name(self) -> str:
-        """The stem of the arm's files, e.g. ``gapft-seed13``."""
-        return f"{self.condition}-seed{self.seed}"
+        """The stem of its files: ``gapft-seed13``, ``gapft-seed13@again`` (``layout.arm_of``)."""
+        return f"{self.condition}-seed{self.seed}{'@' if self.variant else ''}{self.variant}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,10 @@ from typing import Any
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.run_directory import layout
 
 #: Folders that hold what came of trained adapters.
-TRAINED_FOLDERS = ("adapters", "decisions", "scaled")
+TRAINED_FOLDERS = (layout.ADAPTERS, layout.DECISIONS, "scaled")
 
 _CALIBRATION = (
     ". scaling.calibration: a number takes problems out of the pool, which is another pool then; "

@@ -21,6 +21,7 @@ from gapft_harness.core.files import PARTIAL, replace_file, sha256, write_json
 from gapft_harness.core.records import Arm
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import TRAINED_FOLDERS, grown, require_bound
 from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK, hold
 from gapft_harness.run_directory.manifest import forget, new_manifest, read_manifest
@@ -55,7 +56,7 @@ class RunDirectory:
         """
         if path.exists() and not path.is_dir():
             raise UserError(f"run directory {path}: is a file")
-        stored = path / "recipe.yaml"
+        stored = path / layout.RECIPE
         if stored.exists():
             earlier = cls.open(path)
             require_bound(path, earlier.recipe, recipe, earlier.holds_adapters())
@@ -81,7 +82,7 @@ class RunDirectory:
         """Makes this recipe the one on disk: its conditions, seeds and budget hold."""
         content = yaml.safe_dump(self.recipe.model_dump(mode="json"), sort_keys=False)
         replace_file(
-            self.path / "recipe.yaml", lambda beside: beside.write_text(content, encoding="utf-8")
+            self.path / layout.RECIPE, lambda beside: beside.write_text(content, encoding="utf-8")
         )
         self.update_manifest(lambda m: m.update(recipe=self.recipe.model_dump(mode="json")))
 
@@ -94,7 +95,7 @@ class RunDirectory:
             return
         if not self.is_empty():
             return
-        recipe = self.path / "recipe.yaml"
+        recipe = self.path / layout.RECIPE
         within = [path for path in self.path.rglob("*") if path != recipe]
         for path in sorted(within, reverse=True):  # what is in a folder before the folder
             if path.is_dir():
@@ -109,7 +110,7 @@ class RunDirectory:
 
         A table counts although no manifest names it: its job ended, and the stage did not.
         """
-        within = (path for path in self.path.rglob("*") if path.name != "recipe.yaml")
+        within = (path for path in self.path.rglob("*") if path.name != layout.RECIPE)
         nothing = (path.is_dir() or _says_nothing(path, self.path) for path in within)
         return not self.manifest()["files"] and all(nothing)
 
@@ -124,7 +125,7 @@ class RunDirectory:
         Raises:
             UserError: there is none.
         """
-        stored = Path(path) / "recipe.yaml"
+        stored = Path(path) / layout.RECIPE
         if not stored.is_file():
             raise UserError(f"{path}: is no run directory (it has no recipe.yaml)")
         try:
@@ -139,7 +140,7 @@ class RunDirectory:
 
     @property
     def _manifest_path(self) -> Path:
-        return self.path / "manifest.json"
+        return self.path / layout.MANIFEST
 
     def manifest(self) -> dict[str, Any]:
         """The manifest as it stands."""
@@ -157,10 +158,9 @@ class RunDirectory:
         """The arms whose adapters are there and sealed, in the order in which they were."""
         if not self._manifest_path.exists():
             return []
-        names = [name.split("/", 1) for name in self.manifest()["files"]]
-        found = [name.rpartition("-seed") for folder, name in names if folder == "adapters"]
-        arms = [Arm(condition, int(seed)) for condition, _, seed in found]
-        return [arm for arm in arms if (self.path / "adapters" / arm.name).exists()]
+        found = [layout.read(name) for name in self.manifest()["files"]]
+        arms = [place.arm for place in found if place and place.kind == layout.ADAPTERS]
+        return [arm for arm in arms if arm and (self.path / layout.adapter(arm)).exists()]
 
     def holds_adapters(self) -> bool:
         """Whether an adapter lies here, or anything that came of one."""
@@ -275,7 +275,7 @@ def _says_nothing(path: Path, run_path: Path) -> bool:
     """
     if path.name in (RUN_LOCK, JOBS_LOCK):
         return True
-    if path.name == "manifest.json" and path.parent == run_path:
+    if path.name == layout.MANIFEST and path.parent == run_path:
         with contextlib.suppress(UserError):
             manifest = read_manifest(run_path)
             return "gapft_harness" in manifest and not manifest.get("files")

@@ -12,6 +12,7 @@ from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.run_directory import layout
 from gapft_harness.version import __version__
 
 _PACKAGES = (
@@ -21,9 +22,9 @@ _PACKAGES = (
 
 #: The sections with an entry for each file of a folder.
 _SAID_OF = {
-    "adapters": ("training",),
+    layout.ADAPTERS: ("training",),
     "scaled": ("scaling",),
-    "decisions": ("verdict_counts", "finish_reasons", "drawn", "judged_by", "executions"),
+    layout.DECISIONS: ("verdict_counts", "finish_reasons", "drawn", "judged_by", "executions"),
 }
 
 
@@ -56,12 +57,13 @@ def new_manifest(recipe: Recipe) -> dict[str, Any]:
 
 def forget(manifest: dict[str, Any], relative: str) -> None:
     """Takes what a manifest says of an adapter, its scale or its decisions out of it."""
-    folder, _, name = relative.partition("/")
-    name = name.removesuffix(".parquet")
-    for section in _SAID_OF.get(folder, ()):
-        manifest.get(section, {}).pop(name, None)
-    if folder in _SAID_OF:
-        manifest["warnings"] = [w for w in manifest["warnings"] if not w.startswith(f"{name}: ")]
+    place = layout.read(relative)
+    if place is None or place.kind not in _SAID_OF:
+        return
+    for section in _SAID_OF[place.kind]:
+        manifest.get(section, {}).pop(place.name, None)
+    said = f"{place.name}: "
+    manifest["warnings"] = [line for line in manifest["warnings"] if not line.startswith(said)]
 
 
 def _versions() -> dict[str, str]:
@@ -78,7 +80,7 @@ def read_manifest(run_path: Path) -> dict[str, Any]:
     Raises:
         UserError: it cannot be read.
     """
-    path = run_path / "manifest.json"
+    path = run_path / layout.MANIFEST
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from gapft_harness.core.errors import GapftError, UserError, describe
 from gapft_harness.core.files import is_full, replace_file, sha256
+from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.lock import RUN_LOCK, hold
 from gapft_harness.run_directory.shards import of_merged_shard
 
@@ -27,7 +28,7 @@ from gapft_harness.run_directory.shards import of_merged_shard
 WORK_DIR = "GAPFT_WORK_DIR"
 
 _SCHEME = "://"
-_LAST = ("recipe.yaml", "manifest.json")
+_LAST = (layout.RECIPE, layout.MANIFEST)
 
 
 def is_url(place: str) -> bool:
@@ -158,8 +159,8 @@ class Mirror:
             for relative, digest in here.files.items():
                 if relative in here.needed and known.get(relative) != digest:
                     self._put(relative)
-            if (self.folder / "report").is_dir():
-                self._put("report")
+            if (self.folder / layout.REPORT).is_dir():
+                self._put(layout.REPORT)
             for name in _LAST:
                 self._put(name)
 
@@ -177,18 +178,18 @@ class Mirror:
         )
 
     def _manifest_here(self) -> _Sealed | None:
-        path = self.folder / "manifest.json"
+        path = self.folder / layout.MANIFEST
         return _sealed(path.read_bytes(), str(path)) if path.exists() else None
 
     def _manifest_there(self) -> _Sealed | None:
-        path = f"{self._root}/manifest.json"
+        path = f"{self._root}/{layout.MANIFEST}"
         with self._failing("read"):
             # Listings may be cached, by this process or by the store.
             self._fs.invalidate_cache()
             if not self._fs.exists(path):
                 return None
             content: bytes = self._fs.cat_file(path)
-        return _sealed(content, f"{self.url}/manifest.json")
+        return _sealed(content, f"{self.url}/{layout.MANIFEST}")
 
     def _put(self, relative: str) -> None:
         """Copies a file, or a folder's files."""

@@ -17,9 +17,7 @@ from typing import Any
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Problem
 from gapft_harness.core.streams import derive
-
-#: The folder of a split that holds its shards.
-FOLDER = "shards"
+from gapft_harness.run_directory import layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +60,14 @@ class Shard:
     def __str__(self) -> str:
         return f"{self.number}/{self.of}"
 
-    @property
-    def folder(self) -> str:
-        """Where the part lies in its split's folder."""
-        return f"{FOLDER}/{self.number}-of-{self.of}"
-
     def holds(self, problem_id: str) -> bool:
         """Whether a problem is of this shard."""
         return derive("shard", problem_id) % self.of == self.number - 1
 
 
-def part_folder(run_path: Path, split: str, shard: Shard | None) -> Path:
-    """Where a search writes: the split's folder, or that of one of its shards."""
-    return run_path / split / shard.folder if shard else run_path / split
+def part_of(split: str, shard: Shard | None) -> str:
+    """Where a search writes in the run directory: a split, or one of its shards."""
+    return layout.shard(split, shard.number, shard.of) if shard else split
 
 
 def take_part(
@@ -129,15 +122,15 @@ class IdsHash:
         return self._digest.hexdigest()
 
 
-def begun_parts(folder: Path) -> list[Shard]:
-    """The shards of which a split's folder holds anything, finished or not, in order."""
+def begun_parts(run_path: Path, split: str) -> list[Shard]:
+    """The shards of a split of which anything is there, finished or not, in order."""
     found = []
-    for part in folder.glob(f"{FOLDER}/*-of-*"):
-        number, _, of = part.name.partition("-of-")
-        if not (number.isdigit() and of.isdigit() and part.is_dir()):
+    for folder in (run_path / layout.shards(split)).glob("*-of-*"):
+        place = layout.read(layout.problems(folder.relative_to(run_path).as_posix()))
+        if place is None or place.shard is None or not folder.is_dir():
             continue
-        if any(file.stat().st_size for file in part.iterdir()):
-            found.append(Shard(int(number), int(of)))
+        if any(file.stat().st_size for file in folder.iterdir()):
+            found.append(Shard(*place.shard))
     return sorted(found, key=lambda shard: (shard.of, shard.number))
 
 
@@ -148,8 +141,10 @@ def of_merged_shard(relative: str, manifest: Mapping[str, Any]) -> bool:
         relative: its name in the manifest's ``files``.
         manifest: of the run.
     """
-    split, _, rest = relative.partition("/")
-    return rest.startswith(f"{FOLDER}/") and split in manifest.get("shards", {})
+    place = layout.read(relative)
+    if place is None or place.shard is None:
+        return False
+    return place.split in manifest.get("shards", {})
 
 
 def plan_search(run_path: Path, split: str, one: Shard | None, of: int) -> list[Shard | None]:
@@ -169,9 +164,9 @@ def plan_search(run_path: Path, split: str, one: Shard | None, of: int) -> list[
     Raises:
         UserError: the split was begun in another division.
     """
-    folder = run_path / split
-    whole = (folder / "responses.parquet").exists()
-    begun = begun_parts(folder)
+    folder, divided = run_path / split, run_path / layout.shards(split)
+    whole = (run_path / layout.responses(split)).exists()
+    begun = begun_parts(run_path, split)
     if one is None and whole:
         return [None]
     if one is not None and whole and one not in begun:
@@ -184,7 +179,7 @@ def plan_search(run_path: Path, split: str, one: Shard | None, of: int) -> list[
         raise UserError(
             f"{folder}: was begun in {others[0].of} shards ({len(missing)} not begun), and a split "
             f"stays in its division; go on with gapft search --shard and gapft merge, or with "
-            f"executor.shards={others[0].of}, or remove {folder / FOLDER} to begin anew"
+            f"executor.shards={others[0].of}, or remove {divided} to begin anew"
         )
     if one:
         return [one]
@@ -197,7 +192,7 @@ def require_unbegun(run_path: Path, split: str) -> None:
     Raises:
         UserError: there is its journal.
     """
-    journal = run_path / split / "responses.jsonl"
+    journal = run_path / layout.journal(layout.responses(split))
     if journal.exists() and journal.stat().st_size:
         raise UserError(
             f"{journal}: this {split} was begun undivided, and a split stays in its division; "

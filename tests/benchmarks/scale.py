@@ -18,10 +18,10 @@ from gapft_harness.hooks.protocols import Generated, Generation, Request
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.journal import Journal
-from gapft_harness.run_directory.shards import Shard, part_folder, take_part
+from gapft_harness.run_directory.shards import Shard, part_of, take_part
+from gapft_harness.run_directory.tables.problems import write_problems
 from gapft_harness.stages.generation.generation import generate, greedy_phase, sample_phases
 from gapft_harness.stages.generation.sealing import write_responses
-from gapft_harness.stages.search.job import write_problems
 from gapft_harness.stages.search.merging import merge_split
 from gapft_harness.stages.search.states import partition
 from tests.benchmarks.measure import Figure, process
@@ -105,7 +105,8 @@ def work(path: Path, responses: int) -> None:
     start, marks = time.perf_counter(), Marks()
     for shard in Shard.all(SHARDS):
         members, division = take_part(problems, shard, recipe.identity())
-        folder = part_folder(path, "pool", shard)
+        part = part_of("pool", shard)
+        folder = path / part
         with contextlib.closing(Journal(folder / "responses.jsonl")) as journal:
             generate(
                 members,
@@ -119,11 +120,11 @@ def work(path: Path, responses: int) -> None:
                 progress=lambda done, total: None,
             )
             marks.add("journal")
-            write_problems(folder / "problems.parquet", members, journal)
+            write_problems(folder / "problems.parquet", members, journal.prompt_ids)
             extra = {"task": TASK, "source": {"weights_sha256": "none"}, **division}
             write_responses(folder / "responses.parquet", journal, members, LastWord(), extra=extra)
         for file in ("problems", "responses"):
-            run.seal(f"pool/{shard.folder}/{file}.parquet")
+            run.seal(f"{part}/{file}.parquet")
         marks.add("seal")
     merge_split(run, "pool", [run])
     run.seal("pool/responses.parquet")

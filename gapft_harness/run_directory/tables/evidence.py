@@ -6,29 +6,32 @@ from pathlib import Path
 from typing import Literal
 
 from gapft_harness.core.records import Evidence
+from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.tables.problems import read_problems
 from gapft_harness.run_directory.tables.responses import read_judged
 from gapft_harness.run_directory.tables.states import read_states
 
 
 def read_evidence(
-    folder: Path,
+    run_path: Path,
+    split: str,
     context: Literal["conversation", "problem"] = "conversation",
     max_gen_toks: int | None = None,
 ) -> list[Evidence]:
     """Joins a split's problems, responses and states into evidence, ordered by problem id.
 
     Args:
-        folder: the split's.
+        run_path: the run directory.
+        split: the split.
         context: what the final attempt of an episode follows: the conversation that it answered,
             or the problem's prompt alone.
         max_gen_toks: the length limit that the split was generated under; see ``Evidence.ended``.
     """
     evidence = []
     rows = zip(
-        read_problems(folder / "problems.parquet"),
-        read_judged(folder / "responses.parquet"),
-        read_states(folder / "states.parquet"),
+        read_problems(run_path / layout.problems(split)),
+        read_judged(run_path / layout.responses(split)),
+        read_states(run_path / layout.states(split)),
         strict=True,
     )
     for (problem, prompt_ids), (_, judged), state in rows:

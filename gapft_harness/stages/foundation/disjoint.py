@@ -14,6 +14,7 @@ from pathlib import Path
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.identities import content_digest
 from gapft_harness.core.records import Problem
+from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
 from gapft_harness.run_directory.tables import read_prompts
 
@@ -118,7 +119,7 @@ def nearly(pool: Iterable[Keyed], audit: Iterable[Keyed]) -> str:
 
 
 def _problems(run: RunDirectory, split: str) -> Path:
-    return run.path / split / "problems.parquet"
+    return run.path / layout.problems(split)
 
 
 def _marks(problem: Keyed) -> tuple[str, ...]:

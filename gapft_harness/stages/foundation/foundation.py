@@ -20,6 +20,7 @@ from gapft_harness.core.identities import canonical
 from gapft_harness.core.records import Problem
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.file_states import states
 from gapft_harness.run_directory.manifest import read_manifest
@@ -71,7 +72,7 @@ def places(task: LoadedTask, opened: Iterable[str], include_paths: Sequence[str]
 
 def searched_in(run_path: Path) -> list[str]:
     """The folders with task YAML that a run's search was given, those that are still there."""
-    if not (run_path / "manifest.json").exists():
+    if not (run_path / layout.MANIFEST).exists():
         return []
     recorded = read_manifest(run_path).get(SECTION) or {}
     return [path for path in recorded.get("include_paths", ()) if Path(path).is_dir()]
@@ -118,7 +119,7 @@ def record_plugins(
 
 def has_adapters(run: RunDirectory) -> bool:
     """Whether anything was trained in a run."""
-    folder = run.path / "adapters"
+    folder = run.path / layout.ADAPTERS
     return folder.is_dir() and any(folder.iterdir())
 
 
@@ -187,7 +188,7 @@ def _judged(run: RunDirectory, recorded: Mapping[str, Any]) -> bool:
     gap = (recorded.get("task", {}).get("metadata") or {}).get("gapft") or {}
     attempts = run.recipe.episode.attempts or (gap.get("episode") or {}).get("attempts", 1)
     early = run.recipe.search.stop != "never" or attempts > 1
-    return early or any(run.path.glob("*/**/responses.parquet"))
+    return early or any(run.path.glob(layout.responses("*/**")))
 
 
 def require_same(run: RunDirectory, now: Mapping[str, Any]) -> None:

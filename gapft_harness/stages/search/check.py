@@ -16,6 +16,7 @@ from gapft_harness.core.records import GREEDY, Gold
 from gapft_harness.hooks.checked import CheckedAnswers, answers_of
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import Verifier
+from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
 from gapft_harness.run_directory.tables import (
     Judged,
@@ -42,18 +43,17 @@ _AT_ONCE, _NAMED = 1024, 20
 
 def check_tables(run: RunDirectory, manifest: dict[str, Any], split: str) -> Iterable[str]:
     """A split's tables hold the same problems, each once, of the task and model of the manifest."""
-    folder = run.path / split
-    ids = list(read_ids(folder / "problems.parquet"))
+    problems, responses, states = (
+        table(split) for table in (layout.problems, layout.responses, layout.states)
+    )
+    ids = list(read_ids(run.path / problems))
     if any(a >= b for a, b in pairwise(ids)):
-        yield f"{split}/problems.parquet: does not hold each problem once, ordered by id"
-    for file in ("responses", "states"):
-        if file == "responses" or (folder / f"{file}.parquet").exists():
-            found = read_ids(folder / f"{file}.parquet")
-            yield from unequal_ids(
-                f"{split}/{file}.parquet", found, f"{split}/problems.parquet", ids
-            )
-    facts = read_facts(folder / "responses.parquet")
-    where = f"manifest.json, task: {split}/responses.parquet was made with another"
+        yield f"{problems}: does not hold each problem once, ordered by id"
+    for table in (responses, states):
+        if table == responses or (run.path / table).exists():
+            yield from unequal_ids(table, read_ids(run.path / table), problems, ids)
+    facts = read_facts(run.path / responses)
+    where = f"manifest.json, task: {responses} was made with another"
     # what was dropped, and warned of, is said of all splits together
     free = {"dropped", "warnings"}
     if run.recipe.evidence.keep is not None:
@@ -64,7 +64,7 @@ def check_tables(run: RunDirectory, manifest: dict[str, Any], split: str) -> Ite
     hashes = (facts["source"].get("weights_sha256"), manifest["source"].get("weights_sha256"))
     if hashes[0] != hashes[1]:
         yield (
-            f"manifest.json, source: weights_sha256 is {hashes[1]}, {split}/responses.parquet was "
+            f"manifest.json, source: weights_sha256 is {hashes[1]}, {responses} was "
             f"generated with {hashes[0]}"
         )
 
@@ -90,18 +90,15 @@ def check_states(
     run: RunDirectory, manifest: dict[str, Any], plugins: Plugins, split: str
 ) -> Iterable[str]:
     """A split's states and kept responses follow from its verdicts, by the frozen rule."""
-    folder, keep = run.path / split, manifest["task"].get("keep")
+    table, keep = layout.states(split), manifest["task"].get("keep")
     rule, search = plugins.get("response rule", keep), run.recipe.search
     stop = stops(search, split)
-    judged = read_judged(folder / "responses.parquet")
-    for (problem_id, of_problem), stated in zip(
-        judged, read_states(folder / "states.parquet"), strict=True
-    ):
+    judged = read_judged(run.path / layout.responses(split))
+    for (problem_id, of_problem), stated in zip(judged, read_states(run.path / table), strict=True):
         for key, value in asdict(state_row(problem_id, of_problem, search.k, stop, rule)).items():
             if (told := getattr(stated, key)) != value:
                 yield (
-                    f"{split}/states.parquet: problem {problem_id} has {key} {told!r}, its "
-                    f"verdicts give {value!r}"
+                    f"{table}: problem {problem_id} has {key} {told!r}, its verdicts give {value!r}"
                 )
 
 
@@ -138,10 +135,12 @@ class Judge:
         """
         counts: dict[str, Counter[str]] = {"verdicts": Counter(), "finish_reasons": Counter()}
         drawn = {"samples": 0, "tokens": 0}
-        greedy_only = split == CALIBRATION or not relative.startswith(f"{split}/")
+        place = layout.read(relative)
+        assert place is not None
+        greedy_only = split == CALIBRATION or place.arm is not None
         differing = 0
         table = read_judged(run.path / relative)
-        problems = run.path / split / "problems.parquet"
+        problems = run.path / layout.problems(split)
         pairs = _with_golds(problems, table) if self.verifier else ((None, j) for _, j in table)
         answers = self._answers(run.path / relative)
         facts = read_facts(run.path / relative)
@@ -170,12 +169,11 @@ class Judge:
         counted: dict[str, Any] = {key: dict(sorted(of.items())) for key, of in counts.items()}
         counted["drawn"] = drawn
         yield from unequal(f"{relative}, its facts", facts, counted)
-        name = split if relative.startswith(f"{split}/") else Path(relative).stem
         recorded = {
-            key: manifest.get("verdict_counts" if key == "verdicts" else key, {}).get(name)
+            key: manifest.get("verdict_counts" if key == "verdicts" else key, {}).get(place.name)
             for key in counted
         }
-        yield from unequal(f"manifest.json, {name}", recorded, counted)
+        yield from unequal(f"manifest.json, {place.name}", recorded, counted)
 
     @property
     def _rules(self) -> object:

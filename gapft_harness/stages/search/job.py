@@ -18,10 +18,11 @@ from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import ReportProgress, Verifier
 from gapft_harness.recipe.models import sampler_settings
 from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, Split
 from gapft_harness.run_directory.journal import Journal
 from gapft_harness.run_directory.recording import require_same_model, require_same_rules
-from gapft_harness.run_directory.shards import Shard, part_folder, take_part
+from gapft_harness.run_directory.shards import Shard, part_of, take_part
 from gapft_harness.run_directory.tables import read_facts
 from gapft_harness.run_directory.tables.problems import write_problems
 from gapft_harness.stages.foundation.foundation import codes, content, named, places, require_same
@@ -73,22 +74,22 @@ def search(
             splits that are searched already, ...
     """
     run = RunDirectory.open(run_path, recipe)
-    part = Shard.parse(shard) if shard else None
-    folder = part_folder(run.path, split, part)
-    if (found := finished(folder)) is not None:
+    one = Shard.parse(shard) if shard else None
+    part = part_of(split, one)
+    if (found := finished(run.path, part)) is not None:
         return found
     progress(0, 0)
     plugins = load_plugins(plugin_files)
     problems, task, verifier, rests = load_problems(run.recipe, split, plugins, include_paths)
     require_same(run, rests)
-    problems, division = take_part(problems, part, run.recipe.identity())
+    problems, division = take_part(problems, one, run.recipe.identity())
     settings = run.recipe.search
     check_early_stop(settings, plugins.get("response rule", task["keep"]), task)
     decoding = decoding_from(task)
     phases = [greedy_phase(decoding)]
     if split != CALIBRATION:
         phases += sample_phases(decoding, settings, stops(settings, split))
-    journal = Journal(folder / "responses.jsonl")
+    journal = Journal(run.path / layout.journal(layout.responses(part)))
     with contextlib.closing(journal), closing_verifier(verifier):
         if not plugins.rejudges(task["verifier"]):
             require_same_rules(run.manifest(), split, description_of(verifier))
@@ -110,9 +111,9 @@ def search(
                 episodes=episodes,
                 verifier=verifier,
             )
-        write_problems(folder / "problems.parquet", problems, journal.prompt_ids)
+        write_problems(run.path / layout.problems(part), problems, journal.prompt_ids)
         facts = write_responses(
-            folder / "responses.parquet",
+            run.path / layout.responses(part),
             journal,
             problems,
             verifier,
@@ -124,15 +125,15 @@ def search(
     return facts
 
 
-def finished(folder: Path) -> dict[str, Any] | None:
-    """The facts of a part (``shards.part_folder``) whose search has ended; None before that.
+def finished(run_path: Path, part: str) -> dict[str, Any] | None:
+    """The facts of a part (``shards.part_of``) whose search has ended; None before that.
 
     What a kill left of its journal is taken away: the tables hold all of it.
 
     Raises:
         UserError: the table was damaged.
     """
-    responses = folder / "responses.parquet"
+    responses = run_path / layout.responses(part)
     if not responses.exists():
         return None
     try:
@@ -142,7 +143,7 @@ def finished(folder: Path) -> dict[str, Any] | None:
             f"{responses}: is damaged ({type(error).__name__}: {' '.join(str(error).split())}); "
             "restore it, or start a new run directory"
         ) from error
-    (folder / "responses.jsonl").unlink(missing_ok=True)
+    (run_path / layout.journal(layout.responses(part))).unlink(missing_ok=True)
     return facts
 
 

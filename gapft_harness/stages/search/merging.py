@@ -16,9 +16,16 @@ from typing import Any
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY
 from gapft_harness.recipe.reading import check_recipe
+from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import differences
 from gapft_harness.run_directory.directory import RunDirectory, Split, require
-from gapft_harness.run_directory.shards import FOLDER, IdsHash, Shard, begun_parts, require_unbegun
+from gapft_harness.run_directory.shards import (
+    IdsHash,
+    Shard,
+    begun_parts,
+    part_of,
+    require_unbegun,
+)
 from gapft_harness.run_directory.tables import problems, read_facts, responses
 from gapft_harness.run_directory.tables.parquet import has_column, write_batches
 from gapft_harness.stages.foundation.foundation import require_common
@@ -61,8 +68,8 @@ def merge_split(
         UserError: a shard is missing, there twice or unfinished; shards of several divisions,
             recipes, tasks, data or models; or the run has searched the split otherwise.
     """
-    whole = run.path / split / "responses.parquet"
-    found = [(source, shard) for source in sources for shard in begun_parts(source.path / split)]
+    whole = run.path / layout.responses(split)
+    found = [(source, shard) for source in sources for shard in begun_parts(source.path, split)]
     if not found:
         return None
     if whole.exists():
@@ -80,7 +87,7 @@ def merge_split(
     )
     _check_identities(run, parts)
     facts, size = merge_facts([(part.shard, part.facts) for part in parts]), len(parts)
-    _merge_problems(run.path / split / "problems.parquet", parts)
+    _merge_problems(run.path / layout.problems(split), parts)
     _merge_responses(whole, parts, facts | {"shards": size})
     return read_facts(whole)
 
@@ -110,15 +117,16 @@ def _check_division(split: Split, found: Sequence[tuple[RunDirectory, Shard]]) -
 
 
 def _open(source: RunDirectory, split: Split, shard: Shard) -> FinishedShard:
-    found = source.path / split / shard.folder / "responses.parquet"
+    part = part_of(split, shard)
+    found = source.path / layout.responses(part)
     if not found.exists():
         raise UserError(
             f"{split}: shard {shard} in {source.path} is not finished; give gapft search "
             f"{source.path} --split {split} --shard {shard} again"
         )
     tables = {
-        file: source.sealed(f"{split}/{shard.folder}/{file}.parquet")
-        for file in ("problems", "responses")
+        "problems": source.sealed(layout.problems(part)),
+        "responses": source.sealed(layout.responses(part)),
     }
     return FinishedShard(shard, source, split, tables, read_facts(found))
 
@@ -230,7 +238,7 @@ def _write(
     def closing() -> dict[str, Any]:
         require(
             ids.value == parts[0].facts["shard"]["split_ids"],
-            f"{parts[0].split}/{FOLDER}: the shards' {file} are not those of the whole split",
+            f"{layout.shards(parts[0].split)}: the shards' {file} are not those of the whole split",
         )
         return facts()
 

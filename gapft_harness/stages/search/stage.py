@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.hooks.protocols import Job
 from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import differences
 from gapft_harness.run_directory.directory import RunDirectory, Split, splits_of
 from gapft_harness.run_directory.recording import record_search, record_warnings
-from gapft_harness.run_directory.shards import Shard, part_folder, plan_search
+from gapft_harness.run_directory.shards import Shard, part_of, plan_search
 from gapft_harness.stages.experiment import experiments_of
 from gapft_harness.stages.foundation.disjoint import require_apart
 from gapft_harness.stages.foundation.foundation import SECTION, require_same
@@ -53,7 +54,7 @@ def search_stage(context: Context) -> None:
     ]
     unsealed = deque(parts)
     _take_up(context, unsealed)
-    left = [part for part in unsealed if finished(part_folder(run.path, *part)) is None]
+    left = [part for part in unsealed if finished(run.path, part_of(*part)) is None]
     if left:
         try:
             _search(context, left)
@@ -78,7 +79,7 @@ def _search(context: Context, parts: Sequence[_Portion]) -> None:
     run.update_manifest(lambda manifest: manifest[SECTION]["plugins"].update(now["plugins"]))
     context.executor.run([_job(context, *part) for part in parts], context.progress)
     for part in parts:
-        _wait_for(part_folder(context.run.path, *part))
+        _wait_for(context.run.path, part_of(*part))
 
 
 def read_data(context: Context, include_paths: Sequence[str] | None = None) -> dict[str, Any]:
@@ -89,7 +90,7 @@ def read_data(context: Context, include_paths: Sequence[str] | None = None) -> d
     return context.executor.run([job], context.progress)[0]
 
 
-def _wait_for(folder: Path) -> None:
+def _wait_for(run_path: Path, part: str) -> None:
     """Until the tables of a search that has ended are seen here.
 
     A shared file system may remember for a while that they were not there.
@@ -98,11 +99,12 @@ def _wait_for(folder: Path) -> None:
         GapftError: they do not come.
     """
     deadline = time.monotonic() + _PATIENCE_S
-    while finished(folder) is None:
+    while finished(run_path, part) is None:
         if time.monotonic() > deadline:
             raise GapftError(
-                f"{folder}: its search has ended, and {_PATIENCE_S:g} s later its tables are not "
-                "seen here; do all machines see the same run directory? The same command goes on"
+                f"{run_path / part}: its search has ended, and {_PATIENCE_S:g} s later its tables "
+                "are not seen here; do all machines see the same run directory? The same command "
+                "goes on"
             )
         time.sleep(0.5)
 
@@ -112,12 +114,12 @@ def _take_up(context: Context, parts: deque[_Portion]) -> None:
 
     In their order: a run that was interrupted ends with the same manifest.
     """
-    while parts and (facts := finished(part_folder(context.run.path, *parts[0]))) is not None:
+    while parts and (facts := finished(context.run.path, part_of(*parts[0]))) is not None:
         split, shard = parts.popleft()
         if shard is None:
             _finish(context, split, facts)
         else:
-            _seal(context.run, f"{split}/{shard.folder}")
+            _seal(context.run, part_of(split, shard))
             if context.shard:
                 _tell(context, f"{split}, shard {shard}", facts)
 
@@ -159,7 +161,8 @@ def merge_all(context: Context, shard_runs: Sequence[RunDirectory]) -> None:
     if not [split for split in context.splits if merge_stage(context, split, [*places.values()])]:
         raise UserError(
             f"no shards in {', '.join(str(run.path) for run in places.values())}: expected "
-            "pool/shards/I-of-N or audit/shards/I-of-N, which gapft search --shard I/N makes"
+            f"{layout.shards('pool')}/I-of-N or {layout.shards('audit')}/I-of-N, which gapft "
+            "search --shard I/N makes"
         )
     if grounds:
         context.run.update_manifest(lambda manifest: manifest.setdefault(SECTION, grounds[0]))
@@ -214,9 +217,9 @@ def _record_model(manifest: dict[str, Any], recipe: Recipe) -> None:
         manifest[SECTION]["model"] = model_state(recipe)
 
 
-def _seal(run: RunDirectory, folder: str) -> None:
-    for file in ("problems", "responses"):
-        run.seal(f"{folder}/{file}.parquet")
+def _seal(run: RunDirectory, part: str) -> None:
+    for table in (layout.problems(part), layout.responses(part)):
+        run.seal(table)
 
 
 def _tell(context: Context, name: str, facts: dict[str, Any]) -> None:

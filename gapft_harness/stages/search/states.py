@@ -12,6 +12,7 @@ from typing import Any
 
 from gapft_harness.core.records import GREEDY, Response, State
 from gapft_harness.hooks.manager import Registered, load_plugins
+from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory, require
 from gapft_harness.run_directory.tables import Judged, read_judged
 from gapft_harness.run_directory.tables.states import ProblemState, write_states
@@ -38,8 +39,8 @@ def partition(run_path: str, split: str, plugin_files: Sequence[str] = ()) -> di
         Facts for the manifest: ``states``, the counts of G, S and U.
     """
     run = RunDirectory.open(run_path)
-    path = run.path / split / "states.parquet"
-    responses = run.sealed(f"{split}/responses.parquet")
+    path = run.path / layout.states(split)
+    responses = run.sealed(layout.responses(split))
     keep = run.manifest()["task"]["keep"]
     search = run.recipe.search
     counts: Counter[str] = Counter({"G": 0, "S": 0, "U": 0})

@@ -9,6 +9,7 @@ from typing import Any
 
 from gapft_harness.core.records import Arm, Budget, Evidence, Example
 from gapft_harness.hooks.manager import Plugins
+from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_evidence, read_examples
 from gapft_harness.stages.differences import Findings, unequal
@@ -33,7 +34,8 @@ def check_selections(
     Returns:
         The examples of the arms whose selection can be read.
     """
-    there = sorted((run.path / "selections").glob("*.parquet"))
+    folder = layout.SELECTIONS
+    there = sorted((run.path / folder).glob("*.parquet"))
     if "n" not in manifest and not there:
         found.missing.append("nothing is selected")
         return {}
@@ -45,7 +47,7 @@ def check_selections(
         "n", lambda: unequal("manifest.json", manifest, {"n": n}, "the recipe and the pool give")
     )
     if not n:
-        found.differences += [f"selections/{f.name}: there is nothing to select" for f in there]
+        found.differences += [f"{folder}/{f.name}: there is nothing to select" for f in there]
         found.checked.append("search recovered nothing, so there is nothing to train on")
         return {}
     examples = _examples(run, plugins, evidence, n, found)
@@ -55,8 +57,8 @@ def check_selections(
         f"{len(examples)} selections hold the evidence that their conditions choose, each a "
         "response that passed" + (f", but in {', '.join(gold)} (gold=True)" if gold else "")
     )
-    named = {f"{arm.name}.parquet" for arm in arms(run.recipe)}
-    if others := [file.stem for file in there if file.name not in named]:
+    named = {run.path / layout.selection(arm) for arm in arms(run.recipe)}
+    if others := [file.stem for file in there if file not in named]:
         found.checked.append(
             f"no arms of the recipe any more, so only their files' hashes were compared: "
             f"{', '.join(others)}"
@@ -66,7 +68,7 @@ def check_selections(
 
 def _read_pool(run: RunDirectory, manifest: dict[str, Any]) -> list[Evidence]:
     limit = decoding_from(manifest["task"]).max_gen_toks
-    return read_evidence(run.path / "pool", run.recipe.evidence.context, limit)
+    return read_evidence(run.path, "pool", run.recipe.evidence.context, limit)
 
 
 def _examples(
@@ -74,7 +76,7 @@ def _examples(
 ) -> dict[Arm, list[Example]]:
     examples: dict[Arm, list[Example]] = {}
     for arm in arms(run.recipe):
-        relative = f"selections/{arm.name}.parquet"
+        relative = layout.selection(arm)
         read = found.attempt(relative, partial(read_examples, run.path / relative))
         if read is not None:
             examples[arm] = read
@@ -122,7 +124,7 @@ def _evidence(
     known = {e.problem_id: e for e in evidence}
     gold = _is_gold(arm, plugins)
     for slot, example in enumerate(examples):
-        who = f"selections/{arm.name}.parquet: slot {slot}, problem {example.problem_id}"
+        who = f"{layout.selection(arm)}: slot {slot}, problem {example.problem_id}"
         kept = known.get(example.problem_id)
         if kept is None:
             yield f"{who}: is no problem of the pool"
@@ -149,7 +151,7 @@ def _chosen_again(
     selector, entry = plugins.selector(arm.condition)
     chosen = fill(selector, entry, make_pool(evidence), n, run.recipe.budget.replay, arm)
     right = [to_example(e) for e in chosen]
-    where, gold = f"selections/{arm.name}.parquet", _is_gold(arm, plugins)
+    where, gold = layout.selection(arm), _is_gold(arm, plugins)
     if len(right) != len(examples):
         yield f"{where}: holds {len(examples)} examples, its selector chooses {len(right)}"
         return

@@ -20,6 +20,7 @@ from gapft_harness.hooks.checked import ids_fault
 from gapft_harness.hooks.manager import Plugins, Registered, load_plugins
 from gapft_harness.hooks.protocols import Selector
 from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import differences
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_evidence, read_examples, read_facts
@@ -79,10 +80,10 @@ def select(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any
         PluginError: a selector that broke its contract, or that now chooses other examples than
             those that are trained on.
     """
-    for file in ("problems", "responses", "states"):
-        run.sealed(f"pool/{file}.parquet")
+    for table in (layout.problems, layout.responses, layout.states):
+        run.sealed(table("pool"))
     limit = decoding_from(run.manifest()["task"]).max_gen_toks
-    pool = make_pool(read_evidence(run.path / "pool", run.recipe.evidence.context, limit))
+    pool = make_pool(read_evidence(run.path, "pool", run.recipe.evidence.context, limit))
     n = slots_of(run.recipe, pool)
     if n == 0:
         return {"budgets": {}, "n": 0}
@@ -98,7 +99,7 @@ def select(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any
     matched = {arm: b for arm, b in budgets.items() if chosen[arm].matched}
     enforce_matched(matched)
     enforce_tokens(matched, run.recipe.budget.token_tolerance)
-    paths = {arm: run.path / "selections" / f"{arm.name}.parquet" for arm in chosen}
+    paths = {arm: run.path / layout.selection(arm) for arm in chosen}
     there = {arm for arm, path in paths.items() if path.exists()}
     for arm in there.intersection(trained):
         if read_examples(paths[arm]) != chosen[arm].examples:
@@ -110,7 +111,7 @@ def select(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any
         and arm not in trained
         and _content(paths[arm]) != (chosen[arm].examples, asdict(budgets[arm]))
     ]
-    run.unseal(f"selections/{arm.name}.parquet" for arm in stale)
+    run.unseal(layout.selection(arm) for arm in stale)
     for arm, found in chosen.items():
         if not paths[arm].exists():
             write_examples(paths[arm], found.examples, budgets[arm])
@@ -138,7 +139,7 @@ def _select(plugins: Plugins, recipe: Recipe, pool: Pool, n: int, arm: Arm) -> S
 
 
 def _sealed(run: RunDirectory, arm: Arm, said: Mapping[str, Any]) -> Selected:
-    examples = read_examples(run.sealed(f"selections/{arm.name}.parquet"))
+    examples = read_examples(run.sealed(layout.selection(arm)))
     return Selected(examples, said.get("matched", True), said.get("ends_unknown", 0))
 
 

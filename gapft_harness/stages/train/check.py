@@ -12,6 +12,7 @@ from typing import Any
 from gapft_harness.core.records import Arm, Example
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.recipe.sections import Training
+from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.differences import unequal
 from gapft_harness.training.ledger import OPTIMIZER, Step, ledger, ledger_facts, sequences_hash
@@ -38,7 +39,8 @@ def check_adapter(
 ) -> Iterable[str]:
     """Compares one arm's folder, facts and log with what its selection and the recipe give."""
     settings = run.recipe.training
-    folder, where = run.path / "adapters" / arm.name, f"adapters/{arm.name}"
+    where = layout.adapter(arm)
+    folder = run.path / where
     facts = json.loads((folder / "training.json").read_text("utf-8"))
     fitted = {s.slot: s for s in sequences(examples, settings)}
     steps = ledger(plan(fitted, settings, arm.seed), fitted, settings)
@@ -85,7 +87,7 @@ def check_alike(run: RunDirectory, arms: Sequence[Arm]) -> Iterable[str]:
     bundled = run.recipe.training.trainer == BUNDLED
     first: tuple[Arm, dict[str, Any]] | None = None
     for arm in arms:
-        path = run.path / "adapters" / arm.name / "training.json"
+        path = run.path / layout.adapter(arm) / "training.json"
         facts = json.loads(path.read_text("utf-8"))
         facts["adapter_config.json"] = _own(path.with_name("adapter_config.json"))
         first = first or (arm, facts)
@@ -94,7 +96,7 @@ def check_alike(run: RunDirectory, arms: Sequence[Arm]) -> Iterable[str]:
             if a is None and b is None and not bundled:
                 continue
             if b is None:
-                yield f"adapters/{arm.name}/training.json: does not say {key}"
+                yield f"{layout.adapter(arm)}/training.json: does not say {key}"
             elif a != b:
                 yield f"arms {first[0].name} and {arm.name} differ in {key}: {a} and {b}"
         a, b = first[1].get("end_id"), facts.get("end_id")

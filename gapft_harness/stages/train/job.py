@@ -17,6 +17,7 @@ from gapft_harness.hooks.manager import Plugins, Registered, load_plugins
 from gapft_harness.hooks.protocols import ReportProgress, SearchedPool, TaskVerifier, TrainingJob
 from gapft_harness.hooks.tracking import Tracking
 from gapft_harness.recipe.models import model_args
+from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples, read_problems
 from gapft_harness.stages.foundation.foundation import codes, require_same
@@ -83,7 +84,7 @@ def finished(run: RunDirectory, arms: Iterable[Arm]) -> dict[str, dict[str, Any]
     """
     sealed, found = run.manifest()["files"], {}
     for arm in arms:
-        relative = f"adapters/{arm.name}"
+        relative = layout.adapter(arm)
         if relative in sealed:
             facts = json.loads((run.sealed(relative) / "training.json").read_text("utf-8"))
         else:
@@ -152,10 +153,10 @@ def _job(
     recipe = run.recipe
     return TrainingJob(
         arm=arm,
-        examples=read_examples(run.sealed(f"selections/{arm.name}.parquet")),
+        examples=read_examples(run.sealed(layout.selection(arm))),
         settings=recipe.training.model_dump(mode="json"),
         model_args=model_args(recipe),
-        output=run.path / "adapters" / arm.name,
+        output=run.path / layout.adapter(arm),
         base_sha256=run.manifest()["source"].get("weights_sha256"),
         threads=recipe.executor.threads,
         checkpoint_steps=recipe.executor.checkpoint_steps,

@@ -1,0 +1,173 @@
+"""Every path of a run directory: spelt by a function, and read back by ``read``.
+
+Paths are relative to the run directory, with ``/`` on every system, as ``manifest.json`` lists
+them. A *part* is a folder that was searched: a split (``pool``, ``audit``, ``calibration``), one of
+several audits (``audit/NAME``), or a shard of one of these (``pool/shards/1-of-8``).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from gapft_harness.core.records import Arm
+
+RECIPE = "recipe.yaml"
+MANIFEST = "manifest.json"
+
+SELECTIONS = "selections"
+ADAPTERS = "adapters"
+DECISIONS = "decisions"
+REPORT = "report"
+
+_SHARDS = "shards"
+_PROBLEMS, _RESPONSES, _STATES = "problems", "responses", "states"
+_TABLE, _JOURNAL = ".parquet", ".jsonl"
+
+#: No seed has leading zeros, so an arm has one name, and a condition has no ``@``.
+_ARM = re.compile(r"(?P<condition>[^@/]+)-seed(?P<seed>0|-?[1-9][0-9]*)(?:@(?P<variant>[^/.]+))?")
+_SHARD = re.compile(rf"(?P<split>.+)/{_SHARDS}/(?P<number>[0-9]+)-of-(?P<of>[0-9]+)")
+_WINDOW = re.compile(r"(?P<offset>0|[1-9][0-9]*)-(?P<k>0|[1-9][0-9]*)")
+
+
+# What a search writes
+
+
+def shard(split: str, number: int, of: int) -> str:
+    """The part of a split that is one of its shards."""
+    return f"{split}/{_SHARDS}/{number}-of-{of}"
+
+
+def shards(split: str) -> str:
+    """The folder of a split's shards."""
+    return f"{split}/{_SHARDS}"
+
+
+def problems(part: str) -> str:
+    """The table of a part's problems."""
+    return f"{part}/{_PROBLEMS}{_TABLE}"
+
+
+def responses(part: str) -> str:
+    """The table of the source model's responses to a part's problems."""
+    return f"{part}/{_RESPONSES}{_TABLE}"
+
+
+def states(split: str, window: tuple[int, int] | None = None) -> str:
+    """The table of a split's states.
+
+    Args:
+        split: the split.
+        window: the first sample's number and how many samples the states rest on; None: all.
+    """
+    name = _STATES if window is None else f"{_STATES}/{window[0]}-{window[1]}"
+    return f"{split}/{name}{_TABLE}"
+
+
+def journal(table: str) -> str:
+    """Where responses are kept while they are generated: beside the table that will hold them."""
+    return table.removesuffix(_TABLE) + _JOURNAL
+
+
+# What is made for each arm
+
+
+def selection(arm: Arm) -> str:
+    """An arm's training set."""
+    return f"{SELECTIONS}/{arm.name}{_TABLE}"
+
+
+def adapter(arm: Arm) -> str:
+    """The folder of an arm's adapter."""
+    return of_arm(ADAPTERS, arm)
+
+
+def of_arm(folder: str, arm: Arm) -> str:
+    """What an experiment keeps for an arm in a folder of its own, such as ``scaled/ARM``."""
+    return f"{folder}/{arm.name}"
+
+
+def decisions(arm: Arm, of: str = "") -> str:
+    """The table of an arm's greedy decodes.
+
+    Args:
+        arm: the arm; ``ARM@NAME`` for a variant, such as another audit.
+        of: what an experiment decodes besides the audit, such as ``scale-0.5``; it names no seed.
+    """
+    return f"{DECISIONS}/{arm.name}{f'.{of}' if of else ''}{_TABLE}"
+
+
+# What a path says
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a file or folder of a run directory is.
+
+    Attributes:
+        kind: ``problems``, ``responses`` or ``states``, ``selections``, ``adapters`` or
+            ``decisions``; of what an experiment keeps for an arm, its folder.
+        split: whose problems, responses or states; else empty.
+        shard: of these the part's number and how many there are; None for a whole split.
+        window: of states that rest on some samples, the first one's number and how many.
+        arm: whose training set, adapter or decisions; None for a split's table.
+        of: of decisions, what is decoded besides the audit.
+    """
+
+    kind: str
+    split: str = ""
+    shard: tuple[int, int] | None = None
+    window: tuple[int, int] | None = None
+    arm: Arm | None = None
+    of: str = ""
+
+    @property
+    def name(self) -> str:
+        """What the manifest calls it, in its sections by split and arm: ``pool``, ``ARM.OF``."""
+        if self.arm is None:
+            return self.split
+        return f"{self.arm.name}.{self.of}" if self.of else self.arm.name
+
+
+def read(path: str) -> Place | None:
+    """What a path says; None if it is none of those above."""
+    folder, _, last = path.rpartition("/")
+    stem = last.removesuffix(_TABLE)
+    if folder in (SELECTIONS, DECISIONS):
+        arm, of = _arm_and_rest(stem) if stem != last else (None, "")
+        known = arm is not None and (not of or folder == DECISIONS)
+        return Place(folder, arm=arm, of=of) if known else None
+    if stem == last:
+        arm = arm_of(last)
+        return Place(folder, arm=arm) if arm and folder and "/" not in folder else None
+    if stem in (_PROBLEMS, _RESPONSES, _STATES) and folder:
+        found = _SHARD.fullmatch(folder)
+        if found is None:
+            return Place(stem, folder)
+        return Place(stem, found["split"], (int(found["number"]), int(found["of"])))
+    split, _, kind = folder.rpartition("/")
+    samples = _WINDOW.fullmatch(stem)
+    if kind == _STATES and split and samples:
+        return Place(_STATES, split, window=(int(samples["offset"]), int(samples["k"])))
+    return None
+
+
+def arm_of(name: str) -> Arm | None:
+    """The arm of a name, ``CONDITION-seedS`` or ``CONDITION-seedS@VARIANT``; None: it is none."""
+    found = _ARM.fullmatch(name)
+    return Arm(found["condition"], int(found["seed"]), found["variant"] or "") if found else None
+
+
+def part_in(run_path: Path, folder: Path) -> str:
+    """The part that a folder of a run directory is."""
+    return folder.relative_to(run_path).as_posix()
+
+
+def _arm_and_rest(stem: str) -> tuple[Arm | None, str]:
+    """Conditions may hold dots, so the longest name of an arm is it."""
+    dots = [place for place, letter in enumerate(stem) if letter == "."]
+    for end in (len(stem), *reversed(dots)):
+        if arm := arm_of(stem[:end]):
+            return arm, stem[end + 1 :]
+    return None, ""
