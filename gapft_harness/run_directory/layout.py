@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
+from gapft_harness.core.errors import GapftError
 from gapft_harness.core.records import Arm
 
 RECIPE = "recipe.yaml"
@@ -22,7 +22,7 @@ DECISIONS = "decisions"
 REPORT = "report"
 
 _SHARDS = "shards"
-_PROBLEMS, _RESPONSES, _STATES = "problems", "responses", "states"
+_PROBLEMS, _RESPONSES, STATES = "problems", "responses", "states"
 _TABLE, _JOURNAL = ".parquet", ".jsonl"
 
 #: No seed has leading zeros, so an arm has one name, and a condition has no ``@``.
@@ -61,7 +61,7 @@ def states(split: str, window: tuple[int, int] | None = None) -> str:
         split: the split.
         window: the first sample's number and how many samples the states rest on; None: all.
     """
-    name = _STATES if window is None else f"{_STATES}/{window[0]}-{window[1]}"
+    name = STATES if window is None else f"{STATES}/{window[0]}-{window[1]}"
     return f"{split}/{name}{_TABLE}"
 
 
@@ -141,27 +141,42 @@ def read(path: str) -> Place | None:
     if stem == last:
         arm = arm_of(last)
         return Place(folder, arm=arm) if arm and folder and "/" not in folder else None
-    if stem in (_PROBLEMS, _RESPONSES, _STATES) and folder:
+    if stem in (_PROBLEMS, _RESPONSES, STATES) and folder:
         found = _SHARD.fullmatch(folder)
         if found is None:
             return Place(stem, folder)
         return Place(stem, found["split"], (int(found["number"]), int(found["of"])))
     split, _, kind = folder.rpartition("/")
     samples = _WINDOW.fullmatch(stem)
-    if kind == _STATES and split and samples:
-        return Place(_STATES, split, window=(int(samples["offset"]), int(samples["k"])))
+    if kind == STATES and split and samples:
+        return Place(STATES, split, window=(int(samples["offset"]), int(samples["k"])))
     return None
+
+
+def folder_of(path: str) -> str:
+    """The folder of the run directory that a path lies in, or that it is."""
+    return path.partition("/")[0]
+
+
+def name_of(path: str) -> str:
+    """What the manifest calls a split's or an arm's table, in its sections by split and arm.
+
+    Raises:
+        GapftError: it is none.
+    """
+    place = read(path)
+    if place is None:
+        raise GapftError(
+            f"{path}: is no table of a split or an arm; expected {DECISIONS}/ARM.NAME{_TABLE}, as "
+            "gapft_harness.run_directory.layout.decisions spells it"
+        )
+    return place.name
 
 
 def arm_of(name: str) -> Arm | None:
     """The arm of a name, ``CONDITION-seedS`` or ``CONDITION-seedS@VARIANT``; None: it is none."""
     found = _ARM.fullmatch(name)
     return Arm(found["condition"], int(found["seed"]), found["variant"] or "") if found else None
-
-
-def part_in(run_path: Path, folder: Path) -> str:
-    """The part that a folder of a run directory is."""
-    return folder.relative_to(run_path).as_posix()
 
 
 def _arm_and_rest(stem: str) -> tuple[Arm | None, str]:

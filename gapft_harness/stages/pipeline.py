@@ -14,6 +14,7 @@ from typing import Any
 
 from gapft_harness.core.records import Arm
 from gapft_harness.hooks.protocols import Job
+from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import TRAINED_FOLDERS
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory
 from gapft_harness.run_directory.recording import record_judging, record_warnings, recorder
@@ -35,9 +36,9 @@ def states_stage(context: Context) -> None:
     run = context.run
     _settle_rule(context)
     for split in SPLITS:
-        if not run.is_sealed(f"{split}/states.parquet"):
+        if not run.is_sealed(layout.states(split)):
             partition(str(run.path), split, context.plugin_files)
-        run.seal(f"{split}/states.parquet")
+        run.seal(layout.states(split))
 
 
 def _settle_rule(context: Context) -> None:
@@ -47,7 +48,9 @@ def _settle_rule(context: Context) -> None:
     if keep is None or keep == task.get("keep", keep):
         return
     check_early_stop(run.recipe.search, context.plugins.get("response rule", keep), task)
-    run.unseal(f"{split}/states.parquet" for split in SPLITS)
+    places = {name: layout.read(name) for name in run.manifest()["files"]}
+    windows = [name for name, place in places.items() if place and place.window]
+    run.unseal([*(layout.states(split) for split in SPLITS), *windows])
     run.update_manifest(lambda manifest: manifest["task"].update(keep=keep))
 
 
@@ -57,7 +60,7 @@ def select_stage(context: Context) -> None:
     if RunDirectory.open(run.path).recipe.trained_by() != run.recipe.trained_by():
         # no such file is there any more: a run that holds adapters stays with their settings
         files = run.manifest()["files"]
-        run.unseal(name for name in files if name.partition("/")[0] in TRAINED_FOLDERS)
+        run.unseal(name for name in files if layout.folder_of(name) in TRAINED_FOLDERS)
     facts = select(run, context.plugin_files)
     run.commit()
 
@@ -70,7 +73,7 @@ def select_stage(context: Context) -> None:
 
     run.update_manifest(change)
     for arm in context.arms():
-        run.seal(f"selections/{arm.name}.parquet")
+        run.seal(layout.selection(arm))
     for experiment in experiments_of(context):
         experiment.selected(context)
 
@@ -96,7 +99,7 @@ def train_stage(context: Context) -> None:
     for arm in context.arms():
         facts = trained[arm.name]
         warnings = [f"{arm.name}: {line}" for line in facts.pop(TRACKING_WARNINGS, [])]
-        run.seal(f"adapters/{arm.name}")
+        run.seal(layout.adapter(arm))
         run.update_manifest(recorder("training", arm.name, facts))
         run.update_manifest(partial(record_warnings, warnings=warnings))
         for warning in warnings:
@@ -110,15 +113,14 @@ def audit_stage(context: Context) -> None:
     for experiment in experiments_of(context):
         run.unseal(experiment.stale(context))
     jobs = [
-        (f"decisions/{arm.name}.parquet", context.arm_job("audit", audit_arm, arm))
-        for arm in context.arms()
+        (layout.decisions(arm), context.arm_job("audit", audit_arm, arm)) for arm in context.arms()
     ]
     for experiment in experiments_of(context):
         jobs += experiment.audits(context)
+    names = [layout.name_of(file) for file, _ in jobs]
     results = context.executor.run([job for _, job in jobs], context.progress)
-    for (file, _), facts in zip(jobs, results, strict=True):
+    for (file, _), name, facts in zip(jobs, names, results, strict=True):
         run.seal(file)
-        name = file.removeprefix("decisions/").removesuffix(".parquet")
         run.update_manifest(partial(record_judging, name=name, facts=facts))
         for warning in facts["warnings"]:
             context.say(f"warning: {name}: {warning}")
@@ -164,7 +166,7 @@ def run_stages(
         with context.run.timed(name):
             _stage(context, name)(context)
         end()
-    return context.run.path / "report" / "index.html"
+    return context.run.path / layout.REPORT / "index.html"
 
 
 def _even_groups(context: Context) -> list[list[Arm]]:
@@ -183,6 +185,6 @@ def _even_groups(context: Context) -> list[list[Arm]]:
     for arm in arms:
         lightest = loads.index(min(loads))
         groups[lightest].append(arm)
-        if not (run.path / "adapters" / arm.name).exists():
+        if not (run.path / layout.adapter(arm)).exists():
             loads[lightest] += budgets[arm.name]["tokens"]
     return [group for group in groups if group]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import only
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory
 from gapft_harness.stages.experiment import experiments_of, parts
@@ -28,11 +29,11 @@ def report_stage(context: Context) -> None:
     run = context.run
     require_selected(run)
     for split in SPLITS:
-        for file in ("problems", "responses", "states"):
-            run.sealed(f"{split}/{file}.parquet")
+        for table in (layout.problems, layout.responses, layout.states):
+            run.sealed(table(split))
     require_apart(run, SPLITS)
     for arm in context.arms():
-        run.sealed(f"decisions/{arm.name}.parquet")
+        run.sealed(layout.decisions(arm))
     for experiment in experiments_of(context):
         for file in experiment.reads(context):
             run.sealed(file)
@@ -50,4 +51,4 @@ def report_stage(context: Context) -> None:
         manifest["warnings"].append(line)
         context.say(f"warning: {line}")
     inputs = read_inputs(run.path, manifest, parts(experiments_of(context)))
-    write_report(inputs, run.path / "report", context.plugins.report_sections())
+    write_report(inputs, run.path / layout.REPORT, context.plugins.report_sections())

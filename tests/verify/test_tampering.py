@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.stages.search.states import Window, partition
 from gapft_harness.stages.verify.run import verify
 from gapft_harness.version import __version__
 from tests.verify.tampering import (
@@ -137,6 +138,19 @@ def test_journals_and_kept_states_are_no_sealed_files(made: Path, run: Path) -> 
     for relative in ("pool/responses.jsonl", "decisions/x.jsonl", "adapters/.x.checkpoint"):
         (run / relative).write_text("{}")
     assert differences(made, run) == []
+
+
+WINDOW = "pool/states/1-2.parquet"
+
+
+def test_the_states_of_a_window_follow_from_its_samples(made: Path, run: Path) -> None:
+    partition(str(run), "pool", [str(made / "plugin.py")], Window(1, 2))
+    seal_again(run, WINDOW)
+    assert differences(made, run) == []
+    change_rows(run, WINDOW, lambda rows: rows[0].update(samples=3))
+    (told,) = differences(made, run)
+    assert told.startswith(f"{WINDOW}: problem ")
+    assert told.endswith(" has samples 3, its verdicts give 2")
 
 
 @pytest.mark.parametrize(

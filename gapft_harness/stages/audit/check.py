@@ -8,12 +8,12 @@ from typing import Any
 
 from gapft_harness.core.records import Arm
 from gapft_harness.core.weights import weights_hash
+from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.tables import read_ids
+from gapft_harness.run_directory.tables import read_facts, read_ids
 from gapft_harness.stages.differences import Findings, unequal_ids
 from gapft_harness.stages.experiment import Answered, Experiment
-from gapft_harness.stages.generation.sealing import read_facts
-from gapft_harness.stages.search.check import Judge
+from gapft_harness.stages.search.rejudging import Judge
 
 
 def check_decisions(
@@ -38,19 +38,20 @@ def check_decisions(
         found: gets the differences.
     """
     for arm in selected:
-        there = (run.path / "adapters" / arm.name).is_dir()
-        tables = [Answered(_audit(arm), "audit")]
+        adapter = layout.adapter(arm)
+        there = (run.path / adapter).is_dir()
+        tables = [Answered(layout.decisions(arm), "audit")]
         tables += [table for each in experiments for table in each.answered(run, arm)]
         for table in (table for table in tables if table.file in manifest["files"]):
             found.gather(table.file, partial(_problems, run, table))
             found.gather(table.file, partial(judge.check, run, manifest, table.file, table.split))
             if not there:
-                found.differences.append(f"{table.file}: is there, and adapters/{arm.name} is not")
-        for folder in (f"{each.folder}/{arm.name}" for each in experiments if each.folder):
+                found.differences.append(f"{table.file}: is there, and {adapter} is not")
+        for folder in (layout.of_arm(each.folder, arm) for each in experiments if each.folder):
             if not there and folder in manifest["files"]:
-                found.differences.append(f"{folder}: is there, and adapters/{arm.name} is not")
-    audited = [arm for arm in trained if _audit(arm) in manifest["files"]]
-    found.gather("decisions", partial(_decoded_with, run, audited))
+                found.differences.append(f"{folder}: is there, and {adapter} is not")
+    audited = [arm for arm in trained if layout.decisions(arm) in manifest["files"]]
+    found.gather(layout.DECISIONS, partial(_decoded_with, run, audited))
     found.missing += [f"{arm.name} is not audited" for arm in trained if arm not in audited]
     if audited:
         found.checked.append(
@@ -59,14 +60,10 @@ def check_decisions(
         )
 
 
-def _audit(arm: Arm) -> str:
-    return f"decisions/{arm.name}.parquet"
-
-
 def _problems(run: RunDirectory, table: Answered) -> Iterable[str]:
     """A table answers all problems of its split, or those that its experiment names."""
-    ids: Iterable[str] = read_ids(run.path / table.split / "problems.parquet")
-    of = f"{table.split}/problems.parquet"
+    of = layout.problems(table.split)
+    ids: Iterable[str] = read_ids(run.path / of)
     if table.ids is not None:
         ids, of = table.ids(), table.of
     yield from unequal_ids(table.file, read_ids(run.path / table.file), of, ids)
@@ -74,13 +71,14 @@ def _problems(run: RunDirectory, table: Answered) -> Iterable[str]:
 
 def _decoded_with(run: RunDirectory, audited: Sequence[Arm]) -> Iterable[str]:
     """The audits' decisions name the adapters that are there, where the sampler says anything."""
-    said = {arm: read_facts(run.path / _audit(arm)).get("adapter") for arm in audited}
+    said = {arm: read_facts(run.path / layout.decisions(arm)).get("adapter") for arm in audited}
     for arm, adapter in said.items():
+        table = layout.decisions(arm)
         if adapter is None:
             if any(said.values()):
-                yield f"{_audit(arm)}: does not say what it was decoded with, as others do"
+                yield f"{table}: does not say what it was decoded with, as others do"
             continue
         if adapter["arm"] != arm.name:
-            yield f"{_audit(arm)}: was decoded with the adapter of {adapter['arm']}"
-        elif adapter["weights_sha256"] != weights_hash(run.path / "adapters" / arm.name):
-            yield (f"{_audit(arm)}: was decoded with another adapter ({adapter['weights_sha256']})")
+            yield f"{table}: was decoded with the adapter of {adapter['arm']}"
+        elif adapter["weights_sha256"] != weights_hash(run.path / layout.adapter(arm)):
+            yield (f"{table}: was decoded with another adapter ({adapter['weights_sha256']})")

@@ -16,6 +16,7 @@ from gapft_harness.core.records import Adapter, Arm, Problem
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import ReportProgress
 from gapft_harness.recipe.models import sampler_settings
+from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.journal import Journal
 from gapft_harness.run_directory.recording import require_same_model, require_same_rules
@@ -48,7 +49,7 @@ def audit_arm(
         Facts for the manifest, those of ``sealing.write_responses``.
     """
     run, arm = RunDirectory.open(run_path), Arm(condition, seed)
-    file, purpose = f"decisions/{arm.name}.parquet", f"audit/{arm.name}"
+    file, purpose = layout.decisions(arm), f"audit/{arm.name}"
     return decode_split(run, arm, "audit", file, purpose, plugin_files, progress)
 
 
@@ -86,7 +87,7 @@ def decode_split(
     wanted = None if only is None else set(only())
     problems = [
         problem
-        for problem, _ in read_problems(run.sealed(f"{split}/problems.parquet"))
+        for problem, _ in read_problems(run.sealed(layout.problems(split)))
         if wanted is None or problem.id in wanted
     ]
     with contextlib.nullcontext() if adapter is None else adapter() as made:
@@ -123,7 +124,7 @@ def decode_arm(
     manifest = run.manifest()
     task = manifest["task"]
     require_same(run, {"plugins": codes(plugins, named(run.recipe, task))})
-    adapter = adapter or Adapter(arm, str(run.sealed(f"adapters/{arm.name}")))
+    adapter = adapter or Adapter(arm, str(run.sealed(layout.adapter(arm))))
     verifier = plugins.verifier(task["verifier"], task["verifier_params"])
     journal = Journal(path.with_suffix(".jsonl"))
     with contextlib.closing(journal), closing_verifier(verifier):

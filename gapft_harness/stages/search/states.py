@@ -1,15 +1,19 @@
 """Evidence states: G solved in one decode, S recovered by search, U missed by search.
 
-Reads a split's responses; writes ``SPLIT/states.parquet`` (Section 3.2, Equations 3 to 6).
+Reads a split's responses; writes ``SPLIT/states.parquet`` (Section 3.2, Equations 3 to 6). Further
+states of the same search rest on a *window* of its samples: ``states_in`` computes them, and
+``partition`` writes them to ``SPLIT/states/OFFSET-K.parquet``.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from reprlib import repr as short
 from typing import Any
 
+from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Response, State
 from gapft_harness.hooks.manager import Registered, load_plugins
 from gapft_harness.run_directory import layout
@@ -19,40 +23,109 @@ from gapft_harness.run_directory.tables.states import ProblemState, write_states
 from gapft_harness.stages.generation.early_stop import stops
 
 
-def state_of(greedy_passed: bool, samples_passed: Sequence[bool], k: int | None = None) -> State:
+@dataclass(frozen=True, slots=True, order=True)
+class Window:
+    """The samples of a search that states rest on.
+
+    Adjacent windows of one search are independent sample sets, as those of Appendix "Stability
+    Across Independent Source Samples"; windows with one offset are nested search budgets.
+
+    Attributes:
+        offset: number of the first of them, from 0.
+        k: how many there are, at least 1.
+
+    Raises:
+        UserError: it is no window.
+    """
+
+    offset: int
+    k: int
+
+    def __post_init__(self) -> None:
+        """Refuses what is no window."""
+        if self.offset < 0 or self.k < 1:
+            raise UserError(
+                f"window {self.offset}-{self.k}: expected OFFSET-K, the first sample's number from "
+                "0 and how many samples, at least 1"
+            )
+
+    def __str__(self) -> str:
+        return f"{self.offset}-{self.k}"
+
+    @property
+    def end(self) -> int:
+        """The number after the last sample's."""
+        return self.offset + self.k
+
+
+def state_of(
+    greedy_passed: bool, samples_passed: Sequence[bool], k: int | None = None, offset: int = 0
+) -> State:
     """The state of one problem at search budget K.
 
     Args:
         greedy_passed: V(x, d_src(x)).
         samples_passed: V(x, y_1), ..., in order of sample number.
-        k: use the first k samples as the nested budget; default all.
+        k: use k samples; default all.
+        offset: number of the first one that is used; with 0, k is a nested budget.
     """
     if greedy_passed:
         return "G"
-    return "S" if any(samples_passed[:k]) else "U"
+    return "S" if any(samples_passed[offset : None if k is None else offset + k]) else "U"
 
 
-def partition(run_path: str, split: str, plugin_files: Sequence[str] = ()) -> dict[str, Any]:
+def states_in(
+    run: RunDirectory, split: str, window: Window | None = None, plugin_files: Sequence[str] = ()
+) -> Iterator[ProblemState]:
+    """Yields a split's states, computed from its sealed responses by the run's response rule.
+
+    Args:
+        run: the run.
+        split: ``pool`` or ``audit``.
+        window: the samples that they rest on; None: all that were drawn.
+        plugin_files: files given by ``--plugin``.
+
+    Raises:
+        UserError: the search drew no such samples, or the split is not searched.
+        PluginError: the response rule failed, or chose something else than a passing sample.
+    """
+    search, responses = run.recipe.search, run.sealed(layout.responses(split))
+    keep = run.manifest()["task"]["keep"]
+    rule = load_plugins(plugin_files).get("response rule", keep)
+    if window is not None and window.end > search.k:
+        raise UserError(
+            f"{split}: window {window} goes to sample {window.end - 1}, and the search drew "
+            f"{search.k} (search.k), 0 to {search.k - 1}; give a window within them, or search "
+            "with a larger search.k in a new run directory"
+        )
+    for problem_id, judged in read_judged(responses):
+        yield state_row(problem_id, judged, search.k, stops(search, split), rule, window)
+
+
+def partition(
+    run_path: str, split: str, plugin_files: Sequence[str] = (), window: Window | None = None
+) -> dict[str, Any]:
     """Writes the states of one split and the evidence kept for each problem.
+
+    Args:
+        run_path: the run directory.
+        split: ``pool`` or ``audit``.
+        plugin_files: files given by ``--plugin``.
+        window: as of ``states_in``; its table stands beside that of the whole search.
 
     Returns:
         Facts for the manifest: ``states``, the counts of G, S and U.
     """
     run = RunDirectory.open(run_path)
-    path = run.path / layout.states(split)
-    responses = run.sealed(layout.responses(split))
-    keep = run.manifest()["task"]["keep"]
-    search = run.recipe.search
+    table = layout.states(split, (window.offset, window.k) if window else None)
     counts: Counter[str] = Counter({"G": 0, "S": 0, "U": 0})
-    rule = load_plugins(plugin_files).get("response rule", keep)
 
     def states() -> Iterator[ProblemState]:
-        for problem_id, judged in read_judged(responses):
-            found = state_row(problem_id, judged, search.k, stops(search, split), rule)
+        for found in states_in(run, split, window, plugin_files):
             counts[found.state] += 1
             yield found
 
-    write_states(path, states(), lambda: {"states": dict(counts)})
+    write_states(run.path / table, states(), lambda: {"states": dict(counts)})
     return {"states": dict(counts)}
 
 
@@ -69,7 +142,12 @@ def _check_samples(problem_id: str, judged: Sequence[Judged], k: int, stop: bool
 
 
 def state_row(
-    problem_id: str, judged: Sequence[Judged], k: int, stop: bool, rule: Registered
+    problem_id: str,
+    judged: Sequence[Judged],
+    k: int,
+    stop: bool,
+    rule: Registered,
+    window: Window | None = None,
 ) -> ProblemState:
     """One problem's state, and the response that is kept of it.
 
@@ -79,21 +157,36 @@ def state_row(
         k: K.
         stop: whether sampling may have stopped at the first success.
         rule: chooses which passing sample is kept.
+        window: the samples that the state rests on, of those that were drawn; None: all.
 
     Raises:
+        UserError: samples of the window were left out, as the search stopped before them.
         PluginError: the rule failed, or chose something else.
     """
     _check_samples(problem_id, judged, k, stop)
     greedy, *samples = judged
-    passed = [j.verdict.passed for j in samples]
-    state = state_of(greedy.verdict.passed, passed)
+    if window is not None:
+        samples = _within(problem_id, samples, window)
+    passing = [j.response for j in samples if j.verdict.passed]
+    state = state_of(greedy.verdict.passed, [j.verdict.passed for j in samples])
     kept: int | None = None
     if state == "G":
         kept = GREEDY
     elif state == "S":
-        kept = _chosen(rule, [j.response for j in samples if j.verdict.passed]).index
-    first = passed.index(True) if any(passed) else None
-    return ProblemState(problem_id, state, len(passed), sum(passed), first, kept)
+        kept = _chosen(rule, passing).index
+    first = passing[0].index if passing else None
+    return ProblemState(problem_id, state, len(samples), len(passing), first, kept)
+
+
+def _within(problem_id: str, samples: list[Judged], window: Window) -> list[Judged]:
+    """A window's samples of those drawn; from sample 0 on, fewer of a problem that one solved."""
+    if window.offset and window.end > len(samples):
+        raise UserError(
+            f"problem {problem_id}: window {window} needs samples {window.offset} to "
+            f"{window.end - 1}, and search stopped after {len(samples)} samples (search.stop: "
+            "first_pass); give a window that begins at 0, or search with search.stop: never"
+        )
+    return samples[window.offset : window.end]
 
 
 def _chosen(rule: Registered, passing: Sequence[Response]) -> Response:

@@ -172,7 +172,7 @@ def _searched(run: RunDirectory, plugins: Plugins) -> SearchedPool:
     task = run.manifest()["task"]
     name, params = task["verifier"], task["verifier_params"]
     (samples, *_) = sample_phases(decoding_from(task), run.recipe.search, stop=False)
-    pool = list(read_problems(run.sealed("pool/problems.parquet")))
+    pool = list(read_problems(run.sealed(layout.problems("pool"))))
     return SearchedPool(
         problems=[problem for problem, _ in pool],
         prompt_ids={problem.id: ids for problem, ids in pool},

@@ -8,6 +8,7 @@ from typing import Any
 
 from gapft_harness.core.files import sha256
 from gapft_harness.recipe.reading import check_recipe
+from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import differences
 from gapft_harness.run_directory.directory import (
     CALIBRATION,
@@ -23,7 +24,7 @@ from gapft_harness.version import __version__
 _SECTIONS = ("recipe", "task", "source", "files", "budgets", "training")
 
 #: Where sealed tables lie.
-_TABLES = (*SPLITS, CALIBRATION, "selections", "decisions")
+_TABLES = (*SPLITS, CALIBRATION, layout.SELECTIONS, layout.DECISIONS)
 
 
 def open_run(path: Path, found: Findings) -> tuple[RunDirectory, dict[str, Any]] | None:
@@ -35,10 +36,10 @@ def open_run(path: Path, found: Findings) -> tuple[RunDirectory, dict[str, Any]]
     Raises:
         UserError: it is no run directory.
     """
-    if not any((path / name).is_file() for name in ("recipe.yaml", "manifest.json")):
+    if not any((path / name).is_file() for name in (layout.RECIPE, layout.MANIFEST)):
         RunDirectory.open(path)  # says so
-    run = found.attempt("recipe.yaml", lambda: RunDirectory.open(path))
-    manifest = found.attempt("manifest.json", lambda: read_manifest(path))
+    run = found.attempt(layout.RECIPE, lambda: RunDirectory.open(path))
+    manifest = found.attempt(layout.MANIFEST, lambda: read_manifest(path))
     if manifest is None:
         return None
     for section in _SECTIONS:

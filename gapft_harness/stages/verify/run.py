@@ -7,7 +7,7 @@ compared with that, never believed. Reads; changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm, Example
 from gapft_harness.hooks.manager import Plugins, load_plugins
+from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory, splits_of
 from gapft_harness.stages.audit.check import check_decisions
 from gapft_harness.stages.differences import Findings
@@ -22,8 +23,9 @@ from gapft_harness.stages.experiment import Experiment, every_experiment
 from gapft_harness.stages.foundation.disjoint import require_apart
 from gapft_harness.stages.foundation.foundation import bound
 from gapft_harness.stages.foundation.holding import hold
-from gapft_harness.stages.search.check import Judge, check_states, check_tables, check_task, judging
+from gapft_harness.stages.search.check import check_states, check_tables, check_task
 from gapft_harness.stages.search.job import check_splits
+from gapft_harness.stages.search.rejudging import Judge, judging
 from gapft_harness.stages.selection.check import check_selections
 from gapft_harness.stages.train.check import BUNDLED, check_adapter, check_alike
 from gapft_harness.stages.verify.files import check_files, open_run, other_version
@@ -78,7 +80,7 @@ def _hold(run: RunDirectory, manifest: dict[str, Any], plugins: Plugins, found: 
 
 def _check(run: RunDirectory, manifest: dict[str, Any], plugins: Plugins, found: Findings) -> None:
     experiments = every_experiment(plugins)
-    folders = ["adapters", *(each.folder for each in experiments if each.folder)]
+    folders = [layout.ADAPTERS, *(each.folder for each in experiments if each.folder)]
     found.gather("manifest.json, files", partial(check_files, run, manifest, folders, found))
     searched = _searched(run, manifest, found)
     for split in searched:
@@ -96,19 +98,29 @@ def _check(run: RunDirectory, manifest: dict[str, Any], plugins: Plugins, found:
         return
     with judging(manifest, plugins, found) as judge:
         for split in searched:
-            table = f"{split}/responses.parquet"
+            table = layout.responses(split)
             found.gather(table, partial(judge.check, run, manifest, table, split))
-            if split in SPLITS and (run.path / split / "states.parquet").exists():
-                check = partial(check_states, run, manifest, plugins, split)
-                found.gather(f"{split}/states.parquet", check)
+            for table in _states(run, manifest, split):
+                found.gather(table, partial(check_states, run, manifest, plugins, table))
         examples = check_selections(run, manifest, plugins, found)
         _adapters(run, manifest, examples, experiments, judge, found)
+
+
+def _states(run: RunDirectory, manifest: dict[str, Any], split: str) -> Iterator[str]:
+    """The tables of a split's states: of all its samples, and of those in a window."""
+    whole = layout.states(split)
+    if split in SPLITS and (run.path / whole).exists():
+        yield whole
+    for name in manifest["files"]:
+        place = layout.read(name)
+        if place is not None and place.split == split and place.window is not None:
+            yield name
 
 
 def _searched(run: RunDirectory, manifest: dict[str, Any], found: Findings) -> list[str]:
     """The splits whose search is sealed; the manifest says nothing yet of one that is in work."""
     splits = splits_of(run.recipe)
-    there = [s for s in splits if f"{s}/responses.parquet" in manifest["files"]]
+    there = [s for s in splits if layout.responses(s) in manifest["files"]]
     found.missing += [f"the {split} is not searched" for split in splits if split not in there]
     return [str(split) for split in there]
 
@@ -147,11 +159,11 @@ def _adapters(
     found: Findings,
 ) -> None:
     """Trained adapters, what was decoded with them, and what experiments made of them."""
-    trained = [arm for arm in examples if f"adapters/{arm.name}" in manifest["files"]]
+    trained = [arm for arm in examples if layout.adapter(arm) in manifest["files"]]
     for arm in trained:
         check = partial(check_adapter, run, arm, examples[arm], manifest)
-        found.gather(f"adapters/{arm.name}", check)
-    found.gather("adapters", lambda: check_alike(run, trained))
+        found.gather(layout.adapter(arm), check)
+    found.gather(layout.ADAPTERS, lambda: check_alike(run, trained))
     found.missing += [f"{arm.name} is not trained" for arm in examples if arm not in trained]
     trainer = run.recipe.training.trainer
     if trained and trainer != BUNDLED:

@@ -1,0 +1,222 @@
+"""Sealed responses judged again by ``gapft verify``: verdicts, answers, and what is counted."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.records import GREEDY, Gold
+from gapft_harness.hooks.checked import CheckedAnswers, answers_of
+from gapft_harness.hooks.manager import Plugins
+from gapft_harness.hooks.protocols import Verifier
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
+from gapft_harness.run_directory.tables import Judged, read_facts, read_judged, read_problems
+from gapft_harness.run_directory.tables.parquet import has_column
+from gapft_harness.stages.differences import Findings, unequal
+from gapft_harness.stages.generation.sealing import closing_verifier, description_of, tokens_of
+from gapft_harness.verification.judging import answer_responses, verify_responses
+
+#: Responses that are judged again at a time, and differing verdicts of a table that are named.
+_AT_ONCE, _NAMED = 1024, 20
+
+
+@dataclass(slots=True)
+class Judge:
+    """Judges sealed responses again.
+
+    Attributes:
+        verifier: the task's; None where its verdicts are taken as they are.
+        verdicts: how many were compared so far.
+        answers: how many of their answers were.
+        timed_out: what differs by a time-out, then or now: a machine's pace, and no evidence that
+            anything was changed.
+        other_rules: what differs in a table that was judged by another edition of the verifier's
+            rules (``rules`` in what it says of itself).
+    """
+
+    verifier: Verifier | None
+    verdicts: int = 0
+    answers: int = 0
+    timed_out: list[str] = field(default_factory=list)
+    other_rules: list[str] = field(default_factory=list)
+
+    def check(
+        self, run: RunDirectory, manifest: dict[str, Any], relative: str, split: str
+    ) -> Iterable[str]:
+        """A table's verdicts are the verifier's, and what is counted of them is so.
+
+        Args:
+            run: the run.
+            manifest: its manifest.
+            relative: the table: a split's responses, or an arm's decisions.
+            split: whose problems they answer.
+        """
+        counts: dict[str, Counter[str]] = {"verdicts": Counter(), "finish_reasons": Counter()}
+        drawn = {"samples": 0, "tokens": 0}
+        place = layout.read(relative)
+        assert place is not None
+        greedy_only = split == CALIBRATION or place.arm is not None
+        differing = 0
+        table = read_judged(run.path / relative)
+        problems = run.path / layout.problems(split)
+        pairs = _with_golds(problems, table) if self.verifier else ((None, j) for _, j in table)
+        answers = self._answers(run.path / relative)
+        facts = read_facts(run.path / relative)
+        other = facts.get("judged_by", {}).get("rules") != self._rules
+        for batch in _batches(pairs):
+            for _, of_problem in batch:
+                if greedy_only and [j.response.index for j in of_problem] != [GREEDY]:
+                    problem_id = of_problem[0].response.problem_id
+                    yield f"{relative}: problem {problem_id} has more than its greedy decode"
+                for each in of_problem:
+                    counts["verdicts"][each.verdict.status] += 1
+                    counts["finish_reasons"][each.response.finish_reason] += 1
+                    if each.response.index != GREEDY:
+                        drawn["samples"] += 1
+                        drawn["tokens"] += tokens_of(each.response)
+            for line in self._again(relative, batch, answers):
+                if other:
+                    self.other_rules.append(line)
+                    continue
+                differing += 1
+                if differing <= _NAMED:
+                    yield line
+        if differing > _NAMED:
+            more = differing - _NAMED
+            yield f"{relative}: {more} further verdicts or answers differ when judged again"
+        counted: dict[str, Any] = {key: dict(sorted(of.items())) for key, of in counts.items()}
+        counted["drawn"] = drawn
+        yield from unequal(f"{relative}, its facts", facts, counted)
+        recorded = {
+            key: manifest.get("verdict_counts" if key == "verdicts" else key, {}).get(place.name)
+            for key in counted
+        }
+        yield from unequal(f"manifest.json, {place.name}", recorded, counted)
+
+    @property
+    def _rules(self) -> object:
+        return description_of(self.verifier).get("rules") if self.verifier else None
+
+    def _answers(self, path: Path) -> CheckedAnswers | None:
+        """What reads the answers that a table holds; one of version 0.1 holds none."""
+        if self.verifier is None or not has_column(path, "answer"):
+            return None
+        return answers_of(self.verifier)
+
+    def _again(
+        self,
+        relative: str,
+        batch: Sequence[tuple[Gold, list[Judged]]],
+        answers: CheckedAnswers | None,
+    ) -> Iterable[str]:
+        if self.verifier is None:
+            return
+        pairs = [(each, gold) for gold, of_problem in batch for each in of_problem]
+        responses, golds = [each.response for each, _ in pairs], [gold for _, gold in pairs]
+        verdicts = verify_responses(self.verifier, responses, golds)
+        read = answer_responses(answers, responses, golds)
+        self.verdicts += len(pairs)
+        self.answers += len(pairs) if answers else 0
+        for (each, _), again, answer in zip(pairs, verdicts, read, strict=True):
+            who = f"{relative}: problem {each.response.problem_id}, index {each.response.index}"
+            if answers and answer != each.answer:
+                yield f"{who} has the answer {each.answer!r}, read again it is {answer!r}"
+            if again.status == each.verdict.status:
+                continue
+            line = (
+                f"{who} has the verdict {each.verdict.status}, judged again it is {again.status}"
+                f"{f' ({again.reason})' if again.reason else ''}"
+            )
+            if "timeout" in (again.status, each.verdict.status):
+                self.timed_out.append(line)
+            else:
+                yield line
+
+
+@contextlib.contextmanager
+def judging(manifest: dict[str, Any], plugins: Plugins, found: Findings) -> Iterator[Judge]:
+    """Gives the run's judge, and says at the end what was judged again and what was not.
+
+    Raises:
+        UserError: the verifier cannot be made, and nothing else is amiss.
+    """
+    task = manifest["task"]
+    name = task.get("verifier")
+    if name is None:  # nothing is searched yet
+        yield Judge(None)
+    elif not plugins.rejudges(name):
+        yield Judge(None)
+        found.checked.append(f"the verdicts of {name} were taken as they are, not judged again")
+        found.checked += _rules_told(manifest)
+    else:
+        try:
+            verifier = plugins.verifier(name, task["verifier_params"])
+        except UserError as error:
+            if not found.differences:  # say, its data are not on this machine
+                raise
+            found.differences.append(str(error))
+            yield Judge(None)
+            return
+        judge = Judge(verifier)
+        with closing_verifier(verifier):
+            yield judge
+        found.checked.append(f"{judge.verdicts} verdicts of {name} were judged again")
+        if judge.answers:
+            found.checked.append(f"{judge.answers} answers of {name} were read again")
+        if judge.other_rules:
+            found.differences.append(
+                f"{len(judge.other_rules)} verdicts of {name} differ, and their tables were judged "
+                "by another edition of its rules than this version has, which may be all there is "
+                "to it; the version that judged them (manifest.json, versions) can tell. The "
+                f"first: {'; '.join(judge.other_rules[:_NAMED])}"
+            )
+        if judge.timed_out:
+            found.checked.append(
+                f"of these, {len(judge.timed_out)} differ by a time-out, which is no difference "
+                f"(verify again on a quiet machine): {'; '.join(judge.timed_out[:_NAMED])}"
+            )
+
+
+def _rules_told(manifest: dict[str, Any]) -> Iterator[str]:
+    """By which edition of the verifier's rules each table was judged: more than one, one by one."""
+    parts: dict[str, list[str]] = {}
+    for part, said in manifest.get("judged_by", {}).items():
+        parts.setdefault(json.dumps(said.get("rules"), sort_keys=True), []).append(part)
+    for rules, judged in parts.items():
+        told = "none told, as by earlier versions" if rules == "null" else rules
+        yield f"rules by which {', '.join(judged)} got these verdicts: {told}"
+
+
+def _with_golds(
+    problems: Path, judged: Iterable[tuple[str, list[Judged]]]
+) -> Iterator[tuple[Gold, list[Judged]]]:
+    """Each problem's gold answer with its responses; both tables are ordered by problem id."""
+    known = read_problems(problems)
+    for problem_id, of_problem in judged:
+        problem = next((p for p, _ in known if p.id == problem_id), None)
+        if problem is None:
+            raise GapftError(f"answers problem {problem_id}, which {problems} lacks at its place")
+        yield problem.gold, of_problem
+
+
+def _batches(
+    pairs: Iterable[tuple[Gold, list[Judged]]],
+) -> Iterator[list[tuple[Gold, list[Judged]]]]:
+    """Whole problems, until there are enough responses."""
+    batch: list[tuple[Gold, list[Judged]]] = []
+    size = 0
+    for gold, of_problem in pairs:
+        batch.append((gold, of_problem))
+        size += len(of_problem)
+        if size >= _AT_ONCE:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
