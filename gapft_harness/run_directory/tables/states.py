@@ -72,4 +72,4 @@ def write_states(
 def read_states(path: Path) -> Iterator[ProblemState]:
     """Yields a split's states, ordered by problem id."""
     for row in read_rows(path):
-        yield ProblemState(**row)
+        yield ProblemState(**{name: row[name] for name in _NAMES})
