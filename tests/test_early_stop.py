@@ -21,11 +21,11 @@ from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.journal import Journal
-from gapft_harness.run_directory.tables import read_judged
+from gapft_harness.run_directory.tables import read_facts, read_judged
 from gapft_harness.stages.generation.early_stop import check_early_stop
 from gapft_harness.stages.generation.episodes import Episodes, episodes_of
 from gapft_harness.stages.generation.generation import generate, greedy_phase, sample_phases
-from gapft_harness.stages.generation.sealing import read_facts, write_responses
+from gapft_harness.stages.generation.sealing import write_responses
 from gapft_harness.stages.search.states import partition
 
 K = 5

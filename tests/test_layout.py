@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gapft_harness.core.errors import GapftError
 from gapft_harness.core.records import Arm
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.layout import Place, read
@@ -102,4 +103,10 @@ def test_a_place_has_the_name_that_the_manifest_gives_it() -> None:
     }.items():
         place = read(path)
         assert place is not None
-        assert place.name == name
+        assert place.name == layout.name_of(path) == name
+        assert layout.judged(name) == path
+
+
+def test_a_path_that_is_no_table_has_no_name() -> None:
+    with pytest.raises(GapftError, match=r"^decisions/mine\.parquet: is no table of a split "):
+        layout.name_of("decisions/mine.parquet")

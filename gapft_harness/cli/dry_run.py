@@ -16,7 +16,8 @@ from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.recipe.called_plugins import check_names
 from gapft_harness.recipe.models import model_args, sampler_settings
 from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.run_directory.directory import Split, splits_of
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import CALIBRATION, Split, splits_of
 from gapft_harness.stages.experiment import Experiment, asked
 from gapft_harness.stages.foundation.foundation import searched_in
 from gapft_harness.stages.generation.early_stop import check_early_stop
@@ -164,16 +165,16 @@ def _stages(recipe: Recipe, experiments: Sequence[Experiment], run_dir: str) -> 
     trained = arms(recipe)
     return [
         f"search  {recipe.data.task}: pool and audit, 1 greedy + {k} samples a problem{early}",
-        f"        -> {run_dir}/{{pool,audit}}/responses.parquet",
+        f"        -> {run_dir}/{layout.responses('{pool,audit}')}",
         *_calibration(recipe, run_dir),
-        f"states  G, S, U -> {run_dir}/{{pool,audit}}/states.parquet",
+        f"states  G, S, U -> {run_dir}/{layout.states('{pool,audit}')}",
         f"select  {', '.join(recipe.conditions)}; {slots}; {exposures}; {steps}",
-        f"        -> {run_dir}/selections/",
+        f"        -> {run_dir}/{layout.SELECTIONS}/",
         f"train   {len(trained)} adapters ({len(recipe.conditions)} conditions x "
-        f"{len(recipe.seeds)} seeds) -> {run_dir}/adapters/",
+        f"{len(recipe.seeds)} seeds) -> {run_dir}/{layout.ADAPTERS}/",
         *(line for each in experiments for line in each.plan(recipe, run_dir, len(trained))),
-        f"audit   one greedy decode per adapter and audit problem -> {run_dir}/decisions/",
-        f"report  -> {run_dir}/report/index.html",
+        f"audit   one greedy decode per adapter and audit problem -> {run_dir}/{layout.DECISIONS}/",
+        f"report  -> {run_dir}/{layout.REPORT}/index.html",
     ]
 
 
@@ -188,7 +189,7 @@ def _calibration(recipe: Recipe, run_dir: str) -> list[str]:
     )
     return [
         f"        calibration: {whence}, 1 greedy a problem",
-        f"        -> {run_dir}/calibration/responses.parquet",
+        f"        -> {run_dir}/{layout.responses(CALIBRATION)}",
     ]
 
 

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import GapftError
+from gapft_harness.core.records import Arm
 from gapft_harness.recipe.models import model_args
 from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import grown, require_bound
 from gapft_harness.run_directory.directory import (
     SPLITS,
@@ -123,7 +125,7 @@ def forecast(
 
 def _there(recipe: Recipe, run_dir: str) -> tuple[RunDirectory | None, Recipe, str]:
     """The run that is there, the recipe with what that has trained, or why they do not fit."""
-    if is_url(run_dir) or not (Path(run_dir) / "recipe.yaml").exists():
+    if is_url(run_dir) or not (Path(run_dir) / layout.RECIPE).exists():
         return None, recipe, ""
     try:
         run = RunDirectory.open(run_dir)
@@ -249,18 +251,14 @@ def _done(
     manifest = run.manifest()
     files, wanted = manifest["files"], arms(recipe)
 
-    def count(file: Callable[[str], str]) -> str:
-        return f"{sum(file(arm.name) in files for arm in wanted)} of {len(wanted)}"
+    def count(file: Callable[[Arm], str]) -> str:
+        return f"{sum(file(arm) in files for arm in wanted)} of {len(wanted)}"
 
-    searched = [s for s in splits_of(recipe) if f"{s}/responses.parquet" in files]
+    searched = [s for s in splits_of(recipe) if layout.responses(s) in files]
     lines = [f"searched: {', '.join(searched) or 'nothing whole'}"]
-    lines.append("selected: " + count(lambda name: f"selections/{name}.parquet"))
-    lines.append("trained:  " + count(lambda name: f"adapters/{name}"))
+    lines.append("selected: " + count(layout.selection))
+    lines.append("trained:  " + count(layout.adapter))
     for folder in (each.folder for each in experiments if each.folder):
-        lines.append(f"{folder + ':':<10}" + count(partial(_within, folder)))
-    lines.append("audited:  " + count(lambda name: f"decisions/{name}.parquet"))
+        lines.append(f"{folder + ':':<10}" + count(partial(layout.of_arm, folder)))
+    lines.append("audited:  " + count(layout.decisions))
     return lines
-
-
-def _within(folder: str, name: str) -> str:
-    return f"{folder}/{name}"

@@ -24,6 +24,7 @@ from gapft_harness.recipe.reading import (
     read_recipe,
 )
 from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory, Split, splits_of
 from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK, hold
 from gapft_harness.run_directory.mirror import Mirror, is_url, placed
@@ -170,7 +171,7 @@ def run_stage(name: str, place: str, choice: Options) -> Path:
 
 def _changed(path: Path, choice: Options) -> Recipe | None:
     """A run's own recipe with what the options set; None if they set nothing."""
-    stored = path / "recipe.yaml"
+    stored = path / layout.RECIPE
     if choice.task and not stored.exists():
         return resolve_recipe(choice)
     RunDirectory.open(path)
@@ -192,7 +193,7 @@ def merge_shards(place: str, shard_runs: Sequence[str], plugin_files: Sequence[s
         path, mirror = stack.enter_context(placed(place))
         folders = [stack.enter_context(placed(run, writes=False))[0] for run in shard_runs]
         sources = [RunDirectory.open(folder) for folder in folders]
-        here = not sources or (path / "recipe.yaml").exists()
+        here = not sources or (path / layout.RECIPE).exists()
         recipe = (RunDirectory.open(path) if here else sources[0]).recipe
         stack.enter_context(_creating(path))
         stack.enter_context(hold(path))

@@ -173,6 +173,12 @@ def name_of(path: str) -> str:
     return place.name
 
 
+def judged(name: str) -> str:
+    """The table that the manifest calls by a name: ``name_of`` turned round."""
+    arm, _ = _arm_and_rest(name)
+    return responses(name) if arm is None else f"{DECISIONS}/{name}{_TABLE}"
+
+
 def arm_of(name: str) -> Arm | None:
     """The arm of a name, ``CONDITION-seedS`` or ``CONDITION-seedS@VARIANT``; None: it is none."""
     found = _ARM.fullmatch(name)

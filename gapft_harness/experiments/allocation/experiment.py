@@ -12,6 +12,7 @@ from gapft_harness.experiments.allocation.report import AllocationPart
 from gapft_harness.hooks.protocols import Job
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.recipe.sections import Allocation as Compared
+from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory, Split
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.experiment import Answered, Decodes, Experiment
@@ -53,7 +54,7 @@ class Allocation(Experiment):
     def reads(self, context: Context) -> Iterator[str]:
         """Selections and the decisions on them."""
         for arm in self._arms(context):
-            yield f"selections/{arm.name}.parquet"
+            yield layout.selection(arm)
             yield exposed_file(arm)
 
     def answered(self, run: RunDirectory, arm: Arm) -> Iterator[Answered]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm, Example
 from gapft_harness.recipe.sections import Allocation
+from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples
 
@@ -45,7 +46,7 @@ def read_halves(run: RunDirectory, allocation: Allocation, seed: int) -> Halves:
         UserError: the selections are not sealed, or are no such comparison.
     """
     arms = [Arm(name, seed) for name in (allocation.diffuse, allocation.concentrated)]
-    chosen = [read_examples(run.sealed(f"selections/{arm.name}.parquet")) for arm in arms]
+    chosen = [read_examples(run.sealed(layout.selection(arm))) for arm in arms]
     return find_halves(arms[0], chosen[0], arms[1], chosen[1])
 
 
@@ -102,4 +103,4 @@ def find_halves(
 
 def exposed_file(arm: Arm) -> str:
     """Where an arm's decisions on the halves stand in a run directory."""
-    return f"decisions/{arm.name}.exposed.parquet"
+    return layout.decisions(arm, "exposed")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from gapft_harness.core.records import Arm
 from gapft_harness.experiments.allocation.halves import exposed_file, find_halves
 from gapft_harness.report.reading.columns import PASS, codes, columns
+from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import require
 from gapft_harness.run_directory.tables import read_examples
 
@@ -96,9 +97,9 @@ def _read_seed(run_path: Path, diffuse: str, concentrated: str, seed: int) -> Ex
     once, twice = Arm(diffuse, seed), Arm(concentrated, seed)
     found = find_halves(
         once,
-        read_examples(run_path / f"selections/{once.name}.parquet"),
+        read_examples(run_path / layout.selection(once)),
         twice,
-        read_examples(run_path / f"selections/{twice.name}.parquet"),
+        read_examples(run_path / layout.selection(twice)),
     )
     decisions = []
     for arm in (once, twice):

@@ -21,41 +21,41 @@ from gapft_harness.experiments.scaling.job import (
     scaled_file,
 )
 from gapft_harness.recipe.sections import Scaling
+from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.tables import read_problems
+from gapft_harness.run_directory.tables import read_facts, read_problems
 from gapft_harness.stages.differences import unequal
-from gapft_harness.stages.generation.sealing import read_facts
 
 
 def check_scaled(
     run: RunDirectory, arm: Arm, settings: Scaling, manifest: dict[str, Any]
 ) -> Iterable[str]:
     """Chooses one arm's scale again from the sealed decisions, and scales its adapter again."""
-    where = f"{FOLDER}/{arm.name}"
+    where, trained = layout.of_arm(FOLDER, arm), layout.adapter(arm)
     recorded = read_choice(run.path, arm)
     choice = choose(run, arm, settings)
     plain = asdict(choice) | {"scales": [asdict(at) for at in choice.scales]}
     expected = plain | {"condition": arm.condition, "seed": arm.seed}
     with tempfile.TemporaryDirectory() as folder:
         hashes = {
-            scale: _hash_at(run.path / "adapters" / arm.name, Path(folder) / f"{scale:g}", scale)
+            scale: _hash_at(run.path / trained, Path(folder) / f"{scale:g}", scale)
             for scale in (0.0, *SCALES)
         }
-    exported = weights_hash(run.path / FOLDER / arm.name)
+    exported = weights_hash(run.path / where)
     if exported != hashes[choice.scale]:
-        yield f"{where}: is not adapters/{arm.name} at scale {choice.scale:g}"
-    configs = [run.path / f / arm.name / "adapter_config.json" for f in ("adapters", FOLDER)]
+        yield f"{where}: is not {trained} at scale {choice.scale:g}"
+    configs = [run.path / folder / "adapter_config.json" for folder in (trained, where)]
     if configs[0].read_bytes() != configs[1].read_bytes():
-        yield f"{where}/adapter_config.json: is not that of adapters/{arm.name}"
+        yield f"{where}/adapter_config.json: is not that of {trained}"
     expected["adapter_sha256"] = exported
     yield from unequal(f"{where}/scaling.json", recorded, expected)
     if of_manifest := manifest.get("scaling", {}).get(arm.name):
         yield from unequal(f"{where}/scaling.json", recorded, of_manifest, "the manifest has")
     else:
         yield f"manifest.json: holds no scaling of {arm.name}"
-    right = {**hashes, 1.0: weights_hash(run.path / "adapters" / arm.name)}
+    right = {**hashes, 1.0: weights_hash(run.path / trained)}
     audited = {scaled_file(arm, scale): scale for scale in audited_scales(choice.scale)}
-    if (run.path / f"decisions/{arm.name}.parquet").exists():
+    if (run.path / layout.decisions(arm)).exists():
         yield from _check_audited(run, audited)
     files = {calibration_file(arm, scale): scale for scale in SCALES} | audited
     used = {
@@ -74,7 +74,7 @@ def check_scaled(
 
 def _check_audited(run: RunDirectory, audited: Iterable[str]) -> Iterable[str]:
     """An audit that is done has decided every audit problem at every scale that is compared."""
-    problems = {p.id for p, _ in read_problems(run.path / "audit/problems.parquet")}
+    problems = {p.id for p, _ in read_problems(run.path / layout.problems("audit"))}
     for file in audited:
         if not (run.path / file).exists():
             yield f"{file}: is missing, and the audit is done"

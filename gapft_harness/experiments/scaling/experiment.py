@@ -20,6 +20,7 @@ from gapft_harness.experiments.scaling.report import ScalingPart
 from gapft_harness.experiments.scaling.stage import scale_stage, scaled_audits, scaled_decisions
 from gapft_harness.hooks.protocols import Job
 from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, Split
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.differences import Findings
@@ -72,10 +73,10 @@ class Scaling(Experiment):
         settings = run.recipe.scaling
         if settings is None:
             return
-        scaled = [arm for arm in trained if f"{FOLDER}/{arm.name}" in manifest["files"]]
+        scaled = [arm for arm in trained if layout.of_arm(FOLDER, arm) in manifest["files"]]
         for arm in scaled:
             check = partial(check_scaled, run, arm, settings, manifest)
-            found.gather(f"{FOLDER}/{arm.name}", check)
+            found.gather(layout.of_arm(FOLDER, arm), check)
         found.missing += [f"{arm.name} has no scale" for arm in trained if arm not in scaled]
         if scaled:
             found.checked.append(

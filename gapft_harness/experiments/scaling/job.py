@@ -22,10 +22,10 @@ from gapft_harness.core.records import GREEDY, Adapter, Arm
 from gapft_harness.core.weights import adapter_facts
 from gapft_harness.hooks.protocols import ReportProgress
 from gapft_harness.recipe.sections import Scaling
+from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, require
-from gapft_harness.run_directory.tables import read_judged, read_problems
+from gapft_harness.run_directory.tables import read_facts, read_judged, read_problems
 from gapft_harness.stages.audit.job import decode_arm, decode_split
-from gapft_harness.stages.generation.sealing import read_facts
 
 #: Where the chosen adapters lie in a run directory, and where others lie while they are decoded.
 FOLDER = "scaled"
@@ -84,7 +84,7 @@ class Choice:
 
 def calibration_file(arm: Arm, scale: float) -> str:
     """Where an arm's decisions on the calibration split stand in a run directory."""
-    return f"decisions/{arm.name}.calibration-{scale:g}.parquet"
+    return layout.decisions(arm, f"calibration-{scale:g}")
 
 
 def scaled_file(arm: Arm, scale: float) -> str:
@@ -95,11 +95,7 @@ def scaled_file(arm: Arm, scale: float) -> str:
     """
     if not scale:
         raise ValueError("the decisions at scale 0 are the source's")
-    return (
-        f"decisions/{arm.name}.parquet"
-        if scale == 1
-        else f"decisions/{arm.name}.scale-{scale:g}.parquet"
-    )
+    return layout.decisions(arm, "" if scale == 1 else f"scale-{scale:g}")
 
 
 def audited_scales(chosen: float) -> list[float]:
@@ -127,8 +123,8 @@ def scale_arm(
     run = RunDirectory.open(run_path)
     arm = Arm(condition, seed)
     settings = _settings(run)
-    trained = run.sealed(f"adapters/{arm.name}")
-    problems = [p for p, _ in read_problems(run.sealed(f"{CALIBRATION}/problems.parquet"))]
+    trained = run.sealed(layout.adapter(arm))
+    problems = [p for p, _ in read_problems(run.sealed(layout.problems(CALIBRATION)))]
     decisions: dict[str, dict[str, Any]] = {}
     for number, scale in enumerate(SCALES):
         path = run.path / calibration_file(arm, scale)
@@ -147,7 +143,7 @@ def scale_arm(
                 lambda done, total, n=number: progress(n * total + done, len(SCALES) * total),  # type: ignore[misc]
                 adapter=adapter,
             )
-    output = run.path / FOLDER / arm.name
+    output = run.path / layout.of_arm(FOLDER, arm)
     if adapter_facts(output, "scaling.json") is None:
         from gapft_harness.training.adapter.scaling import scale_adapter
 
@@ -187,7 +183,7 @@ def choose(run: RunDirectory, arm: Arm, settings: Scaling) -> Choice:
     Raises:
         GapftError: the decisions are of other problems than the source's.
     """
-    source = greedy_passed(run.path / CALIBRATION / "responses.parquet")
+    source = greedy_passed(run.path / layout.responses(CALIBRATION))
     solved = [problem for problem, passed in source.items() if passed]
     regressed = []
     for scale in SCALES:
@@ -231,14 +227,14 @@ def no_scale_warning(solved: int, settings: Scaling) -> str:
 
 def read_choice(run_path: Path, arm: Arm) -> dict[str, Any]:
     """The content of an arm's ``scaling.json``."""
-    path = run_path / FOLDER / arm.name / "scaling.json"
+    path = run_path / layout.of_arm(FOLDER, arm) / "scaling.json"
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return content
 
 
 def is_stale(run: RunDirectory, arm: Arm) -> bool:
     """Whether an arm's scale is there, and was chosen at another level or tolerance."""
-    if adapter_facts(run.path / FOLDER / arm.name, "scaling.json") is None:
+    if adapter_facts(run.path / layout.of_arm(FOLDER, arm), "scaling.json") is None:
         return False
     chosen, settings = read_choice(run.path, arm), _settings(run)
     return (chosen["level"], chosen["tolerance"]) != (settings.level, settings.tolerance)
@@ -249,7 +245,7 @@ def _adapter_at(run: RunDirectory, arm: Arm, scale: float) -> Iterator[Adapter]:
     """An arm's adapter at a scale: the trained one itself, or one that is taken away again."""
     from gapft_harness.training.adapter.scaling import scale_adapter
 
-    trained = run.sealed(f"adapters/{arm.name}")
+    trained = run.sealed(layout.adapter(arm))
     if scale == 1:
         yield Adapter(arm, str(trained))
         return

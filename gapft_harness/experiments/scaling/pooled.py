@@ -19,6 +19,7 @@ from gapft_harness.report.rendering import markdown
 from gapft_harness.report.rendering.blocks import Section, Table
 from gapft_harness.report.rendering.wording import whole
 from gapft_harness.report.tables import as_csv
+from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.mirror import placed
 from gapft_harness.stages.selection.stage import arms
@@ -141,9 +142,9 @@ def _read(place: str, path: Path) -> PooledRun:
     if recipe.scaling is None or not trained:
         why = "its recipe has no section scaling" if trained else "it has trained nothing"
         raise UserError(f"{place}: {why}, so it has no scaled adapters to compare")
-    run.sealed("audit/responses.parquet")
+    run.sealed(layout.responses("audit"))
     for arm in trained:
-        run.sealed(f"{FOLDER}/{arm.name}")
+        run.sealed(layout.of_arm(FOLDER, arm))
         chosen = read_choice(path, arm)["scale"]
         for scale in {chosen, FIXED, 1.0} - {0.0}:
             run.sealed(scaled_file(arm, scale))
@@ -152,8 +153,7 @@ def _read(place: str, path: Path) -> PooledRun:
     return PooledRun(
         place=place,
         checkpoints=frozenset(
-            (files[f"selections/{of.name}.parquet"], files[f"decisions/{of.name}.parquet"])
-            for of in trained
+            (files[layout.selection(of)], files[layout.decisions(of)]) for of in trained
         ),
         task=manifest["task"]["name"],
         model=recipe.model.args["pretrained"],

@@ -14,6 +14,7 @@ from gapft_harness.analysis.scaling import FIXED
 from gapft_harness.core.records import GREEDY, Arm
 from gapft_harness.experiments.scaling.job import Choice, read_choice, scaled_file
 from gapft_harness.report.reading.columns import PASS, codes, columns
+from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import require
 
 
@@ -92,7 +93,7 @@ def read_scaled_run(
     if not recipe.get("scaling") or not arms:
         return None
     found = columns(
-        run_path / "audit" / "responses.parquet",
+        run_path / layout.responses("audit"),
         ("problem_id", "status"),
         filters=[("index", "=", GREEDY)],
     )

@@ -19,6 +19,7 @@ from gapft_harness.experiments.scaling.job import (
     scaled_file,
 )
 from gapft_harness.hooks.protocols import Job
+from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, splits_of
 from gapft_harness.run_directory.recording import record_judging, recorder
 from gapft_harness.stages.foundation.disjoint import require_apart
@@ -43,22 +44,22 @@ def scale_stage(context: Context) -> None:
         context.say("the recipe has no section scaling: every adapter stays as it was trained")
         return
     require_selected(run)
-    run.sealed(f"{CALIBRATION}/responses.parquet")
+    run.sealed(layout.responses(CALIBRATION))
     for split in splits_of(run.recipe):
-        run.sealed(f"{split}/problems.parquet")
+        run.sealed(layout.problems(split))
     require_apart(run, splits_of(run.recipe))
     arms = context.arms()
-    run.unseal(f"{FOLDER}/{arm.name}" for arm in arms if is_stale(run, arm))
+    run.unseal(layout.of_arm(FOLDER, arm) for arm in arms if is_stale(run, arm))
     jobs = [context.arm_job("scale", scale_arm, arm) for arm in arms]
     for arm, found in zip(arms, context.executor.run(jobs, context.progress), strict=True):
         for scale, facts in found["decisions"].items():
             file = calibration_file(arm, float(scale))
             run.seal(file)
-            name = file.removeprefix("decisions/").removesuffix(".parquet")
+            name = layout.name_of(file)
             run.update_manifest(partial(record_judging, name=name, facts=facts))
             for warning in facts["warnings"]:
                 context.say(f"warning: {name}: {warning}")
-        run.seal(f"{FOLDER}/{arm.name}")
+        run.seal(layout.of_arm(FOLDER, arm))
         run.update_manifest(recorder("scaling", arm.name, found["choice"]))
 
 
@@ -82,7 +83,7 @@ def scaled_decisions(context: Context) -> Iterator[tuple[Arm, float]]:
     if context.run.recipe.scaling is None:
         return
     for arm in context.arms():
-        folder = context.run.sealed(f"{FOLDER}/{arm.name}")
+        folder = context.run.sealed(layout.of_arm(FOLDER, arm))
         if is_stale(context.run, arm):
             raise UserError(
                 f"{folder}: its scale was chosen at another level or tolerance than the recipe's "

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.records import GREEDY, Arm
+from gapft_harness.run_directory import layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +89,14 @@ def read_episodes(
     repeats = _repeats(manifest["executions"]) if episode["executions"] > 1 else None
     if attempts == 1:
         return EpisodeFacts(1, (), repeats) if repeats else None
-    table = run_path / "audit" / "responses.parquet"
+    table = run_path / layout.responses("audit")
     counts = [
         _count("source", "greedy", [(table, [("index", "=", GREEDY)])], attempts),
         _count("source", "samples", [(table, [("index", "!=", GREEDY)])], attempts),
     ]
     for condition in dict.fromkeys(arm.condition for arm in arms):
         files = [
-            (run_path / "decisions" / f"{arm.name}.parquet", None)
-            for arm in arms
-            if arm.condition == condition
+            (run_path / layout.decisions(arm), None) for arm in arms if arm.condition == condition
         ]
         counts.append(_count(condition, "greedy", files, attempts))
     return EpisodeFacts(attempts, tuple(counts), repeats)

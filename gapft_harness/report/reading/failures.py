@@ -11,6 +11,7 @@ from typing import Any
 
 from gapft_harness.core.records import Verdict
 from gapft_harness.report.reading.columns import columns, plain_gold
+from gapft_harness.run_directory import layout
 from gapft_harness.verification.reasons import Kind, is_telling, kind_of, ranked
 
 #: Kinds of reason that are shown, and responses.
@@ -66,20 +67,20 @@ def read_failures(
     """
     telling = [name for name, counts in verdict_counts.items() if is_telling(counts)]
     tables: list[tuple[str, dict[str, Path]]] = [
-        (split, {split: run_path / split / "responses.parquet"})
+        (split, {split: run_path / layout.judged(split)})
         for split in ("pool", "audit")
         if split in telling
     ]
     if failed := [name for name in arms if name in telling]:
         label = f"audit, after training ({', '.join(failed)})"
-        tables.append((label, {n: run_path / "decisions" / f"{n}.parquet" for n in failed}))
+        tables.append((label, {name: run_path / layout.judged(name) for name in failed}))
     return tuple(
-        _read(label, files, run_path / ("pool" if label == "pool" else "audit"))
+        _read(label, files, run_path / layout.problems("pool" if label == "pool" else "audit"))
         for label, files in tables
     )
 
 
-def _read(label: str, files: Mapping[str, Path], split: Path) -> Failures:
+def _read(label: str, files: Mapping[str, Path], problems: Path) -> Failures:
     statuses: Counter[str] = Counter()
     kinds: Counter[Kind] = Counter()
     first: dict[Kind, list[Failed]] = {}
@@ -98,7 +99,7 @@ def _read(label: str, files: Mapping[str, Path], split: Path) -> Failures:
     order = ranked(kinds)
     in_turn = zip_longest(*(first[kind] for kind, _ in order))
     shown = [of for round_ in in_turn for of in round_ if of is not None][:RESPONSES_SHOWN]
-    return Failures(label, dict(statuses), tuple(order), tuple(_with_golds(shown, split)))
+    return Failures(label, dict(statuses), tuple(order), tuple(_with_golds(shown, problems)))
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -110,10 +111,10 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
             yield from batch.to_pylist()
 
 
-def _with_golds(shown: Sequence[Failed], split: Path) -> Iterator[Failed]:
+def _with_golds(shown: Sequence[Failed], problems: Path) -> Iterator[Failed]:
 
     wanted: list[tuple[str, str, Any]] = [("problem_id", "in", [of.problem_id for of in shown])]
-    found = columns(split / "problems.parquet", ("problem_id", "gold"), wanted)
+    found = columns(problems, ("problem_id", "gold"), wanted)
     golds = dict(zip(found["problem_id"], found["gold"], strict=True))
     for of in shown:
         yield replace(of, gold=plain_gold(golds[of.problem_id]))

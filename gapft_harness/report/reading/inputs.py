@@ -14,6 +14,7 @@ from gapft_harness.core.records import GREEDY, Arm, Budget, State
 from gapft_harness.report.reading.columns import PASS, STATUSES, codes, columns
 from gapft_harness.report.reading.episodes import EpisodeFacts, read_episodes
 from gapft_harness.report.reading.failures import Failures, read_failures
+from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import require
 
 __all__ = ["PASS", "STATUSES", "Audit", "ReportInputs", "TrainedArm", "read_inputs"]
@@ -192,7 +193,7 @@ def read_inputs(
         GapftError: the tables contradict each other.
     """
     recipe, budgets = manifest["recipe"], manifest["budgets"]
-    audit = _read_audit(run_path / "audit", recipe["search"]["k"])
+    audit = _read_audit(run_path, recipe["search"]["k"])
     conditions, seeds = tuple(recipe["conditions"]), tuple(recipe["seeds"])
     arms = [Arm(condition, seed) for condition in conditions for seed in seeds] if budgets else []
     return ReportInputs(
@@ -201,7 +202,7 @@ def read_inputs(
         k=recipe["search"]["k"],
         conditions=conditions if arms else (),
         seeds=seeds,
-        pool_states=_count_states(run_path / "pool" / "states.parquet"),
+        pool_states=_count_states(run_path / layout.states("pool")),
         audit=audit,
         arms=tuple(_read_arm(run_path, arm, budgets, audit.ids) for arm in arms),
         source=manifest["source"],
@@ -225,19 +226,19 @@ def read_inputs(
     )
 
 
-def _read_audit(folder: Path, k: int) -> Audit:
-    problems = columns(folder / "problems.parquet", ("problem_id", "prompt", "gold"))
-    states = columns(folder / "states.parquet", ("problem_id", "state"))
-    responses = columns(folder / "responses.parquet", ("problem_id", "index", "status"))
-    greedy = columns(
-        folder / "responses.parquet", ("problem_id", "text"), filters=[("index", "=", GREEDY)]
-    )
+def _read_audit(run_path: Path, k: int) -> Audit:
+    table, states_table = run_path / layout.responses("audit"), run_path / layout.states("audit")
+    problems = columns(run_path / layout.problems("audit"), ("problem_id", "prompt", "gold"))
+    states = columns(states_table, ("problem_id", "state"))
+    responses = columns(table, ("problem_id", "index", "status"))
+    greedy = columns(table, ("problem_id", "text"), filters=[("index", "=", GREEDY)])
     ids = problems["problem_id"]
     require(
         states["problem_id"] == ids
         and greedy["problem_id"] == ids
         and responses["index"] == [GREEDY, *range(k)] * len(ids),
-        f"{folder}: problems, responses and states are not of the same problems in the same order",
+        f"{table.parent}: problems, responses and states are not of the same problems in the same "
+        "order",
     )
     statuses = codes(responses["status"]).reshape(len(ids), k + 1)
     audit = Audit(
@@ -252,7 +253,7 @@ def _read_audit(folder: Path, k: int) -> Audit:
     expected = np.where(audit.greedy_passed, "G", np.where((audit.passing_samples > 0), "S", "U"))
     require(
         bool((expected == audit.states).all()),
-        f"{folder}/states.parquet: states are not those of the verdicts in responses.parquet",
+        f"{states_table}: states are not those of the verdicts in responses.parquet",
     )
     return audit
 
@@ -260,11 +261,11 @@ def _read_audit(folder: Path, k: int) -> Audit:
 def _read_arm(
     run_path: Path, arm: Arm, budgets: Mapping[str, Mapping[str, Any]], ids: NDArray[np.str_]
 ) -> TrainedArm:
-    path = run_path / "decisions" / f"{arm.name}.parquet"
+    path = run_path / layout.decisions(arm)
     found = columns(path, ("problem_id", "text", "status"))
     require(found["problem_id"] == ids.tolist(), f"{path}: holds other problems than the audit")
     entry = budgets[arm.name]
-    selection = run_path / "selections" / f"{arm.name}.parquet"
+    selection = run_path / layout.selection(arm)
     return TrainedArm(
         arm=arm,
         statuses=codes(found["status"]),

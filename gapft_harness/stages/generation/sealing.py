@@ -14,7 +14,7 @@ from gapft_harness.hooks.checked import answers_of, plain_facts
 from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.hooks.registered import owner_of
 from gapft_harness.run_directory.journal import Entry, Journal
-from gapft_harness.run_directory.tables import read_facts as read_facts
+from gapft_harness.run_directory.tables import read_facts
 from gapft_harness.run_directory.tables.parquet import write_batches
 from gapft_harness.run_directory.tables.responses import row_of, schema
 from gapft_harness.stages.generation.alike import AlikeWatch
