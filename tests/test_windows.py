@@ -147,7 +147,7 @@ def test_a_window_beyond_the_samples_is_refused(tmp_path: Path) -> None:
     run = searched(tmp_path / "run", "first", OUTCOMES)
     with pytest.raises(UserError, match=r"window 2-4 goes to sample 5, and the search drew 4 "):
         partition(str(run.path), "pool", window=Window(2, 4))
-    assert not (run.path / "pool/states").exists()
+    assert not (run.path / "pool/states/2-4.parquet").exists()
 
 
 @pytest.mark.parametrize("numbers", [(-1, 4), (0, 0), (3, -1)])
