@@ -66,7 +66,7 @@ class Search(Section):
     top_p: float = Field(0.95, gt=0, le=1, description="nucleus mass")
     top_k: int = Field(0, ge=0, description="top-k cut; 0 means none")
     max_gen_toks: int | None = Field(
-        None, ge=1, description="most new tokens of a response; default: the task's"
+        None, ge=1, description="maximum of new tokens in a response; default: the task's"
     )
     seed: int = Field(0, ge=0, description="seed of all samples of the run")
     chunk: int = Field(
@@ -78,7 +78,7 @@ class Search(Section):
         "always gets all K",
     )
     round: int = Field(
-        1, ge=1, description="samples drawn of a problem before `stop` looks at them"
+        1, ge=1, description="samples per problem that are drawn before `stop` checks them"
     )
 
     @field_validator("round")
@@ -93,7 +93,7 @@ class EpisodeChoice(Section):
     """Overrides how a task's episodes go: attempts with feedback in between. Empty: as it says."""
 
     attempts: int | None = Field(
-        None, ge=1, description="most attempts of one decode; default: the task's, 1 for most"
+        None, ge=1, description="maximum of attempts in one decode; default: the task's, 1 for most"
     )
     executions: int | None = Field(
         None,
@@ -189,7 +189,7 @@ class ExecutorChoice(Section):
 
     name: str = Field("local", description="executor: local, ray, or a plugin's")
     workers: int = Field(
-        1, ge=1, description="processes that run jobs side by side; a cluster decides by itself"
+        1, ge=1, description="processes that run jobs in parallel; a cluster ignores it"
     )
     threads: int = Field(1, ge=1, description="CPU threads of each process")
     shards: int = Field(

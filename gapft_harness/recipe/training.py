@@ -24,7 +24,7 @@ class Training(Section):
     )
     learning_rate: float = Field(5e-5, gt=0, description="AdamW learning rate, the highest")
     schedule: Literal["constant", "linear", "cosine"] = Field(
-        "constant", description="how the learning rate goes on after the warm-up"
+        "constant", description="course of the learning rate after the warm-up"
     )
     warmup_steps: int = Field(
         0, ge=0, description="optimizer steps over which the learning rate rises from 0"
@@ -35,17 +35,17 @@ class Training(Section):
     accumulation: int = Field(8, ge=1, description="forward passes per optimizer step")
     padding_free: bool = Field(
         False,
-        description="lay a step's sequences end to end in one forward pass instead of padding "
-        "them; `micro_batch` then has a say in the step's size alone",
+        description="concatenate a step's sequences in one forward pass instead of padding them; "
+        "`micro_batch` then only counts for the size of a step",
     )
     max_tokens: int = Field(
-        16384, ge=2, description="most tokens of one forward pass without padding"
+        16384, ge=2, description="maximum of tokens in one forward pass without padding"
     )
     update_groups: int | None = Field(
         None,
         ge=1,
-        description="exactly this many optimizer steps, the exposures dealt evenly among them; "
-        "`accumulation` then has no say",
+        description="exactly this many optimizer steps, with the exposures divided evenly among "
+        "them; `accumulation` is then ignored",
     )
     repetitions: int = Field(8, ge=1, description="R, exposures of each example")
     max_length: int = Field(2048, ge=2, description="longest sequence in tokens")
@@ -65,8 +65,8 @@ class Training(Section):
     )
     quantize: Literal["8bit", "4bit"] | None = Field(
         None,
-        description="hold the frozen base's linear layers in 8 or 4 bits (bitsandbytes); another "
-        "base than the one that is searched, so another recipe",
+        description="store the frozen base's linear layers in 8 or 4 bits (bitsandbytes); training "
+        "then uses another base than the search",
     )
     gradient_checkpointing: bool = Field(False, description="trade speed for memory")
 
