@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from gapft_harness.core.errors import GapftError, PluginError, UserError, did_you_mean
 from gapft_harness.core.files import sha256
 from gapft_harness.core.identities import content_hash
+from gapft_harness.core.json_values import parse_object
 from gapft_harness.core.processes import Closing
 from gapft_harness.core.records import (
     CONTEXT,
@@ -201,6 +202,7 @@ __all__ = [  # noqa: RUF022 - by use, each with what it is for
     "RegisterReportSection",  # the type of register in register_report_sections
     # Texts and files
     "read_lines",  # a file's lines with their numbers; what is no UTF-8 is named by its line
+    "parse_object",  # a JSON object of a text, or an error that names its place
     "whole",  # a JSON value in which every text can be written as UTF-8
     "whole_text",  # the same of one text
     "sha256",  # of a file, in hex

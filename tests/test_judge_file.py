@@ -62,7 +62,7 @@ def test_a_line_a_program_in_order_whichever_ends_first(tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ("{", "line 2: expected a JSON object, found no JSON"),
+        ("{", "line 2: malformed JSON at column 2"),
         ("[]", "line 2: found list, expected a JSON object"),
         (record("b", tests=[]), "line 2: tests: found none, expected a list of at least one"),
         (record("b", tests=None), "line 2: tests: found NoneType, expected a list"),
@@ -85,7 +85,8 @@ def test_a_line_a_program_in_order_whichever_ends_first(tmp_path):
             record("b", kind="function", function="f", tests=[{"input": DEEP, "expected": "1"}]),
             "line 2: test 1: ",
         ),
-        (f'{{"id": {DEEP}}}', "line 2: expected a JSON object, found no JSON"),
+        (f'{{"id": {DEEP}}}', "line 2: malformed JSON: nested too deeply"),
+        ('{"id": 1' + 5000 * "0" + "}", "line 2: malformed JSON: Exceeds the limit"),
         (f'{{"id": {DEEP[19_700:20_300]}, "source": "", "tests": []}}', "line 2: id: found [[[[[["),
         (record("a"), "line 2: id 'a' stands on line 1 too; expected ids that are unique"),
         (record(None), "line 2: id: found None, expected text or an integer"),
@@ -133,7 +134,7 @@ def test_a_pipe_is_judged_in_one_reading_and_gives_what_the_file_gives(tmp_path)
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ("{", "line 4: expected a JSON object"),
+        ("{", "line 4: malformed JSON"),
         (record("a"), "line 4: id 'a' stands on line 1 too"),
     ],
 )
@@ -172,7 +173,7 @@ def test_a_file_that_changes_while_it_is_judged_keeps_verdicts_with_their_ids(tm
         problem = ""
     except UserError as error:
         problem = str(error)
-    told = {"break": "line 81: expected a JSON object", "shrink": "expected a JSON object"}
+    told = {"break": "line 81: malformed JSON", "shrink": "malformed JSON"}
     assert told.get(change, "") in problem
     assert bool(problem) == (change in told)
     judged = [json.loads(line) for line in found]
@@ -215,7 +216,7 @@ def test_what_is_expected_may_be_called_output(tmp_path):
 def test_bytes_that_are_no_text_are_named_by_their_line(tmp_path):
     path = tmp_path / "programs.jsonl"
     path.write_bytes(json.dumps(record()).encode() + b"\n\xff\n")
-    with pytest.raises(UserError, match=r"line 2: found bytes that are no UTF-8"):
+    with pytest.raises(UserError, match=r"line 2: expected UTF-8 text, found the byte 0x"):
         next(judge_file(path))
 
 

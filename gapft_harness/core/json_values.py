@@ -1,10 +1,13 @@
-"""Whether a value can be written as JSON and read back: golds, and what plugins say of things."""
+"""JSON: reading it with errors for people, and whether a value can be written and read back."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 from typing import Any
+
+from gapft_harness.core.errors import UserError
 
 #: Deeper values cannot be written, read and compared anywhere: Python's own JSON is recursive.
 DEEPEST = 400
@@ -69,3 +72,60 @@ def _is_whole(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def parse(text: str, place: str) -> Any:
+    """Reads JSON.
+
+    Raises:
+        UserError: it is malformed; the message begins with ``place``.
+    """
+    text = text.rstrip()  # a line's end is no place for a fault
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        line = f", line {error.lineno}" if "\n" in text.lstrip() else ""
+        raise UserError(
+            f"{place}{line}: malformed JSON at column {error.colno} ({error.msg}); "
+            f"{_guess(text, error.pos)}"
+        ) from error
+    except RecursionError as error:
+        raise UserError(f"{place}: malformed JSON: nested too deeply") from error
+    except ValueError as error:  # an integer that Python does not read
+        raise UserError(f"{place}: malformed JSON: {error}") from error
+
+
+def parse_object(text: str, place: str) -> dict[str, Any]:
+    """Reads a JSON object.
+
+    Raises:
+        UserError: it is malformed, or another value; the message begins with ``place``.
+    """
+    return as_object(parse(text, place), place)
+
+
+def as_object(value: Any, place: str) -> dict[str, Any]:
+    """Gives a JSON object back.
+
+    Raises:
+        UserError: it is another value; the message begins with ``place``.
+    """
+    if not isinstance(value, dict):
+        raise UserError(f"{place}: found {type(value).__name__}, expected a JSON object")
+    return value
+
+
+def _guess(text: str, wrong: int) -> str:
+    """What seems to have happened to malformed JSON, and what to do."""
+    start = text.strip()
+    if start in ("{", "["):
+        return "is it one record over several lines? expected one object a line, or a JSON list"
+    if start.startswith("{'"):
+        return "is it Python? expected JSON, with double quotes: json.dumps(record)"
+    if text[wrong:].strip() == ",":
+        return "take the comma at the line's end away"
+    if not start.startswith(("{", "[")):
+        return (
+            "is it CSV or plain text? expected one JSON object a line (dataset_path: csv reads CSV)"
+        )
+    return "is the line torn, or the file cut short?"

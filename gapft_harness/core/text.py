@@ -5,7 +5,7 @@ JSON may hold half of a surrogate pair, which no file can.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -49,14 +49,23 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """
     try:
         with path.open("rb") as lines:
-            for number, line in enumerate(lines, start=1):
-                try:
-                    yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
-                except UnicodeDecodeError:
-                    decode(line, str(path), number)
-                    raise
+            yield from decoded(lines, str(path))
     except OSError as error:
         raise UserError(unreadable(path, error)) from error
+
+
+def decoded(lines: Iterable[bytes], place: str) -> Iterator[tuple[int, str]]:
+    """Yields lines of UTF-8 with their numbers from 1; a byte order mark is left out.
+
+    Raises:
+        UserError: one is no UTF-8; the message begins with ``place`` and its number.
+    """
+    for number, line in enumerate(lines, start=1):
+        try:
+            yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError:
+            decode(line, place, number)
+            raise
 
 
 def unreadable(path: Path, error: OSError) -> str:

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from gapft_harness.core.errors import UserError, did_you_mean
+from gapft_harness.core.json_values import parse_object
+from gapft_harness.core.text import decoded
 from gapft_harness.sandbox import Limits, Program, Result, Sandbox, Test
 from gapft_harness.sandbox.records import Compat, Isolation, Prelude, Tier
 from gapft_harness.verification.programs import check_call, importable, read_test
@@ -178,10 +180,10 @@ def _read(file: BinaryIO, name: str) -> Iterator[_Record]:
     record = None
     with _Notes() as notes:
         for number, line in _lines(file, name):
-            record = _parse(line, f"{name} line {number}")
+            record = _parse(line, f"{name}, line {number}")
             if (first := notes.first_line(record.id, number)) != number:
                 raise UserError(
-                    f"{name} line {number}: id {record.id!r} stands on line {first} too; expected "
+                    f"{name}, line {number}: id {record.id!r} stands on line {first} too; expected "
                     "ids that are unique"
                 )
             yield record
@@ -191,25 +193,20 @@ def _read(file: BinaryIO, name: str) -> Iterator[_Record]:
 
 def _lines(file: BinaryIO, name: str) -> Iterator[tuple[int, str]]:
     """The lines that are not blank, with their numbers."""
-    number = 0
     try:
-        for number, line in enumerate(file, 1):
-            if line.strip():
-                yield number, line.decode("utf-8")
+        yield from ((number, line) for number, line in decoded(file, name) if line.strip())
     except OSError as error:
         raise UserError(f"{name}: cannot be read ({error.strerror})") from error
-    except UnicodeDecodeError as error:
-        raise UserError(
-            f"{name} line {number}: found bytes that are no UTF-8 ({error.reason})"
-        ) from error
 
 
 def _parse(line: str, where: str) -> _Record:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{where}: expected a JSON object, found no JSON ({error})") from error
-    _check_keys(record, _KEYS, ("id", "source", "tests"), where)
+    record = parse_object(line, where)
+    for key in record:
+        if key not in _KEYS:
+            raise UserError(f"{where}: unknown key {key!r}; {did_you_mean(key, _KEYS)}")
+    for key in ("id", "source", "tests"):
+        if key not in record:
+            raise UserError(f"{where}: the key {key!r} is missing")
     name = record["id"]
     if not isinstance(name, str | int) or isinstance(name, bool):
         raise UserError(f"{where}: id: found {reprlib.repr(name)}, expected text or an integer")
@@ -229,17 +226,6 @@ def _parse(line: str, where: str) -> _Record:
         for number, test in enumerate(tests, 1):
             check_call(test, f"{where}: test {number}")
     return _Record(str(name), program, tuple(tests))
-
-
-def _check_keys(record: Any, known: Sequence[str], needed: Sequence[str], where: str) -> None:
-    if not isinstance(record, dict):
-        raise UserError(f"{where}: found {type(record).__name__}, expected a JSON object")
-    for key in record:
-        if key not in known:
-            raise UserError(f"{where}: unknown key {key!r}; {did_you_mean(key, known)}")
-    for key in needed:
-        if key not in record:
-            raise UserError(f"{where}: the key {key!r} is missing")
 
 
 def _text(record: dict[str, Any], key: str, where: str) -> str:

@@ -31,6 +31,7 @@ from gapft_harness.api import (
     UserError,
     did_you_mean,
     hookimpl,
+    parse_object,
     read_lines,
     sha256,
     whole,
@@ -196,12 +197,7 @@ def _parse(line: str, where: str) -> Record:
     Raises:
         UserError: starts with ``where``; says what was found and expected.
     """
-    try:
-        record = whole(json.loads(line))  # as a server's reply of the same text is read
-    except json.JSONDecodeError as error:
-        raise UserError(f"{where}: is not JSON ({error}); expected one object a line") from error
-    if not isinstance(record, dict):
-        raise UserError(f"{where}: found {_short(record)}; expected an object")
+    record = whole(parse_object(line, where))  # as a server's reply of the same text is read
     if unknown := sorted(record.keys() - _KEYS):
         raise UserError(f"{where}: unknown key {unknown[0]!r}; {did_you_mean(unknown[0], _KEYS)}")
     if ("id" in record) == ("prompt" in record):

@@ -116,6 +116,7 @@ def test_lines_are_those_of_the_whole_text(lines, mark):
         ('{\n "a": 1\n}\n', "is it one record over several lines? expected one object a line"),
         ('{"a": 1}\n{"a"', "line 2: malformed JSON at column 5"),
         ("[" * 100_000, "malformed JSON: nested too deeply"),
+        ('{"a": 1' + 5000 * "0" + "}", "line 1: malformed JSON: Exceeds the limit"),
     ],
 )
 def test_what_seems_to_have_happened_to_json_is_said(text, expected, tmp_path):

@@ -131,8 +131,8 @@ def test_a_repeated_record_names_both_lines(write, model, number):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"id": "x"', "is not JSON"),
-        ("[1, 2]", r"found \[1, 2\]; expected an object"),
+        ('{"id": "x"', "malformed JSON at column 11 .*is the line torn"),
+        ("[1, 2]", "found list, expected a JSON object"),
         ({"id": "x", "index": 0, "txt": "A"}, "unknown key 'txt'; did you mean 'text'"),
         ({"index": 0, "text": "A"}, "exactly one of the keys 'id' and 'prompt'"),
         ({"id": "x", "prompt": "y", "index": 0, "text": "A"}, "exactly one of the keys"),

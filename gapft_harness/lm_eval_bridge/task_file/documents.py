@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, overload
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.text import read_lines, read_text, whole
+from gapft_harness.core.json_values import as_object, parse, parse_object
+from gapft_harness.core.text import Json, read_lines, read_text, whole
 
 Document = dict[str, Any]
 
@@ -95,7 +95,7 @@ def stream_documents(path: Path) -> Iterator[tuple[Document, str]]:
     for number, line in read_lines(path):
         if line.strip():
             place = f"{path}, line {number}"
-            yield _object(_parse(line, place), place), place
+            yield _whole(parse_object(line, place), line, place), place
     if number == 0:
         raise UserError(f"{path}: the file is empty; expected one JSON object a line")
 
@@ -107,58 +107,27 @@ def _json_lines(path: Path, text: str) -> Documents:
         if not line.strip():
             continue
         place = f"{path}, line {number}"
-        records.append(_object(_parse(line, place), place))
+        records.append(_whole(parse_object(line, place), line, place))
         places.append(place)
     return Documents(records, places)
 
 
 def _json_list(path: Path, text: str) -> Documents:
     records, places = [], []
-    for number, record in enumerate(_parse(text, str(path)), start=1):
+    for number, record in enumerate(_whole(parse(text, str(path)), text, str(path)), start=1):
         place = f"{path}, record {number}"
-        records.append(_object(record, place))
+        records.append(as_object(record, place))
         places.append(place)
     return Documents(records, places)
 
 
-def _parse(text: str, place: str) -> Any:
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        line = f", line {error.lineno}" if "\n" in text.strip() else ""
-        raise UserError(
-            f"{place}{line}: malformed JSON at column {error.colno} ({error.msg}); "
-            f"{_guess(text, error.pos)}"
-        ) from error
-    except RecursionError as error:
-        raise UserError(f"{place}: malformed JSON: nested too deeply") from error
-    if _HALF.search(text) and whole(value) != value:
+def _whole(record: Json, text: str, place: str) -> Json:
+    """Gives back what was read from a text, if UTF-8 can hold it."""
+    if _HALF.search(text) and whole(record) != record:
         raise UserError(
             f"{place}: holds half of a surrogate pair (a \\ud800 to \\udfff by itself), which no "
             "text in UTF-8 can hold; expected whole characters"
         )
-    return value
-
-
-def _guess(text: str, wrong: int) -> str:
-    """What seems to have happened to malformed JSON, and what to do."""
-    start = text.strip()
-    if start in ("{", "["):
-        return "is it one record over several lines? expected one object a line, or a JSON list"
-    if start.startswith("{'"):
-        return "is it Python? expected JSON, with double quotes: json.dumps(record)"
-    if text[wrong:].strip() == ",":
-        return "take the comma at the line's end away"
-    if not start.startswith(("{", "[")):
-        return (
-            "is it CSV or plain text? expected one JSON object a line (dataset_path: csv reads CSV)"
-        )
-    return "is the line torn, or the file cut short?"
-
-
-def _object(record: Any, place: str) -> Document:
-    if not isinstance(record, dict):
-        raise UserError(f"{place}: found {type(record).__name__}, expected a JSON object")
     return record
 
 
