@@ -60,6 +60,8 @@ def test_defaults_are_the_papers_logic_settings() -> None:
         ({"search": {"k": 0}}, "key 'search.k': input should be greater than or equal to 1"),
         ({"model": {"args": {"dtype": "float32"}}}, "key 'model.args': needs `pretrained`"),
         ({"seeds": [13, 13]}, "key 'seeds': names one thing twice"),
+        ({"conditions": ["gapft", "a@b"]}, "key 'conditions': 'a@b' has @, and files are named"),
+        ({"conditions": ["a/b"]}, "key 'conditions': 'a/b' has /, and files are named"),
         ({"conditions": []}, "key 'conditions'"),
         ({"budget": {"n": 0}}, "must be at least 1, or `recovered`"),
         ({"name": "a/b"}, "key 'name'"),

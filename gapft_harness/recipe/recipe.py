@@ -77,6 +77,19 @@ class Recipe(Section):
             raise ValueError(f"names one thing twice: {list(values)}")
         return values
 
+    @field_validator("conditions")
+    @classmethod
+    def _name_files(cls, conditions: tuple[str, ...]) -> tuple[str, ...]:
+        """Files are named after them; see ``run_directory/layout.py``."""
+        for name in conditions:
+            if found := {*"@/"}.intersection(name):
+                raise ValueError(
+                    f"{name!r} has {' and '.join(sorted(found))}, and files are named after "
+                    "conditions, where @ begins a variant's name and / a folder; register the "
+                    "selector under another name"
+                )
+        return conditions
+
     @field_validator("training")
     @classmethod
     def _enough_exposures(cls, training: Training, info: ValidationInfo) -> Training:
