@@ -50,7 +50,7 @@ def test_every_file_that_registers_something_is_loaded() -> None:
         for file in files
         if re.search(r"^@hookimpl$", file.read_text("utf-8"), re.MULTILINE)
     }
-    assert hooked == set(BUNDLED)
+    assert hooked == set(BUNDLED), "BUNDLED in gapft_harness/hooks/loading.py"
 
 
 def test_every_registration_says_what_it_is() -> None:

@@ -1,6 +1,4 @@
-"""The embedded demonstrations: small tasks, each with a policy that ships with it.
-
-Arithmetic chains, and (the modules ``code_*``) short programs that are really run.
+"""Where the two policies that ship lie: arithmetic chains, and short programs that are really run.
 
 Nothing heavy is imported here, so that asking where the policy lies costs nothing.
 """
