@@ -62,7 +62,7 @@ class Recipe(Section):
     executor: ExecutorChoice = Field(default_factory=ExecutorChoice)
     trackers: tuple[str, ...] = Field(
         (),
-        description="what follows every training: tensorboard, wandb, trackio, or a plugin's",
+        description="what logs every training: tensorboard, wandb, trackio, or a plugin's",
         examples=[["tensorboard"]],
     )
     statistics: Statistics = Field(default_factory=Statistics)

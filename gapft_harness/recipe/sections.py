@@ -218,8 +218,8 @@ class ExecutorChoice(Section):
     checkpoint_steps: int | None = Field(
         None,
         ge=1,
-        description="optimizer steps between two kept states of a training, from which a killed "
-        "one goes on; default: it starts its arm again",
+        description="optimizer steps between two checkpoints of a training; default: none, a "
+        "training that was killed starts its arm again",
     )
 
 
