@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gapft_harness.core.records import GREEDY, Evidence, Pool, Response, State
-from gapft_harness.stages.selection.stage import make_pool
+from gapft_harness.stages.selection.choosing import make_pool
 
 
 def evidence(name: str, state: State, tokens: int = 4, index: int = 0) -> Evidence:

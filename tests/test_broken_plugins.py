@@ -25,7 +25,7 @@ from gapft_harness.run_directory.tables import Judged, read_judged, responses
 from gapft_harness.stages.generation.episodes import episodes_of
 from gapft_harness.stages.generation.sealing import closing_verifier, description_of
 from gapft_harness.stages.search.states import state_row
-from gapft_harness.stages.selection.stage import choose
+from gapft_harness.stages.selection.choosing import choose
 from gapft_harness.stages.train.job import _trained
 from gapft_harness.stages.train.trackers import _open
 from gapft_harness.verification.judging import check_golds, verify_unique

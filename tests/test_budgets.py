@@ -12,7 +12,7 @@ from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import Arm, Budget, Evidence, Pool
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.stages.selection.budgets import enforce_matched, enforce_tokens, set_replay_aside
-from gapft_harness.stages.selection.stage import fill, make_pool
+from gapft_harness.stages.selection.choosing import fill, make_pool
 from tests.pools import pool
 
 BUDGET = Budget(4, 8, 32, 900, 100, 2)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from gapft_harness.cli.runs import Options, run_stage
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import Arm
+from gapft_harness.recipe.conditions import named
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.binding import grown, only
@@ -88,7 +89,7 @@ class Changing(ScaledLetters):
         return verify(self.folder / "r", self.plugins).differences
 
 
-def _write(folder: Path) -> Changing:
+def write(folder: Path) -> Changing:
     made = Changing(letters(folder, pool=60, audit=30).folder)
     plugin = PLUGIN.replace("LOSSES[arm]", "LOSSES.get(arm, [[0] * 4])")
     (folder / "by_scale.py").write_text(plugin)
@@ -101,7 +102,7 @@ def _write(folder: Path) -> Changing:
 
 @pytest.fixture
 def task(tmp_path: Path) -> Changing:
-    return _write(tmp_path)
+    return write(tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +110,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run without a section scaling, and beside it a copy of it all."""
     folder = tmp_path_factory.mktemp("finished")
     (folder / "here").mkdir()
-    _write(folder / "here").change()
+    write(folder / "here").change()
     shutil.copytree(folder / "here", folder / "copy")
     return folder
 
@@ -307,7 +308,9 @@ def test_a_run_grows_by_all_that_is_trained_and_trains_nothing_unasked(
     every = [Arm(c, s) for c in "abcd" for s in range(4)]
     trained = data.draw(st.lists(st.sampled_from(every), unique=True))
     wanted = recipe(asked, seeds)
-    found = grown(recipe(earlier, before), wanted, trained)
+    found = grown(
+        recipe(earlier, before), wanted, {arm: named(arm.condition, {}) for arm in trained}
+    )
     assert set(asked) <= set(found.conditions)
     assert set(seeds) <= set(found.seeds)
     shown = {Arm(c, s) for c in found.conditions for s in found.seeds}
@@ -316,9 +319,9 @@ def test_a_run_grows_by_all_that_is_trained_and_trains_nothing_unasked(
         assert any(Arm(name, s) not in trained for s in found.seeds), "it would fit"
     for seed in set(range(4)) - set(found.seeds):
         assert any(Arm(c, seed) not in trained for c in found.conditions), "it would fit"
-    assert grown(found, found, trained) == found
+    assert grown(found, found, {arm: named(arm.condition, {}) for arm in trained}) == found
     assert only(found, asked, seeds).model_dump() == wanted.model_dump() | {
-        "conditions": only(found, asked, seeds).conditions,
+        "conditions": [*only(found, asked, seeds).conditions],
         "seeds": only(found, asked, seeds).seeds,
     }
 

@@ -18,6 +18,7 @@ from gapft_harness.hooks.manager import KINDS, load_plugins
 from gapft_harness.hooks.old_names import MOVED
 from gapft_harness.lm_eval_bridge.discovery import list_tasks
 from gapft_harness.recipe.bundled import bundled_recipes
+from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.reading import check_recipe, recipe_keys
 
 ROOT = Path(__file__).parents[1]
@@ -67,6 +68,13 @@ def test_every_recipe_key_is_documented_with_its_meaning_and_default() -> None:
     text = (DOCS / "recipes.md").read_text()
     rows = dict(re.findall(r"^\| `([a-z_.]+)` \| .*? \| (.*) \|$", text, flags=re.MULTILINE))
     assert rows == recipe_keys()
+
+
+def test_every_key_of_a_condition_is_documented_with_its_meaning() -> None:
+    text = (DOCS / "recipes.md").read_text()
+    section = text.partition("\n## Conditions\n")[2].partition("\n## ")[0]
+    rows = dict(re.findall(r"^\| `([a-z_]+)` \| ([^|]*) \|$", section, flags=re.MULTILINE))
+    assert rows == {key: info.description for key, info in Condition.model_fields.items()}
 
 
 def test_documented_defaults_are_the_real_ones() -> None:

@@ -25,7 +25,7 @@ from gapft_harness.stages.audit.job import decode_arm
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.pipeline import run_stages
 from gapft_harness.stages.search.job import search as search_split
-from gapft_harness.stages.selection.stage import to_example
+from gapft_harness.stages.selection.choosing import to_example
 from gapft_harness.stages.verify.run import verify
 from tests.recording_run import Here
 from tests.tiny_models import byte_llama

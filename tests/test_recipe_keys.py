@@ -11,7 +11,7 @@ import pytest
 
 from gapft_harness.core.errors import GapftError
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.stages.selection import stage as selection
+from gapft_harness.stages.selection import choosing
 from tests.recording_run import Letters, letters
 
 #: Of each problem's four samples, 0, 1 and 3 are right, and 1 is the shortest of them.
@@ -160,7 +160,7 @@ def test_selection_enforces_the_matched_budget(
     def short(selector: Any, entry: Any, pool: Any, n: int, arm: Any) -> Any:
         return list(pool.recovered[: n - (entry.name == "uniform")])
 
-    monkeypatch.setattr(selection, "choose", short)
+    monkeypatch.setattr(choosing, "choose", short)
     both = ("pool", "audit")
     with pytest.raises(GapftError, match="arms gapft-seed13 and uniform-seed13 differ in n"):
         task.run("r", ["states", "select"], both, search=K, conditions=["gapft", "uniform"])

@@ -18,7 +18,7 @@ from gapft_harness.core.streams import Stream
 from gapft_harness.hooks.manager import Registered, load_plugins
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples
-from gapft_harness.stages.selection.stage import choose, make_pool
+from gapft_harness.stages.selection.choosing import choose, make_pool
 from tests.pools import evidence, pool
 from tests.recording_run import Letters, letters
 

@@ -163,12 +163,16 @@ def _stages(recipe: Recipe, experiments: Sequence[Experiment], run_dir: str) -> 
     stop = recipe.search.stop == "first_pass"
     early = "; of the pool, none after one that passes" if stop else ""
     trained = arms(recipe)
+    named = (
+        name if of.selector == name else f"{name} ({of.selector})"
+        for name, of in recipe.conditions.items()
+    )
     return [
         f"search  {recipe.data.task}: pool and audit, 1 greedy + {k} samples a problem{early}",
         f"        -> {run_dir}/{layout.responses('{pool,audit}')}",
         *_calibration(recipe, run_dir),
         f"states  G, S, U -> {run_dir}/{layout.states('{pool,audit}')}",
-        f"select  {', '.join(recipe.conditions)}; {slots}; {exposures}; {steps}",
+        f"select  {', '.join(named)}; {slots}; {exposures}; {steps}",
         f"        -> {run_dir}/{layout.SELECTIONS}/",
         f"train   {len(trained)} adapters ({len(recipe.conditions)} conditions x "
         f"{len(recipe.seeds)} seeds) -> {run_dir}/{layout.ADAPTERS}/",
@@ -196,14 +200,15 @@ def _calibration(recipe: Recipe, run_dir: str) -> list[str]:
 def _budget(recipe: Recipe) -> tuple[str, str, str]:
     """The slots, exposures and steps of a matched condition, as far as they are known."""
     n, replay, training = recipe.budget.n, recipe.budget.replay, recipe.training
+    known = {"recovered": "|E_S,K|", "verified": "|E_G| + |E_S,K|"}
     more = f" + {replay} replay" if replay else ""
-    if n != "recovered":
+    if isinstance(n, int):
         exposures = training.repetitions * (n + replay)
         steps = count_steps(exposures, training)
         return f"n = {n}{more}", f"N = {exposures}", f"J = {steps}"
     batch = training.micro_batch * training.accumulation
     return (
-        f"n = |E_S,K| of the pool{more}, known after search",
+        f"n = {known[n]} of the pool{more}, known after search",
         f"N = {training.repetitions} (n + {replay})" if replay else f"N = {training.repetitions} n",
         f"J = {training.update_groups or f'ceil(N / {batch})'}",
     )

@@ -129,8 +129,9 @@ def _there(recipe: Recipe, run_dir: str) -> tuple[RunDirectory | None, Recipe, s
         return None, recipe, ""
     try:
         run = RunDirectory.open(run_dir)
-        require_bound(run.path, run.recipe, recipe, run.holds_adapters())
-        return run, grown(run.recipe, recipe, run.trained_arms()), ""
+        trained = run.trained_arms()
+        require_bound(run.path, run.recipe, recipe, trained, run.holds_adapters())
+        return run, grown(run.recipe, recipe, trained), ""
     except GapftError as error:
         return None, recipe, f"REFUSED: {error}"
 
@@ -156,7 +157,7 @@ def _responses(
 def _steps(recipe: Recipe, pool: int | None, known: Mapping[str, Any]) -> str:
     """J of a matched adapter, or a bound."""
     wanted, budget, replay = recipe.budget.n, recipe.training, recipe.budget.replay
-    n = known.get("n") if wanted == "recovered" else wanted
+    n = wanted if isinstance(wanted, int) else known.get("n")
     each = f"a matched adapter, of {len(arms(recipe))} adapters"
     try:
         if n:

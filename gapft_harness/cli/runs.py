@@ -16,6 +16,7 @@ from gapft_harness.hooks.checked import CheckedExecutor
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.bundled import find_recipe
 from gapft_harness.recipe.called_plugins import check_names
+from gapft_harness.recipe.conditions import picked
 from gapft_harness.recipe.reading import (
     Setting,
     check_recipe,
@@ -69,21 +70,21 @@ def resolve_recipe(choice: Options) -> Recipe:
     else:
         place = choice.recipe if is_url(choice.recipe) else find_recipe(choice.recipe)
         source, content = f"recipe {place}", read_recipe(place)
-    return check_recipe(content, source, _settings(choice))
+    return check_recipe(content, source, _settings(choice, content))
 
 
-def _settings(choice: Options) -> list[Setting]:
+def _settings(choice: Options, content: dict[str, Any]) -> list[Setting]:
     """What the options of the command line set, each with the option's name; ``--set`` wins."""
     settings = []
     if choice.task:
         settings.append(Setting("data.task", choice.task, f"--task {choice.task}"))
-    for key, name, values in (
-        ("conditions", "--condition", choice.conditions),
-        ("seeds", "--seed", choice.seeds),
-    ):
-        if values:
-            option = " ".join(f"{name} {value}" for value in values)
-            settings.append(Setting(key, list(values), option))
+    if choice.conditions:
+        option = " ".join(f"--condition {name}" for name in choice.conditions)
+        known = picked(content.get("conditions"), choice.conditions)
+        settings.append(Setting("conditions", known, option))
+    if choice.seeds:
+        option = " ".join(f"--seed {seed}" for seed in choice.seeds)
+        settings.append(Setting("seeds", list(choice.seeds), option))
     settings += _model_args(choice.model_args or "")
     return settings + [parse_override(text) for text in choice.overrides]
 

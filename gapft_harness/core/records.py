@@ -6,7 +6,7 @@ Symbols follow the paper *Learning from the Gap Between Pass@K and Pass@1*: stat
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -141,6 +141,7 @@ class Evidence:
             nobody said.
         max_gen_toks: the length limit that the response was generated under; None where nobody
             said.
+        read_verified: reads what ``each_verified`` gives; None: the kept response alone is known.
     """
 
     problem_id: str
@@ -153,6 +154,24 @@ class Evidence:
     gold: Gold = None
     samples: int | None = None
     max_gen_toks: int | None = None
+    read_verified: Callable[[Evidence], tuple[Evidence, ...]] | None = field(
+        default=None, compare=False, repr=False
+    )
+
+    def each_verified(self) -> tuple[Evidence, ...]:
+        """This problem once with each of its responses that passed, ordered by index.
+
+        The greedy response comes first if it passed, also for samples of a solved problem. They are
+        read from disk when they are asked for, and not kept.
+        """
+        if self.read_verified is not None:
+            return self.read_verified(self)
+        return () if self.response is None else (self,)
+
+    @property
+    def verified(self) -> tuple[Response, ...]:
+        """Its responses that passed, ordered by index; see ``each_verified``."""
+        return tuple(e.response for e in self.each_verified() if e.response is not None)
 
     @property
     def ended(self) -> bool:
@@ -231,7 +250,10 @@ class Budget:
 class Example:
     """One training example as sealed in a selection: exact ids, nothing to re-render.
 
-    ``ended`` is the evidence's: an end-of-sequence token belongs behind the response.
+    Attributes:
+        ended: the evidence's: an end-of-sequence token belongs behind the response.
+        origin: the problem whose response it is; the example's own but in controls that give a
+            problem the verified response of another.
     """
 
     problem_id: str
@@ -241,6 +263,11 @@ class Example:
     response_index: int
     first_success: int | None
     ended: bool = True
+    origin: str = ""
+
+    def __post_init__(self) -> None:
+        """An example that does not say has its own problem's response."""
+        object.__setattr__(self, "origin", self.origin or self.problem_id)
 
 
 @dataclass(frozen=True, slots=True)

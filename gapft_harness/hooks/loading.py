@@ -53,12 +53,15 @@ Loader = Callable[[], Any]
 #: What a registration may declare, by kind, and of which type.
 _OPTIONS: dict[str, dict[str, tuple[type, ...]]] = {
     "verifier": {"rejudge": (bool,)},
-    "selector": {"budget": (str,), "repeats": (bool,), "gold": (bool,)},
+    "selector": {"budget": (str,), "repeats": (bool,), "gold": (bool,), "responses": (str,)},
     "response rule": {"stops_early": (bool,)},
     "sampler": {"own_process": (bool,)},
     "trainer": {"needs_problems": (bool,)},
     "tracker": {"needs": (list, tuple)},
 }
+
+#: What an option may say, its default first.
+_WORDS = {"budget": ("matched", "own"), "responses": ("kept", "verified", "borrowed")}
 
 
 def find_plugins(files: Sequence[str]) -> list[tuple[str, Loader]]:
@@ -143,11 +146,12 @@ def _registrar(
                 raise PluginError(
                     f"plugin {plugin}: {kind} {name!r} has {option}={value_of!r}; expected {wanted}"
                 )
-        if options.get("budget", "matched") not in ("matched", "own"):
-            raise PluginError(
-                f"plugin {plugin}: {kind} {name!r} has budget={options['budget']!r}; "
-                "expected 'matched' or 'own'"
-            )
+        for option, words_of in _WORDS.items():
+            if options.get(option, words_of[0]) not in words_of:
+                raise PluginError(
+                    f"plugin {plugin}: {kind} {name!r} has {option}={options[option]!r}; "
+                    f"expected {' or '.join(map(repr, words_of))}"
+                )
         registered.append(Registered(kind, name, plugin, value, options, home))
 
     return register

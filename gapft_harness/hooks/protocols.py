@@ -82,22 +82,26 @@ ResponseRule = Callable[[Sequence[Response]], Response]
 
 
 class RegisterSelector(Protocol):
-    """Registers a selector.
+    """Registers a selector; beyond the pool, n and the stream it takes a condition's parameters.
 
     ``budget="matched"``: must return exactly n examples. ``"own"``: n is the number of verified
     problems and any non-empty number is accepted, reported as a reference with another budget.
     ``repeats=True``: may return one problem more than once. ``gold=True``: may return examples
-    whose response no verifier passed.
+    whose response no verifier passed. ``responses="kept"``: returns problems with the response
+    that is kept for each; ``"verified"``: may return a problem with any of its verified responses
+    (``Evidence.each_verified``); ``"borrowed"``: may besides give a problem, missed ones too, a
+    verified response of another, which is sealed as the example's ``origin``.
     """
 
     def __call__(
         self,
         name: str,
-        select: Selector,
+        select: Callable[..., Sequence[Evidence]],
         *,
         budget: Literal["matched", "own"] = "matched",
         repeats: bool = False,
         gold: bool = False,
+        responses: Literal["kept", "verified", "borrowed"] = "kept",
     ) -> None: ...
 
 

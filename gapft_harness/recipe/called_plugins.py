@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 
-from gapft_harness.hooks.manager import Plugins
+from gapft_harness.core.errors import UserError
+from gapft_harness.hooks.manager import Plugins, Registered
+from gapft_harness.hooks.protocols import Selector
+from gapft_harness.hooks.signatures import setting_fault
 from gapft_harness.recipe.recipe import Recipe
 
 #: What an experiment's own stage may call.
@@ -14,11 +18,14 @@ _GENERATES = ("sampler", "verifier")
 _CALLED: dict[str, tuple[str, ...]] = {
     "search": ("sampler", "verifier", "response rule"),
     "states": ("response rule",),
-    "select": ("selector",),
+    "select": (),
     "train": ("trainer", "tracker"),
     "audit": _GENERATES,
     "report": (),
 }
+
+#: The pool, n and the random stream.
+_SELECTS_FROM = 3
 
 
 def check_names(
@@ -36,18 +43,46 @@ def check_names(
         selected: conditions whose training sets are all sealed: no selector has to choose them.
 
     Raises:
-        UserError: a name is unknown.
+        UserError: a name is unknown, or a selector does not take its parameters.
     """
     plugins.get("executor", recipe.executor.name)
     named: dict[str, Sequence[str | None]] = {
         "sampler": [recipe.model.backend],
         "verifier": [recipe.verifier.name],
         "response rule": [recipe.evidence.keep],
-        "selector": [name for name in recipe.conditions if name not in selected],
         "trainer": [recipe.training.trainer],
         "tracker": recipe.trackers,
     }
+    if "select" in stages:
+        for condition in recipe.conditions:
+            if condition not in selected:
+                find_selector(recipe, condition, plugins)
     for kind in dict.fromkeys(kind for stage in stages for kind in _CALLED.get(stage, _GENERATES)):
         for name in named[kind]:
             if name is not None:
                 plugins.get(kind, name)
+
+
+def find_selector(recipe: Recipe, condition: str, plugins: Plugins) -> tuple[Selector, Registered]:
+    """The selector of a condition, which has its parameters, and what was registered.
+
+    Args:
+        recipe: names it.
+        condition: one of the recipe's.
+        plugins: those that are loaded.
+
+    Raises:
+        UserError: there is none of that name, or it does not take these parameters, or no n.
+    """
+    chosen = recipe.conditions[condition]
+    select, entry = plugins.selector(chosen.selector)
+    if fault := setting_fault(entry.value, chosen.params, by_position=_SELECTS_FROM):
+        raise UserError(
+            f"key {f'conditions.{condition}.params'!r}, for selector {chosen.selector!r}: {fault}"
+        )
+    if chosen.n is not None and entry.options.get("budget") == "own":
+        raise UserError(
+            f"key {f'conditions.{condition}.n'!r}: selector {chosen.selector!r} has a budget of "
+            "its own; leave n out"
+        )
+    return partial(select, **chosen.params) if chosen.params else select, entry

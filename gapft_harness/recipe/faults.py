@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, get_args
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -130,14 +131,24 @@ def _example(location: Sequence[str], model: type[BaseModel]) -> str:
 def _at(location: Sequence[str], model: type[BaseModel]) -> type[BaseModel] | None:
     """The section at a key; None where there is none."""
     found: type[BaseModel] | None = model
+    each: type[BaseModel] | None = None  # what any name stands for here
     for part in location:
         info = found.model_fields.get(part) if found else None
-        found = _section(info) if info else None
+        found, each = each or (_section(info) if info else None), _each(info) if info else None
     return found
 
 
 def _section(info: FieldInfo) -> type[BaseModel] | None:
     """The section that a key holds, also one that may be left out; None for a value."""
-    kinds = (info.annotation, *get_args(info.annotation))
-    sections = [k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)]
-    return sections[0] if sections else None
+    several = get_origin(info.annotation) in (Union, UnionType)
+    return _first(get_args(info.annotation) if several else (info.annotation,))
+
+
+def _each(info: FieldInfo) -> type[BaseModel] | None:
+    """The section that each name of a mapping holds; None where the key holds no such mapping."""
+    mapping = get_origin(info.annotation) is Mapping
+    return _first(get_args(info.annotation) if mapping else ())
+
+
+def _first(kinds: Sequence[Any]) -> type[BaseModel] | None:
+    return next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), None)

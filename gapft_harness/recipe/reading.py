@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from gapft_harness.core.credentials import refuse_credentials
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.text import decode
+from gapft_harness.recipe.conditions import as_mapping
 from gapft_harness.recipe.faults import explain, keys_of
 from gapft_harness.recipe.recipe import Recipe
 
@@ -164,8 +165,10 @@ def check_recipe(content: dict[str, Any], source: str, settings: Sequence[Settin
     Raises:
         UserError: a key or value is wrong.
     """
+    _name_conditions(content)
     for setting in settings:
         set_key(content, setting)
+        _name_conditions(content)
     model = content.get("model")
     if isinstance(model, dict) and isinstance(model.get("args"), dict):
         refuse_credentials(model["args"], source)
@@ -174,6 +177,12 @@ def check_recipe(content: dict[str, Any], source: str, settings: Sequence[Settin
     except ValidationError as error:
         options = {setting.key: setting.option for setting in settings}
         raise explain(error, content, Recipe, source, options) from error
+
+
+def _name_conditions(content: dict[str, Any]) -> None:
+    """Lets every condition have a key, so that it can be set and blamed by it."""
+    if "conditions" in content:
+        content["conditions"] = as_mapping(content["conditions"])
 
 
 def recipe_keys() -> dict[str, str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from gapft_harness.recipe.conditions import Condition, Conditions
 from gapft_harness.recipe.operational import binding
 from gapft_harness.recipe.sections import (
     Allocation,
@@ -26,6 +28,9 @@ from gapft_harness.recipe.sections import (
 #: From the first command on, a run is bound to these.
 _SEARCHED_BY = ("name", "data", "model", "verifier", "search", "episode")
 
+#: The paper's main comparison.
+_CONDITIONS = ("gapft", "uniform", "replay", "all_verified")
+
 
 class Recipe(Section):
     """A whole experiment. Every key is documented in docs/recipes.md."""
@@ -38,10 +43,10 @@ class Recipe(Section):
     search: Search = Field(default_factory=Search)
     episode: EpisodeChoice = Field(default_factory=EpisodeChoice)
     evidence: EvidenceChoice = Field(default_factory=EvidenceChoice)
-    conditions: tuple[str, ...] = Field(
-        ("gapft", "uniform", "replay", "all_verified"),
-        min_length=1,
-        description="selectors, one trained condition each",
+    conditions: Conditions = Field(
+        {name: Condition(selector=name) for name in _CONDITIONS},
+        description="what is compared, one trained condition each: names of selectors, or names "
+        "with [settings](#conditions)",
     )
     seeds: tuple[int, ...] = Field(
         (13, 21, 73), min_length=1, description="selection and training seeds"
@@ -70,7 +75,7 @@ class Recipe(Section):
         (), description="remarks shown in the report", examples=[["a remark"]]
     )
 
-    @field_validator("conditions", "seeds", "trackers")
+    @field_validator("seeds", "trackers")
     @classmethod
     def _distinct(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
         if len(set(values)) != len(values):
@@ -79,7 +84,7 @@ class Recipe(Section):
 
     @field_validator("conditions")
     @classmethod
-    def _name_files(cls, conditions: tuple[str, ...]) -> tuple[str, ...]:
+    def _name_files(cls, conditions: Mapping[str, Condition]) -> Mapping[str, Condition]:
         """Files are named after them; see ``run_directory/layout.py``."""
         for name in conditions:
             if found := {*"@/"}.intersection(name):
@@ -94,11 +99,12 @@ class Recipe(Section):
     @classmethod
     def _enough_exposures(cls, training: Training, info: ValidationInfo) -> Training:
         """What is known before search is checked before search."""
-        budget = info.data.get("budget")
-        if training.update_groups is None or budget is None or budget.n == "recovered":
+        budget, conditions = info.data.get("budget"), info.data.get("conditions")
+        if training.update_groups is None or budget is None or conditions is None:
             return training
-        exposures = training.repetitions * (budget.n + budget.replay)
-        if exposures < training.update_groups:
+        known = [n for of in conditions.values() if isinstance(n := of.n or budget.n, int)]
+        exposures = training.repetitions * (min(known, default=0) + budget.replay)
+        if known and exposures < training.update_groups:
             raise ValueError(
                 f"update_groups is {training.update_groups}, but (budget.n + budget.replay) x "
                 f"training.repetitions is only {exposures}, less than one exposure a step"
@@ -114,11 +120,11 @@ class Recipe(Section):
         for name in (wanted.diffuse, wanted.concentrated):
             if name not in conditions:
                 raise ValueError(f"{name!r} is none of the conditions {list(conditions)}")
+            n = conditions[name].n or ("budget" in info.data and info.data["budget"].n)
+            if isinstance(n, int) and n % 2:
+                raise ValueError(f"splits budget.n into two halves, and {n} is odd")
         if wanted.diffuse == wanted.concentrated:
             raise ValueError(f"compares {wanted.diffuse!r} with itself")
-        n = info.data["budget"].n if "budget" in info.data else "recovered"
-        if n != "recovered" and n % 2:
-            raise ValueError(f"splits budget.n into two halves, and {n} is odd")
         return wanted
 
     @field_validator("scaling")
@@ -170,6 +176,14 @@ class Recipe(Section):
         The budget is not here: another one that gives the same examples is no other one.
         """
         return self.model_dump(mode="json", include={"evidence", "training"})
+
+    def slots(self, condition: str) -> int | str:
+        """The slots of a matched condition: a number, ``recovered`` or ``verified``."""
+        return self.conditions[condition].n or self.budget.n
+
+    def selectors(self) -> list[str]:
+        """The names of the selectors that its conditions call."""
+        return list(dict.fromkeys(of.selector for of in self.conditions.values()))
 
     def run_as(self, other: Recipe) -> Recipe:
         """This recipe, with jobs run and the model asked as another of the same identity says."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from gapft_harness.recipe.section import Section as Section
 from gapft_harness.recipe.training import Normalization as Normalization
@@ -123,19 +123,24 @@ class EvidenceChoice(Section):
     )
 
 
+def _positive(n: int | str) -> int | str:
+    if isinstance(n, int) and n < 1:
+        raise ValueError("must be at least 1, `recovered` or `verified`")
+    return n
+
+
+#: How many example slots a condition has: a number, or what is known after search.
+Slots = Annotated[int | Literal["recovered", "verified"], AfterValidator(_positive)]
+
+
 class BudgetChoice(Section):
     """The matched budget."""
 
-    n: int | Literal["recovered"] = Field(
-        "recovered", description="example slots per condition; `recovered` is |E_S,K| of the pool"
+    n: Slots = Field(
+        "recovered",
+        description="example slots per condition; `recovered` is |E_S,K| of the pool, `verified` "
+        "|E_G| + |E_S,K|",
     )
-
-    @field_validator("n")
-    @classmethod
-    def _positive(cls, n: int | str) -> int | str:
-        if isinstance(n, int) and n < 1:
-            raise ValueError("must be at least 1, or `recovered`")
-        return n
 
     replay: int = Field(
         0,

@@ -14,9 +14,9 @@ from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Block, Cases, Figure, Section, Table, Text
 from gapft_harness.report.rendering.wording import condition_name, percent, points, whole
+from gapft_harness.report.sections import budgets, provenance, stopping
 from gapft_harness.report.sections import episodes as episodes_section
 from gapft_harness.report.sections import failures as failures_section
-from gapft_harness.report.sections import provenance, stopping
 from gapft_harness.report.sections.verdict import opening
 
 _UNSTABLE = "†"
@@ -45,7 +45,7 @@ def build(inputs: ReportInputs, findings: Findings) -> list[Section]:
     ]
     if trained:
         sections += [
-            Section("Training budgets", _budgets(inputs, findings)),
+            Section("Training budgets", budgets.blocks(inputs, findings)),
             Section("Problems gained and lost", _cases(inputs, findings)),
         ]
     if inputs.episodes is not None:
@@ -88,6 +88,11 @@ def _conditions(inputs: ReportInputs, findings: Findings) -> list[Block]:
     )
     if not all(condition.matched for condition in findings.conditions.values()):
         note += " * A reference with a budget of its own, not budget-matched."
+    if len(findings.groups) > 1:
+        note += (
+            " Budgets match within each of these groups: "
+            f"{'; '.join(map(budgets.group_name, findings.groups))}."
+        )
     columns = ["condition", "Pass@1", "95% interval", "each seed", "K_eq", "n", "N", "L", "J"]
     return [Table(columns, rows, note=note)]
 
@@ -95,7 +100,7 @@ def _conditions(inputs: ReportInputs, findings: Findings) -> list[Block]:
 def _contrasts(inputs: ReportInputs, findings: Findings) -> list[Block]:
     rows = [
         [
-            f"{condition_name(c.a)} − {condition_name(c.b)}",
+            f"{condition_name(c.a)} − {condition_name(c.b)}" + ("" if findings.fair(c) else " *"),
             points(c.delta),
             wording.points_interval(c.interval),
             *(points(term) for term in (c.terms.s, c.terms.u, c.terms.g)),
@@ -111,6 +116,8 @@ def _contrasts(inputs: ReportInputs, findings: Findings) -> list[Block]:
         "conditions. p: two-sided, from the same replicates, so below 0.05 exactly where the "
         f"interval excludes zero. Neither is corrected for the number of contrasts ({len(rows)})."
     )
+    if not all(findings.fair(contrast) for contrast in findings.contrasts):
+        note += " * Not budget-matched."
     return [
         Figure(
             "contrasts",
@@ -251,37 +258,6 @@ def _states(inputs: ReportInputs, findings: Findings) -> list[Block]:
         ),
         *stopping.blocks(inputs),
     ]
-
-
-def _budgets(inputs: ReportInputs, findings: Findings) -> list[Block]:
-    rows = []
-    for name, condition in findings.conditions.items():
-        for seed, found in condition.seeds.items():
-            b = found.budget
-            numbers = (b.n, found.problems, b.exposures, b.tokens, b.supervised_tokens, b.steps)
-            rows.append([condition_name(name), str(seed), *(whole(number) for number in numbers)])
-    matched = [
-        found.budget.tokens
-        for condition in findings.conditions.values()
-        if condition.matched
-        for found in condition.seeds.values()
-    ]
-    note = (
-        "Computed before training and enforced: matched arms have the same n, N and J exactly. Of "
-        "the n example slots a condition may fill several with one problem."
-    )
-    if matched:
-        spread = Fraction(max(matched) - min(matched), max(min(matched), 1))
-        note += (
-            f" Their tokens L are reported, not enforced: from {whole(min(matched))} to "
-            f"{whole(max(matched))}, a spread of {percent(spread)}."
-        )
-    tolerance = inputs.recipe.get("budget", {}).get("token_tolerance")
-    if tolerance is not None:
-        note += f" Their supervised tokens differ by at most {percent(tolerance)} within a seed."
-    budget = ["slots n", "distinct problems", "exposures N", "tokens L", "supervised", "steps J"]
-    columns = ["condition", "seed", *budget]
-    return [Text(note), Table(columns, rows, summary="Every condition and seed")]
 
 
 def _cases(inputs: ReportInputs, findings: Findings) -> list[Block]:

@@ -16,6 +16,7 @@ from gapft_harness.report.findings.whole import (
     Contrast,
     Findings,
     SeedFindings,
+    budget_matched,
 )
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.sections import episodes as episodes_section
@@ -102,14 +103,15 @@ def _rates(parts: Decomposition) -> dict[str, Any]:
 
 
 def _contrast(contrast: Contrast, findings: Findings) -> dict[str, Any]:
-    sides = [findings.conditions.get(name) for name in (contrast.a, contrast.b)]
+    names = (contrast.a, contrast.b)
+    sides = [findings.conditions[name] for name in names if name in findings.conditions]
     return {
         "a": contrast.a,
         "b": contrast.b,
         "delta": float(contrast.delta),
         "ci95": [contrast.interval.low, contrast.interval.high],
         "terms": _terms(contrast.terms),
-        "matched_budget": all(side is not None and side.matched for side in sides),
+        "matched_budget": len(sides) == 2 and budget_matched(*sides),
         "test": {"name": "bootstrap", "p": contrast.resampled.p_value},
     }
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
+from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 
@@ -20,14 +21,21 @@ _CALIBRATION = (
 )
 
 
-def require_bound(path: Path, earlier: Recipe, recipe: Recipe, trained: bool) -> None:
+def require_bound(
+    path: Path,
+    earlier: Recipe,
+    recipe: Recipe,
+    trained: Mapping[Arm, Condition],
+    holds_adapters: bool,
+) -> None:
     """Stops a recipe that would change what a run was made by.
 
     Args:
         path: the run directory.
         earlier: the recipe that the run is bound to.
         recipe: the one that is given now.
-        trained: whether anything came of an adapter.
+        trained: the arms whose adapters are sealed, with what chose their training sets.
+        holds_adapters: whether anything came of an adapter.
 
     Raises:
         UserError: it would; the message names the keys that differ, and what to do.
@@ -40,13 +48,26 @@ def require_bound(path: Path, earlier: Recipe, recipe: Recipe, trained: bool) ->
             f"{_CALIBRATION if hint else ''}"
         )
     differing = differences(earlier.trained_by(), recipe.trained_by())
-    if differing and trained:
+    if differing and holds_adapters:
         raise UserError(
             f"run directory {path} holds adapters that were trained by other settings; differing: "
             f"{'; '.join(differing)}. Give the settings they were trained by, or another "
             "--run-dir. To keep the search and train anew: copy the run directory, remove "
             f"{', '.join(f'{folder}/' for folder in TRAINED_FOLDERS)} from the copy, and give it "
             "as --run-dir"
+        )
+    chosen = {
+        arm.condition: by for arm, by in trained.items() if arm.condition in recipe.conditions
+    }
+    before, now = (
+        {name: of[name].model_dump(mode="json") for name in chosen}
+        for of in (chosen, recipe.conditions)
+    )
+    if differing := differences(before, now, "conditions"):
+        raise UserError(
+            f"run directory {path} holds adapters of conditions that were chosen otherwise; "
+            f"differing: {'; '.join(differing)}. Give what is chosen otherwise another name, or "
+            "give another --run-dir"
         )
     if earlier.evidence.keep is not None and recipe.evidence.keep is None:
         raise UserError(
@@ -55,7 +76,7 @@ def require_bound(path: Path, earlier: Recipe, recipe: Recipe, trained: bool) ->
         )
 
 
-def grown(earlier: Recipe, recipe: Recipe, trained: Collection[Arm]) -> Recipe:
+def grown(earlier: Recipe, recipe: Recipe, trained: Mapping[Arm, Condition]) -> Recipe:
     """A recipe with those conditions and seeds besides that a run has trained already.
 
     Every condition is reported under every seed. So a condition is added if it is trained under
@@ -65,7 +86,7 @@ def grown(earlier: Recipe, recipe: Recipe, trained: Collection[Arm]) -> Recipe:
     Args:
         earlier: the recipe that the run has; its order stays.
         recipe: what is asked for now.
-        trained: the arms whose adapters are sealed.
+        trained: the arms whose adapters are sealed, with what chose their training sets.
     """
 
     def ordered(kept: Collection[Any], known: Sequence[Any]) -> tuple[Any, ...]:
@@ -81,9 +102,12 @@ def grown(earlier: Recipe, recipe: Recipe, trained: Collection[Arm]) -> Recipe:
             seeds.append(seed)
     if (len(conditions), len(seeds)) == (len(recipe.conditions), len(recipe.seeds)):
         return recipe
+    known = {arm.condition: by for arm, by in trained.items()} | {**recipe.conditions}
     return recipe.model_copy(
         update={
-            "conditions": ordered(conditions, earlier.conditions),
+            "conditions": {
+                name: known[name] for name in ordered(conditions, [*earlier.conditions])
+            },
             "seeds": ordered(seeds, earlier.seeds),
         }
     )
@@ -97,7 +121,7 @@ def only(recipe: Recipe, conditions: Sequence[str], seeds: Sequence[int]) -> Rec
     """
     wanted: dict[str, tuple[Any, ...]] = {}
     for key, known, asked in (
-        ("conditions", recipe.conditions, conditions),
+        ("conditions", tuple(recipe.conditions), conditions),
         ("seeds", recipe.seeds, seeds),
     ):
         for name in asked:
@@ -107,7 +131,8 @@ def only(recipe: Recipe, conditions: Sequence[str], seeds: Sequence[int]) -> Rec
                     f"{', '.join(map(str, known))}; gapft run trains others"
                 )
         wanted[key] = tuple(name for name in known if name in asked or not asked)
-    return recipe.model_copy(update=wanted)
+    kept = {name: recipe.conditions[name] for name in wanted["conditions"]}
+    return recipe.model_copy(update={**wanted, "conditions": kept})
 
 
 def differences(before: Any, after: Any, key: str = "") -> list[str]:

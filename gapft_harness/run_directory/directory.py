@@ -19,12 +19,13 @@ import yaml
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.files import PARTIAL, replace_file, sha256, write_json
 from gapft_harness.core.records import Arm
+from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import TRAINED_FOLDERS, grown, require_bound
 from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK, hold
-from gapft_harness.run_directory.manifest import forget, new_manifest, read_manifest
+from gapft_harness.run_directory.manifest import condition_of, forget, new_manifest, read_manifest
 
 Split = Literal["pool", "audit", "calibration"]
 #: The splits of every run; each is searched.
@@ -45,10 +46,9 @@ class RunDirectory:
     def create_or_open(cls, path: Path, recipe: Recipe) -> RunDirectory:
         """Makes the folder, or checks that it belongs to this recipe.
 
-        What nothing in the folder was made by may differ from an earlier command
-        (``binding.py``). The recipe on disk stays as it was until ``tell_jobs`` and
-        ``commit``, so that a command that fails harms no good run. Of that run, conditions and
-        seeds that are trained already stay.
+        What nothing in the folder was made by may differ from an earlier command (``binding.py``).
+        The recipe on disk stays as it was until ``tell_jobs`` and ``commit``, so that a command
+        that fails harms no good run. Conditions and seeds that are trained already stay.
 
         Raises:
             UserError: the folder holds something else, or what another recipe made; the message
@@ -59,8 +59,9 @@ class RunDirectory:
         stored = path / layout.RECIPE
         if stored.exists():
             earlier = cls.open(path)
-            require_bound(path, earlier.recipe, recipe, earlier.holds_adapters())
-            recipe = grown(earlier.recipe, recipe, earlier.trained_arms())
+            trained = earlier.trained_arms()
+            require_bound(path, earlier.recipe, recipe, trained, earlier.holds_adapters())
+            recipe = grown(earlier.recipe, recipe, trained)
         elif path.is_dir() and any(not _says_nothing(p, path) for p in path.iterdir()):
             raise UserError(
                 f"run directory {path}: holds files, but no recipe.yaml; give an empty folder"
@@ -154,13 +155,14 @@ class RunDirectory:
         if json.dumps(manifest) != before:
             write_json(self._manifest_path, manifest)
 
-    def trained_arms(self) -> list[Arm]:
-        """The arms whose adapters are there and sealed, in the order in which they were."""
-        if not self._manifest_path.exists():
-            return []
-        found = [layout.read(name) for name in self.manifest()["files"]]
-        arms = [place.arm for place in found if place and place.kind == layout.ADAPTERS]
-        return [arm for arm in arms if arm and (self.path / layout.adapter(arm)).exists()]
+    def trained_arms(self) -> dict[Arm, Condition]:
+        """The arms whose adapters are there and sealed, in that order, with what chose for each."""
+        there = self._manifest_path.exists()
+        manifest = self.manifest() if there else new_manifest(self.recipe)
+        places = [of for of in map(layout.read, manifest["files"]) if of and of.arm]
+        arms = [of.arm for of in places if of.arm and of.kind == layout.ADAPTERS]
+        kept = [arm for arm in arms if (self.path / layout.adapter(arm)).exists()]
+        return {arm: condition_of(manifest, arm) for arm in kept}
 
     def holds_adapters(self) -> bool:
         """Whether an adapter lies here, or anything that came of one."""

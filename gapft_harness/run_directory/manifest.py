@@ -6,11 +6,14 @@ import contextlib
 import json
 import os
 import platform
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Arm
+from gapft_harness.recipe.conditions import Condition, named
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.version import __version__
@@ -64,6 +67,11 @@ def forget(manifest: dict[str, Any], relative: str) -> None:
         manifest.get(section, {}).pop(place.name, None)
     said = f"{place.name}: "
     manifest["warnings"] = [line for line in manifest["warnings"] if not line.startswith(said)]
+
+
+def condition_of(manifest: Mapping[str, Any], arm: Arm) -> Condition:
+    """By what an arm's training set was chosen."""
+    return named(arm.condition, manifest["budgets"].get(arm.name, {}).get("condition", {}))
 
 
 def _versions() -> dict[str, str]:

@@ -69,7 +69,9 @@ def select_stage(context: Context) -> None:
         kept = {name: of for name, of in manifest["budgets"].items() if name in trained}
         manifest["n"] = facts["n"]
         manifest["budgets"] = kept | facts["budgets"]
-        record_plugins(manifest, context.plugins, [("selector", c) for c in run.recipe.conditions])
+        record_plugins(
+            manifest, context.plugins, [("selector", name) for name in run.recipe.selectors()]
+        )
 
     run.update_manifest(change)
     for arm in context.arms():

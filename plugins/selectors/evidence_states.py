@@ -17,6 +17,26 @@ def uniform(pool: Pool, n: int, rng: Stream) -> Sequence[Evidence]:
     return pool.draw(pool.verified, n, rng)
 
 
+def uniform_with_replacement(pool: Pool, n: int, rng: Stream) -> Sequence[Evidence]:
+    """Uniform RFT with replacement (G and S): a problem may fill several slots (Appendix B)."""
+    return with_replacement(pool.verified, n, rng)
+
+
+def with_replacement(candidates: Sequence[Evidence], n: int, rng: Stream) -> list[Evidence]:
+    """Draws n times one of candidates, each time uniformly from all of them.
+
+    A draw of n is a prefix of a draw of n + 1, whatever order the candidates are in.
+
+    Raises:
+        PoolTooSmallError: there are no candidates.
+    """
+    if not candidates:
+        return Pool.draw(candidates, n, rng)  # which says so
+    ordered = sorted(candidates, key=lambda e: e.problem_id)
+    again = rng.child("with replacement")  # keys have 64 bits: the remainder is as good as even
+    return [ordered[again.key(str(slot)) % len(ordered)] for slot in range(n)]
+
+
 def replay(pool: Pool, n: int, rng: Stream) -> Sequence[Evidence]:
     """Solved replay: the source's own greedy successes (G only), the condition K = 0."""
     return pool.draw(pool.solved, n, rng)
@@ -29,8 +49,9 @@ def all_verified(pool: Pool, n: int, rng: Stream) -> Sequence[Evidence]:
 
 @hookimpl
 def register_selectors(register: RegisterSelector) -> None:
-    """Registers the four."""
+    """Registers the five."""
     register("gapft", gapft)
     register("uniform", uniform)
+    register("uniform_with_replacement", uniform_with_replacement, repeats=True)
     register("replay", replay)
     register("all_verified", all_verified, budget="own")

@@ -13,7 +13,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm, Evidence, Pool
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.plugins.selectors.allocation import halves
-from gapft_harness.stages.selection.stage import choose, make_pool, to_example
+from gapft_harness.stages.selection.choosing import choose, make_pool, to_example
 from gapft_harness.training.plan import budget
 from tests.pools import evidence
 from tests.training.examples import settings

@@ -71,7 +71,7 @@ class ConditionFindings:
     """One condition over its seeds.
 
     Attributes:
-        matched: whether it has the comparison's matched budget.
+        matched: whether its budget is a matched one; see ``budget_matched``.
         k_eq: see ``k_equivalent``.
         interval: of the mean Pass@1.
         mean: counts pooled over seeds: its rates, terms and Pass@1 are means over seeds.
@@ -84,6 +84,13 @@ class ConditionFindings:
     interval: Interval
     mean: Decomposition
     seeds: Mapping[int, SeedFindings]
+
+
+def budget_matched(*conditions: ConditionFindings) -> bool:
+    """Whether conditions have one n, N and J, and none is a reference with a budget of its own."""
+    budgets = [of.budget for condition in conditions for of in condition.seeds.values()]
+    sizes = {(of.n, of.exposures, of.steps) for of in budgets}
+    return len(sizes) == 1 and all(condition.matched for condition in conditions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +137,23 @@ class Findings:
     def found(self, name: str) -> Any:
         """An experiment's findings; None if the run has none of that name."""
         return next((of.found for of in self.parts if of.part.name == name), None)
+
+    @property
+    def groups(self) -> list[list[ConditionFindings]]:
+        """The conditions whose budgets match, apart by budget."""
+        groups: list[list[ConditionFindings]] = []
+        for condition in self.conditions.values():
+            group = next((of for of in groups if budget_matched(of[0], condition)), None)
+            if group is not None:
+                group.append(condition)
+            elif condition.matched:
+                groups.append([condition])
+        return groups
+
+    def fair(self, contrast: Contrast) -> bool:
+        """Whether a contrast's conditions are budget-matched; the source was never trained."""
+        sides = [self.conditions[name] for name in (contrast.a, contrast.b) if name != SOURCE]
+        return len(sides) == 1 or budget_matched(*sides)
 
     def contrast(self, a: str, b: str) -> Contrast:
         """The contrast of a minus b.

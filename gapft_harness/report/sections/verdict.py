@@ -8,6 +8,7 @@ from gapft_harness.report.findings.whole import (
     ConditionFindings,
     Contrast,
     Findings,
+    budget_matched,
 )
 from gapft_harness.report.part import Opening
 from gapft_harness.report.rendering import wording
@@ -19,7 +20,8 @@ def opening(findings: Findings, k: int) -> list[Block]:
     if not findings.conditions:
         return [Text(NOTHING_TO_TRAIN_ON, "lead"), Text(_source_alone(findings, k))]
     lead = findings.conditions[findings.lead]
-    rivals = [c for c in findings.conditions.values() if c.matched and c.name != lead.name]
+    others = [c for c in findings.conditions.values() if c.name != lead.name]
+    rivals = [c for c in others if budget_matched(c, lead)]
     sentences = [_against_source(findings, lead)]
     sentences += [_against(findings.contrast(lead.name, rival.name)) for rival in rivals]
     sentences.append(_worth(lead, k))

@@ -10,6 +10,7 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.tables.problems import read_problems
 from gapft_harness.run_directory.tables.responses import read_judged
 from gapft_harness.run_directory.tables.states import read_states
+from gapft_harness.run_directory.tables.verified import VerifiedResponses
 
 
 def read_evidence(
@@ -28,6 +29,10 @@ def read_evidence(
         max_gen_toks: the length limit that the split was generated under; see ``Evidence.ended``.
     """
     evidence = []
+    prompts: dict[str, tuple[int, ...]] = {}
+    verified = VerifiedResponses(
+        run_path / layout.responses(split), prompts, conversation=context == "conversation"
+    )
     rows = zip(
         read_problems(run_path / layout.problems(split)),
         read_judged(run_path / layout.responses(split)),
@@ -35,6 +40,7 @@ def read_evidence(
         strict=True,
     )
     for (problem, prompt_ids), (_, judged), state in rows:
+        prompts[problem.id] = prompt_ids
         kept = [j.response for j in judged if j.response.index == state.kept_index]
         if context == "conversation" and kept and kept[0].context_ids:
             prompt_ids = kept[0].context_ids
@@ -50,6 +56,7 @@ def read_evidence(
                 problem.gold,
                 state.samples,
                 max_gen_toks,
+                verified,
             )
         )
     return evidence

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.records import STATUSES, Attempt, Response, Status, Verdict
-from gapft_harness.run_directory.tables.parquet import read_rows
+from gapft_harness.run_directory.tables.parquet import Row, read_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -95,7 +95,8 @@ def read_judged(path: Path) -> Iterator[tuple[str, list[Judged]]]:
         yield problem_id, [_judged(row, path) for row in rows]
 
 
-def _judged(row: dict[str, Any], path: Path) -> Judged:
+def response_of(row: Row) -> Response:
+    """The response that a row holds."""
     found = {name: row[name] for name in _RESPONSE}
     for name in ("token_ids", "context_ids"):
         found[name] = tuple(found[name])
@@ -103,8 +104,12 @@ def _judged(row: dict[str, Any], path: Path) -> Judged:
         Attempt(**(attempt | {"token_ids": tuple(attempt["token_ids"])}))
         for attempt in found["attempts"]
     )
+    return Response(**found)
+
+
+def _judged(row: Row, path: Path) -> Judged:
     status = sealed_status(row["status"], path, f", problem {row['problem_id']}")
-    return Judged(Response(**found), Verdict(status, row["reason"]), row.get("answer"))
+    return Judged(response_of(row), Verdict(status, row["reason"]), row.get("answer"))
 
 
 def sealed_status(status: Any, path: Path, where: str = "") -> Status:

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 @functools.cache
 def schema() -> pa.Schema:
-    """The columns: those of ``records.Example``."""
+    """The columns: those of ``records.Example``.
+
+    A table of before ``origin`` has each problem's own responses.
+    """
     import pyarrow as pa
 
     ids = pa.list_(pa.int32())
@@ -32,6 +35,7 @@ def schema() -> pa.Schema:
             ("prompt_ids", ids),
             ("response_ids", ids),
             ("ended", pa.bool_()),
+            ("origin", pa.string()),
         ]
     )
 

@@ -114,7 +114,7 @@ def _plugins(
 def _matters(run: RunDirectory, kind: str, name: str) -> bool:
     """Whether anything that the run has or will have rests on a recorded part."""
     if kind == "selector":
-        return name in run.recipe.conditions
+        return name in run.recipe.selectors()
     if kind == "trainer":  # where the adapters were taken away, others may be trained
         return name == run.recipe.training.trainer and has_adapters(run)
     return True

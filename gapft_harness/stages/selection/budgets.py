@@ -6,6 +6,7 @@ Equation 7 and, for supervised tokens, the tolerance of the paper's MATH recipe 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import Arm, Budget, Evidence, Pool
@@ -41,8 +42,16 @@ def set_replay_aside(pool: Pool, count: int, seed: int) -> tuple[list[Evidence],
     return replay, Pool(solved=rest, recovered=pool.recovered, missed=pool.missed)
 
 
+def in_groups(of_arms: Mapping[Arm, Any], slots: Mapping[str, int]) -> list[dict[Arm, Any]]:
+    """What belongs to arms, apart by comparison group: by the n that their conditions have."""
+    return [
+        {arm: of for arm, of in of_arms.items() if slots[arm.condition] == n}
+        for n in dict.fromkeys(slots[arm.condition] for arm in of_arms)
+    ]
+
+
 def enforce_matched(budgets: Mapping[Arm, Budget]) -> None:
-    """Checks that budget-matched arms have exactly the same n, N and J (Equation 7).
+    """Checks that the arms of one group have exactly the same n, N and J (Equation 7).
 
     Raises:
         GapftError: they do not; the message names two arms.
@@ -59,10 +68,10 @@ def enforce_matched(budgets: Mapping[Arm, Budget]) -> None:
 
 
 def enforce_tokens(budgets: Mapping[Arm, Budget], tolerance: float | None) -> None:
-    """Checks that the supervised tokens of one seed's matched arms are near enough.
+    """Checks that the supervised tokens of one seed's arms of a group are near enough.
 
     Args:
-        budgets: the matched arms'; supervised tokens count over all R exposures.
+        budgets: the arms'; supervised tokens count over all R exposures.
         tolerance: most that two arms of a seed may differ by, as a share of the larger
             (``budget.token_tolerance``); None: anything goes.
 

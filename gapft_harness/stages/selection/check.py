@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
 from gapft_harness.core.records import Arm, Budget, Evidence, Example
-from gapft_harness.hooks.manager import Plugins
+from gapft_harness.hooks.manager import Plugins, Registered
+from gapft_harness.recipe.called_plugins import find_selector
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_evidence, read_examples
 from gapft_harness.stages.differences import Findings, unequal
 from gapft_harness.stages.generation.generation import decoding_from
-from gapft_harness.stages.selection.budgets import enforce_tokens
-from gapft_harness.stages.selection.stage import (
-    arms,
+from gapft_harness.stages.selection.budgets import enforce_tokens, in_groups
+from gapft_harness.stages.selection.choosing import (
+    borrows,
     fill,
     has_own_budget,
+    is_gold,
     make_pool,
+    slots_by_condition,
     slots_of,
+    takes_others,
     to_example,
 )
+from gapft_harness.stages.selection.stage import arms, chosen_by
 from gapft_harness.training.plan import budget
 
 
@@ -42,7 +47,8 @@ def check_selections(
     evidence = found.attempt("pool", lambda: _read_pool(run, manifest))
     if evidence is None:
         return {}
-    n = slots_of(run.recipe, make_pool(evidence))
+    pool = make_pool(evidence)
+    n = slots_of(run.recipe.budget.n, pool)
     found.gather(
         "n", lambda: unequal("manifest.json", manifest, {"n": n}, "the recipe and the pool give")
     )
@@ -50,9 +56,12 @@ def check_selections(
         found.differences += [f"{folder}/{f.name}: there is nothing to select" for f in there]
         found.checked.append("search recovered nothing, so there is nothing to train on")
         return {}
-    examples = _examples(run, plugins, evidence, n, found)
-    _check_budgets(run, manifest, plugins, examples, found)
-    gold = [arm.name for arm in examples if _is_gold(arm, plugins)]
+    slots = found.attempt("n", lambda: slots_by_condition(run.recipe, pool))
+    if slots is None:
+        return {}
+    examples = _examples(run, plugins, evidence, slots, found)
+    _check_budgets(run, manifest, plugins, examples, slots, found)
+    gold = [arm.name for arm in examples if _is_gold(run, arm, plugins)]
     found.checked.append(
         f"{len(examples)} selections hold the evidence that their conditions choose, each a "
         "response that passed" + (f", but in {', '.join(gold)} (gold=True)" if gold else "")
@@ -72,7 +81,11 @@ def _read_pool(run: RunDirectory, manifest: dict[str, Any]) -> list[Evidence]:
 
 
 def _examples(
-    run: RunDirectory, plugins: Plugins, evidence: Sequence[Evidence], n: int, found: Findings
+    run: RunDirectory,
+    plugins: Plugins,
+    evidence: Sequence[Evidence],
+    slots: Mapping[str, int],
+    found: Findings,
 ) -> dict[Arm, list[Example]]:
     examples: dict[Arm, list[Example]] = {}
     for arm in arms(run.recipe):
@@ -80,7 +93,8 @@ def _examples(
         read = found.attempt(relative, partial(read_examples, run.path / relative))
         if read is not None:
             examples[arm] = read
-            found.gather(relative, partial(_evidence, arm, read, evidence, plugins))
+            found.gather(relative, partial(_evidence, run, arm, read, evidence, plugins))
+            n = slots[arm.condition]
             found.gather(relative, partial(_chosen_again, run, arm, read, evidence, plugins, n))
     return examples
 
@@ -90,6 +104,7 @@ def _check_budgets(
     manifest: dict[str, Any],
     plugins: Plugins,
     examples: dict[Arm, list[Example]],
+    slots: Mapping[str, int],
     found: Findings,
 ) -> None:
     """Counts every arm's budget, and compares those that must match."""
@@ -99,44 +114,69 @@ def _check_budgets(
         counted = found.attempt(what, partial(budget, chosen, run.recipe.training))
         if counted is None:
             continue
-        own = has_own_budget(plugins.get("selector", arm.condition))
+        own = has_own_budget(find_selector(run.recipe, arm.condition, plugins)[1])
         recorded = manifest["budgets"].get(arm.name, {})
-        found.gather(what, partial(_budget, arm, counted, own, recorded))
+        said = {"matched": not own, "condition": None, **chosen_by(run.recipe, arm)}
+        found.gather(what, partial(_budget, arm, {**asdict(counted), **said}, recorded))
         if not own:
             matched[arm] = counted
-    found.gather("budgets", lambda: _matched(matched))
-    found.gather("supervised tokens", lambda: _tolerated(matched, run))
-    found.gather(
-        "replay", lambda: _replay({arm: examples[arm] for arm in matched}, run.recipe.budget.replay)
-    )
-    if matched:
-        first = next(iter(matched.values()))
+    for group in in_groups(matched, slots):
+        found.gather("budgets", partial(_matched, group))
+        found.gather("supervised tokens", partial(_tolerated, group, run))
+        first = next(iter(group.values()))
         found.checked.append(
-            f"{len(matched)} matched arms have n = {first.n}, N = {first.exposures}, "
+            f"{len(group)} matched arms have n = {first.n}, N = {first.exposures}, "
             f"J = {first.steps}"
         )
+    replayed = {arm: examples[arm] for arm in matched}
+    found.gather("replay", partial(_replay, replayed, run.recipe.budget.replay))
 
 
 def _evidence(
-    arm: Arm, examples: Sequence[Example], evidence: Sequence[Evidence], plugins: Plugins
+    run: RunDirectory,
+    arm: Arm,
+    examples: Sequence[Example],
+    evidence: Sequence[Evidence],
+    plugins: Plugins,
 ) -> Iterable[str]:
-    """Every example is exactly what the states table keeps for its problem."""
+    """Every example is exactly what the states table keeps for its problem, or for its origin."""
+    _, entry = find_selector(run.recipe, arm.condition, plugins)
     known = {e.problem_id: e for e in evidence}
-    gold = _is_gold(arm, plugins)
     for slot, example in enumerate(examples):
-        who = f"{layout.selection(arm)}: slot {slot}, problem {example.problem_id}"
-        kept = known.get(example.problem_id)
-        if kept is None:
-            yield f"{who}: is no problem of the pool"
-        elif gold:
-            continue  # held against what its selector chooses
-        elif kept.response is None:
-            yield f"{who}: search missed it, so no response of it passed"
-        elif example != (right := to_example(kept)):
-            yield (
-                f"{who}: is not the evidence that the states table keeps; differing: "
-                f"{_differing(example, right)}"
-            )
+        if fault := _example_fault(example, known, entry):
+            who = f"{layout.selection(arm)}: slot {slot}, problem {example.problem_id}"
+            yield f"{who}: {fault}"
+
+
+def _example_fault(example: Example, known: Mapping[str, Evidence], entry: Registered) -> str:
+    right = known.get(example.problem_id)
+    if right is None:
+        return "is no problem of the pool"
+    index = example.response_index
+    if example.origin != example.problem_id:
+        lent = f"has the response of problem {example.origin}"
+        if not borrows(entry):
+            return f"{lent}, and its selector is not registered with responses='borrowed'"
+        lender = known.get(example.origin)
+        if lender is None or lender.response is None:
+            return f"{lent}, of which none passed"
+        right = replace(right, response=_with_response(lender, index).response)
+    elif is_gold(entry):
+        return ""  # held against what its selector chooses
+    elif takes_others(entry):
+        right = _with_response(right, index)
+    if right.response is None:
+        return "search missed it, so no response of it passed"
+    if example == to_example(right):
+        return ""
+    differing = _differing(example, to_example(right))
+    return f"is not the evidence that the states table keeps; differing: {differing}"
+
+
+def _with_response(evidence: Evidence, index: int) -> Evidence:
+    """A problem with its verified response of an index; with the kept one if that did not pass."""
+    verified = (of for of in evidence.each_verified() if of.response and of.response.index == index)
+    return next(verified, evidence)
 
 
 def _chosen_again(
@@ -148,10 +188,10 @@ def _chosen_again(
     n: int,
 ) -> Iterable[str]:
     """The condition's selector, run again, chooses the same examples in the same order."""
-    selector, entry = plugins.selector(arm.condition)
+    selector, entry = find_selector(run.recipe, arm.condition, plugins)
     chosen = fill(selector, entry, make_pool(evidence), n, run.recipe.budget.replay, arm)
     right = [to_example(e) for e in chosen]
-    where, gold = layout.selection(arm), _is_gold(arm, plugins)
+    where, free = layout.selection(arm), is_gold(entry) or takes_others(entry)
     if len(right) != len(examples):
         yield f"{where}: holds {len(examples)} examples, its selector chooses {len(right)}"
         return
@@ -161,15 +201,15 @@ def _chosen_again(
                 f"{where}: slot {slot} holds problem {one.problem_id}, its selector chooses "
                 f"{other.problem_id}"
             )
-        elif gold and one != other:  # of other arms ``_evidence`` says it
+        elif free and one != other:  # of other arms ``_evidence`` says it
             yield (
                 f"{where}: slot {slot}, problem {one.problem_id}: is not the example that its "
                 f"selector chooses; differing: {_differing(one, other)}"
             )
 
 
-def _is_gold(arm: Arm, plugins: Plugins) -> bool:
-    return bool(plugins.get("selector", arm.condition).options.get("gold", False))
+def _is_gold(run: RunDirectory, arm: Arm, plugins: Plugins) -> bool:
+    return is_gold(find_selector(run.recipe, arm.condition, plugins)[1])
 
 
 def _differing(one: Example, other: Example) -> str:
@@ -177,13 +217,12 @@ def _differing(one: Example, other: Example) -> str:
     return ", ".join(key for key in a if a[key] != b[key])
 
 
-def _budget(arm: Arm, counted: Budget, own: bool, recorded: dict[str, Any]) -> Iterable[str]:
-    expected = {**asdict(counted), "matched": not own}
+def _budget(arm: Arm, expected: dict[str, Any], recorded: dict[str, Any]) -> Iterable[str]:
     for key, value in expected.items():
         if recorded.get(key) != value:
             yield (
                 f"manifest.json: the budget of {arm.name} has {key} = {recorded.get(key)}, its "
-                f"selection gives {value}"
+                f"selection and its condition give {value}"
             )
 
 

@@ -6,19 +6,15 @@ computed and enforced here, before anything is trained.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from reprlib import repr as short
 from typing import Any
 
-from gapft_harness.core.errors import PluginError, PoolTooSmallError, UserError
-from gapft_harness.core.records import Arm, Evidence, Example, Pool, Response
-from gapft_harness.core.streams import Stream
-from gapft_harness.hooks.checked import ids_fault
-from gapft_harness.hooks.manager import Plugins, Registered, load_plugins
-from gapft_harness.hooks.protocols import Selector
+from gapft_harness.core.errors import PluginError, UserError
+from gapft_harness.core.records import Arm, Evidence, Example, Pool
+from gapft_harness.hooks.manager import Plugins, load_plugins
+from gapft_harness.recipe.called_plugins import find_selector
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import differences
@@ -26,7 +22,15 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_evidence, read_examples, read_facts
 from gapft_harness.run_directory.tables.selections import write_examples
 from gapft_harness.stages.generation.generation import decoding_from
-from gapft_harness.stages.selection.budgets import enforce_matched, enforce_tokens, set_replay_aside
+from gapft_harness.stages.selection.budgets import enforce_matched, enforce_tokens, in_groups
+from gapft_harness.stages.selection.choosing import (
+    fill,
+    has_own_budget,
+    make_pool,
+    slots_by_condition,
+    slots_of,
+    to_example,
+)
 from gapft_harness.training.plan import budget
 
 
@@ -84,21 +88,25 @@ def select(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any
         run.sealed(table("pool"))
     limit = decoding_from(run.manifest()["task"]).max_gen_toks
     pool = make_pool(read_evidence(run.path, "pool", run.recipe.evidence.context, limit))
-    n = slots_of(run.recipe, pool)
+    n = slots_of(run.recipe.budget.n, pool)
     if n == 0:
         return {"budgets": {}, "n": 0}
+    slots = slots_by_condition(run.recipe, pool)
     plugins = load_plugins(plugin_files)
     trained, said = run.trained_arms(), run.manifest()["budgets"]
     chosen = {
         arm: _sealed(run, arm, said[arm.name])
-        if arm in trained and arm.name in said and not plugins.has("selector", arm.condition)
-        else _select(plugins, run.recipe, pool, n, arm)
+        if arm in trained
+        and arm.name in said
+        and not plugins.has("selector", run.recipe.conditions[arm.condition].selector)
+        else _select(plugins, run.recipe, pool, slots[arm.condition], arm)
         for arm in arms(run.recipe)
     }
     budgets = {arm: budget(found.examples, run.recipe.training) for arm, found in chosen.items()}
     matched = {arm: b for arm, b in budgets.items() if chosen[arm].matched}
-    enforce_matched(matched)
-    enforce_tokens(matched, run.recipe.budget.token_tolerance)
+    for group in in_groups(matched, slots):
+        enforce_matched(group)
+        enforce_tokens(group, run.recipe.budget.token_tolerance)
     paths = {arm: run.path / layout.selection(arm) for arm in chosen}
     there = {arm for arm, path in paths.items() if path.exists()}
     for arm in there.intersection(trained):
@@ -122,14 +130,21 @@ def select(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any
                 **asdict(b),
                 "matched": chosen[arm].matched,
                 "ends_unknown": chosen[arm].ends_unknown,
+                **chosen_by(run.recipe, arm),
             }
             for arm, b in budgets.items()
         },
     }
 
 
+def chosen_by(recipe: Recipe, arm: Arm) -> dict[str, Any]:
+    """What an arm's budget in the manifest says of its condition: nothing if the name says all."""
+    said = recipe.conditions[arm.condition].said(arm.condition)
+    return {"condition": said} if said else {}
+
+
 def _select(plugins: Plugins, recipe: Recipe, pool: Pool, n: int, arm: Arm) -> Selected:
-    selector, entry = plugins.selector(arm.condition)
+    selector, entry = find_selector(recipe, arm.condition, plugins)
     evidence = fill(selector, entry, pool, n, recipe.budget.replay, arm)
     return Selected(
         [to_example(e) for e in evidence],
@@ -159,119 +174,8 @@ def _other_examples(run: RunDirectory, arm: Arm, path: Path) -> UserError:
     )
 
 
-def make_pool(evidence: Sequence[Evidence]) -> Pool:
-    """Groups evidence by state."""
-    by_state = {state: tuple(e for e in evidence if e.state == state) for state in ("G", "S", "U")}
-    return Pool(solved=by_state["G"], recovered=by_state["S"], missed=by_state["U"])
-
-
-def slots_of(recipe: Recipe, pool: Pool) -> int:
-    """n, the slots of a matched selector; 0 if it is what search recovered, and that is nothing."""
-    wanted = recipe.budget.n
-    return len(pool.recovered) if wanted == "recovered" else wanted
-
-
-def fill(
-    selector: Selector, entry: Registered, pool: Pool, n: int, replay: int, arm: Arm
-) -> list[Evidence]:
-    """All of one arm's slots: its selector's choice, then the replay that its seed's arms share.
-
-    A matched selector chooses from a pool that the replay was taken out of. A reference with its
-    own budget sees the whole pool and gets none.
-
-    Raises:
-        UserError: the pool is too small for n or for the replay.
-        PluginError: see ``choose``.
-    """
-    if has_own_budget(entry):
-        return choose(selector, entry, pool, n, arm)
-    shared, rest = set_replay_aside(pool, replay, arm.seed)
-    return [*choose(selector, entry, rest, n, arm), *shared]
-
-
-def choose(selector: Selector, entry: Registered, pool: Pool, n: int, arm: Arm) -> list[Evidence]:
-    """Runs one selector and holds it to its contract.
-
-    Raises:
-        UserError: the pool is too small.
-        PluginError: the selector failed, or returned the wrong number, something that is no
-            evidence of this pool, or undeclared repeats or unverified responses.
-    """
-    own = has_own_budget(entry)
-    slots = len(pool.verified) if own else n
-    rng = Stream(arm.seed, f"select/{entry.name}")
-    try:
-        with entry.blamed():
-            returned = list(selector(pool, slots, rng))
-    except PoolTooSmallError as error:
-        raise UserError(
-            f"condition {entry.name!r} cannot fill the budget of {slots} examples: {error} "
-            f"(to choose from: {_sizes(pool)}). Enlarge the pool or set budget.n"
-        ) from error
-    known = {e.problem_id: e for e in (*pool.solved, *pool.recovered, *pool.missed)}
-    for example in returned:
-        if fault := _evidence_fault(example, known, bool(entry.options.get("gold", False))):
-            raise entry.broke(f"returned {fault}")
-    if (own and not returned) or (not own and len(returned) != slots):
-        raise entry.broke(f"returned {len(returned)} examples, expected {slots}")
-    if not entry.options.get("repeats", False):
-        counts = Counter(e.problem_id for e in returned)
-        if repeated := sorted(i for i, count in counts.items() if count > 1):
-            raise entry.broke(
-                f"returned {len(repeated)} problems more than once (first: {repeated[0]}); "
-                "register it with repeats=True if that is intended"
-            )
-    return returned
-
-
-def _evidence_fault(example: Any, known: Mapping[str, Evidence], gold: bool) -> str:
-    """What keeps something that a selector returned from being an example, or ``""``."""
-    ours = isinstance(example, Evidence) and isinstance(example.problem_id, str)
-    if not ours or example.problem_id not in known:
-        return f"something that is not of this pool: {short(example)}"
-    evidence, response = known[example.problem_id], example.response
-    if not isinstance(response, Response) or not response.token_ids:
-        return (
-            f"problem {evidence.problem_id} without a response to train on (state {evidence.state})"
-        )
-    if gold:
-        # What it made itself is sealed as it is.
-        fault = ids_fault(example.prompt_ids) or ids_fault(response.token_ids)
-        return fault and f"problem {evidence.problem_id} with {fault}"
-    if example != evidence:
-        return (
-            f"a response to problem {evidence.problem_id} that is not its verified evidence; "
-            "register it with gold=True if that is intended"
-        )
-    return ""
-
-
-def to_example(evidence: Evidence) -> Example:
-    """The exact ids to train on."""
-    response = evidence.response
-    assert response is not None
-    return Example(
-        evidence.problem_id,
-        evidence.state,
-        evidence.prompt_ids,
-        response.token_ids,
-        response.index,
-        evidence.first_success,
-        evidence.ended,
-    )
-
-
-def has_own_budget(entry: Registered) -> bool:
-    """Whether a condition is a reference with a budget of its own, not a matched one."""
-    return bool(entry.options.get("budget", "matched") == "own")
-
-
 def _ends_unknown(evidence: Evidence) -> bool:
     return evidence.response is not None and evidence.response.finish_reason == "unknown"
-
-
-def _sizes(pool: Pool) -> str:
-    return f"{len(pool.solved)} G, {len(pool.recovered)} S, {len(pool.missed)} U"
 
 
 def _content(path: Path) -> tuple[list[Example], dict[str, Any]]:

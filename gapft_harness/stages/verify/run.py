@@ -15,6 +15,7 @@ from typing import Any
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm, Example
 from gapft_harness.hooks.manager import Plugins, load_plugins
+from gapft_harness.recipe.called_plugins import find_selector
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory, splits_of
 from gapft_harness.stages.audit.check import check_decisions
@@ -142,7 +143,9 @@ def _look_up(run: RunDirectory, manifest: dict[str, Any], plugins: Plugins) -> N
     Raises:
         UserError: one is not there.
     """
-    names = [("selector", condition) for condition in run.recipe.conditions]
+    for condition in run.recipe.conditions:
+        find_selector(run.recipe, condition, plugins)
+    names = []
     for kind, key in (("response rule", "keep"), ("verifier", "verifier")):
         if manifest["task"].get(key) is not None:
             names.append((kind, str(manifest["task"][key])))

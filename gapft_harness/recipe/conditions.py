@@ -1,0 +1,108 @@
+"""A recipe's conditions: each a name, and the selector that fills its training sets."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from pydantic import Field, PlainSerializer, PlainValidator, TypeAdapter
+from pydantic_core import PydanticKnownError
+
+from gapft_harness.core.records import SOURCE
+from gapft_harness.recipe.sections import Section, Slots
+
+#: Files are named after conditions. (A name that is its selector's was never held to this.)
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+
+
+class Condition(Section):
+    """How one condition's training sets are chosen."""
+
+    selector: str = Field(description="the selector; default: the one of the condition's name")
+    params: dict[str, Any] = Field(
+        default_factory=dict, description="what the selector is given by name"
+    )
+    n: Slots | None = Field(
+        None,
+        description="its own example slots, spelt as `budget.n`; budgets match among conditions "
+        "of one n; default: `budget.n`",
+    )
+
+    def said(self, name: str) -> dict[str, Any]:
+        """What a recipe has to say of it under a name: nothing, if the name says it all."""
+        found = self.model_dump(mode="json", exclude_defaults=True)
+        if self.selector == name:
+            del found["selector"]
+        return found
+
+
+def named(name: str, said: Mapping[str, Any]) -> Condition:
+    """The inverse of ``Condition.said``."""
+    return Condition.model_validate({"selector": name, **said})
+
+
+def as_mapping(value: Any) -> Any:
+    """A list of names and one-key mappings as one mapping; anything else as it is."""
+    if not isinstance(value, list | tuple):
+        return value
+    found: dict[str, Any] = {}
+    for item in value:
+        entry = {item: {}} if isinstance(item, str) else item
+        if not isinstance(entry, dict) or len(entry) != 1 or found.keys() & entry.keys():
+            return value
+        found |= entry
+    return found
+
+
+def picked(value: Any, names: Sequence[str]) -> list[Any]:
+    """Some conditions of a recipe's content; a name that it lacks is a selector's."""
+    known = as_mapping(value)
+    known = known if isinstance(known, Mapping) else {}
+    return [{name: known[name]} if known.get(name) else name for name in names]
+
+
+def _read(value: Any) -> Mapping[str, Condition]:
+    given = as_mapping(value)
+    if isinstance(given, list | tuple):
+        if not all(isinstance(item, str) or _is_one(item) for item in given):
+            raise ValueError("expected names, or of a condition one key with its settings")
+        raise ValueError(f"names one thing twice: {list(given)}")
+    if not isinstance(given, Mapping):
+        raise PydanticKnownError("list_type")
+    if not given:
+        context = {"field_type": "List", "min_length": 1, "actual_length": 0}
+        raise PydanticKnownError("too_short", context)
+    filled = {
+        name: {"selector": name, **(said or {})} if said is None or _is_mapping(said) else said
+        for name, said in given.items()
+    }
+    found = _CONDITIONS.validate_json(json.dumps(filled), strict=True)
+    for name, condition in found.items():
+        if condition.said(name) and (not _NAME.fullmatch(name) or name == SOURCE):
+            raise ValueError(
+                f"{name!r} cannot name a condition; expected letters, digits, '.', '_' and '-', "
+                f"and not {SOURCE!r}, which is the model before training"
+            )
+    return found
+
+
+def _write(conditions: Mapping[str, Condition]) -> list[str] | dict[str, Any]:
+    """Names alone as a list, as ever."""
+    said = {name: condition.said(name) for name, condition in conditions.items()}
+    return said if any(said.values()) else list(said)
+
+
+def _is_one(item: Any) -> bool:
+    return isinstance(item, dict) and len(item) == 1
+
+
+def _is_mapping(said: Any) -> bool:
+    return isinstance(said, Mapping)
+
+
+_CONDITIONS = TypeAdapter(dict[str, Condition])
+
+#: By name, in the recipe's order.
+Conditions = Annotated[Mapping[str, Condition], PlainValidator(_read), PlainSerializer(_write)]

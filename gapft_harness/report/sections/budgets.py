@@ -1,0 +1,48 @@
+"""Section "Training budgets": what every arm was trained on, and which budgets match."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from gapft_harness.report.findings.whole import ConditionFindings, Findings
+from gapft_harness.report.reading.inputs import ReportInputs
+from gapft_harness.report.rendering import wording
+from gapft_harness.report.rendering.blocks import Block, Table, Text
+from gapft_harness.report.rendering.wording import condition_name, percent, whole
+
+
+def blocks(inputs: ReportInputs, findings: Findings) -> list[Block]:
+    """A note for each comparison group, and a row for each arm."""
+    rows = []
+    for name, condition in findings.conditions.items():
+        for seed, found in condition.seeds.items():
+            b = found.budget
+            numbers = (b.n, found.problems, b.exposures, b.tokens, b.supervised_tokens, b.steps)
+            rows.append([condition_name(name), str(seed), *(whole(number) for number in numbers)])
+    note = (
+        "Computed before training and enforced: matched arms have the same n, N and J exactly. Of "
+        "the n example slots a condition may fill several with one problem."
+    )
+    groups = findings.groups
+    for group in groups:
+        tokens = [seed.budget.tokens for of in group for seed in of.seeds.values()]
+        spread = Fraction(max(tokens) - min(tokens), max(min(tokens), 1))
+        whose = (
+            "Their" if len(groups) == 1 else f"{group_name(group)}: matched with one another; their"
+        )
+        note += (
+            f" {whose} tokens L are reported, not enforced: from {whole(min(tokens))} to "
+            f"{whole(max(tokens))}, a spread of {percent(spread)}."
+        )
+    tolerance = inputs.recipe.get("budget", {}).get("token_tolerance")
+    if tolerance is not None:
+        note += f" Their supervised tokens differ by at most {percent(tolerance)} within a seed."
+    budget = ["slots n", "distinct problems", "exposures N", "tokens L", "supervised", "steps J"]
+    columns = ["condition", "seed", *budget]
+    return [Text(note), Table(columns, rows, summary="Every condition and seed")]
+
+
+def group_name(group: Sequence[ConditionFindings]) -> str:
+    """The conditions of a comparison group, as people read them."""
+    return wording.listed([condition_name(condition.name) for condition in group])

@@ -1,0 +1,82 @@
+"""Every verified response of a split, on disk until a problem's are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gapft_harness.core.records import Evidence, Response
+from gapft_harness.run_directory.tables.responses import response_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Row groups of the table in memory at a time, each of a thousand problems or so.
+_GROUPS = 2
+
+
+class VerifiedResponses:
+    """Gives a problem once with each of its verified responses; see ``Evidence.each_verified``.
+
+    Asked in the order of the pool it reads the table once; otherwise it reads parts of it again.
+
+    Args:
+        path: the split's table of responses.
+        prompts: each problem's own prompt ids.
+        conversation: whether an episode's last attempt follows the conversation that it answered.
+    """
+
+    def __init__(
+        self, path: Path, prompts: Mapping[str, tuple[int, ...]], conversation: bool
+    ) -> None:
+        self._path, self._prompts, self._conversation = path, prompts, conversation
+        self._group = lru_cache(maxsize=_GROUPS)(self._read_group)
+        self._ends: list[tuple[str, str]] | None = None
+
+    def __call__(self, evidence: Evidence) -> tuple[Evidence, ...]:
+        """The problem's verified responses by index, each on the prompt that it answered."""
+        return tuple(
+            replace(evidence, response=response, prompt_ids=self._prompt(response))
+            for response in self._responses(evidence.problem_id)
+        )
+
+    def _prompt(self, response: Response) -> tuple[int, ...]:
+        told = response.context_ids if self._conversation else ()
+        return told or self._prompts[response.problem_id]
+
+    def _responses(self, problem_id: str) -> list[Response]:
+        import pyarrow.compute as pc
+
+        found = []
+        for number, (first, last) in enumerate(self._ends_of_groups()):
+            if first <= problem_id <= last:
+                rows = self._group(number)
+                own = rows.filter(pc.equal(rows["problem_id"], problem_id))
+                found += [response_of(row) for row in own.to_pylist()]
+        return found
+
+    def _ends_of_groups(self) -> list[tuple[str, str]]:
+        """The first and last problem of each row group; the table is ordered by problem id."""
+        import pyarrow.parquet as pq
+
+        if self._ends is None:
+            with pq.ParquetFile(self._path) as file:
+                columns = (
+                    file.read_row_group(number, columns=["problem_id"])["problem_id"]
+                    for number in range(file.num_row_groups)
+                )
+                self._ends = [
+                    (c[0].as_py(), c[-1].as_py()) if len(c) else ("", "") for c in columns
+                ]
+        return self._ends
+
+    def _read_group(self, number: int) -> pa.Table:
+        import pyarrow.compute as pc
+        import pyarrow.parquet as pq
+
+        with pq.ParquetFile(self._path) as file:
+            rows = file.read_row_group(number)
+        return rows.filter(pc.equal(rows["status"], "pass"))

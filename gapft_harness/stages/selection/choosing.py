@@ -1,0 +1,196 @@
+"""One arm's training set: its selector is called, and held to its contract."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from reprlib import repr as short
+from typing import Any
+
+from gapft_harness.core.errors import PoolTooSmallError, UserError
+from gapft_harness.core.records import Arm, Evidence, Example, Pool, Response
+from gapft_harness.core.streams import Stream
+from gapft_harness.hooks.checked import ids_fault
+from gapft_harness.hooks.manager import Registered
+from gapft_harness.hooks.protocols import Selector
+from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.stages.selection.budgets import set_replay_aside
+
+
+def make_pool(evidence: Sequence[Evidence]) -> Pool:
+    """Groups evidence by state."""
+    by_state = {state: tuple(e for e in evidence if e.state == state) for state in ("G", "S", "U")}
+    return Pool(solved=by_state["G"], recovered=by_state["S"], missed=by_state["U"])
+
+
+def slots_of(wanted: int | str, pool: Pool) -> int:
+    """n, the slots of a matched selector; 0 if it is what search recovered, and that is nothing.
+
+    Args:
+        wanted: a number, ``recovered`` (|E_S,K|) or ``verified`` (|E_G| + |E_S,K|).
+        pool: the whole pool.
+    """
+    if isinstance(wanted, int):
+        return wanted
+    return len(pool.recovered) if wanted == "recovered" else len(pool.verified)
+
+
+def slots_by_condition(recipe: Recipe, pool: Pool) -> dict[str, int]:
+    """N of every condition; those of one n are a comparison group, whose budgets match.
+
+    Raises:
+        UserError: a condition has an n of its own, and that is 0.
+    """
+    slots = {name: slots_of(recipe.slots(name), pool) for name in recipe.conditions}
+    if empty := [name for name, n in slots.items() if not n]:
+        raise UserError(
+            f"key {f'conditions.{empty[0]}.n'!r}: is {recipe.slots(empty[0])}, and search "
+            "recovered nothing; leave the condition out or give it another n"
+        )
+    return slots
+
+
+def fill(
+    selector: Selector, entry: Registered, pool: Pool, n: int, replay: int, arm: Arm
+) -> list[Evidence]:
+    """All of one arm's slots: its selector's choice, then the replay that its seed's arms share.
+
+    A matched selector chooses from a pool that the replay was taken out of. A reference with its
+    own budget sees the whole pool and gets none.
+
+    Raises:
+        UserError: the pool is too small for n or for the replay.
+        PluginError: see ``choose``.
+    """
+    if has_own_budget(entry):
+        return choose(selector, entry, pool, n, arm)
+    shared, rest = set_replay_aside(pool, replay, arm.seed)
+    return [*choose(selector, entry, rest, n, arm), *shared]
+
+
+def choose(selector: Selector, entry: Registered, pool: Pool, n: int, arm: Arm) -> list[Evidence]:
+    """Runs one selector and holds it to its contract.
+
+    Raises:
+        UserError: the pool is too small.
+        PluginError: the selector failed, or returned the wrong number, something that is no
+            evidence of this pool, or undeclared repeats or unverified responses.
+    """
+    own = has_own_budget(entry)
+    slots = len(pool.verified) if own else n
+    rng = Stream(arm.seed, f"select/{entry.name}")
+    try:
+        with entry.blamed():
+            returned = list(selector(pool, slots, rng))
+    except PoolTooSmallError as error:
+        raise UserError(
+            f"condition {arm.condition!r} cannot fill the budget of {slots} examples: {error} "
+            f"(to choose from: {_sizes(pool)}). Enlarge the pool, or set budget.n "
+            "or the condition's own n"
+        ) from error
+    known = {e.problem_id: e for e in (*pool.solved, *pool.recovered, *pool.missed)}
+    for example in returned:
+        if fault := _evidence_fault(example, known, entry):
+            raise entry.broke(f"returned {fault}")
+    if is_gold(entry) and not borrows(entry):
+        returned = [_as_own(example) for example in returned]
+    if (own and not returned) or (not own and len(returned) != slots):
+        raise entry.broke(f"returned {len(returned)} examples, expected {slots}")
+    if not entry.options.get("repeats", False):
+        counts = Counter(e.problem_id for e in returned)
+        if repeated := sorted(i for i, count in counts.items() if count > 1):
+            raise entry.broke(
+                f"returned {len(repeated)} problems more than once (first: {repeated[0]}); "
+                "register it with repeats=True if that is intended"
+            )
+    return returned
+
+
+def _evidence_fault(example: Any, known: Mapping[str, Evidence], entry: Registered) -> str:
+    """What keeps something that a selector returned from being an example, or ``""``."""
+    ours = isinstance(example, Evidence) and isinstance(example.problem_id, str)
+    if not ours or example.problem_id not in known:
+        return f"something that is not of this pool: {short(example)}"
+    evidence, response = known[example.problem_id], example.response
+    if not isinstance(response, Response) or not response.token_ids:
+        return (
+            f"problem {evidence.problem_id} without a response to train on (state {evidence.state})"
+        )
+    if example == evidence:
+        return ""
+    lender = known.get(response.problem_id)
+    if lender is not evidence and borrows(entry):
+        return _loan_fault(example, evidence, lender)
+    if takes_others(entry) and example in evidence.each_verified():
+        return ""
+    if is_gold(entry):
+        # What it made itself is sealed as it is.
+        fault = ids_fault(example.prompt_ids) or ids_fault(response.token_ids)
+        return fault and f"problem {evidence.problem_id} with {fault}"
+    what, option = f"a response to problem {evidence.problem_id} that is not its", "gold=True"
+    if lender is None or response not in lender.verified:
+        what += " verified evidence"
+    elif lender is not evidence:
+        what = f"the response of problem {lender.problem_id} to problem {evidence.problem_id}"
+        option = "responses='borrowed'"
+    elif not takes_others(entry):
+        what, option = f"{what} kept one", "responses='verified'"
+    else:
+        return f"problem {evidence.problem_id} changed in more than its response"
+    return f"{what}; register it with {option} if that is intended"
+
+
+def _loan_fault(example: Evidence, evidence: Evidence, lender: Evidence | None) -> str:
+    """What is wrong with a problem that has another's response, or ``""``."""
+    if lender is None or example.response not in lender.verified:
+        return f"problem {evidence.problem_id} with a response that is no other's verified one"
+    if replace(example, response=evidence.response) != evidence:
+        return f"problem {evidence.problem_id} changed in more than its response"
+    return ""
+
+
+def _as_own(evidence: Evidence) -> Evidence:
+    """Evidence whose response, which no verifier passed, is told as of its own problem."""
+    assert evidence.response is not None
+    return replace(evidence, response=replace(evidence.response, problem_id=evidence.problem_id))
+
+
+def to_example(evidence: Evidence) -> Example:
+    """The exact ids to train on."""
+    response = evidence.response
+    assert response is not None
+    return Example(
+        evidence.problem_id,
+        evidence.state,
+        evidence.prompt_ids,
+        response.token_ids,
+        response.index,
+        evidence.first_success,
+        evidence.ended,
+        response.problem_id,
+    )
+
+
+def has_own_budget(entry: Registered) -> bool:
+    """Whether a condition is a reference with a budget of its own, not a matched one."""
+    return bool(entry.options.get("budget", "matched") == "own")
+
+
+def borrows(entry: Registered) -> bool:
+    """Whether a selector may give a problem the verified response of another."""
+    return bool(entry.options.get("responses", "kept") == "borrowed")
+
+
+def takes_others(entry: Registered) -> bool:
+    """Whether a selector may return verified responses that are not kept."""
+    return bool(entry.options.get("responses", "kept") != "kept")
+
+
+def is_gold(entry: Registered) -> bool:
+    """Whether a selector may return responses that no verifier passed."""
+    return bool(entry.options.get("gold", False))
+
+
+def _sizes(pool: Pool) -> str:
+    return f"{len(pool.solved)} G, {len(pool.recovered)} S, {len(pool.missed)} U"

@@ -1,0 +1,247 @@
+"""Conditions that name a selector and its parameters, from the recipe to ``gapft verify``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gapft_harness.cli.dry_run import describe
+from gapft_harness.cli.runs import Options, resolve_recipe
+from gapft_harness.core.errors import UserError
+from gapft_harness.hooks.manager import _load, load_plugins
+from gapft_harness.recipe.called_plugins import check_names
+from gapft_harness.recipe.reading import Setting, check_recipe
+from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.run_directory.tables import read_examples
+from gapft_harness.stages.verify.run import verify
+from tests.test_changed_recipe import SELECTED, Changing, write
+from tests.verify.tampering import change_manifest
+
+SELECTORS = """
+from gapft_harness import hookimpl
+
+
+def inclusion(pool, n, rng, share, late=False):
+    \"\"\"A share of the slots for recovered failures, the rest for other verified problems.\"\"\"
+    first = pool.draw(pool.recovered, round(share * n), rng)
+    rest = [e for e in pool.verified if e not in first]
+    return first + pool.draw(rest, n - len(first), rng)
+
+
+def reverse(pool, n, rng):
+    return pool.verified[::-1][:n]
+
+
+@hookimpl
+def register_selectors(register):
+    register("inclusion", inclusion)
+    register("reverse", reverse)
+"""
+
+HALF = {"selector": "inclusion", "params": {"share": 0.5}}
+MIXED = {"gapft": {}, "half": HALF, "whole": {"selector": "inclusion", "params": {"share": 1}}}
+
+
+def recipe(conditions: Any, *settings: Setting) -> Recipe:
+    content = {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "m"}}}
+    return check_recipe(content | {"conditions": conditions}, "test", settings)
+
+
+def dumped(found: Recipe) -> Any:
+    return found.model_dump(mode="json")["conditions"]
+
+
+def test_plain_names_are_dumped_as_ever_and_others_by_what_was_said() -> None:
+    assert dumped(recipe(["gapft", "replay"])) == ["gapft", "replay"]
+    assert dumped(recipe({"gapft": {}, "replay": None})) == ["gapft", "replay"]
+    assert dumped(recipe(MIXED)) == MIXED
+    assert dumped(recipe(["gapft", {"half": HALF}, {"whole": MIXED["whole"]}])) == MIXED
+    assert list(dumped(recipe({"b": {"selector": "a"}, "a": {}}))) == ["b", "a"]
+    for given in (["gapft"], MIXED):
+        again = recipe(dumped(recipe(given)))
+        assert again == recipe(given)
+    assert recipe(MIXED).selectors() == ["gapft", "inclusion"]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "expected"),
+    [
+        ([], "key 'conditions': expected a list, e.g. .gapft, uniform"),
+        ([1], "key 'conditions': expected names, or of a condition one key with its settings"),
+        ([{"a": {}, "b": {}}], "expected names, or of a condition one key"),
+        (["a", {"a": HALF}], "key 'conditions': names one thing twice"),
+        ({"a": {"parms": {}}}, "unknown key 'conditions.a.parms'; did you mean .*a.params'"),
+        ([{"a": {"parms": {}}}], "unknown key 'conditions.a.parms'"),
+        ({"a": "uniform"}, "key 'conditions.a': expected a section with keys such as selector"),
+        ({"a": {"params": 3}}, "key 'conditions.a.params': expected keys with values"),
+        ({"../a": HALF}, "'../a' cannot name a condition"),
+        ({"source": HALF}, "'source' cannot name a condition"),
+    ],
+)
+def test_a_mistake_is_told_by_its_key(conditions: Any, expected: str) -> None:
+    with pytest.raises(UserError, match=expected):
+        recipe(conditions)
+
+
+def test_options_choose_and_set_conditions_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "r.yaml"
+    content = {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "m"}}}
+    path.write_text(yaml.safe_dump({**content, "conditions": MIXED}))
+
+    def resolved(*overrides: str, conditions: tuple[str, ...] = ()) -> Any:
+        return dumped(
+            resolve_recipe(Options(str(path), overrides=overrides, conditions=conditions))
+        )
+
+    assert resolved(conditions=("half", "replay")) == {"half": HALF, "replay": {}}
+    assert resolved(conditions=("gapft",)) == ["gapft"]
+    assert resolved("conditions.half.params.share=0.7")["half"]["params"] == {"share": 0.7}
+    changed = resolved("conditions.half.params.late=true", conditions=("half",))
+    assert changed == {"half": {"selector": "inclusion", "params": {"share": 0.5, "late": True}}}
+    with pytest.raises(UserError, match=r"^--set conditions\.half\.parms=1: unknown key"):
+        resolved("conditions.half.parms=1")
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ({"params": {"shar": 1}}, "key 'conditions.c.params', for selector 'inclusion': unknown "),
+        ({}, "key 'conditions.c.params', for selector 'inclusion': the key 'share' is missing"),
+        ({"params": {"share": 1, "n": 3}}, "unknown key 'n'"),
+        ({"params": {"share": 1, "rng": 3}}, "unknown key 'rng'"),
+        ({"selector": "reverse", "params": {"share": 1}}, "for selector 'reverse': unknown key"),
+        ({"selector": "revers"}, "unknown selector 'revers'; did you mean 'reverse'"),
+    ],
+)
+def test_parameters_are_held_to_the_selectors_signature(
+    tmp_path: Path, condition: Any, expected: str
+) -> None:
+    (tmp_path / "mine.py").write_text(SELECTORS)
+    plugins = load_plugins([str(tmp_path / "mine.py")])
+    check_names(recipe({"c": HALF}), plugins)
+    check_names(recipe({"c": HALF | {"params": {"share": 1, "late": True}}}), plugins)
+    with pytest.raises(UserError, match=expected):
+        check_names(recipe({"c": {"selector": "inclusion", **condition}}), plugins)
+
+
+class Chosen(Changing):
+    """The letters task with two selectors more."""
+
+    @property
+    def plugins(self) -> list[str]:
+        return [*super().plugins, str(self.folder / "mine.py")]
+
+    def ids(self, arm: str) -> list[str]:
+        """The problems of an arm's training set."""
+        examples = read_examples(self.folder / "r" / "selections" / f"{arm}.parquet")
+        return [example.problem_id for example in examples]
+
+    def differences(self) -> list[str]:
+        return verify(self.folder / "r", self.plugins).differences
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Chosen:
+    (tmp_path / "mine.py").write_text(SELECTORS)
+    return Chosen(write(tmp_path).folder)
+
+
+def test_two_conditions_of_one_selector_are_selected_trained_reported_and_verified(
+    task: Chosen,
+) -> None:
+    run = task.change(conditions=MIXED, budget={"n": 6})
+    assert len({tuple(sorted(task.ids(f"{name}-seed13"))) for name in ("half", "whole")}) == 2
+    manifest = run.manifest()
+    assert manifest["recipe"]["conditions"] == MIXED
+    assert manifest["budgets"]["half-seed13"]["condition"] == HALF
+    assert "condition" not in manifest["budgets"]["gapft-seed13"]
+    assert [key for key in manifest["rests_on"]["plugins"] if "selector" in key] == [
+        "selector inclusion"
+    ]
+    report = (run.path / "report/report.md").read_text("utf-8").replace("\\", "")
+    assert "| conditions.half.params.share | 0.5 |" in report
+    assert task.differences() == []
+
+
+def test_a_trained_conditions_selector_and_parameters_stay(task: Chosen) -> None:
+    """What is trained is bound by its own choice, and what is new is added."""
+    task.change(conditions=MIXED, budget={"n": 6})
+    before = task.sealed("selections", "adapters")
+    for key, other, said in (
+        ("half", {**HALF, "params": {"share": 0.7}}, r"conditions.half.params.share \(0.5 there, "),
+        ("half", {**HALF, "params": {"share": 0.5, "late": True}}, "conditions.half.params.late"),
+        ("half", {"selector": "reverse"}, r"conditions.half.selector \('inclusion' there, 'rev"),
+        ("gapft", {"selector": "uniform"}, r"conditions.gapft.selector \('gapft' there, 'unif"),
+    ):
+        with pytest.raises(UserError, match=f"chosen otherwise; differing: .*{said}"):
+            task.change(conditions={**MIXED, key: other}, budget={"n": 6})
+    assert task.sealed("selections", "adapters") == before
+    new = {"more": {**HALF, "params": {"share": 0.7}}}
+    run = task.change(conditions=new, budget={"n": 6})
+    assert run.manifest()["recipe"]["conditions"] == MIXED | new
+    assert task.sealed("selections", "adapters").items() > before.items()
+    assert task.differences() == []
+
+
+def test_a_condition_that_left_the_recipe_comes_back_as_it_was_chosen(task: Chosen) -> None:
+    """A new seed leaves it out; the old seeds alone bring it back, from the manifest."""
+    task.change(conditions=["gapft", {"half": HALF}], seeds=[13], budget={"n": 6})
+    run = task.change(conditions=["gapft"], seeds=[21], budget={"n": 6})
+    assert run.manifest()["recipe"]["conditions"] == ["gapft"]
+    run = task.change(conditions=["gapft"], seeds=[13], budget={"n": 6})
+    assert run.manifest()["recipe"]["conditions"] == {"gapft": {}, "half": HALF}
+    with pytest.raises(UserError, match=r"conditions.half.selector \('inclusion' there"):
+        task.change(conditions=["gapft", "half"], seeds=[13], budget={"n": 6})
+
+
+def test_what_is_selected_and_not_trained_is_chosen_anew(task: Chosen) -> None:
+    keys: dict[str, Any] = {"budget": {"n": 6}, "seeds": [13]}
+    task.change(*SELECTED, conditions={"half": HALF}, **keys)
+    before = task.ids("half-seed13")
+    other = {**HALF, "params": {"share": 1}}
+    run = task.change(*SELECTED, conditions={"half": other}, **keys)
+    assert task.ids("half-seed13") != before
+    assert run.manifest()["budgets"]["half-seed13"]["condition"] == other
+    assert task.differences() == []
+
+
+def test_verify_selects_again_with_the_parameters(task: Chosen) -> None:
+    run = task.change(*SELECTED, conditions={"half": HALF}, budget={"n": 6}, seeds=[13])
+
+    def lie(manifest: dict[str, Any]) -> None:
+        manifest["budgets"]["half-seed13"]["condition"]["params"]["share"] = 1
+
+    change_manifest(run.path, lie)
+    (found,) = task.differences()
+    assert found.startswith("manifest.json: the budget of half-seed13 has condition = ")
+    stored = run.path / "recipe.yaml"
+    stored.write_text(stored.read_text().replace("share: 0.5", "share: 1"))
+    change_manifest(run.path, lambda m: m["recipe"]["conditions"]["half"]["params"].update(share=1))
+    found, *_ = task.differences()
+    assert found.startswith("selections/half-seed13.parquet: slot 3 holds problem ")
+
+
+def test_a_selector_that_changed_is_named_whatever_the_condition_is_called(task: Chosen) -> None:
+    task.change(*SELECTED, conditions={"half": HALF}, budget={"n": 6})
+    mine = task.folder / "mine.py"
+    mine.write_text(mine.read_text().replace("e not in first", "e not in first[:1]"))
+    _load.cache_clear()
+    with pytest.raises(UserError, match="plugin, selector inclusion: its code"):
+        verify(task.folder / "r", task.plugins)
+
+
+def test_the_dry_run_shows_conditions_with_their_selectors(task: Chosen) -> None:
+    path = task.folder / "r.yaml"
+    model = {"backend": "recorded", "args": {"pretrained": "none"}}
+    content = {"name": "r", "data": {"task": "letters"}, "model": model, "conditions": MIXED}
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    folders = [str(task.folder / "tasks")]
+    shown = describe(Options(str(path), plugin_files=task.plugins, include_paths=folders), None)
+    assert "select  gapft, half (inclusion), whole (inclusion); n = |E_S,K|" in shown
+    assert "  half:\n    selector: inclusion\n    params:\n      share: 0.5\n" in shown
+    wrong = ["conditions.half.params={}"]
+    with pytest.raises(UserError, match=r"key 'conditions\.half\.params', for selector 'inclus"):
+        describe(Options(str(path), overrides=wrong, plugin_files=task.plugins), None)

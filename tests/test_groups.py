@@ -1,0 +1,215 @@
+"""Comparison groups of different n in one run, and draws with replacement."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Arm, Budget, Example, Pool
+from gapft_harness.core.streams import Stream
+from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.plugins.selectors.evidence_states import with_replacement
+from gapft_harness.recipe.called_plugins import check_names, find_selector
+from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.recipe.training import Training
+from gapft_harness.stages.selection.budgets import in_groups
+from gapft_harness.stages.selection.choosing import (
+    fill,
+    make_pool,
+    slots_by_condition,
+    slots_of,
+    to_example,
+)
+from gapft_harness.training.plan import budget
+from tests.pools import pool
+from tests.test_changed_recipe import SELECTED, write
+from tests.test_conditions import SELECTORS, Chosen, recipe
+from tests.verify.tampering import change_manifest
+
+SELECTS = ["gapft", "uniform", "uniform_with_replacement", "replay", "all_verified"]
+SLOTS = st.one_of(st.none(), st.integers(1, 9), st.sampled_from(["recovered", "verified"]))
+
+
+def selected(of: Recipe, source: Pool, seeds: tuple[int, ...]) -> dict[Arm, list[Example]]:
+    slots = slots_by_condition(of, source)
+    found: dict[Arm, list[Example]] = {}
+    for condition in of.conditions:
+        select, entry = find_selector(of, condition, load_plugins())
+        for seed in seeds:
+            arm = Arm(condition, seed)
+            chosen = fill(select, entry, source, slots[condition], of.budget.replay, arm)
+            found[arm] = [to_example(e) for e in chosen]
+    return found
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(SELECTS[1:3]), SLOTS), min_size=1, max_size=5),
+    st.integers(0, 6),
+    st.integers(1, 6),
+    st.integers(0, 3),
+    st.integers(1, 4),
+    st.one_of(st.none(), st.integers(1, 3)),
+)
+def test_within_a_group_n_exposures_and_steps_are_equal(
+    said: list[tuple[str, Any]],
+    solved: int,
+    recovered: int,
+    replay: int,
+    repetitions: int,
+    groups: int | None,
+) -> None:
+    """n, N and J, whatever the conditions; where a draw cannot fill its slots it is refused."""
+    source = pool(solved, recovered)
+    named = {
+        f"c{number}": {"selector": selector, **({"n": n} if n else {})}
+        for number, (selector, n) in enumerate(said)
+    }
+    of = recipe(named).model_copy(
+        update={"budget": recipe(named).budget.model_copy(update={"replay": replay})}
+    )
+    training = Training(repetitions=repetitions, micro_batch=2, accumulation=1)
+    training = training.model_copy(update={"update_groups": groups})
+    wanted = {name: slots_of(of.slots(name), source) for name in named}
+    without = [n for name, n in wanted.items() if named[name]["selector"] == "uniform"]
+    if replay > solved or max(without, default=0) > solved + recovered - replay:
+        with pytest.raises(UserError, match="too few"):
+            selected(of, source, (13, 21))
+        return
+    assume((groups or 0) <= repetitions * (min(wanted.values()) + replay))
+    examples = selected(of, source, (13, 21))
+    slots = slots_by_condition(of, source)
+    budgets: dict[Arm, Budget] = {arm: budget(chosen, training) for arm, chosen in examples.items()}
+    split = in_groups(budgets, slots)
+    assert sum(map(len, split)) == len(budgets)
+    for group in split:
+        sizes = {(b.n, b.exposures, b.steps) for b in group.values()}
+        n = slots[next(iter(group)).condition]
+        steps = groups or -(-repetitions * (n + replay) // 2)
+        assert sizes == {(n + replay, repetitions * (n + replay), steps)}
+    assert len({slots[next(iter(group)).condition] for group in split}) == len(split)
+
+
+@given(st.integers(0, 6), st.integers(1, 6))
+def test_slots_are_counted_from_the_pool(solved: int, recovered: int) -> None:
+    source = pool(solved, recovered)
+    of = recipe({"a": {"n": "verified"}, "b": {"n": 7}, "c": {}, "d": {"n": "recovered"}})
+    wanted = {"a": solved + recovered, "b": 7, "c": recovered, "d": recovered}
+    assert slots_by_condition(of, source) == wanted
+
+
+@given(st.integers(1, 12), st.integers(0, 40), st.integers(0, 40), st.randoms())
+def test_draws_with_replacement_are_prefixes_of_longer_ones_whatever_the_order(
+    size: int, few: int, more: int, random: Any
+) -> None:
+    candidates = list(pool(size, 0).solved)
+    rng = Stream(13, "select/x")
+    drawn = with_replacement(candidates, few + more, rng)
+    random.shuffle(candidates)
+    assert with_replacement(candidates, few, rng) == drawn[:few]
+    assert {e.problem_id for e in drawn} <= {e.problem_id for e in candidates}
+
+
+def test_draws_with_replacement_are_uniform_and_independent_of_each_other() -> None:
+    """4,000 draws of 8: 500 of each, within 5 sd of 21; every pair of slots 62.5, sd 8."""
+    source = pool(4, 4).verified
+    counts = dict.fromkeys((e.problem_id for e in source), 0)
+    pairs: dict[tuple[str, str], int] = {}
+    for seed in range(4000):
+        a, b = with_replacement(source, 2, Stream(seed, "select/x"))
+        counts[a.problem_id] += 1
+        pair = (a.problem_id, b.problem_id)
+        pairs[pair] = pairs.get(pair, 0) + 1
+    assert all(abs(count - 500) < 5 * 21 for count in counts.values()), counts
+    assert len(pairs) == 64
+    assert all(abs(count - 62.5) < 5 * 8 for count in pairs.values()), pairs
+    with pytest.raises(UserError, match="cannot fill the budget of 3 examples: asked for 3"):
+        selected(recipe({"c": {"selector": "uniform_with_replacement", "n": 3}}), pool(0, 0), (13,))
+
+
+def test_the_whole_pool_once_and_as_many_draws_from_it() -> None:
+    source = pool(9, 4)
+    named = {"once": {"selector": "uniform"}, "again": {"selector": "uniform_with_replacement"}}
+    of = recipe({name: {**said, "n": "verified"} for name, said in named.items()})
+    found = selected(of, source, (13,))
+    once, again = ([e.problem_id for e in found[Arm(name, 13)]] for name in named)
+    assert sorted(once) == [e.problem_id for e in source.verified]
+    assert len(again) == 13
+    assert len(set(again)) < 13
+
+
+@pytest.mark.parametrize(
+    ("conditions", "budget_n", "expected"),
+    [
+        ({"a": {"n": 0}}, 4, "key 'conditions.a.n': must be at least 1, `recovered` or `verified`"),
+        ({"a": {"n": "all"}}, 4, "key 'conditions.a.n'"),
+        ({"a": {}}, 0, "key 'budget.n': must be at least 1, `recovered` or `verified`"),
+    ],
+)
+def test_a_number_of_slots_that_is_none(conditions: Any, budget_n: Any, expected: str) -> None:
+    from gapft_harness.recipe.reading import Setting
+
+    with pytest.raises(UserError, match=expected):
+        recipe(conditions, Setting("budget.n", budget_n, "test: budget"))
+
+
+def test_a_reference_takes_no_n_and_none_recovered_is_told() -> None:
+    with pytest.raises(UserError, match=r"'conditions\.r\.n': selector 'all_verified' has a"):
+        check_names(recipe({"r": {"selector": "all_verified", "n": 4}}), load_plugins())
+    of = recipe({"r": {"selector": "gapft", "n": "recovered"}})
+    with pytest.raises(UserError, match=r"'conditions\.r\.n': is recovered, and search recovered"):
+        slots_by_condition(of, make_pool(pool(3, 0).solved))
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Chosen:
+    (tmp_path / "mine.py").write_text(SELECTORS)
+    return Chosen(write(tmp_path).folder)
+
+
+GROUPS = {
+    "gapft": {},
+    "uniform": {},
+    "all_verified": {},
+    "once": {"selector": "uniform", "n": "verified"},
+    "again": {"selector": "uniform_with_replacement", "n": "verified"},
+}
+
+
+def test_two_groups_in_one_report(task: Chosen) -> None:
+    run = task.change(conditions=GROUPS, budget={"n": 4, "token_tolerance": 0.99})
+    budgets = run.manifest()["budgets"]
+    assert {name: b["n"] for name, b in budgets.items() if name.endswith("13")} == {
+        "gapft-seed13": 4, "uniform-seed13": 4, "all_verified-seed13": 60, "once-seed13": 60,
+        "again-seed13": 60,
+    }  # fmt: skip
+    results = task.results()
+    fair = {(c["a"], c["b"]) for c in results["contrasts"] if c["matched_budget"]}
+    assert fair == {("gapft", "uniform"), ("once", "again")}
+    report = (run.path / "report/report.md").read_text("utf-8").replace("\\", "")
+    assert "| GapFT − uniform |" in report
+    for pair in ("GapFT − once", "GapFT − again", "GapFT − all verified", "all verified − once"):
+        assert f"| {pair} * |" in report
+    assert "| once − again |" in report
+    assert "* Not budget-matched." in report
+    assert "within each of these groups: GapFT and uniform; once and again." in report
+    assert "GapFT and uniform: matched with one another; their tokens L" in report
+    assert "Against uniform at the same training budget" in report
+    assert "Against once at the same training budget" not in report
+    assert task.differences() == []
+
+
+def test_verify_counts_each_group_by_its_own_n(task: Chosen) -> None:
+    conditions = {"gapft": {}, "once": {"selector": "uniform", "n": 7}}
+    run = task.change(*SELECTED, conditions=conditions, budget={"n": 4}, seeds=[13])
+    assert task.differences() == []
+    stored = run.path / "recipe.yaml"
+    stored.write_text(stored.read_text().replace("n: 7", "n: 8"))
+    change_manifest(run.path, lambda m: m["recipe"]["conditions"]["once"].update(n=8))
+    found = task.differences()
+    assert found[0].startswith("selections/once-seed13.parquet: holds 7 examples, its selector ch")
+    assert found[1].startswith("manifest.json: the budget of once-seed13 has condition = ")

@@ -1,0 +1,225 @@
+"""All verified responses of a problem, open to selectors and read when they ask."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gapft_harness.core.errors import PluginError
+from gapft_harness.core.records import GREEDY, Arm, Evidence, Response, Verdict
+from gapft_harness.hooks.manager import Registered
+from gapft_harness.run_directory.tables import read_evidence, read_examples
+from gapft_harness.run_directory.tables.parquet import write_batches
+from gapft_harness.run_directory.tables.responses import row_of, schema
+from gapft_harness.run_directory.tables.verified import VerifiedResponses
+from gapft_harness.stages.selection.choosing import choose, make_pool
+from gapft_harness.stages.verify.run import verify
+from tests.pools import evidence
+from tests.test_selection import LettersAndMore, task
+from tests.verify.tampering import change_rows
+
+__all__ = ["task"]
+
+SELECTORS = """
+from gapft_harness import hookimpl
+
+
+def paths(pool, n, rng):
+    \"\"\"All verified responses of as many recovered failures as fill the slots.\"\"\"
+    drawn = pool.draw(pool.recovered, len(pool.recovered), rng)
+    return [each for e in drawn for each in e.each_verified()][:n]
+
+
+def last(pool, n, rng):
+    return [e.each_verified()[-1] for e in pool.draw(pool.recovered, n, rng)]
+
+
+@hookimpl
+def register_selectors(register):
+    register("paths", paths, repeats=True, responses="verified")
+    register("last", last, responses="verified")
+    register("unsaid", last)
+"""
+
+
+def response(name: str, index: int, tokens: int = 2, context: tuple[int, ...] = ()) -> Response:
+    ids = tuple(range(index + 1, index + 1 + tokens))
+    return Response(name, index, f"text {index}", ids, "stop", 0, context_ids=context)
+
+
+def write(path: Path, passed: dict[str, list[bool]], in_group: int, tokens: int = 2) -> None:
+    """A table of greedy responses and samples, so many problems a row group."""
+    verdicts = (Verdict("fail"), Verdict("pass"))
+    rows = {
+        name: [row_of(response(name, i - 1, tokens), verdicts[p]) for i, p in enumerate(of)]
+        for name, of in sorted(passed.items())
+    }
+    names = list(rows)
+    groups = [names[at : at + in_group] for at in range(0, len(names), in_group)]
+    write_batches(path, schema(), [[r for name in group for r in rows[name]] for group in groups])
+
+
+@given(
+    st.dictionaries(
+        st.text("ab~é", min_size=1, max_size=3),
+        st.lists(st.booleans(), min_size=1, max_size=4),
+        max_size=12,
+    ),
+    st.integers(1, 5),
+    st.data(),
+)
+def test_each_problems_passing_responses_come_in_order_whatever_is_asked_first(
+    tmp_path_factory: pytest.TempPathFactory,
+    passed: dict[str, list[bool]],
+    in_group: int,
+    data: st.DataObject,
+) -> None:
+    path = tmp_path_factory.mktemp("table") / "responses.parquet"
+    write(path, passed, in_group)
+    prompts = {name: (7, number) for number, name in enumerate(passed)}
+    read = VerifiedResponses(path, prompts, conversation=True)
+    for name in data.draw(st.permutations([*passed])):
+        problem = replace(evidence(name, "S"), read_verified=read)
+        right = [response(name, i - 1) for i, p in enumerate(passed[name]) if p]
+        assert list(problem.verified) == right
+        assert [e.prompt_ids for e in problem.each_verified()] == [prompts[name]] * len(right)
+        assert {e.problem_id for e in problem.each_verified()} <= {name}
+
+
+def test_two_parts_of_the_table_are_in_memory_at_most(tmp_path: Path) -> None:
+    """40 row groups of 20 problems, 5 responses of 400 ids each: 0.16 MB a group."""
+    names = [f"p{i:04d}" for i in range(800)]
+    write(tmp_path / "r.parquet", dict.fromkeys(names, [True] * 5), 20, tokens=400)
+    read = VerifiedResponses(tmp_path / "r.parquet", dict.fromkeys(names, (1,)), True)
+    before, most = pa.total_allocated_bytes(), 0
+    for name in names:
+        assert len(replace(evidence(name, "S"), read_verified=read).verified) == 5
+        most = max(most, pa.total_allocated_bytes() - before)
+    assert most < 6 * 20 * 5 * 400 * 4
+
+
+def test_a_problem_that_nothing_was_read_for_knows_its_kept_response() -> None:
+    (only,) = evidence("a", "S").verified
+    assert only == evidence("a", "S").response
+    assert evidence("b", "U").verified == ()
+
+
+@pytest.mark.parametrize("conversation", [True, False])
+def test_each_response_of_an_episode_follows_its_own_conversation(
+    tmp_path: Path, conversation: bool
+) -> None:
+    passing = [response("a", 0), response("a", 1, context=(5, 6))]
+    rows = [row_of(each, Verdict("pass")) for each in passing]
+    write_batches(tmp_path / "r.parquet", schema(), [rows])
+    read = VerifiedResponses(tmp_path / "r.parquet", {"a": (1, 2)}, conversation)
+    found = replace(evidence("a", "S"), prompt_ids=(5, 6), read_verified=read).each_verified()
+    assert [e.prompt_ids for e in found] == [(1, 2), (5, 6) if conversation else (1, 2)]
+
+
+def mine(**options: Any) -> Registered:
+    return Registered("selector", "mine", "mine.py", lambda: None, options)
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "expected"),
+    [
+        ({}, {}, "a response to problem a that is not its kept one; register it with responses='v"),
+        ({"prompt_ids": (9,)}, {"responses": "verified"}, "problem a changed in more than its"),
+        (
+            {"response": response("a", 0)},
+            {"responses": "verified"},
+            "a response to problem a that is not its verified evidence; register it with gold=True",
+        ),
+        (
+            {"response": response("b", 0)},
+            {"responses": "verified"},
+            "the response of problem b to problem a; register it with responses='borrowed'",
+        ),
+        ({}, {"responses": "verified"}, ""),
+        ({}, {"responses": "borrowed"}, ""),
+        ({"response": response("b", 0)}, {"responses": "borrowed"}, ""),
+    ],
+)
+def test_another_response_than_the_kept_one_must_be_declared(
+    tmp_path: Path, change: dict[str, Any], options: dict[str, Any], expected: str
+) -> None:
+    """Of "a" samples 1 and 2 passed and 1 is kept; of "b" sample 0, and the greedy one is kept."""
+    write(tmp_path / "r.parquet", {"a": [False, False, True, True], "b": [True, True]}, 1)
+    read = VerifiedResponses(tmp_path / "r.parquet", {"a": (1, 2, 3), "b": (1, 2, 3)}, True)
+    kept = {"a": response("a", 1), "b": response("b", GREEDY)}
+    states = {"a": "S", "b": "G"}
+    a, b = (
+        replace(evidence(name, states[name]), response=kept[name], read_verified=read)  # type: ignore[arg-type]
+        for name in "ab"
+    )
+    other = replace(a, **{"response": response("a", 2), **change})
+
+    def select(pool: Any, n: int, rng: Any) -> list[Evidence]:
+        return [other]
+
+    def chosen() -> list[Evidence]:
+        return choose(select, mine(**options), make_pool([a, b]), 1, Arm("mine", 13))
+
+    if expected:
+        with pytest.raises(PluginError, match=expected):
+            chosen()
+    else:
+        assert chosen() == [other]
+
+
+class Distinct(LettersAndMore):
+    @property
+    def plugins(self) -> list[str]:
+        return [*super().plugins, str(self.folder / "distinct.py")]
+
+
+@pytest.fixture
+def distinct(task: LettersAndMore) -> Distinct:
+    (task.folder / "distinct.py").write_text(SELECTORS)
+    return Distinct(task.folder)
+
+
+def test_several_responses_a_problem_are_sealed_and_verified(distinct: Distinct) -> None:
+    """Of each recovered problem's four samples, 0, 1 and 3 are right and 1 is kept."""
+    run = distinct.select(conditions=["gapft", "paths", "last"], budget={"n": 9})
+    found = {
+        name: read_examples(run.path / f"selections/{name}-seed13.parquet")
+        for name in ("paths", "last")
+    }
+    assert [e.response_index for e in found["paths"]] == [0, 1, 3] * 3
+    assert len({e.problem_id for e in found["paths"]}) == 3
+    assert [e.response_index for e in found["last"]] == [3] * 9
+    assert verify(run.path, distinct.plugins).differences == []
+    relative = "selections/last-seed13.parquet"
+    change_rows(run.path, relative, lambda rows: rows[2].update(response_index=0))
+    assert any(
+        "slot 2" in line and "is not the evidence that the states table keeps" in line
+        for line in verify(run.path, distinct.plugins).differences
+    )
+    rows = found["paths"][0]
+    change_rows(
+        run.path,
+        relative,
+        lambda table: table[2].update(response_index=0, response_ids=list(rows.response_ids)),
+    )
+    assert verify(run.path, distinct.plugins).differences
+
+
+def test_a_selector_that_does_not_say_so_is_refused(distinct: Distinct) -> None:
+    with pytest.raises(PluginError, match="not its kept one; register it with responses='verif"):
+        distinct.select(conditions=["unsaid"], budget={"n": 3})
+
+
+def test_nothing_is_read_until_a_selector_asks(distinct: Distinct) -> None:
+    run = distinct.select(conditions=["gapft"], budget={"n": 3})
+    found = read_evidence(run.path, "pool")
+    (run.path / "pool/responses.parquet").unlink()
+    assert [e.response for e in found if e.state == "S"]
+    with pytest.raises(FileNotFoundError):
+        found[0].each_verified()
