@@ -30,7 +30,7 @@ from gapft_harness.run_directory.tables import (
     read_states,
     responses,
 )
-from gapft_harness.run_directory.tables.parquet import table_of, write_batches
+from gapft_harness.run_directory.tables.parquet import Values, table_of, write_batches
 from gapft_harness.run_directory.tables.selections import write_examples
 from gapft_harness.run_directory.tables.states import ProblemState, write_states
 
@@ -56,7 +56,7 @@ judged = st.builds(
 )
 
 
-def rows(found: list[Judged]) -> list[dict[str, Any]]:
+def rows(found: list[Judged]) -> list[Values]:
     return [responses.row_of(each.response, each.verdict, each.answer) for each in found]
 
 

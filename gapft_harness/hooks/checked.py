@@ -152,11 +152,14 @@ class CheckedAnswers:
         Raises:
             PluginError: the verifier raised, or gave something else.
         """
-        return [self._read(text, gold) for text, gold in zip(texts, golds, strict=True)]
-
-    def _read(self, text: str, gold: Gold) -> str | None:
         with self._owner.blamed():
-            found = self._answer(text, gold=gold) if self.sees_gold else self._answer(text)
+            if self.sees_gold:
+                found = [self._answer(t, gold=gold) for t, gold in zip(texts, golds, strict=True)]
+            else:
+                found = [self._answer(text) for text in texts]
+        return [self._checked(answer) for answer in found]
+
+    def _checked(self, found: Any) -> str | None:
         if not (found is None or isinstance(found, str)):
             raise self._owner.broke(
                 f"gave {short(found)} in answer; expected text, or None where a response gives "

@@ -36,7 +36,7 @@ def verify_responses(
 def answer_responses(
     answers: CheckedAnswers | None, responses: Sequence[Response], golds: Sequence[Gold]
 ) -> list[str | None]:
-    """What each response gives as its answer, equal texts read once.
+    """What each response gives as its answer, equal texts read once (of a problem, with a gold).
 
     Args:
         answers: the verifier's (``hooks.checked.answers_of``); None gives no answer to anything.
@@ -48,11 +48,15 @@ def answer_responses(
     """
     if answers is None:
         return [None] * len(responses)
-    pairs = list(zip(responses, golds, strict=True))
-    written = [(r.text, gold) for r, gold in pairs if r.finish_reason != CONTEXT]
-    shown = [gold if answers.sees_gold else None for _, gold in written]
-    read = iter(once_each(answers.read, [text for text, _ in written], shown))
-    return [None if r.finish_reason == CONTEXT else next(read) for r in responses]
+    seen = answers.sees_gold
+    keys = [
+        None if r.finish_reason == CONTEXT else (r.text, id(gold) if seen else 0)
+        for r, gold in zip(responses, golds, strict=True)
+    ]
+    distinct = {key: gold for key, gold in zip(keys, golds, strict=True) if key is not None}
+    read = answers.read([text for text, _ in distinct], list(distinct.values()))
+    found = dict(zip(distinct, read, strict=True))
+    return [None if key is None else found[key] for key in keys]
 
 
 def verify_unique(

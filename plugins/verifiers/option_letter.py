@@ -20,8 +20,9 @@ and a full-width letter.
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +40,8 @@ from gapft_harness.plugins.verifiers.statements import first_statement
 _WHOLE = re.compile(r"([A-Z])[.)]?|\(([A-Z])\)")
 #: Counts up when what a rule reads changes, so that a verdict that differs for it can be told.
 _RULES = {"first_explicit": 2}
+#: Responses of which it is remembered what was read, at most: a hash and a letter each.
+_REMEMBERED = 1 << 16
 _NEEDS_TEXTS = "the permissive rule needs the options' texts in the gold answer"
 _LABEL = re.compile(r"\s*(?:\(([A-Z])\)|([A-Z]))[.):,]?\s*[-–—]?\s*")
 
@@ -69,6 +72,9 @@ class Read:
     why: str = ""
 
 
+Rule = Callable[[str, Sequence[str]], Read]
+
+
 class OptionLetter:
     """Matches the option letter a response states.
 
@@ -90,7 +96,8 @@ class OptionLetter:
                 f"option_letter: unknown rule {rule!r}; {did_you_mean(str(rule), rules)}"
             )
         self.rule = rule
-        self._read = rules[rule]
+        # reading free text takes time, and verdict and answer both ask for it
+        self._read = _remembering(rules[rule]) if rule == "first_explicit" else rules[rule]
 
     def verify(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
         """Judges each response.
@@ -115,6 +122,8 @@ class OptionLetter:
             gold: where it is known, its options' texts are used as in ``verify``; its letter is
                 not looked at.
         """
+        if self.rule == "whole_response":
+            return whole_response(text, ()).letter
         choice = read_gold(gold)
         return self._read(text, () if isinstance(choice, str) else choice.options).letter
 
@@ -178,6 +187,21 @@ def first_explicit(response: str, options: Sequence[str]) -> Read:
     if len(stated.letters) > 1:
         return Read(None, f"said {' and '.join(stated.letters)} together")
     return Read(stated.letters or None, stated.why)
+
+
+def _remembering(rule: Rule) -> Rule:
+    """A rule that reads the same response under the same options once, while it is remembered."""
+    known: dict[bytes, Read] = {}
+
+    def read(response: str, options: Sequence[str]) -> Read:
+        key = hashlib.sha256(repr((response, options)).encode()).digest()
+        if (found := known.get(key)) is None:
+            if len(known) >= _REMEMBERED:
+                known.clear()
+            found = known[key] = rule(response, options)
+        return found
+
+    return read
 
 
 def permissive(response: str, options: Sequence[str]) -> Read:

@@ -6,7 +6,7 @@ A table carries facts for the manifest in its own metadata, as JSON under the ke
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,28 +16,28 @@ from gapft_harness.core.files import replace_file
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: A row by column name.
+#: A row as it is read, by column name.
 Row = Mapping[str, Any]
+
+#: A row as it is written: a value for each column, in their order.
+Values = Sequence[Any]
 
 #: The key of a table's metadata that holds its facts.
 FACTS = "gapft"
 
 
-def table_of(schema: pa.Schema, rows: Iterable[Row]) -> pa.Table:
-    """Rows as an Arrow table; each row has all columns."""
+def table_of(schema: pa.Schema, rows: Iterable[Values]) -> pa.Table:
+    """Rows as an Arrow table."""
     import pyarrow as pa
 
-    columns: dict[str, list[Any]] = {name: [] for name in schema.names}
-    for row in rows:
-        for name, column in columns.items():
-            column.append(row[name])
-    return pa.table(columns, schema=schema)
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    return pa.table(dict(zip(schema.names, columns, strict=True)), schema=schema)
 
 
 def write_batches(
     path: Path,
     schema: pa.Schema,
-    batches: Iterable[Iterable[Row] | pa.Table],
+    batches: Iterable[Iterable[Values] | pa.Table],
     facts: Callable[[], Mapping[str, Any]] = dict,
 ) -> None:
     """Writes a table that is whole or absent, one batch of rows in memory at a time.

@@ -6,10 +6,10 @@ import functools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gapft_harness.core.records import Problem
-from gapft_harness.run_directory.tables.parquet import read_rows, write_batches
+from gapft_harness.run_directory.tables.parquet import Values, read_rows, write_batches
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,15 +40,10 @@ def schema() -> pa.Schema:
     )
 
 
-def row_of(problem: Problem, prompt_ids: Sequence[int]) -> dict[str, Any]:
+def row_of(problem: Problem, prompt_ids: Sequence[int]) -> Values:
     """A problem and the prompt ids that the generator saw, as a row."""
-    return {
-        "problem_id": problem.id,
-        "prompt": problem.prompt,
-        "gold": json.dumps(problem.gold),
-        "document": json.dumps(dict(problem.document)),
-        "prompt_ids": prompt_ids,
-    }
+    gold, document = json.dumps(problem.gold), json.dumps(dict(problem.document))
+    return problem.id, problem.prompt, gold, document, prompt_ids
 
 
 def write_problems(
@@ -65,7 +60,7 @@ def write_problems(
     """
     ordered = sorted(problems, key=lambda problem: problem.id)
 
-    def batches() -> Iterator[Iterator[dict[str, Any]]]:
+    def batches() -> Iterator[Iterator[Values]]:
         for start in range(0, len(ordered), _WRITE):
             members = ordered[start : start + _WRITE]
             yield map(row_of, members, prompt_ids([problem.id for problem in members]))

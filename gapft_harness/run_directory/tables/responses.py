@@ -9,17 +9,20 @@ import functools
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.records import STATUSES, Attempt, Response, Status, Verdict
-from gapft_harness.run_directory.tables.parquet import Row, read_rows
+from gapft_harness.run_directory.tables.parquet import Row, Values, read_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+#: The first columns: a response's own fields, in their order.
 _RESPONSE = tuple(field.name for field in fields(Response))
+_values = attrgetter(*_RESPONSE)
 
 #: Columns that tables of version 0.1 do not have.
 LATER = ("answer",)
@@ -78,11 +81,13 @@ def schema() -> pa.Schema:
     )
 
 
-def row_of(response: Response, verdict: Verdict, answer: str | None = None) -> dict[str, Any]:
+def row_of(response: Response, verdict: Verdict, answer: str | None = None) -> Values:
     """A response with its verdict and answer as a row."""
-    row = {name: getattr(response, name) for name in _RESPONSE}
-    row["attempts"] = [asdict(attempt) for attempt in response.attempts]
-    return row | {"status": verdict.status, "reason": verdict.reason, "answer": answer}
+    values = _values(response)
+    if response.attempts:
+        attempts = [asdict(attempt) for attempt in response.attempts]
+        values = tuple(attempts if value is response.attempts else value for value in values)
+    return *values, verdict.status, verdict.reason, answer
 
 
 def read_judged(path: Path) -> Iterator[tuple[str, list[Judged]]]:

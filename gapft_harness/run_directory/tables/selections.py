@@ -6,6 +6,7 @@ import functools
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,7 @@ def write_examples(path: Path, examples: Sequence[Example], budget: Budget) -> N
     """Writes a training set, with its budget as the table's facts."""
     import pyarrow.parquet as pq
 
-    table = table_of(schema(), map(asdict, examples))
+    table = table_of(schema(), map(attrgetter(*schema().names), examples))
     table = table.replace_schema_metadata({FACTS: json.dumps(asdict(budget))})
     replace_file(path, lambda beside: pq.write_table(table, beside, compression="zstd"))
 

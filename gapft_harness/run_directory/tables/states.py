@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +65,7 @@ def write_states(
     path: Path, states: Iterable[ProblemState], facts: Callable[[], Mapping[str, Any]]
 ) -> None:
     """Writes the table; ``facts`` are asked for once all states were taken."""
-    rows = ({name: getattr(state, name) for name in _NAMES} for state in states)
+    rows = map(attrgetter(*_NAMES), states)
     batches = iter(lambda: list(islice(rows, _WRITE)), [])
     write_batches(path, schema(), batches, facts)
 

@@ -15,7 +15,7 @@ from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.hooks.registered import owner_of
 from gapft_harness.run_directory.journal import Entry, Journal
 from gapft_harness.run_directory.tables import read_facts
-from gapft_harness.run_directory.tables.parquet import write_batches
+from gapft_harness.run_directory.tables.parquet import Values, write_batches
 from gapft_harness.run_directory.tables.responses import row_of, schema
 from gapft_harness.stages.generation.alike import AlikeWatch
 from gapft_harness.stages.generation.episodes import Episodes
@@ -139,7 +139,7 @@ def write_responses(
         for (row, place), label in zip(places, labels, strict=True):
             verdicts[row][place] = label
 
-    def rows(batch: Batch) -> Iterator[dict[str, Any]]:
+    def rows(batch: Batch) -> Iterator[Values]:
         for entry, verdicts, answers in zip(*batch, strict=True):
             watch.see([r.text for r in entry.responses if r.index != GREEDY])
             for response, verdict, answer in zip(entry.responses, verdicts, answers, strict=True):
@@ -152,7 +152,7 @@ def write_responses(
                     drawn["samples"] += 1
                     drawn["tokens"] += tokens_of(response)
 
-    def batches() -> Iterator[Iterator[dict[str, Any]]]:
+    def batches() -> Iterator[Iterator[Values]]:
         done = 0
         for batch in judged(journal, problems, verifier, relabel):
             yield rows(batch)
