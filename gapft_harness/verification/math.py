@@ -16,7 +16,7 @@ from math_verify.errors import TimeoutException
 from gapft_harness.verification.math_notation import in_other_bases, spelled_out
 
 
-class Comparison(TypedDict):
+class Compared(TypedDict):
     """What a worker reports of one pair; ``status`` as in ``records.Verdict``."""
 
     status: str
@@ -29,23 +29,23 @@ def prepare() -> None:
     compare(["\\frac{1}{2}+x", "x+0.5"])
 
 
-def compare(pair: list[str]) -> Comparison:
+def compare(pair: list[str]) -> Compared:
     """Compares ``[gold, answer]``, both LaTeX without delimiters or box."""
     gold, answer = pair
     try:
         wanted, given = _parse(gold), _parse(answer)
         if not wanted:
-            return Comparison(status="error", reason="the gold answer cannot be parsed")
+            return Compared(status="error", reason="the gold answer cannot be parsed")
         if not given:
-            return Comparison(status="fail", reason="the answer in the box cannot be parsed")
+            return Compared(status="fail", reason="the answer in the box cannot be parsed")
         if in_other_bases(gold, answer):
-            return Comparison(status="fail", reason="")
+            return Compared(status="fail", reason="")
         for g, t in itertools.product(wanted, given):
             if _equal(g, t):
-                return Comparison(status="pass", reason="")
+                return Compared(status="pass", reason="")
     except TimeoutException:
-        return Comparison(status="timeout", reason="a time-out inside math-verify")
-    return Comparison(status="fail", reason="")
+        return Compared(status="timeout", reason="a time-out inside math-verify")
+    return Compared(status="fail", reason="")
 
 
 def _parse(latex: str) -> list[Any]:
