@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Findings:
+class Differences:
     """What was verified, and what was not as it must be.
 
     Attributes:

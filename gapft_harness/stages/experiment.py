@@ -20,7 +20,7 @@ from gapft_harness.recipe.faults import explain
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.directory import RunDirectory, Split
 from gapft_harness.stages.context import Context
-from gapft_harness.stages.differences import Findings
+from gapft_harness.stages.differences import Differences
 
 if TYPE_CHECKING:
     from gapft_harness.report.part import Part
@@ -128,7 +128,11 @@ class Experiment:
         return ()
 
     def check(
-        self, run: RunDirectory, manifest: dict[str, Any], trained: Sequence[Arm], found: Findings
+        self,
+        run: RunDirectory,
+        manifest: dict[str, Any],
+        trained: Sequence[Arm],
+        found: Differences,
     ) -> None:
         """Computes again what it sealed."""
 

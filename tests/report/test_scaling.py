@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from gapft_harness.core.records import Arm
 from gapft_harness.experiments.scaling.findings import compute_scaling
-from gapft_harness.experiments.scaling.job import AtScale, Choice
-from gapft_harness.experiments.scaling.reading import Checkpoint, ScaledRun
+from gapft_harness.experiments.scaling.job import AtScale, ScaleChoice
+from gapft_harness.experiments.scaling.reading import ScaledArm, ScaledRun
 from gapft_harness.experiments.scaling.section import blocks, content
 
 
-def checkpoint(arm: Arm, source: np.ndarray, lost: int, scale: float) -> Checkpoint:
+def checkpoint(arm: Arm, source: np.ndarray, lost: int, scale: float) -> ScaledArm:
     """Loses ``lost`` solved problems at scale 1, half of them at 0.75, none below."""
     trained, fixed = source.copy(), source.copy()
     solved, wrong = np.flatnonzero(source), np.flatnonzero(~source)
@@ -28,8 +28,8 @@ def checkpoint(arm: Arm, source: np.ndarray, lost: int, scale: float) -> Checkpo
     half[wrong[: len(wrong) // 4]] = True
     by_scale = {0.0: source, 0.25: half, 0.5: half, 0.75: fixed, 1.0: trained}
     scales = tuple(AtScale(s, 0, 0.0, 0.05) for s in (0.25, 0.5, 0.75, 1.0))
-    choice = Choice(scale, 0.05, 0.10, 100, 60, scales)
-    return Checkpoint(arm, choice, trained, fixed, by_scale[scale])
+    choice = ScaleChoice(scale, 0.05, 0.10, 100, 60, scales)
+    return ScaledArm(arm, choice, trained, fixed, by_scale[scale])
 
 
 def run(name: str, chosen: dict[str, tuple[int, float]], solved: int = 50) -> ScaledRun:

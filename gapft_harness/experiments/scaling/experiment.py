@@ -23,7 +23,7 @@ from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, Split
 from gapft_harness.stages.context import Context
-from gapft_harness.stages.differences import Findings
+from gapft_harness.stages.differences import Differences
 from gapft_harness.stages.experiment import Answered, Decodes, Experiment
 
 
@@ -67,7 +67,11 @@ class Scaling(Experiment):
             yield Answered(scaled_file(arm, scale), "audit")
 
     def check(
-        self, run: RunDirectory, manifest: dict[str, Any], trained: Sequence[Arm], found: Findings
+        self,
+        run: RunDirectory,
+        manifest: dict[str, Any],
+        trained: Sequence[Arm],
+        found: Differences,
     ) -> None:
         """Every scale is chosen again, and every adapter scaled again."""
         settings = run.recipe.scaling

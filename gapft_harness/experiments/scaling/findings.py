@@ -15,8 +15,8 @@ from gapft_harness.analysis.hierarchical import Environment, replicate_means
 from gapft_harness.analysis.scaling import SCALES
 from gapft_harness.core.records import Arm
 from gapft_harness.core.streams import Stream
-from gapft_harness.experiments.scaling.job import Choice
-from gapft_harness.experiments.scaling.reading import Checkpoint, ScaledRun
+from gapft_harness.experiments.scaling.job import ScaleChoice
+from gapft_harness.experiments.scaling.reading import ScaledArm, ScaledRun
 
 #: What the chosen scale is compared with: the source, the fixed scale, the adapter as trained.
 AGAINST = ("source", "fixed", "trained")
@@ -36,7 +36,7 @@ class CheckpointFindings:
 
     environment: str
     arm: Arm
-    choice: Choice
+    choice: ScaleChoice
     solved: int
     lost_before: int
     lost_after: int
@@ -134,11 +134,11 @@ def compute_scaling(runs: Sequence[ScaledRun], replicates: int, seed: int) -> Sc
     )
 
 
-def _of(run: ScaledRun, condition: str) -> list[Checkpoint]:
+def _of(run: ScaledRun, condition: str) -> list[ScaledArm]:
     return [of for of in run.checkpoints if of.arm.condition == condition]
 
 
-def _checkpoint(run: ScaledRun, of: Checkpoint) -> CheckpointFindings:
+def _checkpoint(run: ScaledRun, of: ScaledArm) -> CheckpointFindings:
     decided = {"source": run.source, "trained": of.trained, "fixed": of.fixed, "chosen": of.chosen}
     return CheckpointFindings(
         environment=run.name,
@@ -181,7 +181,7 @@ def _above(rate: Fraction | None, tolerance: float) -> bool:
     return rate is not None and float(rate) > tolerance
 
 
-def _environment(run: ScaledRun, checkpoints: Sequence[Checkpoint]) -> Environment:
+def _environment(run: ScaledRun, checkpoints: Sequence[ScaledArm]) -> Environment:
     def minus(other: Sequence[NDArray[np.bool_]]) -> NDArray[np.int64]:
         chosen = np.array([of.chosen for of in checkpoints], dtype=np.int64)
         return chosen - np.array(other, dtype=np.int64)

@@ -52,7 +52,7 @@ class AtScale:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ScaleChoice:
     """One checkpoint's scale and what it was chosen by: the content of ``scaling.json``.
 
     Attributes:
@@ -72,7 +72,7 @@ class Choice:
     scales: tuple[AtScale, ...]
 
     @classmethod
-    def of(cls, content: Mapping[str, Any]) -> Choice:
+    def of(cls, content: Mapping[str, Any]) -> ScaleChoice:
         """Reads it off a ``scaling.json``."""
         plain = {f.name: content[f.name] for f in fields(cls)}
         return cls(**{**plain, "scales": tuple(AtScale(**of) for of in content["scales"])})
@@ -177,7 +177,7 @@ def audit_scaled_arm(
     return decode_split(run, arm, "audit", file, purpose, plugin_files, progress, adapter=scaled)
 
 
-def choose(run: RunDirectory, arm: Arm, settings: Scaling) -> Choice:
+def choose(run: RunDirectory, arm: Arm, settings: Scaling) -> ScaleChoice:
     """Computes an arm's scale from the calibration split's decisions at all scales.
 
     Raises:
@@ -195,7 +195,7 @@ def choose(run: RunDirectory, arm: Arm, settings: Scaling) -> Choice:
         )
         regressed.append(sum(not decided[problem] for problem in solved))
     bounds = simultaneous_bounds(regressed, len(solved), settings.level)
-    return Choice(
+    return ScaleChoice(
         scale=choose_scale(dict(zip(SCALES, bounds, strict=True)), settings.tolerance),
         level=settings.level,
         tolerance=settings.tolerance,

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from gapft_harness.analysis.scaling import FIXED
 from gapft_harness.core.records import GREEDY, Arm
-from gapft_harness.experiments.scaling.job import Choice, read_choice, scaled_file
+from gapft_harness.experiments.scaling.job import ScaleChoice, read_choice, scaled_file
 from gapft_harness.report.reading.columns import PASS, codes, columns
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import require
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class ScaledArm:
     """One adapter at the scales that are compared, on the audit.
 
     Attributes:
@@ -31,7 +31,7 @@ class Checkpoint:
     """
 
     arm: Arm
-    choice: Choice
+    choice: ScaleChoice
     trained: NDArray[np.bool_]
     fixed: NDArray[np.bool_]
     chosen: NDArray[np.bool_]
@@ -51,7 +51,7 @@ class ScaledRun:
     name: str
     item_ids: NDArray[np.str_]
     source: NDArray[np.bool_]
-    checkpoints: tuple[Checkpoint, ...]
+    checkpoints: tuple[ScaledArm, ...]
 
     def in_order(self) -> ScaledRun:
         """The same content with problems by id and seeds ascending, so that order says nothing."""
@@ -111,8 +111,8 @@ def read_scaled_run(
 
     checkpoints = []
     for arm in arms:
-        choice = Choice.of(read_choice(run_path, arm))
+        choice = ScaleChoice.of(read_choice(run_path, arm))
         checkpoints.append(
-            Checkpoint(arm, choice, at(arm, 1.0), at(arm, FIXED), at(arm, choice.scale))
+            ScaledArm(arm, choice, at(arm, 1.0), at(arm, FIXED), at(arm, choice.scale))
         )
     return ScaledRun(recipe["name"], np.array(ids, dtype=np.str_), source, tuple(checkpoints))

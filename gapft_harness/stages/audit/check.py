@@ -11,9 +11,9 @@ from gapft_harness.core.weights import weights_hash
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_facts, read_ids
-from gapft_harness.stages.differences import Findings, unequal_ids
+from gapft_harness.stages.differences import Differences, unequal_ids
 from gapft_harness.stages.experiment import Answered, Experiment
-from gapft_harness.stages.search.rejudging import Judge
+from gapft_harness.stages.search.rejudging import Rejudge
 
 
 def check_decisions(
@@ -22,8 +22,8 @@ def check_decisions(
     selected: Sequence[Arm],
     trained: Sequence[Arm],
     experiments: Sequence[Experiment],
-    judge: Judge,
-    found: Findings,
+    judge: Rejudge,
+    found: Differences,
 ) -> None:
     """Every table of decisions: its problems, its verdicts, and what it was decoded with.
 

@@ -19,7 +19,7 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
 from gapft_harness.run_directory.tables import Judged, read_facts, read_judged, read_problems
 from gapft_harness.run_directory.tables.parquet import has_column
-from gapft_harness.stages.differences import Findings, unequal
+from gapft_harness.stages.differences import Differences, unequal
 from gapft_harness.stages.generation.sealing import closing_verifier, description_of, tokens_of
 from gapft_harness.verification.judging import answer_responses, verify_responses
 
@@ -28,7 +28,7 @@ _AT_ONCE, _NAMED = 1024, 20
 
 
 @dataclass(slots=True)
-class Judge:
+class Rejudge:
     """Judges sealed responses again.
 
     Attributes:
@@ -141,7 +141,7 @@ class Judge:
 
 
 @contextlib.contextmanager
-def judging(manifest: dict[str, Any], plugins: Plugins, found: Findings) -> Iterator[Judge]:
+def judging(manifest: dict[str, Any], plugins: Plugins, found: Differences) -> Iterator[Rejudge]:
     """Gives the run's judge, and says at the end what was judged again and what was not.
 
     Raises:
@@ -150,9 +150,9 @@ def judging(manifest: dict[str, Any], plugins: Plugins, found: Findings) -> Iter
     task = manifest["task"]
     name = task.get("verifier")
     if name is None:  # nothing is searched yet
-        yield Judge(None)
+        yield Rejudge(None)
     elif not plugins.rejudges(name):
-        yield Judge(None)
+        yield Rejudge(None)
         found.checked.append(f"the verdicts of {name} were taken as they are, not judged again")
         found.checked += _rules_told(manifest)
     else:
@@ -162,9 +162,9 @@ def judging(manifest: dict[str, Any], plugins: Plugins, found: Findings) -> Iter
             if not found.differences:  # say, its data are not on this machine
                 raise
             found.differences.append(str(error))
-            yield Judge(None)
+            yield Rejudge(None)
             return
-        judge = Judge(verifier)
+        judge = Rejudge(verifier)
         with closing_verifier(verifier):
             yield judge
         found.checked.append(f"{judge.verdicts} verdicts of {name} were judged again")

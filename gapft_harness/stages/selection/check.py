@@ -13,7 +13,7 @@ from gapft_harness.recipe.called_plugins import find_selector
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_evidence, read_examples
-from gapft_harness.stages.differences import Findings, unequal
+from gapft_harness.stages.differences import Differences, unequal
 from gapft_harness.stages.generation.generation import decoding_from
 from gapft_harness.stages.selection.budgets import enforce_tokens, in_groups
 from gapft_harness.stages.selection.choosing import (
@@ -32,7 +32,7 @@ from gapft_harness.training.plan import budget
 
 
 def check_selections(
-    run: RunDirectory, manifest: dict[str, Any], plugins: Plugins, found: Findings
+    run: RunDirectory, manifest: dict[str, Any], plugins: Plugins, found: Differences
 ) -> dict[Arm, list[Example]]:
     """Every arm's examples and budget, computed again; then what arms must have in common.
 
@@ -85,7 +85,7 @@ def _examples(
     plugins: Plugins,
     evidence: Sequence[Evidence],
     slots: Mapping[str, int],
-    found: Findings,
+    found: Differences,
 ) -> dict[Arm, list[Example]]:
     examples: dict[Arm, list[Example]] = {}
     for arm in arms(run.recipe):
@@ -105,7 +105,7 @@ def _check_budgets(
     plugins: Plugins,
     examples: dict[Arm, list[Example]],
     slots: Mapping[str, int],
-    found: Findings,
+    found: Differences,
 ) -> None:
     """Counts every arm's budget, and compares those that must match."""
     matched: dict[Arm, Budget] = {}

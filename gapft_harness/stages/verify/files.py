@@ -17,7 +17,7 @@ from gapft_harness.run_directory.directory import (
 )
 from gapft_harness.run_directory.manifest import read_manifest
 from gapft_harness.run_directory.shards import of_merged_shard
-from gapft_harness.stages.differences import Findings
+from gapft_harness.stages.differences import Differences
 from gapft_harness.version import __version__
 
 #: Sections of a manifest that every run has from its beginning.
@@ -27,7 +27,7 @@ _SECTIONS = ("recipe", "task", "source", "files", "budgets", "training")
 _TABLES = (*SPLITS, CALIBRATION, layout.SELECTIONS, layout.DECISIONS)
 
 
-def open_run(path: Path, found: Findings) -> tuple[RunDirectory, dict[str, Any]] | None:
+def open_run(path: Path, found: Differences) -> tuple[RunDirectory, dict[str, Any]] | None:
     """Opens what is to be verified, also where its recipe or its manifest was damaged.
 
     Returns:
@@ -73,7 +73,7 @@ def other_version(manifest: dict[str, Any]) -> str:
 
 
 def check_files(
-    run: RunDirectory, manifest: dict[str, Any], folders: Sequence[str], found: Findings
+    run: RunDirectory, manifest: dict[str, Any], folders: Sequence[str], found: Differences
 ) -> Iterable[str]:
     """Sealed files have the hashes that the manifest recorded, and nothing lies there unsealed.
 

@@ -19,20 +19,20 @@ from gapft_harness.recipe.called_plugins import find_selector
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory, splits_of
 from gapft_harness.stages.audit.check import check_decisions
-from gapft_harness.stages.differences import Findings
+from gapft_harness.stages.differences import Differences
 from gapft_harness.stages.experiment import Experiment, every_experiment
 from gapft_harness.stages.foundation.disjoint import require_apart
 from gapft_harness.stages.foundation.foundation import bound
 from gapft_harness.stages.foundation.holding import hold
 from gapft_harness.stages.search.check import check_states, check_tables, check_task
 from gapft_harness.stages.search.job import check_splits
-from gapft_harness.stages.search.rejudging import Judge, judging
+from gapft_harness.stages.search.rejudging import Rejudge, judging
 from gapft_harness.stages.selection.check import check_selections
 from gapft_harness.stages.train.check import BUNDLED, check_adapter, check_alike
 from gapft_harness.stages.verify.files import check_files, open_run, other_version
 
 
-def verify(path: Path, plugin_files: Sequence[str] = ()) -> Findings:
+def verify(path: Path, plugin_files: Sequence[str] = ()) -> Differences:
     """Verifies a run directory as far as the run has come.
 
     Args:
@@ -43,7 +43,7 @@ def verify(path: Path, plugin_files: Sequence[str] = ()) -> Findings:
         UserError: it is no run directory, or a plugin of the recipe is not there.
     """
     plugins = load_plugins(plugin_files)
-    found = Findings()
+    found = Differences()
     opened = open_run(path, found)
     if opened is not None:
         run, manifest = opened
@@ -53,7 +53,9 @@ def verify(path: Path, plugin_files: Sequence[str] = ()) -> Findings:
     return found
 
 
-def _hold(run: RunDirectory, manifest: dict[str, Any], plugins: Plugins, found: Findings) -> None:
+def _hold(
+    run: RunDirectory, manifest: dict[str, Any], plugins: Plugins, found: Differences
+) -> None:
     """Task, data, plugins and model are what the run rests on, as far as they are here.
 
     Raises:
@@ -79,7 +81,9 @@ def _hold(run: RunDirectory, manifest: dict[str, Any], plugins: Plugins, found: 
     found.checked += held.unchecked
 
 
-def _check(run: RunDirectory, manifest: dict[str, Any], plugins: Plugins, found: Findings) -> None:
+def _check(
+    run: RunDirectory, manifest: dict[str, Any], plugins: Plugins, found: Differences
+) -> None:
     experiments = every_experiment(plugins)
     folders = [layout.ADAPTERS, *(each.folder for each in experiments if each.folder)]
     found.gather("manifest.json, files", partial(check_files, run, manifest, folders, found))
@@ -118,7 +122,7 @@ def _states(run: RunDirectory, manifest: dict[str, Any], split: str) -> Iterator
             yield name
 
 
-def _searched(run: RunDirectory, manifest: dict[str, Any], found: Findings) -> list[str]:
+def _searched(run: RunDirectory, manifest: dict[str, Any], found: Differences) -> list[str]:
     """The splits whose search is sealed; the manifest says nothing yet of one that is in work."""
     splits = splits_of(run.recipe)
     there = [s for s in splits if layout.responses(s) in manifest["files"]]
@@ -126,7 +130,7 @@ def _searched(run: RunDirectory, manifest: dict[str, Any], found: Findings) -> l
     return [str(split) for split in there]
 
 
-def _check_apart(run: RunDirectory, searched: Sequence[str], found: Findings) -> Iterable[str]:
+def _check_apart(run: RunDirectory, searched: Sequence[str], found: Differences) -> Iterable[str]:
     """No problem is in two splits, by the sealed tables."""
     near = require_apart(run, searched)
     if len(searched) > 1:
@@ -158,8 +162,8 @@ def _adapters(
     manifest: dict[str, Any],
     examples: dict[Arm, list[Example]],
     experiments: Sequence[Experiment],
-    judge: Judge,
-    found: Findings,
+    judge: Rejudge,
+    found: Differences,
 ) -> None:
     """Trained adapters, what was decoded with them, and what experiments made of them."""
     trained = [arm for arm in examples if layout.adapter(arm) in manifest["files"]]
