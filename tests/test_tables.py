@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
@@ -133,7 +132,15 @@ def test_a_selection_comes_back_in_its_order(tmp_path: Path) -> None:
     write_examples(path, found, Budget(2, 1, 2, 6, 3, 1))
     assert read_examples(path) == found
     assert read_facts(path)["n"] == 2
-    assert pa.parquet.read_schema(path).names == [
+    assert pq.read_schema(path).names == [
         "problem_id", "state", "response_index", "first_success", "prompt_ids", "response_ids",
-        "ended",
+        "ended", "origin",
     ]  # fmt: skip
+
+
+def test_a_selection_of_version_0_1_has_each_problems_own_responses(tmp_path: Path) -> None:
+    path = tmp_path / "selection.parquet"
+    found = [Example("b", "S", (1, 2), (3,), 4, 4)]
+    write_examples(path, found, Budget(1, 1, 1, 3, 1, 1))
+    pq.write_table(pq.read_table(path).drop_columns(["origin"]), path)
+    assert read_examples(path) == found
