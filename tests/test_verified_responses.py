@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,15 @@ def test_two_parts_of_the_table_are_in_memory_at_most(tmp_path: Path) -> None:
         assert len(replace(evidence(name, "S"), read_verified=read).verified) == 5
         most = max(most, pa.total_allocated_bytes() - before)
     assert most < 6 * 20 * 5 * 400 * 4
+
+
+def test_evidence_may_be_sent_to_another_process(tmp_path: Path) -> None:
+    write(tmp_path / "r.parquet", {"a": [False, True], "b": [True]}, 1)
+    read = VerifiedResponses(tmp_path / "r.parquet", {"a": (1,), "b": (2,)}, True)
+    made = replace(evidence("a", "S"), read_verified=read)
+    assert made.verified
+    again = pickle.loads(pickle.dumps(made))
+    assert (again, again.verified) == (made, made.verified)
 
 
 def test_a_problem_that_nothing_was_read_for_knows_its_kept_response() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.records import Evidence, Response
 from gapft_harness.run_directory.tables.responses import response_of
@@ -35,6 +35,10 @@ class VerifiedResponses:
         self._path, self._prompts, self._conversation = path, prompts, conversation
         self._group = lru_cache(maxsize=_GROUPS)(self._read_group)
         self._ends: list[tuple[str, str]] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A selector may send evidence to processes of its own: they read the table themselves."""
+        return VerifiedResponses, (self._path, self._prompts, self._conversation)
 
     def __call__(self, evidence: Evidence) -> tuple[Evidence, ...]:
         """The problem's verified responses by index, each on the prompt that it answered."""
