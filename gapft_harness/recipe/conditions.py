@@ -22,12 +22,12 @@ class Condition(Section):
 
     selector: str = Field(description="the selector; default: the one of the condition's name")
     params: dict[str, Any] = Field(
-        default_factory=dict, description="what the selector is given by name"
+        default_factory=dict, description="arguments of the selector, by name"
     )
     n: Slots | None = Field(
         None,
-        description="its own example slots, spelt as `budget.n`; budgets match among conditions "
-        "of one n; default: `budget.n`",
+        description="the condition's own number of example slots, written as `budget.n`; budgets "
+        "are matched among conditions of the same n; default: `budget.n`",
     )
 
     def said(self, name: str) -> dict[str, Any]:
