@@ -1,7 +1,8 @@
 """The report: results.json, tables, figures, report.md and one self-contained index.html.
 
-``read_inputs`` reads a run's sealed files; ``write_report`` computes and writes. The same inputs
-give the same bytes, and a report is there whole or not at all.
+``reading.inputs.read_inputs`` reads a run's sealed files; ``write_report`` computes and writes.
+The same inputs give the same bytes, and a report is there whole or not at all. Importing this room
+loads no numpy: the command line takes words from it.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import GapftError, PluginError
 from gapft_harness.core.files import unwritable
 from gapft_harness.hooks.registered import FAULTS
-from gapft_harness.report.reading.inputs import ReportInputs, read_inputs
 
-__all__ = ["ReportInputs", "read_inputs", "write_report"]
+if TYPE_CHECKING:
+    from gapft_harness.report.reading.inputs import ReportInputs
+
+__all__ = ["write_report"]
 
 #: A plugin's report section: its name, and a function from results.json's content to Markdown.
 ReportSection = tuple[str, Callable[[Mapping[str, Any]], str]]

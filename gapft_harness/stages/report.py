@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 def report_stage(context: Context) -> None:
     """Tables, figures, report.md, index.html and results.json."""
-    from gapft_harness.report import read_inputs, write_report
+    from gapft_harness.report import write_report
+    from gapft_harness.report.reading.inputs import read_inputs
     from gapft_harness.stages.context import require_selected
 
     shown = only(context.run.recipe, context.conditions, context.seeds)

@@ -10,8 +10,7 @@ import pytest
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.experiments.allocation.report import AllocationPart
-from gapft_harness.report import read_inputs
-from gapft_harness.report.reading.inputs import STATUSES
+from gapft_harness.report.reading.inputs import STATUSES, read_inputs
 from gapft_harness.run_directory.tables import problems as problems_table
 from gapft_harness.run_directory.tables import responses as responses_table
 from gapft_harness.run_directory.tables import selections as selections_table
