@@ -23,7 +23,7 @@ HEAVY = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("module", ["gapft_harness", "gapft_harness.api"])
+@pytest.mark.parametrize("module", ["gapft_harness", "gapft_harness.api", "gapft_harness.cli.main"])
 def test_importing_it_loads_nothing_heavy(module: str) -> None:
     program = f"import sys, {module}; print(*sorted({HEAVY!r} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.cli.runs import Options, run_stage
+from gapft_harness.cli.options import Options
+from gapft_harness.cli.runs import run_stage
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.recipe.conditions import named

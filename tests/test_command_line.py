@@ -16,8 +16,8 @@ import yaml
 from typer.testing import CliRunner
 
 from gapft_harness.cli.main import app
-from gapft_harness.cli.options import as_settings
-from gapft_harness.cli.runs import Options, resolve_recipe
+from gapft_harness.cli.options import Options, as_settings
+from gapft_harness.cli.runs import resolve_recipe
 from tests.command import gapft, succeed
 
 GROUP = typer.main.get_command(app)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gapft_harness.cli.runs import Options, merge_shards, resolve_recipe, run_recipe, run_stage
+from gapft_harness.cli.options import Options
+from gapft_harness.cli.runs import merge_shards, resolve_recipe, run_recipe, run_stage
 from gapft_harness.core.errors import UserError
 from gapft_harness.run_directory.directory import RunDirectory
 from tests.command import gapft

@@ -14,7 +14,8 @@ from torch import cuda
 
 from gapft_harness.cli.dry_run import describe
 from gapft_harness.cli.forecast import size_of
-from gapft_harness.cli.runs import Options, resolve_recipe
+from gapft_harness.cli.options import Options
+from gapft_harness.cli.runs import resolve_recipe
 from gapft_harness.core.errors import UserError
 from gapft_harness.demo import policy_path
 from gapft_harness.lm_eval_bridge.discovery import NoSuchTaskError

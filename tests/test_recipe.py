@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from gapft_harness.cli.runs import Options, resolve_recipe
+from gapft_harness.cli.options import Options
+from gapft_harness.cli.runs import resolve_recipe
 from gapft_harness.core.errors import UserError
 from gapft_harness.recipe.bundled import bundled_recipes
 from gapft_harness.recipe.faults import keys_of

@@ -9,7 +9,8 @@ from typing import Any
 import yaml
 
 from gapft_harness.cli.forecast import LARGE, Size, forecast, size_of
-from gapft_harness.cli.runs import Options, resolve_recipe
+from gapft_harness.cli.options import Options
+from gapft_harness.cli.runs import resolve_recipe
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.offline import offline
 from gapft_harness.hooks.manager import Plugins, load_plugins

@@ -19,6 +19,7 @@ from gapft_harness.cli.options import (
     ModelArgs,
     OptionalRecipe,
     OptionalRunDir,
+    Options,
     PluginFile,
     RecipeName,
     RunDir,
@@ -28,7 +29,6 @@ from gapft_harness.cli.options import (
     WholeHelp,
     as_settings,
 )
-from gapft_harness.cli.runs import Options
 from gapft_harness.cli.tools import add_tools
 from gapft_harness.core.errors import GapftError
 from gapft_harness.version import __version__

@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line said of the recipe and where to look."""
+
+    recipe: str | None = None
+    task: str | None = None
+    model_args: str | None = None
+    overrides: Sequence[str] = ()
+    conditions: Sequence[str] = ()
+    seeds: Sequence[int] = ()
+    plugin_files: Sequence[str] = ()
+    include_paths: Sequence[str] = ()
+    splits: Sequence[str] = ()
+    shard: str | None = None
 
 
 class WholeHelp(TyperGroup):

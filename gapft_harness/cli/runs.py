@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gapft_harness.cli.display import Display
 from gapft_harness.cli.interrupts import goes_on
+from gapft_harness.cli.options import Options
 from gapft_harness.core.errors import UserError
 from gapft_harness.hooks.checked import CheckedExecutor
 from gapft_harness.hooks.manager import load_plugins
@@ -38,22 +39,6 @@ from gapft_harness.stages.pipeline import STAGES, run_stages, stages_of
 from gapft_harness.stages.search.stage import keep_searched, merge_all, read_data
 from gapft_harness.stages.selection.stage import trained_conditions
 from gapft_harness.stages.train.trackers import check_trackers
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What the command line said of the recipe and where to look."""
-
-    recipe: str | None = None
-    task: str | None = None
-    model_args: str | None = None
-    overrides: Sequence[str] = ()
-    conditions: Sequence[str] = ()
-    seeds: Sequence[int] = ()
-    plugin_files: Sequence[str] = ()
-    include_paths: Sequence[str] = ()
-    splits: Sequence[str] = ()
-    shard: str | None = None
 
 
 def resolve_recipe(choice: Options) -> Recipe:
