@@ -69,9 +69,12 @@ from gapft_harness.hooks.tracking import (
 if TYPE_CHECKING:  # each of these stands in _WHEN_ASKED too
     from gapft_harness.executors.local import LocalExecutor
     from gapft_harness.executors.ray import RayExecutor
+    from gapft_harness.lm_eval_bridge.samplers.hf.arguments import (
+        check_arguments as check_hf_arguments,
+    )
     from gapft_harness.lm_eval_bridge.samplers.hf.sampler import HfSampler
     from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
-    from gapft_harness.lm_eval_bridge.samplers.server.sampler import ServerSampler
+    from gapft_harness.lm_eval_bridge.samplers.server.sampler import ServerSampler, find_model
     from gapft_harness.lm_eval_bridge.samplers.sglang import SglangSampler
     from gapft_harness.lm_eval_bridge.samplers.text import LmEvalSampler, dummy_sampler
     from gapft_harness.lm_eval_bridge.samplers.vllm.process import prepare_process as prepare_vllm
@@ -174,9 +177,11 @@ __all__ = [  # noqa: RUF022 - by use, each with what it is for
     "LmEvalSampler",  # any lm-eval model, by its text
     "dummy_sampler",  # lm-eval's dummy model
     "HfSampler",  # lm-eval's hf model, exact token ids
+    "check_hf_arguments",  # what it refuses before anything is loaded
     "VllmSampler",  # lm-eval's vllm model, exact token ids
     "prepare_vllm",  # sets what vllm reads when it is imported; call it before VllmSampler
     "ServerSampler",  # an OpenAI-compatible server
+    "find_model",  # refuses wrong arguments, and a server that lists no such model
     "SglangSampler",  # lm-eval's sglang model
     # Trainers and trackers
     "Trainer",  # train(job)
@@ -233,9 +238,11 @@ _WHEN_ASKED = {
     "VllmSampler": "gapft_harness.lm_eval_bridge.samplers.vllm.sampler",
     "WorkerPool": "gapft_harness.verification.pool",
     "check_calls": "gapft_harness.verification.programs",
+    "check_hf_arguments": ("gapft_harness.lm_eval_bridge.samplers.hf.arguments:check_arguments"),
     "compare_math": "gapft_harness.verification.math:compare",
     "dummy_sampler": "gapft_harness.lm_eval_bridge.samplers.text",
     "failure_feedback": "gapft_harness.verification.feedback",
+    "find_model": "gapft_harness.lm_eval_bridge.samplers.server.sampler",
     "importable": "gapft_harness.verification.programs",
     "last_box": "gapft_harness.verification.boxes",
     "last_program": "gapft_harness.verification.programs",

@@ -18,6 +18,7 @@ from gapft_harness.core.records import Arm, Decoding, Verdict
 from gapft_harness.hooks.checked import CheckedExecutor
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import Job, Request, SamplerSettings, TrainingJob
+from gapft_harness.hooks.registered import SelectorTraits
 from gapft_harness.hooks.tracking import Tracking
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.report.reading.columns import columns
@@ -212,7 +213,13 @@ def test_token_ids_that_a_gold_selector_makes_up(tmp_path: Path, ids: str) -> No
     loaded, path = plugins(tmp_path, "register_selectors", "mine", code)
     selector, entry = loaded.selector("mine")
     with pytest.raises(PluginError) as caught:
-        choose(selector, replace(entry, options={"gold": True}), pool(0, 1), 1, Arm("mine", 13))
+        choose(
+            selector,
+            replace(entry, traits=SelectorTraits(gold=True)),
+            pool(0, 1),
+            1,
+            Arm("mine", 13),
+        )
     blamed(caught, "selector", "register_selectors", path, True)
 
 

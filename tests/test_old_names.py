@@ -205,7 +205,7 @@ def test_what_is_gone_says_what_to_import(line: str, tmp_path: Path) -> None:
     advice = (
         r"what a plugin needs is in gapft_harness\.api \(docs/plugins\.md\); at .*mine\.py, line 1"
     )
-    with pytest.raises(api.PluginError, match=f"fails on import: ImportError: .*{advice}"):
+    with pytest.raises(api.PluginError, match=f"fails on import: ModuleNotFoundError: .*{advice}"):
         load_plugins([str(plugin)])
 
 

@@ -45,7 +45,7 @@ def register_selectors(register):
 
 
 def mine(select: Any, **options: Any) -> Registered:
-    return Registered("selector", "mine", "mine.py", select, options)
+    return Registered("selector", "mine", "mine.py", select, SelectorTraits(**options))
 
 
 def chosen(select: Any, source: Pool, n: int, **options: Any) -> list[Evidence]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,27 @@ def test_a_plugin_given_twice_is_loaded_once(tmp_path: Path) -> None:
         tmp_path, "@hookimpl\ndef register_selectors(register):\n    register('twice', len)\n"
     )
     assert load_plugins(files * 2).get("selector", "twice").plugin == files[0]
+
+
+def test_two_files_of_one_name_are_two_plugins(tmp_path: Path) -> None:
+    files = []
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        files += plugin(
+            tmp_path / name,
+            f"class Pick:\n    word = '{name}'\n\n    def __call__(self, pool, n, rng):\n"
+            "        return Pick.word\n"
+            f"@hookimpl\ndef register_selectors(register):\n    register('{name}', Pick())\n",
+        )
+    plugins = load_plugins(files)
+    found = [plugins.get("selector", name) for name in ("one", "other")]
+    assert [entry.value(None, 1, None) for entry in found] == ["one", "other"]
+    assert [entry.plugin for entry in found] == files
+    modules = [type(entry.value).__module__ for entry in found]
+    assert [sys.modules[m].__file__ for m in modules] == files
+    assert len({entry.code for entry in found}) == 2
+    alone = load_plugins(files[:1]).get("selector", "one")
+    assert (alone.code, type(alone.value).__module__) == (found[0].code, modules[0])
 
 
 def test_what_a_plugin_raises_names_it_and_our_own_errors_pass(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from gapft_harness.core.errors import PluginError, UserError
 from gapft_harness.core.records import Arm, Evidence, Pool, Response
 from gapft_harness.core.streams import Stream
-from gapft_harness.hooks.manager import Registered, load_plugins
+from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.hooks.registered import Registered, SelectorTraits
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.selection.choosing import choose, make_pool
@@ -30,7 +31,7 @@ def run(condition: str, of: Pool, n: int, seed: int = 13) -> list[Evidence]:
 
 
 def mine(select: Any, **options: Any) -> Registered:
-    return Registered("selector", "mine", "mine.py", select, options)
+    return Registered("selector", "mine", "mine.py", select, SelectorTraits(**options))
 
 
 @given(st.integers(0, 40), st.integers(1, 40), st.sampled_from([13, 21, 73]))

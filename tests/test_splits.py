@@ -15,7 +15,9 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.identities import content_digest
 from gapft_harness.core.records import Problem
 from gapft_harness.core.streams import derive
+from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.lm_eval_bridge.discovery import load_task
+from gapft_harness.recipe.called_plugins import check_names
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.stages.foundation.disjoint import keyed, require_disjoint
@@ -350,5 +352,7 @@ def test_sections_that_do_not_hold(section: dict[str, object], why: str) -> None
 def test_recorded_responses_are_of_no_scale() -> None:
     model = {"backend": "recorded", "args": {"pretrained": "m"}}
     content = {"name": "r", "data": {"task": "t"}, "model": model, "scaling": {"calibration": 5}}
+    recipe = check_recipe(content, "test")
     with pytest.raises(UserError, match="'scaling': needs a backend that generates"):
-        check_recipe(content, "test")
+        check_names(recipe, load_plugins())
+    check_names(recipe, load_plugins(), ["report"])

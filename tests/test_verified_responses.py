@@ -133,7 +133,7 @@ def test_each_response_of_an_episode_follows_its_own_conversation(
 
 
 def mine(**options: Any) -> Registered:
-    return Registered("selector", "mine", "mine.py", lambda: None, options)
+    return Registered("selector", "mine", "mine.py", lambda: None, SelectorTraits(**options))
 
 
 @pytest.mark.parametrize(

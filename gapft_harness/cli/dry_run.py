@@ -14,6 +14,7 @@ from gapft_harness.cli.runs import resolve_recipe
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.offline import offline
 from gapft_harness.hooks.manager import Plugins, load_plugins
+from gapft_harness.hooks.registered import Registered, SamplerTraits
 from gapft_harness.recipe.called_plugins import check_names
 from gapft_harness.recipe.models import model_args, sampler_settings
 from gapft_harness.recipe.recipe import Recipe
@@ -27,9 +28,6 @@ from gapft_harness.stages.search.job import check_splits, load_problems
 from gapft_harness.stages.selection.stage import arms
 from gapft_harness.stages.train.trackers import missing_packages
 from gapft_harness.training.plan import count_steps
-
-#: Backends whose model is not on this machine.
-SERVERS = ("local-completions", "local-chat-completions")
 
 
 @offline()
@@ -46,9 +44,10 @@ def describe(choice: Options, run_dir: str | None) -> str:
     experiments = asked(recipe, plugins)
     include_paths = choice.include_paths or searched_in(Path(place))
     problems, task, missing = _read(recipe, plugins, include_paths)
-    config, of_model = _model(recipe)
+    sampler = plugins.get("sampler", recipe.model.backend)
+    config, of_model = _model(recipe, sampler)
     size = size_of(recipe, config)
-    missing += [*of_model, *_no_gpu(recipe, size), *missing_packages(recipe, plugins)]
+    missing += [*of_model, *_no_gpu(recipe, sampler, size), *missing_packages(recipe, plugins)]
     lines = [
         "# resolved recipe",
         yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False).rstrip(),
@@ -57,7 +56,7 @@ def describe(choice: Options, run_dir: str | None) -> str:
         *_stages(recipe, experiments, place),
         "",
         "# what it takes",
-        *forecast(recipe, experiments, problems, task, size, place),
+        *forecast(recipe, experiments, problems, task, size, place, plugins),
         "",
         "# missing here",
         *(dict.fromkeys(missing) or ["nothing: this recipe can run"]),
@@ -100,11 +99,11 @@ def _read(
     return counts, task, lines or [f"data: {of_all}"]
 
 
-def _no_gpu(recipe: Recipe, size: Size | None) -> list[str]:
+def _no_gpu(recipe: Recipe, sampler: Registered, size: Size | None) -> list[str]:
     """A sentence if a large model would run on this machine's CPU, and nobody asked for that."""
     import torch
 
-    elsewhere = recipe.executor.address is not None or recipe.model.backend == "recorded"
+    elsewhere = recipe.executor.address is not None or not sampler.declared(SamplerTraits).generates
     if size is None or size.weights < LARGE or elsewhere or "device" in recipe.model.args:
         return []
     if torch.cuda.is_available():
@@ -115,7 +114,7 @@ def _no_gpu(recipe: Recipe, size: Size | None) -> list[str]:
     ]
 
 
-def _model(recipe: Recipe) -> tuple[Path | None, list[str]]:
+def _model(recipe: Recipe, sampler: Registered) -> tuple[Path | None, list[str]]:
     """Where its config lies here; what is wrong with its arguments, and if its weights are here."""
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
@@ -123,14 +122,9 @@ def _model(recipe: Recipe) -> tuple[Path | None, list[str]]:
     arguments = model_args(recipe)
     problems: list[str] = []
     try:
-        if recipe.model.backend == "hf":
-            from gapft_harness.lm_eval_bridge.samplers.hf.arguments import check_arguments
-
-            check_arguments(arguments)
-        elif recipe.model.backend in SERVERS:
-            from gapft_harness.lm_eval_bridge.samplers.server.sampler import find_model
-
-            find_model(sampler_settings(recipe))
+        if (check := sampler.declared(SamplerTraits).check) is not None:
+            with sampler.blamed():
+                check(sampler_settings(recipe))
     except GapftError as error:
         problems.append(f"model: {error}")
     name = arguments["pretrained"]

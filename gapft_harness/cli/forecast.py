@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.records import Arm
+from gapft_harness.hooks.manager import Plugins
 from gapft_harness.recipe.models import model_args
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
@@ -87,6 +88,7 @@ def forecast(
     task: Mapping[str, Any],
     size: Size | None,
     run_dir: str,
+    plugins: Plugins,
 ) -> list[str]:
     """The lines, a topic each.
 
@@ -97,8 +99,9 @@ def forecast(
         task: the task's facts; empty where its data cannot be read here.
         size: the model's.
         run_dir: where the run will lie, or lies.
+        plugins: those that are loaded.
     """
-    run, recipe, refused = _there(recipe, run_dir)
+    run, recipe, refused = _there(recipe, run_dir, plugins)
     known = {} if run is None else run.manifest()
     unread = [split for split in splits_of(recipe) if split not in problems]
     counts = [f"{split} {problems[split]:,}" for split in splits_of(recipe) if split in problems]
@@ -123,14 +126,16 @@ def forecast(
     ]
 
 
-def _there(recipe: Recipe, run_dir: str) -> tuple[RunDirectory | None, Recipe, str]:
+def _there(
+    recipe: Recipe, run_dir: str, plugins: Plugins
+) -> tuple[RunDirectory | None, Recipe, str]:
     """The run that is there, the recipe with what that has trained, or why they do not fit."""
     if is_url(run_dir) or not (Path(run_dir) / layout.RECIPE).exists():
         return None, recipe, ""
     try:
         run = RunDirectory.open(run_dir)
         trained = run.trained_arms()
-        require_bound(run.path, run.recipe, recipe, trained, run.holds_adapters())
+        require_bound(run.path, run.recipe, recipe, trained, run.holds_adapters(), plugins)
         return run, grown(run.recipe, recipe, trained), ""
     except GapftError as error:
         return None, recipe, f"REFUSED: {error}"

@@ -183,7 +183,7 @@ def merge_shards(place: str, shard_runs: Sequence[str], plugin_files: Sequence[s
         recipe = (RunDirectory.open(path) if here else sources[0]).recipe
         stack.enter_context(_creating(path))
         stack.enter_context(hold(path))
-        run = RunDirectory.create_or_open(path, recipe)
+        run = RunDirectory.create_or_open(path, recipe, load_plugins(plugin_files))
         display, choice = Display(), Options(plugin_files=plugin_files)
         with _discarding(run), opened(run, choice, display, ()) as context, run.timed("merge"):
             merge_all(context, sources)
@@ -199,7 +199,12 @@ def _run(
     stages: Sequence[str],
 ) -> Path:
     with _creating(path), hold(path):
-        run = RunDirectory.create_or_open(path, recipe) if recipe else RunDirectory.open(path)
+        plugins = load_plugins(choice.plugin_files)
+        run = (
+            RunDirectory.create_or_open(path, recipe, plugins)
+            if recipe
+            else RunDirectory.open(path)
+        )
         display = Display()
         # a recipe that is given is checked whole, though a stage alone may need less of it
         checked = STAGES if recipe else stages

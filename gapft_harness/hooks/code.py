@@ -40,8 +40,13 @@ def code_hash(value: Any, options: Mapping[str, Any], module: str) -> str:
         code = _closure(source, name)
     else:  # a partial, a closure or an instance: made of more than its definition
         code = _source(module) or source
-    said = f"{json.dumps(dict(options), sort_keys=True, default=str)}\n{code}"
+    said = f"{json.dumps(dict(options), sort_keys=True, default=_named)}\n{code}"
     return hashlib.sha256(said.encode()).hexdigest() if code else ""
+
+
+def _named(value: Any) -> str:
+    """A declared function by its name, which is the same in every process."""
+    return str(getattr(value, "__qualname__", value))
 
 
 def _source(module: str) -> str:

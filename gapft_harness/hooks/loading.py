@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pluggy
 
 from gapft_harness.core.errors import PluginError, describe, did_you_mean
 from gapft_harness.hooks import specs as hookspecs
 from gapft_harness.hooks.code import SOURCES, code_hash
-from gapft_harness.hooks.registered import FAULTS, KINDS, Registered, home_of, own_line
+from gapft_harness.hooks.registered import (
+    FAULTS,
+    KINDS,
+    TRAITS,
+    Registered,
+    Traits,
+    home_of,
+    own_line,
+)
 
 ENTRY_POINT_GROUP = hookspecs.PROJECT
 
@@ -49,19 +57,6 @@ BUNDLED = (
 
 #: What imports a plugin.
 Loader = Callable[[], Any]
-
-#: What a registration may declare, by kind, and of which type.
-_OPTIONS: dict[str, dict[str, tuple[type, ...]]] = {
-    "verifier": {"rejudge": (bool,)},
-    "selector": {"budget": (str,), "repeats": (bool,), "gold": (bool,), "responses": (str,)},
-    "response rule": {"stops_early": (bool,)},
-    "sampler": {"own_process": (bool,)},
-    "trainer": {"needs_problems": (bool,)},
-    "tracker": {"needs": (list, tuple)},
-}
-
-#: What an option may say, its default first.
-_WORDS = {"budget": ("matched", "own"), "responses": ("kept", "verified", "borrowed")}
 
 
 def find_plugins(files: Sequence[str]) -> list[tuple[str, Loader]]:
@@ -96,35 +91,28 @@ def registrations(name: str, plugin: Any) -> list[Registered]:
             f"{next(iter(KINDS))} with @hookimpl (from gapft_harness.api import hookimpl)"
         )
     registered: list[Registered] = []
+    home = home_of(plugin)
+    module = None if name.startswith(_BUNDLED) else getattr(plugin, "__name__", "")
     for caller in callers:
+        register = _registrar(registered, KINDS[caller.name], name, home, module)
         for implementation in caller.get_hookimpls():
-            if implementation.plugin is plugin:
-                _call(implementation.function, caller.name, name, home_of(plugin), registered)
-    if name.startswith(_BUNDLED):
-        return registered
-    module = getattr(plugin, "__name__", "")
-    return [replace(r, code=code_hash(r.value, r.options, module)) for r in registered]
-
-
-def _call(
-    function: Callable[..., Any], hook: str, plugin: str, home: str, registered: list[Registered]
-) -> None:
-    """Calls a plugin's hook with a ``register`` that knows whose it is."""
-    try:
-        function(register=_registrar(registered, KINDS[hook], plugin, home))
-    except PluginError:
-        raise
-    except FAULTS as error:
-        raise PluginError(
-            f"plugin {plugin}: {hook} failed: {describe(error)}{own_line(error, home)}"
-        ) from error
+            if implementation.plugin is not plugin:
+                continue
+            try:
+                implementation.function(register=register)
+            except PluginError:
+                raise
+            except FAULTS as error:
+                raise PluginError(
+                    f"plugin {name}: {caller.name} failed: {describe(error)}{own_line(error, home)}"
+                ) from error
+    return registered
 
 
 def _registrar(
-    registered: list[Registered], kind: str, plugin: str, home: str
+    registered: list[Registered], kind: str, plugin: str, home: str, module: str | None
 ) -> Callable[..., None]:
-    """The ``register`` function one plugin gets for one hook."""
-    allowed = _OPTIONS.get(kind, {})
+    """The ``register`` function one plugin gets for one hook. A bundled one has no ``module``."""
 
     def register(name: str, value: Callable[..., Any], **options: Any) -> None:
         if not isinstance(name, str) or not name or any(c in name for c in "/\\ \n"):
@@ -134,27 +122,39 @@ def _registrar(
             )
         if not callable(value):
             raise PluginError(f"plugin {plugin}: {kind} {name!r} is not callable: {value!r}")
-        if unknown := sorted(set(options) - allowed.keys()):
-            raise PluginError(
-                f"plugin {plugin}: {kind} {name!r} is registered with the unknown option "
-                f"{unknown[0]!r}; {did_you_mean(unknown[0], allowed)}"
-            )
-        for option, value_of in options.items():
-            words = option == "needs" and not all(isinstance(word, str) for word in value_of)
-            if not isinstance(value_of, allowed[option]) or words:
-                wanted = "a list of texts" if option == "needs" else allowed[option][0].__name__
-                raise PluginError(
-                    f"plugin {plugin}: {kind} {name!r} has {option}={value_of!r}; expected {wanted}"
-                )
-        for option, words_of in _WORDS.items():
-            if options.get(option, words_of[0]) not in words_of:
-                raise PluginError(
-                    f"plugin {plugin}: {kind} {name!r} has {option}={options[option]!r}; "
-                    f"expected {' or '.join(map(repr, words_of))}"
-                )
-        registered.append(Registered(kind, name, plugin, value, options, home))
+        traits = _traits(kind, options, f"plugin {plugin}: {kind} {name!r}")
+        code = "" if module is None else code_hash(value, options, module)
+        registered.append(Registered(kind, name, plugin, value, traits, home, code))
 
     return register
+
+
+def _traits(kind: str, options: Mapping[str, Any], who: str) -> Traits:
+    """What a plugin declares, held to the types of its kind's declarations."""
+    of = TRAITS.get(kind, Traits)
+    types = get_type_hints(of)
+    for option, given in options.items():
+        if option not in types:
+            raise PluginError(
+                f"{who} is registered with the unknown option {option!r}; "
+                f"{did_you_mean(option, types)}"
+            )
+        if expected := _declaration_fault(types[option], given):
+            raise PluginError(f"{who} has {option}={given!r}; expected {expected}")
+    return of(**{key: tuple(v) if isinstance(v, list) else v for key, v in options.items()})
+
+
+def _declaration_fault(declared: Any, given: Any) -> str:
+    """What was expected in place of a declared value, or ``""``."""
+    if declared is bool:
+        return "" if isinstance(given, bool) else "bool"
+    if get_origin(declared) is Literal:
+        known = get_args(declared)
+        return "" if given in known else " or ".join(map(repr, known))
+    if get_origin(declared) is tuple:
+        texts = isinstance(given, list | tuple) and all(isinstance(word, str) for word in given)
+        return "" if texts else "a list of texts"
+    return "" if given is None or callable(given) else "a function"
 
 
 def _bundled() -> list[tuple[str, Loader]]:
@@ -198,13 +198,15 @@ def _from_file(file: str) -> ModuleType:
     path = Path(file)
     if not path.is_file():
         raise PluginError(f"--plugin {file}: there is no such file")
-    name = f"gapft_plugin_{path.stem}"
+    source = path.read_text(encoding="utf-8", errors="replace")
+    # Files of one name are different modules, and a file has one name in all processes.
+    name = f"gapft_plugin_{path.stem}_{hashlib.sha256(source.encode()).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise PluginError(f"--plugin {file}: expected a Python file (.py)")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    SOURCES[name] = path.read_text(encoding="utf-8", errors="replace")
+    SOURCES[name] = source
     try:
         spec.loader.exec_module(module)
     except SyntaxError as error:

@@ -18,14 +18,13 @@ from gapft_harness.hooks.checked import (
 from gapft_harness.hooks.loading import find_plugins, registrations
 from gapft_harness.hooks.protocols import (
     Executor,
-    ResponseRule,
     Sampler,
     SamplerSettings,
     Selector,
     Verifier,
 )
 from gapft_harness.hooks.registered import KINDS as KINDS
-from gapft_harness.hooks.registered import Owned
+from gapft_harness.hooks.registered import Owned, VerifierTraits
 from gapft_harness.hooks.registered import Registered as Registered
 from gapft_harness.hooks.signatures import setting_fault
 
@@ -105,16 +104,12 @@ class Plugins:
 
     def rejudges(self, name: str) -> bool:
         """Whether ``gapft verify`` asks a verifier again."""
-        return bool(self.get("verifier", name).options.get("rejudge", True))
+        return self.get("verifier", name).declared(VerifierTraits).rejudge
 
     def selector(self, name: str) -> tuple[Selector, Registered]:
         """The selector and its declarations (budget, repeats, gold)."""
         entry = self.get("selector", name)
         return entry.value, entry
-
-    def response_rule(self, name: str) -> ResponseRule:
-        """The rule that picks the verified sample to keep."""
-        return self.get("response rule", name).value
 
     def sampler(self, settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
         """Makes a sampler with the model loaded."""

@@ -55,13 +55,14 @@ class _OldNames:
         """Finds a module that moved.
 
         Raises:
-            ImportError: there is none of that name; the message says what to import instead.
+            ModuleNotFoundError: there is none; the message says what to import instead.
         """
         package, _, rest = name.partition(".")
         if package != _PACKAGE or rest.rpartition(".")[2].startswith("_"):
             return None
         if rest not in MOVED:
-            raise ImportError(f"there is no {name}; {_ADVICE}", name=name)
+            # Without ``name=``, by which ``from gapft_harness import …`` would lose the message.
+            raise ModuleNotFoundError(f"there is no {name}; {_ADVICE}")
         return ModuleSpec(name, _Moved(f"{_PACKAGE}.{MOVED[rest]}"))
 
 

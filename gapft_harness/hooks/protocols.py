@@ -196,21 +196,40 @@ class RegisterTrainer(Protocol):
     A trainer may have one more method, ``together(jobs) -> Iterator[dict]``: it trains several
     arms of one run one after another, on a base that it loads once, and yields each one's facts.
 
+    ``as_documented=True``: it trains exactly as docs/training.md says, and keeps a log of every
+    step, so ``gapft verify`` holds its optimizer, its log and its adapter's configuration to that.
+    Of another trainer it holds what the trainer says against the selection and the recipe.
+
     ``needs_problems=True``: it generates and judges responses while it trains, so its jobs hold
     what the pool was searched with (``TrainingJob.searched``).
     """
 
-    def __call__(self, name: str, train: Trainer, *, needs_problems: bool = False) -> None: ...
+    def __call__(
+        self,
+        name: str,
+        train: Trainer,
+        *,
+        as_documented: bool = False,
+        needs_problems: bool = False,
+    ) -> None: ...
 
 
 # Executors, whose jobs are in ``jobs.py``
 
 
 class RegisterExecutor(Protocol):
-    """Registers an executor; ``factory(settings, plugins)`` gets the recipe's section."""
+    """Registers an executor; ``factory(settings, plugins)`` gets the recipe's section.
+
+    ``by_workers=True``: as many jobs run at once as ``executor.workers`` says, so arms are trained
+    in as many groups, each on a base that is loaded once. Otherwise every arm is a job of its own.
+    """
 
     def __call__(
-        self, name: str, factory: Callable[[Mapping[str, Any], Sequence[str]], Executor]
+        self,
+        name: str,
+        factory: Callable[[Mapping[str, Any], Sequence[str]], Executor],
+        *,
+        by_workers: bool = False,
     ) -> None: ...
 
 

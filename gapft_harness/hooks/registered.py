@@ -7,12 +7,13 @@ import inspect
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 from gapft_harness.core.errors import GapftError, PluginError, describe
+from gapft_harness.hooks.sampling import SamplerSettings
 
 #: Hook name -> what one registration is called in messages, in the order of specs.py.
 KINDS = {
@@ -34,6 +35,86 @@ _BUNDLED = "gapft_harness."
 
 
 @dataclass(frozen=True, slots=True)
+class Traits:
+    """What a registration declares of itself. A kind that declares nothing has this class."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifierTraits(Traits):
+    """Of a verifier; see ``RegisterVerifier``."""
+
+    rejudge: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SelectorTraits(Traits):
+    """Of a selector; see ``RegisterSelector``."""
+
+    budget: Literal["matched", "own"] = "matched"
+    repeats: bool = False
+    gold: bool = False
+    responses: Literal["kept", "verified", "borrowed"] = "kept"
+
+    @property
+    def own_budget(self) -> bool:
+        """Whether it is a reference with a budget of its own, not a matched condition."""
+        return self.budget == "own"
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseRuleTraits(Traits):
+    """Of a response rule; see ``RegisterResponseRule``."""
+
+    stops_early: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SamplerTraits(Traits):
+    """Of a sampler; see ``RegisterSampler``."""
+
+    own_process: bool = False
+    generates: bool = True
+    operational: tuple[str, ...] = ()
+    check: Callable[[SamplerSettings], object] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerTraits(Traits):
+    """Of a trainer; see ``RegisterTrainer``."""
+
+    as_documented: bool = False
+    needs_problems: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TrackerTraits(Traits):
+    """Of a tracker; see ``RegisterTracker``."""
+
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorTraits(Traits):
+    """Of an executor; see ``RegisterExecutor``."""
+
+    by_workers: bool = False
+
+
+#: What each kind may declare. Kinds that are not here declare nothing.
+TRAITS: Mapping[str, type[Traits]] = {
+    "verifier": VerifierTraits,
+    "selector": SelectorTraits,
+    "response rule": ResponseRuleTraits,
+    "sampler": SamplerTraits,
+    "trainer": TrainerTraits,
+    "tracker": TrackerTraits,
+    "executor": ExecutorTraits,
+}
+
+T = TypeVar("T", bound=Traits)
+
+
+@dataclass(frozen=True, slots=True)
 class Registered:
     """One thing a plugin registered.
 
@@ -42,7 +123,7 @@ class Registered:
         name: what recipes call it.
         plugin: the plugin's name.
         value: what was registered.
-        options: its declarations.
+        traits: what it declares of itself; of the kind's class in ``TRAITS``.
         home: the file or folder of the plugin's own code; empty where that is not known.
         code: the hash of its code (``code.py``); empty for what is bundled.
     """
@@ -51,7 +132,7 @@ class Registered:
     name: str
     plugin: str
     value: Callable[..., Any]
-    options: Mapping[str, Any] = field(default_factory=dict)
+    traits: Traits = Traits()
     home: str = ""
     code: str = ""
 
@@ -59,6 +140,16 @@ class Registered:
     def summary(self) -> str:
         """The first line of the object's docstring, for listings."""
         return (inspect.getdoc(self.value) or "").partition("\n")[0]
+
+    def declared(self, of: type[T]) -> T:
+        """What it declares, as the class of its kind.
+
+        Raises:
+            TypeError: it is of another kind.
+        """
+        if not isinstance(self.traits, of):
+            raise TypeError(f"{self.who} declares no {of.__name__}")
+        return self.traits
 
     @property
     def who(self) -> str:

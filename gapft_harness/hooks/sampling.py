@@ -111,9 +111,21 @@ class RegisterSampler(Protocol):
     """Registers a sampler under the name a recipe's ``model.backend`` uses.
 
     ``own_process=True``: an engine, of which ``close`` may leave something behind (memory of a GPU,
-    threads). The processes that it ran in end with the stage.
+    threads). The processes that it ran in end with the stage. ``generates=False``: it replays what
+    is recorded, and has no other responses to give. ``operational``: the model arguments that only
+    say how the model is asked, or how much memory it may take: they may change between two commands
+    on a run, and from one shard to another (``recipe/operational.py`` says what may not).
+    ``check(settings)`` raises ``UserError`` for arguments that cannot be right, or a model that is
+    not there; ``gapft run --dry-run`` asks it. It loads and generates nothing.
     """
 
     def __call__(
-        self, name: str, factory: SamplerFactory, *, own_process: bool = False
+        self,
+        name: str,
+        factory: SamplerFactory,
+        *,
+        own_process: bool = False,
+        generates: bool = True,
+        operational: Sequence[str] = (),
+        check: Callable[[SamplerSettings], object] | None = None,
     ) -> None: ...

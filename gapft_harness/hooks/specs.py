@@ -37,17 +37,17 @@ def register_selectors(register: RegisterSelector) -> None:
 
 @hookspec
 def register_response_rules(register: RegisterResponseRule) -> None:
-    """``register(name, rule)``: ``rule(passing samples)`` gives the one to keep."""
+    """``register(name, rule, stops_early=False)``: ``rule(passing)`` gives the one to keep."""
 
 
 @hookspec
 def register_samplers(register: RegisterSampler) -> None:
-    """``register(name, factory)``: ``factory(settings, adapter)`` gives a ``Sampler``."""
+    """``register(name, factory, ...)``: ``factory(settings, adapter)`` gives a ``Sampler``."""
 
 
 @hookspec
 def register_trainers(register: RegisterTrainer) -> None:
-    """``register(name, train)``: ``train(job)`` writes an adapter folder."""
+    """``register(name, train, as_documented=False)``: ``train(job)`` writes an adapter folder."""
 
 
 @hookspec
@@ -57,7 +57,7 @@ def register_trackers(register: RegisterTracker) -> None:
 
 @hookspec
 def register_executors(register: RegisterExecutor) -> None:
-    """``register(name, factory)``: ``factory(settings, plugin_files)`` gives an ``Executor``."""
+    """``register(name, factory, ...)``: ``factory(settings, files)`` gives an ``Executor``."""
 
 
 @hookspec

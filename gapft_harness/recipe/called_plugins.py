@@ -8,6 +8,7 @@ from functools import partial
 from gapft_harness.core.errors import UserError
 from gapft_harness.hooks.manager import Plugins, Registered
 from gapft_harness.hooks.protocols import Selector
+from gapft_harness.hooks.registered import SamplerTraits, SelectorTraits
 from gapft_harness.hooks.signatures import setting_fault
 from gapft_harness.recipe.recipe import Recipe
 
@@ -43,7 +44,8 @@ def check_names(
         selected: conditions whose training sets are all sealed: no selector has to choose them.
 
     Raises:
-        UserError: a name is unknown, or a selector does not take its parameters.
+        UserError: a name is unknown, a selector does not take its parameters, or a plugin cannot
+            do what the recipe asks for.
     """
     plugins.get("executor", recipe.executor.name)
     named: dict[str, Sequence[str | None]] = {
@@ -61,6 +63,17 @@ def check_names(
         for name in named[kind]:
             if name is not None:
                 plugins.get(kind, name)
+        if kind == "sampler" and recipe.scaling is not None:
+            _check_generates(recipe, plugins)
+
+
+def _check_generates(recipe: Recipe, plugins: Plugins) -> None:
+    backend = recipe.model.backend
+    if not plugins.get("sampler", backend).declared(SamplerTraits).generates:
+        raise UserError(
+            f"recipe {recipe.name}: 'scaling': needs a backend that generates: the responses of "
+            f"{backend!r} are of each arm's adapter as it was trained, and of no other scale"
+        )
 
 
 def find_selector(recipe: Recipe, condition: str, plugins: Plugins) -> tuple[Selector, Registered]:
@@ -80,7 +93,7 @@ def find_selector(recipe: Recipe, condition: str, plugins: Plugins) -> tuple[Sel
         raise UserError(
             f"key {f'conditions.{condition}.params'!r}, for selector {chosen.selector!r}: {fault}"
         )
-    if chosen.n is not None and entry.options.get("budget") == "own":
+    if chosen.n is not None and entry.declared(SelectorTraits).own_budget:
         raise UserError(
             f"key {f'conditions.{condition}.n'!r}: selector {chosen.selector!r} has a budget of "
             "its own; leave n out"

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.recipe.conditions import Condition, Conditions
 from gapft_harness.recipe.operational import binding
 from gapft_harness.recipe.sections import (
@@ -127,17 +128,6 @@ class Recipe(Section):
             raise ValueError(f"compares {wanted.diffuse!r} with itself")
         return wanted
 
-    @field_validator("scaling")
-    @classmethod
-    def _real_adapters(cls, wanted: Scaling | None, info: ValidationInfo) -> Scaling | None:
-        model = info.data.get("model")
-        if wanted is not None and model is not None and model.backend == "recorded":
-            raise ValueError(
-                "needs a backend that generates: recorded responses are of each arm's adapter as "
-                "it was trained, and of no other scale"
-            )
-        return wanted
-
     @property
     def calibration(self) -> int | Literal["validation"] | None:
         """What the calibration split is made of; None: there is none."""
@@ -159,14 +149,20 @@ class Recipe(Section):
             update={name: None} if name in ("allocation", "scaling") else {"experiments": kept}
         )
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self, plugins: Plugins | None = None) -> dict[str, Any]:
         """What a run directory is bound to from its first command on.
 
         Of the section scaling only what it takes out of the pool; of the model's arguments those
         that do not only say how it is asked (``operational.py``).
+
+        Args:
+            plugins: those that are loaded: the model's sampler declares these arguments. None:
+                what ships or is installed.
         """
         found = self.model_dump(mode="json", include=set(_SEARCHED_BY))
-        found["model"]["args"] = binding(self.model.backend, found["model"]["args"])
+        found["model"]["args"] = binding(
+            self.model.backend, found["model"]["args"], plugins or load_plugins()
+        )
         taken = self.calibration
         return {**found, "scaling": {"calibration": taken} if isinstance(taken, int) else None}
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
+from gapft_harness.hooks.manager import Plugins
 from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
@@ -27,6 +28,7 @@ def require_bound(
     recipe: Recipe,
     trained: Mapping[Arm, Condition],
     holds_adapters: bool,
+    plugins: Plugins | None = None,
 ) -> None:
     """Stops a recipe that would change what a run was made by.
 
@@ -36,11 +38,12 @@ def require_bound(
         recipe: the one that is given now.
         trained: the arms whose adapters are sealed, with what chose their training sets.
         holds_adapters: whether anything came of an adapter.
+        plugins: as ``Recipe.identity`` takes them.
 
     Raises:
         UserError: it would; the message names the keys that differ, and what to do.
     """
-    if differing := differences(earlier.identity(), recipe.identity()):
+    if differing := differences(earlier.identity(plugins), recipe.identity(plugins)):
         hint = any(line.startswith("scaling") for line in differing)
         raise UserError(
             f"run directory {path} was made by another recipe; differing: "

@@ -19,6 +19,7 @@ import yaml
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.files import PARTIAL, replace_file, sha256, write_json
 from gapft_harness.core.records import Arm
+from gapft_harness.hooks.manager import Plugins
 from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
@@ -43,12 +44,15 @@ class RunDirectory:
         self.is_new = is_new  # made by this command, which may take it away again
 
     @classmethod
-    def create_or_open(cls, path: Path, recipe: Recipe) -> RunDirectory:
+    def create_or_open(
+        cls, path: Path, recipe: Recipe, plugins: Plugins | None = None
+    ) -> RunDirectory:
         """Makes the folder, or checks that it belongs to this recipe.
 
         What nothing in the folder was made by may differ from an earlier command (``binding.py``).
         The recipe on disk stays as it was until ``tell_jobs`` and ``commit``, so that a command
         that fails harms no good run. Conditions and seeds that are trained already stay.
+        ``plugins`` are as ``Recipe.identity`` takes them.
 
         Raises:
             UserError: the folder holds something else, or what another recipe made; the message
@@ -60,7 +64,7 @@ class RunDirectory:
         if stored.exists():
             earlier = cls.open(path)
             trained = earlier.trained_arms()
-            require_bound(path, earlier.recipe, recipe, trained, earlier.holds_adapters())
+            require_bound(path, earlier.recipe, recipe, trained, earlier.holds_adapters(), plugins)
             recipe = grown(earlier.recipe, recipe, trained)
         elif path.is_dir() and any(not _says_nothing(p, path) for p in path.iterdir()):
             raise UserError(

@@ -10,6 +10,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import Executor, Job, Progress
+from gapft_harness.hooks.registered import SamplerTraits
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory, Split
 from gapft_harness.run_directory.shards import Shard
 from gapft_harness.stages.selection.stage import arms
@@ -62,7 +63,7 @@ class Context:
     def own_process(self) -> bool:
         """Whether the processes that generate end with their stage."""
         sampler = self.plugins.get("sampler", self.run.recipe.model.backend)
-        return bool(sampler.options.get("own_process", False))
+        return sampler.declared(SamplerTraits).own_process
 
     def arms(self) -> list[Arm]:
         """The recipe's arms that have something to train on."""

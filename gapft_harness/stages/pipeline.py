@@ -14,6 +14,7 @@ from typing import Any
 
 from gapft_harness.core.records import Arm
 from gapft_harness.hooks.protocols import Job
+from gapft_harness.hooks.registered import ExecutorTraits
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import TRAINED_FOLDERS
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory
@@ -181,7 +182,8 @@ def _even_groups(context: Context) -> list[list[Arm]]:
     budgets = run.manifest()["budgets"]
     arms = sorted(context.arms(), key=lambda arm: (-budgets[arm.name]["tokens"], arm.name))
     executor = run.recipe.executor
-    count = executor.workers if executor.name == "local" else len(arms)
+    entry = context.plugins.get("executor", executor.name)
+    count = executor.workers if entry.declared(ExecutorTraits).by_workers else len(arms)
     groups: list[list[Arm]] = [[] for _ in range(count)]
     loads = [0] * len(groups)
     for arm in arms:

@@ -18,4 +18,4 @@ def local(settings: Mapping[str, Any], plugin_files: Sequence[str]) -> Executor:
 @hookimpl
 def register_executors(register: RegisterExecutor) -> None:
     """Registers it."""
-    register("local", local)
+    register("local", local, by_workers=True)

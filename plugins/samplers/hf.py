@@ -12,7 +12,14 @@ def hf(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
     return HfSampler(settings, adapter)
 
 
+def check(settings: SamplerSettings) -> None:
+    """Raises ``UserError`` for arguments that lm-eval's ``hf`` model does not take."""
+    from gapft_harness.api import check_hf_arguments
+
+    check_hf_arguments(settings.model_args)
+
+
 @hookimpl
 def register_samplers(register: RegisterSampler) -> None:
     """Registers ``hf``."""
-    register("hf", hf)
+    register("hf", hf, check=check)

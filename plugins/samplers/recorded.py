@@ -244,7 +244,7 @@ def _short(value: Any) -> str:
 @hookimpl
 def register_samplers(register: RegisterSampler) -> None:
     """Registers ``recorded``."""
-    register("recorded", recorded)
+    register("recorded", recorded, generates=False)
 
 
 def recorded(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:

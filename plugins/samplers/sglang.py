@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gapft_harness.api import Adapter, RegisterSampler, Sampler, SamplerSettings, hookimpl
+from gapft_harness.plugins.samplers.server import OPERATIONAL
 
 
 def sglang(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
@@ -15,5 +16,5 @@ def sglang(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
 @hookimpl
 def register_samplers(register: RegisterSampler) -> None:
     """Registers ``sglang`` and ``sglang-generate``."""
-    register("sglang", sglang, own_process=True)
-    register("sglang-generate", sglang)
+    register("sglang", sglang, own_process=True, operational=("mem_fraction_static",))
+    register("sglang-generate", sglang, operational=OPERATIONAL)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from gapft_harness.api import Adapter, RegisterSampler, Sampler, SamplerSettings, hookimpl
 
+#: With less memory requests may wait longer for each other, as they do on a smaller GPU.
+MEMORY = ("gpu_memory_utilization", "kv_cache_memory_bytes")
+
 
 def vllm(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
     """The vLLM engine through lm-eval's own ``vllm`` model; adapters are served, not merged."""
@@ -19,4 +22,4 @@ def vllm(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
 @hookimpl
 def register_samplers(register: RegisterSampler) -> None:
     """Registers ``vllm``."""
-    register("vllm", vllm, own_process=True)
+    register("vllm", vllm, own_process=True, operational=MEMORY)

@@ -30,4 +30,4 @@ lora = Lora()
 @hookimpl
 def register_trainers(register: RegisterTrainer) -> None:
     """Registers it."""
-    register("lora", lora)
+    register("lora", lora, as_documented=True)

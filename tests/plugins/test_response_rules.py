@@ -69,5 +69,5 @@ def test_shortest_is_refused_where_the_backend_gives_no_token_ids() -> None:
 
 def test_recipes_find_them_by_name() -> None:
     plugins = load_plugins()
-    assert plugins.response_rule("shortest") is shortest
-    assert plugins.response_rule("first") is first
+    assert plugins.get("response rule", "shortest").value is shortest
+    assert plugins.get("response rule", "first").value is first

@@ -13,8 +13,8 @@ from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Problem, Verdict
-from gapft_harness.hooks.manager import Registered
 from gapft_harness.hooks.protocols import Verifier
+from gapft_harness.hooks.registered import Registered, ResponseRuleTraits
 from gapft_harness.recipe.sections import Search
 from gapft_harness.run_directory.journal import Journal
 from gapft_harness.verification.judging import verify_responses
@@ -41,7 +41,7 @@ def check_early_stop(search: Search, rule: Registered, task: Mapping[str, Any]) 
     """
     if search.stop == "never":
         return
-    if not rule.options.get("stops_early", False):
+    if not rule.declared(ResponseRuleTraits).stops_early:
         raise UserError(
             f"search.stop: first_pass needs a response rule that is settled by the first sample "
             f"that passes; {rule.name!r} compares all that pass (it is not registered with "

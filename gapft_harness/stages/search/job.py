@@ -82,7 +82,7 @@ def search(
     plugins = load_plugins(plugin_files)
     problems, task, verifier, rests = load_problems(run.recipe, split, plugins, include_paths)
     require_same(run, rests)
-    problems, division = take_part(problems, one, run.recipe.identity())
+    problems, division = take_part(problems, one, run.recipe.identity(plugins))
     settings = run.recipe.search
     check_early_stop(settings, plugins.get("response rule", task["keep"]), task)
     decoding = decoding_from(task)

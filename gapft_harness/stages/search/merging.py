@@ -15,6 +15,7 @@ from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY
+from gapft_harness.hooks.manager import Plugins
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import differences
@@ -51,7 +52,10 @@ class FinishedShard:
 
 
 def merge_split(
-    run: RunDirectory, split: Split, sources: Sequence[RunDirectory]
+    run: RunDirectory,
+    split: Split,
+    sources: Sequence[RunDirectory],
+    plugins: Plugins | None = None,
 ) -> dict[str, Any] | None:
     """Merges one split's shards into a run's own tables.
 
@@ -59,6 +63,7 @@ def merge_split(
         run: the run that gets the whole split; its lock is held.
         split: ``pool`` or ``audit``.
         sources: the runs in which the shards lie, once each; ``run`` may be among them.
+        plugins: as ``Recipe.identity`` takes them.
 
     Returns:
         Facts for the manifest, those that ``job.search`` gives of a whole split, with
@@ -85,7 +90,7 @@ def merge_split(
     parts = sorted(
         (_open(source, split, shard) for source, shard in found), key=lambda p: p.shard.number
     )
-    _check_identities(run, parts)
+    _check_identities(run, parts, plugins)
     facts, size = merge_facts([(part.shard, part.facts) for part in parts]), len(parts)
     _merge_problems(run.path / layout.problems(split), parts)
     _merge_responses(whole, parts, facts | {"shards": size})
@@ -131,10 +136,12 @@ def _open(source: RunDirectory, split: Split, shard: Shard) -> FinishedShard:
     return FinishedShard(shard, source, split, tables, read_facts(found))
 
 
-def _check_identities(run: RunDirectory, parts: Sequence[FinishedShard]) -> None:
+def _check_identities(
+    run: RunDirectory, parts: Sequence[FinishedShard], plugins: Plugins | None
+) -> None:
     """Every part of the run's recipe, and all of one task, one split and one model."""
     for part in parts:
-        if differing := differences(run.recipe.identity(), identity_of(part)):
+        if differing := differences(run.recipe.identity(plugins), identity_of(part, plugins)):
             raise UserError(
                 f"{part} was searched by another recipe than {run.path}; differing: "
                 f"{'; '.join(differing)}"
@@ -150,9 +157,9 @@ def _check_identities(run: RunDirectory, parts: Sequence[FinishedShard]) -> None
     require_common([(str(of.path), of.manifest()) for of in (run, *(part.run for part in parts))])
 
 
-def identity_of(part: FinishedShard) -> dict[str, Any]:
+def identity_of(part: FinishedShard, plugins: Plugins | None = None) -> dict[str, Any]:
     """The identity that a part's facts hold, as this version tells it."""
-    return check_recipe(part.facts["recipe"], f"{part}, its recipe").identity()
+    return check_recipe(part.facts["recipe"], f"{part}, its recipe").identity(plugins)
 
 
 #: What all parts must share: its name, how to read it off a part's facts, what to do else.

@@ -143,7 +143,7 @@ def keep_searched(context: Context) -> None:
 
 def merge_stage(context: Context, split: Split, sources: Sequence[RunDirectory]) -> bool:
     """Makes a split whole of its shards in ``sources``; False if they hold none of it."""
-    facts = merge_split(context.run, split, sources)
+    facts = merge_split(context.run, split, sources, context.plugins)
     if facts is None:
         return False
     _finish(context, split, facts)

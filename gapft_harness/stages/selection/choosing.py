@@ -12,8 +12,8 @@ from gapft_harness.core.errors import PoolTooSmallError, UserError
 from gapft_harness.core.records import Arm, Evidence, Example, Pool, Response
 from gapft_harness.core.streams import Stream
 from gapft_harness.hooks.checked import ids_fault
-from gapft_harness.hooks.manager import Registered
 from gapft_harness.hooks.protocols import Selector
+from gapft_harness.hooks.registered import Registered, SelectorTraits
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.stages.selection.budgets import set_replay_aside
 
@@ -97,7 +97,7 @@ def choose(selector: Selector, entry: Registered, pool: Pool, n: int, arm: Arm) 
         returned = [_as_own(example) for example in returned]
     if (own and not returned) or (not own and len(returned) != slots):
         raise entry.broke(f"returned {len(returned)} examples, expected {slots}")
-    if not entry.options.get("repeats", False):
+    if not entry.declared(SelectorTraits).repeats:
         counts = Counter(e.problem_id for e in returned)
         if repeated := sorted(i for i, count in counts.items() if count > 1):
             raise entry.broke(
@@ -174,22 +174,22 @@ def to_example(evidence: Evidence) -> Example:
 
 def has_own_budget(entry: Registered) -> bool:
     """Whether a condition is a reference with a budget of its own, not a matched one."""
-    return bool(entry.options.get("budget", "matched") == "own")
+    return entry.declared(SelectorTraits).own_budget
 
 
 def borrows(entry: Registered) -> bool:
     """Whether a selector may give a problem the verified response of another."""
-    return bool(entry.options.get("responses", "kept") == "borrowed")
+    return entry.declared(SelectorTraits).responses == "borrowed"
 
 
 def takes_others(entry: Registered) -> bool:
     """Whether a selector may return verified responses that are not kept."""
-    return bool(entry.options.get("responses", "kept") != "kept")
+    return entry.declared(SelectorTraits).responses != "kept"
 
 
 def is_gold(entry: Registered) -> bool:
     """Whether a selector may return responses that no verifier passed."""
-    return bool(entry.options.get("gold", False))
+    return entry.declared(SelectorTraits).gold
 
 
 def _sizes(pool: Pool) -> str:

@@ -18,9 +18,6 @@ from gapft_harness.stages.differences import unequal
 from gapft_harness.training.ledger import OPTIMIZER, Step, ledger, ledger_facts, sequences_hash
 from gapft_harness.training.plan import budget, plan, sequences
 
-#: The trainer whose optimizer and adapters are known here; a plugin's are compared between arms.
-BUNDLED = "lora"
-
 #: What every arm of a run must have in common, whatever its examples.
 _ALIKE = (
     "settings", "optimizer", "base_sha256", "processes", "versions", "adapter_config.json",
@@ -35,9 +32,21 @@ _REWRITTEN = ("target_modules", "target_parameters", "rank_pattern", "alpha_patt
 
 
 def check_adapter(
-    run: RunDirectory, arm: Arm, examples: Sequence[Example], manifest: dict[str, Any]
+    run: RunDirectory,
+    arm: Arm,
+    examples: Sequence[Example],
+    manifest: dict[str, Any],
+    documented: bool,
 ) -> Iterable[str]:
-    """Compares one arm's folder, facts and log with what its selection and the recipe give."""
+    """Compares one arm's folder, facts and log with what its selection and the recipe give.
+
+    Args:
+        run: the run.
+        arm: its condition and seed.
+        examples: those of its selection.
+        manifest: the run's.
+        documented: whether its trainer declares ``as_documented``.
+    """
     settings = run.recipe.training
     where = layout.adapter(arm)
     folder = run.path / where
@@ -57,7 +66,7 @@ def check_adapter(
     searched = manifest["source"].get("weights_sha256")
     if searched is not None:
         expected["base_sha256"] = searched
-    if settings.trainer == BUNDLED:
+    if documented:
         expected["optimizer"] = OPTIMIZER
     else:  # another trainer says what it likes; what it says must hold
         expected = {key: value for key, value in expected.items() if key in facts}
@@ -66,7 +75,7 @@ def check_adapter(
     yield from unequal(f"{where}/training.json", facts, recorded, "the manifest has")
     if not recorded:
         yield f"manifest.json: holds nothing of the training of {arm.name}"
-    if settings.trainer == BUNDLED:  # another trainer's manifest may say less than its folder
+    if documented:  # another trainer's manifest may say less than its folder
         for key in sorted(facts.keys() - recorded.keys()) if recorded else ():
             yield f"manifest.json, training of {arm.name}: does not say {key}"
         needs_end = any(sequence.eos for sequence in fitted.values())
@@ -78,13 +87,12 @@ def check_adapter(
         config = json.loads((folder / "adapter_config.json").read_text("utf-8"))
         yield from _config(f"{where}/adapter_config.json", config, settings)
     log = folder / "training_log.jsonl"
-    if settings.trainer == BUNDLED or log.exists():
+    if documented or log.exists():
         yield from _log(f"{where}/training_log.jsonl", log, steps, facts)
 
 
-def check_alike(run: RunDirectory, arms: Sequence[Arm]) -> Iterable[str]:
+def check_alike(run: RunDirectory, arms: Sequence[Arm], documented: bool) -> Iterable[str]:
     """Compares what the recipe gives all arms alike."""
-    bundled = run.recipe.training.trainer == BUNDLED
     first: tuple[Arm, dict[str, Any]] | None = None
     for arm in arms:
         path = run.path / layout.adapter(arm) / "training.json"
@@ -93,7 +101,7 @@ def check_alike(run: RunDirectory, arms: Sequence[Arm]) -> Iterable[str]:
         first = first or (arm, facts)
         for key in _ALIKE:
             a, b = first[1].get(key), facts.get(key)
-            if a is None and b is None and not bundled:
+            if a is None and b is None and not documented:
                 continue
             if b is None:
                 yield f"{layout.adapter(arm)}/training.json: does not say {key}"

@@ -15,6 +15,7 @@ from gapft_harness.core.weights import adapter_facts, weights_hash
 from gapft_harness.hooks.checked import plain_facts
 from gapft_harness.hooks.manager import Plugins, Registered, load_plugins
 from gapft_harness.hooks.protocols import ReportProgress, SearchedPool, TaskVerifier, TrainingJob
+from gapft_harness.hooks.registered import TrainerTraits
 from gapft_harness.hooks.tracking import Tracking
 from gapft_harness.recipe.models import model_args
 from gapft_harness.run_directory import layout
@@ -126,7 +127,7 @@ def train_here(
     plugins = load_plugins(plugin_files)
     trainer = run.recipe.training.trainer
     entry = plugins.get("trainer", trainer)
-    searched = _searched(run, plugins) if entry.options.get("needs_problems") else None
+    searched = _searched(run, plugins) if entry.declared(TrainerTraits).needs_problems else None
     jobs = [
         _job(run, arm, counted(sum(steps[:i])), tracking(run, arm, plugins), fsdp, searched)
         for i, arm in enumerate(arms)

@@ -11,7 +11,7 @@ from gapft_harness.core.errors import GapftError, UserError, describe
 from gapft_harness.core.records import Arm
 from gapft_harness.hooks.checked import require_methods
 from gapft_harness.hooks.manager import Plugins
-from gapft_harness.hooks.registered import FAULTS, own_line
+from gapft_harness.hooks.registered import FAULTS, TrackerTraits, own_line
 from gapft_harness.hooks.tracking import TrackedArm, Tracker, Tracking
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.directory import RunDirectory
@@ -27,7 +27,7 @@ def missing_packages(recipe: Recipe, plugins: Plugins) -> list[str]:
         f"tracker {name!r} needs the package {package!r}, which is not installed; "
         f"pip install {package}, or take {name} out of the recipe's trackers"
         for name in recipe.trackers
-        for package in plugins.get("tracker", name).options.get("needs", ())
+        for package in plugins.get("tracker", name).declared(TrackerTraits).needs
         if not _installed(package)
     ]
 

@@ -15,6 +15,7 @@ from typing import Any
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm, Example
 from gapft_harness.hooks.manager import Plugins, load_plugins
+from gapft_harness.hooks.registered import TrainerTraits
 from gapft_harness.recipe.called_plugins import find_selector
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory, splits_of
@@ -28,7 +29,7 @@ from gapft_harness.stages.search.check import check_states, check_tables, check_
 from gapft_harness.stages.search.job import check_splits
 from gapft_harness.stages.search.rejudging import Rejudge, judging
 from gapft_harness.stages.selection.check import check_selections
-from gapft_harness.stages.train.check import BUNDLED, check_adapter, check_alike
+from gapft_harness.stages.train.check import check_adapter, check_alike
 from gapft_harness.stages.verify.files import check_files, open_run, other_version
 
 
@@ -108,7 +109,7 @@ def _check(
             for table in _states(run, manifest, split):
                 found.gather(table, partial(check_states, run, manifest, plugins, table))
         examples = check_selections(run, manifest, plugins, found)
-        _adapters(run, manifest, examples, experiments, judge, found)
+        _adapters(run, manifest, plugins, examples, experiments, judge, found)
 
 
 def _states(run: RunDirectory, manifest: dict[str, Any], split: str) -> Iterator[str]:
@@ -160,6 +161,7 @@ def _look_up(run: RunDirectory, manifest: dict[str, Any], plugins: Plugins) -> N
 def _adapters(
     run: RunDirectory,
     manifest: dict[str, Any],
+    plugins: Plugins,
     examples: dict[Arm, list[Example]],
     experiments: Sequence[Experiment],
     judge: Rejudge,
@@ -167,13 +169,15 @@ def _adapters(
 ) -> None:
     """Trained adapters, what was decoded with them, and what experiments made of them."""
     trained = [arm for arm in examples if layout.adapter(arm) in manifest["files"]]
-    for arm in trained:
-        check = partial(check_adapter, run, arm, examples[arm], manifest)
-        found.gather(layout.adapter(arm), check)
-    found.gather(layout.ADAPTERS, lambda: check_alike(run, trained))
-    found.missing += [f"{arm.name} is not trained" for arm in examples if arm not in trained]
     trainer = run.recipe.training.trainer
-    if trained and trainer != BUNDLED:
+    known = plugins.has("trainer", trainer)
+    documented = known and plugins.get("trainer", trainer).declared(TrainerTraits).as_documented
+    for arm in trained:
+        check = partial(check_adapter, run, arm, examples[arm], manifest, documented)
+        found.gather(layout.adapter(arm), check)
+    found.gather(layout.ADAPTERS, lambda: check_alike(run, trained, documented))
+    found.missing += [f"{arm.name} is not trained" for arm in examples if arm not in trained]
+    if trained and not documented:
         found.checked.append(
             f"{len(trained)} adapters of trainer {trainer!r}: what their folders say of steps, "
             "tokens, weights and settings holds; what they do not say was not verified"

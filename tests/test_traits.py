@@ -1,0 +1,157 @@
+"""What plugins declare when they register something, and that the engine goes by it alone."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gapft_harness.cli.dry_run import describe
+from gapft_harness.cli.runs import Options
+from gapft_harness.core.errors import PluginError
+from gapft_harness.hooks import protocols
+from gapft_harness.hooks import specs as hookspecs
+from gapft_harness.hooks.manager import examine_plugins, load_plugins
+from gapft_harness.hooks.registered import (
+    KINDS,
+    TRAITS,
+    ExecutorTraits,
+    Registered,
+    SamplerTraits,
+    SelectorTraits,
+    TrainerTraits,
+    Traits,
+    VerifierTraits,
+)
+from gapft_harness.recipe.reading import check_recipe
+from gapft_harness.recipe.recipe import Recipe
+
+HOOKS = {kind: hook for hook, kind in KINDS.items()}
+
+
+def plugin(folder: Path, kind: str, declared: str) -> str:
+    """A plugin file whose one thing is registered with ``declared``."""
+    path = folder / "mine.py"
+    path.write_text(
+        "from gapft_harness.api import UserError, hookimpl\n\n\n"
+        "def made(settings, *_):\n    raise UserError(f'{settings.backend}: not today')\n\n\n"
+        "def broken(settings):\n    1 / 0\n\n\n"
+        f"@hookimpl\ndef {HOOKS[kind]}(register):\n    register('mine', made, {declared})\n"
+    )
+    return str(path)
+
+
+@pytest.mark.parametrize("kind", KINDS.values())
+def test_what_may_be_declared_is_what_the_contract_shows(kind: str) -> None:
+    annotation = inspect.get_annotations(getattr(hookspecs, HOOKS[kind]))["register"]
+    shown = inspect.signature(getattr(protocols, annotation).__call__).parameters.values()
+    options = {p.name: p.default for p in shown if p.kind is p.KEYWORD_ONLY}
+    assert options == {f.name: f.default for f in fields(TRAITS.get(kind, Traits))}
+
+
+@pytest.mark.parametrize(
+    ("kind", "declared", "expected"),
+    [
+        ("verifier", "rejudge='no'", "rejudge='no'; expected bool"),
+        ("verifier", "rejudges=False", "unknown option 'rejudges'; did you mean 'rejudge'?"),
+        ("selector", "budget=['own']", "budget=['own']; expected 'matched' or 'own'"),
+        ("selector", "gold=1", "gold=1; expected bool"),
+        ("response rule", "stops_early=None", "stops_early=None; expected bool"),
+        ("sampler", "operational='base_url'", "operational='base_url'; expected a list of texts"),
+        ("sampler", "operational=[1]", "operational=[1]; expected a list of texts"),
+        ("sampler", "check='yes'", "check='yes'; expected a function"),
+        ("tracker", "needs='wandb'", "needs='wandb'; expected a list of texts"),
+        ("trainer", "as_documented=0", "as_documented=0; expected bool"),
+        ("executor", "by_workers=2", "by_workers=2; expected bool"),
+        ("report section", "last=True", "unknown option 'last'; known: (none)"),
+        ("experiment", "stage='mine'", "unknown option 'stage'; known: (none)"),
+    ],
+)
+def test_a_wrong_declaration_names_plugin_and_what_was_expected(
+    tmp_path: Path, kind: str, declared: str, expected: str
+) -> None:
+    file = plugin(tmp_path, kind, declared)
+    with pytest.raises(PluginError) as caught:
+        load_plugins([file])
+    assert str(caught.value).startswith(f"plugin {file}: {kind} 'mine' ")
+    assert expected in str(caught.value)
+
+
+def test_what_is_declared_is_what_is_read(tmp_path: Path) -> None:
+    file = plugin(tmp_path, "selector", "budget='own', repeats=True")
+    entry = load_plugins([file]).get("selector", "mine")
+    assert entry.declared(SelectorTraits) == SelectorTraits("own", repeats=True)
+    assert entry.declared(SelectorTraits).own_budget
+    assert load_plugins().get("verifier", "boxed_math").declared(VerifierTraits).rejudge
+    with pytest.raises(TypeError, match="declares no VerifierTraits"):
+        entry.declared(VerifierTraits)
+
+
+def bundled(kind: str) -> list[Registered]:
+    return [entry for entry in load_plugins().all() if entry.kind == kind]
+
+
+def test_what_the_bundled_plugins_declare() -> None:
+    """The engine knows none of them by name: what it does differently for one rests on this."""
+    samplers = {e.name: e.declared(SamplerTraits) for e in bundled("sampler")}
+    server = (
+        "base_url", "num_concurrent", "max_retries", "timeout", "verify_certificate",
+        "ca_cert_path",
+    )  # fmt: skip
+    assert {name: of.operational for name, of in samplers.items() if of.operational} == {
+        "local-completions": server,
+        "local-chat-completions": server,
+        "sglang-generate": server,
+        "vllm": ("gpu_memory_utilization", "kv_cache_memory_bytes"),
+        "sglang": ("mem_fraction_static",),
+    }
+    assert [name for name, of in samplers.items() if not of.generates] == ["recorded"]
+    assert {name for name, of in samplers.items() if of.own_process} == {"vllm", "sglang"}
+    assert {name for name, of in samplers.items() if of.check} == {
+        "hf", "local-completions", "local-chat-completions",
+    }  # fmt: skip
+    trainers = {e.name: e.declared(TrainerTraits) for e in bundled("trainer")}
+    assert trainers == {"lora": TrainerTraits(as_documented=True)}
+    executors = {e.name: e.declared(ExecutorTraits).by_workers for e in bundled("executor")}
+    assert executors == {"local": True, "ray": False}
+
+
+def recipe(**args: Any) -> Recipe:
+    model = {"backend": "mine", "args": {"pretrained": "m", **args}}
+    return check_recipe({"name": "r", "data": {"task": "t"}, "model": model}, "x")
+
+
+def test_a_plugins_sampler_says_which_arguments_bind_no_run(tmp_path: Path) -> None:
+    plugins = load_plugins([plugin(tmp_path, "sampler", "operational=['port']")])
+    assert recipe(port=1).identity(plugins) == recipe(port=2).identity(plugins)
+    assert recipe(size=1).identity(plugins) != recipe(size=2).identity(plugins)
+    assert recipe(port=1).identity() != recipe(port=2).identity(), "nobody says so"
+
+
+@pytest.mark.parametrize(
+    ("check", "expected"),
+    [
+        ("made", "model: mine: not today"),
+        ("broken", "hook register_samplers) failed: ZeroDivisionError"),
+    ],
+)
+def test_the_dry_run_asks_a_plugins_sampler(tmp_path: Path, check: str, expected: str) -> None:
+    file = plugin(tmp_path, "sampler", f"check={check}")
+    chosen = Options("demo", plugin_files=[file], overrides=["model.backend=mine"])
+    missing = describe(chosen, str(tmp_path / "run")).partition("# missing here\n")[2]
+    assert expected in missing
+
+
+def test_the_hash_of_a_plugins_code_names_declared_functions(tmp_path: Path) -> None:
+    """Where they lie in memory is new in every process."""
+
+    def code(declared: str) -> str | None:
+        plugins, faults = examine_plugins([plugin(tmp_path, "sampler", declared)])
+        assert faults == []
+        return plugins.code("sampler", "mine")
+
+    assert code("check=made") == code("check=made")
+    assert len({code("check=made"), code("check=broken"), code("")}) == 3
