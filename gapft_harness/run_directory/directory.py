@@ -96,9 +96,7 @@ class RunDirectory:
 
         A run that was there before stays, however little it holds.
         """
-        if not self.is_new:
-            return
-        if not self.is_empty():
+        if not (self.is_new and self.is_empty()):
             return
         recipe = self.path / layout.RECIPE
         within = [path for path in self.path.rglob("*") if path != recipe]
