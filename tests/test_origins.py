@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gapft_harness.core.errors import PluginError
 from gapft_harness.core.records import Arm, Evidence, Pool, Response
 from gapft_harness.core.streams import Stream
-from gapft_harness.hooks.manager import Registered
+from gapft_harness.hooks.registered import Registered, SelectorTraits
 from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.selection.choosing import choose, to_example
 from gapft_harness.stages.verify.run import verify

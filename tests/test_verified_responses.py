@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gapft_harness.core.errors import PluginError
 from gapft_harness.core.records import GREEDY, Arm, Evidence, Response, Verdict
-from gapft_harness.hooks.manager import Registered
+from gapft_harness.hooks.registered import Registered, SelectorTraits
 from gapft_harness.run_directory.tables import read_evidence, read_examples
 from gapft_harness.run_directory.tables.parquet import write_batches
 from gapft_harness.run_directory.tables.responses import row_of, schema

@@ -86,9 +86,7 @@ class RunDirectory:
     def commit(self) -> None:
         """Makes this recipe the one on disk: its conditions, seeds and budget hold."""
         content = yaml.safe_dump(self.recipe.model_dump(mode="json"), sort_keys=False)
-        replace_file(
-            self.path / layout.RECIPE, lambda beside: beside.write_text(content, encoding="utf-8")
-        )
+        replace_file(self.path / layout.RECIPE, lambda new: new.write_text(content, "utf-8"))
         self.update_manifest(lambda m: m.update(recipe=self.recipe.model_dump(mode="json")))
 
     def discard_if_empty(self) -> None:
