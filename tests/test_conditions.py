@@ -239,8 +239,9 @@ def test_the_dry_run_shows_conditions_with_their_selectors(task: Chosen) -> None
     content = {"name": "r", "data": {"task": "letters"}, "model": model, "conditions": MIXED}
     path.write_text(yaml.safe_dump(content, sort_keys=False))
     folders = [str(task.folder / "tasks")]
-    shown = describe(Options(str(path), plugin_files=task.plugins, include_paths=folders), None)
-    assert "select  gapft, half (inclusion), whole (inclusion); n = |E_S,K|" in shown
+    given = {"plugin_files": task.plugins, "include_paths": folders}
+    shown = describe(Options(str(path), overrides=["conditions.whole.n=7"], **given), None)
+    assert "select  gapft, half (inclusion), whole (inclusion, n = 7); n = |E_S,K|" in shown
     assert "  half:\n    selector: inclusion\n    params:\n      share: 0.5\n" in shown
     wrong = ["conditions.half.params={}"]
     with pytest.raises(UserError, match=r"key 'conditions\.half\.params', for selector 'inclus"):

@@ -158,10 +158,10 @@ def _stages(recipe: Recipe, experiments: Sequence[Experiment], run_dir: str) -> 
     stop = recipe.search.stop == "first_pass"
     early = "; of the pool, none after one that passes" if stop else ""
     trained = arms(recipe)
-    named = (
-        name if of.selector == name else f"{name} ({of.selector})"
-        for name, of in recipe.conditions.items()
-    )
+    named = []
+    for name, of in recipe.conditions.items():
+        said = [of.selector] * (of.selector != name) + [f"n = {of.n}"] * (of.n is not None)
+        named.append(f"{name} ({', '.join(said)})" if said else name)
     return [
         f"search  {recipe.data.task}: pool and audit, 1 greedy + {k} samples a problem{early}",
         f"        -> {run_dir}/{layout.responses('{pool,audit}')}",
