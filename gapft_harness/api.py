@@ -66,9 +66,10 @@ from gapft_harness.hooks.tracking import (
     Tracking,
 )
 
-if TYPE_CHECKING:  # each of these stands in _WHEN_ASKED too
+if TYPE_CHECKING:  # each of these stands in _FROM too
     from gapft_harness.executors.local import LocalExecutor
     from gapft_harness.executors.ray import RayExecutor
+    from gapft_harness.experiments.kit import *  # noqa: F403 - what is added to __all__ below
     from gapft_harness.lm_eval_bridge.samplers.hf.arguments import (
         check_arguments as check_hf_arguments,
     )
@@ -214,46 +215,77 @@ __all__ = [  # noqa: RUF022 - by use, each with what it is for
     "content_hash",  # of a JSON value, in hex
 ]
 
-#: What is loaded when it is asked for -> the module that has it, with its name there if it differs.
+__all__ += [  # noqa: RUF022 - experiments, and their part of the report: all of experiments.kit
+    "Experiment",  # what the hook's factory gives: what it adds to a run
+    "RegisterExperiment",  # the type of register in register_experiments
+    "RecipeSection",  # the base class of its settings (pydantic)
+    "Recipe",  # the recipe of a run
+    "Context",  # what a stage gets: run, executor, arms(), arm_job(), say()
+    "RunDirectory",  # a run on disk: path, recipe, sealed(), seal()
+    "Decodes",  # what it will generate, for --dry-run
+    "Answered",  # a table of decisions that it seals, for gapft verify
+    "Differences",  # what gapft verify found: checked, differences, missing, gather()
+    "layout",  # the paths of a run directory: layout.selection(arm), layout.decisions(arm), ...
+    "unequal",  # sentences on values that are not those computed again
+    "decode_arm",  # for jobs: one greedy decode of each problem with an arm, verified and written
+    "Judged",  # a response with its verdict
+    "read_problems",  # of problems.parquet, with the prompts' token ids
+    "read_judged",  # of responses.parquet or a table of decisions
+    "read_examples",  # of an arm's training set
+    "write_json",  # a JSON file, whole or absent
+    "replace_file",  # any file, whole or absent
+    "Part",  # what it adds to the report
+    "ReportInputs",  # what the report read of a run
+    "ReportFindings",  # what the report computed
+    "Opening",  # a sentence at the top of the page
+    "Summary",  # a line on the terminal
+    "Section",  # a heading and the blocks under it
+    "Text",  # a paragraph
+    "Bullets",  # a list of sentences
+    "Stat",  # a number that stands out
+    "Stats",  # a row of them
+    "Table",  # columns and rows of text
+    "Figure",  # a drawing by name, with a text for those who cannot see it
+    "Markdown",  # Markdown text
+    "condition_name",  # a condition as people read it
+    "percent",  # a rate as people read it
+    "FIGURE_WIDTH",  # inches
+    "series",  # a condition's colour and marker, by its place in the recipe
+    "MUTED",  # the colour of what stands back
+    "rows_alone",  # axes whose rows are named on the left
+]
+
+#: What is loaded when it is asked for, by the module that has it; NAME:THERE is THERE in it.
+_FROM = {
+    "executors.local": "LocalExecutor",
+    "executors.ray": "RayExecutor",
+    "experiments.kit": " ".join(__all__[__all__.index("Experiment") :]),
+    "lm_eval_bridge.samplers.hf.arguments": "check_hf_arguments:check_arguments",
+    "lm_eval_bridge.samplers.hf.sampler": "HfSampler",
+    "lm_eval_bridge.samplers.retokenizer": "Retokenizer",
+    "lm_eval_bridge.samplers.server.sampler": "ServerSampler find_model",
+    "lm_eval_bridge.samplers.sglang": "SglangSampler",
+    "lm_eval_bridge.samplers.text": "LmEvalSampler dummy_sampler",
+    "lm_eval_bridge.samplers.vllm.process": "prepare_vllm:prepare_process",
+    "lm_eval_bridge.samplers.vllm.sampler": "VllmSampler",
+    "lm_eval_bridge.stock": "StockTask",
+    "sandbox": "InfrastructureError Limits Program Result Sandbox Test TestResult",
+    "training.lora": "train_lora:train train_together",
+    "verification.boxes": "last_box",
+    "verification.feedback": "NO_PROGRAM failure_feedback without_paths",
+    "verification.judging": "once_each",
+    "verification.math": "compare_math:compare prepare_math:prepare",
+    "verification.packed_tests": "MAX_DECODED_BYTES",
+    "verification.pool": "Outcome WorkerPool",
+    "verification.programs": (
+        "Suite check_calls importable last_program last_program_lcb read_suite"
+    ),
+}
+
 _WHEN_ASKED = {
-    "HfSampler": "gapft_harness.lm_eval_bridge.samplers.hf.sampler",
-    "InfrastructureError": "gapft_harness.sandbox",
-    "Limits": "gapft_harness.sandbox",
-    "LmEvalSampler": "gapft_harness.lm_eval_bridge.samplers.text",
-    "LocalExecutor": "gapft_harness.executors.local",
-    "MAX_DECODED_BYTES": "gapft_harness.verification.packed_tests",
-    "NO_PROGRAM": "gapft_harness.verification.feedback",
-    "Outcome": "gapft_harness.verification.pool",
-    "Program": "gapft_harness.sandbox",
-    "RayExecutor": "gapft_harness.executors.ray",
-    "Result": "gapft_harness.sandbox",
-    "Retokenizer": "gapft_harness.lm_eval_bridge.samplers.retokenizer",
-    "Sandbox": "gapft_harness.sandbox",
-    "ServerSampler": "gapft_harness.lm_eval_bridge.samplers.server.sampler",
-    "SglangSampler": "gapft_harness.lm_eval_bridge.samplers.sglang",
-    "StockTask": "gapft_harness.lm_eval_bridge.stock",
-    "Suite": "gapft_harness.verification.programs",
-    "Test": "gapft_harness.sandbox",
-    "TestResult": "gapft_harness.sandbox",
-    "VllmSampler": "gapft_harness.lm_eval_bridge.samplers.vllm.sampler",
-    "WorkerPool": "gapft_harness.verification.pool",
-    "check_calls": "gapft_harness.verification.programs",
-    "check_hf_arguments": ("gapft_harness.lm_eval_bridge.samplers.hf.arguments:check_arguments"),
-    "compare_math": "gapft_harness.verification.math:compare",
-    "dummy_sampler": "gapft_harness.lm_eval_bridge.samplers.text",
-    "failure_feedback": "gapft_harness.verification.feedback",
-    "find_model": "gapft_harness.lm_eval_bridge.samplers.server.sampler",
-    "importable": "gapft_harness.verification.programs",
-    "last_box": "gapft_harness.verification.boxes",
-    "last_program": "gapft_harness.verification.programs",
-    "last_program_lcb": "gapft_harness.verification.programs",
-    "once_each": "gapft_harness.verification.judging",
-    "prepare_math": "gapft_harness.verification.math:prepare",
-    "prepare_vllm": "gapft_harness.lm_eval_bridge.samplers.vllm.process:prepare_process",
-    "read_suite": "gapft_harness.verification.programs",
-    "train_lora": "gapft_harness.training.lora:train",
-    "train_together": "gapft_harness.training.lora",
-    "without_paths": "gapft_harness.verification.feedback",
+    name: f"gapft_harness.{module}{colon}{there}"
+    for module, names in _FROM.items()
+    for name, colon, there in (each.partition(":") for each in names.split())
 }
 
 if not TYPE_CHECKING:  # a type checker knows the names above, and no other

@@ -19,8 +19,8 @@ pytestmark = pytest.mark.xdist_group("example")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Installs the package beside the environment, without touching it."""
     source = tmp_path_factory.mktemp("source")
-    for name in ("pyproject.toml", "gapft_example_plugin.py"):
-        (source / name).write_text((PACKAGE / name).read_text())
+    for file in PACKAGE.glob("*.*"):
+        (source / file.name).write_text(file.read_text())
     target = tmp_path_factory.mktemp("site")
     subprocess.run(
         [
@@ -37,19 +37,23 @@ def test_it_is_listed_with_its_package(installed: Path) -> None:
     for name in ("hardest_recovered", "ends_with", "thanks"):
         line = next(line for line in listed.splitlines() if name in line)
         assert "example (package gapft-example-plugin)" in line
+    assert "answer_lengths  example_experiment (package gapft-example-plugin)" in listed
 
 
 def test_without_it_nothing_of_it_is_there() -> None:
-    assert "hardest_recovered" not in succeed("plugins").stdout
+    assert not {"hardest_recovered", "answer_lengths"} & {*succeed("plugins").stdout.split()}
 
 
-def test_its_selector_and_section_are_used(installed: Path, tmp_path: Path) -> None:
+def test_its_selector_section_and_experiment_are_used(installed: Path, tmp_path: Path) -> None:
     succeed(
         "demo", "--run-dir", tmp_path / "run", "--condition", "hardest_recovered", "--seed", 13,
         "--set", "data.pool_limit=60", "--set", "data.audit_limit=40",
         "--set", "training.repetitions=1", "--set", "search.k=4",
+        "--set", "experiments.answer_lengths={}",
         env={"PYTHONPATH": str(installed)},
     )  # fmt: skip
     report = (tmp_path / "run/report/report.md").read_text()
     assert "Example section: 1 conditions were compared." in report
+    assert "## Answer lengths" in report
+    assert (tmp_path / "run/answer_lengths/hardest_recovered-seed13.json").exists()
     assert (tmp_path / "run/selections/hardest_recovered-seed13.parquet").exists()

@@ -10,7 +10,7 @@ import yaml
 
 from gapft_harness.cli.forecast import LARGE, Size, forecast, size_of
 from gapft_harness.cli.options import Options
-from gapft_harness.cli.runs import resolve_recipe
+from gapft_harness.cli.runs import resolve_recipe, set_by
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.offline import offline
 from gapft_harness.hooks.manager import Plugins, load_plugins
@@ -41,7 +41,7 @@ def describe(choice: Options, run_dir: str | None) -> str:
     place = run_dir or f"runs/{recipe.name}"
     plugins = load_plugins(choice.plugin_files)
     check_names(recipe, plugins)
-    experiments = asked(recipe, plugins)
+    experiments = asked(recipe, plugins, set_by(choice))
     include_paths = choice.include_paths or searched_in(Path(place))
     problems, task, missing = _read(recipe, plugins, include_paths)
     sampler = plugins.get("sampler", recipe.model.backend)

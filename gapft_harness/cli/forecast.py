@@ -9,7 +9,6 @@ import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -135,7 +134,8 @@ def _there(
     try:
         run = RunDirectory.open(run_dir)
         trained = run.trained_arms()
-        require_bound(run.path, run.recipe, recipe, trained, run.holds_adapters(), plugins)
+        folders = run.trained_folders()
+        require_bound(run.path, run.recipe, recipe, trained, folders, plugins)
         return run, grown(run.recipe, recipe, trained), ""
     except GapftError as error:
         return None, recipe, f"REFUSED: {error}"
@@ -264,7 +264,7 @@ def _done(
     lines = [f"searched: {', '.join(searched) or 'nothing whole'}"]
     lines.append("selected: " + count(layout.selection))
     lines.append("trained:  " + count(layout.adapter))
-    for folder in (each.folder for each in experiments if each.folder):
-        lines.append(f"{folder + ':':<10}" + count(partial(layout.of_arm, folder)))
+    for each in (each for each in experiments if each.folder):
+        lines.append(f"{each.folder + ':':<9} " + count(each.file))
     lines.append("audited:  " + count(layout.decisions))
     return lines

@@ -58,6 +58,11 @@ def resolve_recipe(choice: Options) -> Recipe:
     return check_recipe(content, source, _settings(choice, content))
 
 
+def set_by(choice: Options) -> dict[str, str]:
+    """Dotted key -> the option ``--set`` that set it."""
+    return {each.key: each.option for each in map(parse_override, choice.overrides)}
+
+
 def _settings(choice: Options, content: dict[str, Any]) -> list[Setting]:
     """What the options of the command line set, each with the option's name; ``--set`` wins."""
     settings = []
@@ -81,6 +86,7 @@ def opened(
     """A context for stages: plugins checked, executor made, progress shown. Lock already held."""
     plugins = load_plugins(choice.plugin_files)
     check_names(run.recipe, plugins, stages, trained_conditions(run))
+    asked(run.recipe, plugins, set_by(choice))
     executor = CheckedExecutor(
         plugins.get("executor", run.recipe.executor.name),
         plugins.executor(run.recipe.executor.model_dump(), choice.plugin_files),
@@ -130,15 +136,10 @@ def run_recipe(choice: Options, place: str | None) -> Path:
     recipe = resolve_recipe(choice)
     plugins = load_plugins(choice.plugin_files)
     check_trackers(recipe, plugins)
+    stages = stages_of(asked(recipe, plugins, set_by(choice)))
     choice = replace(choice, conditions=(), seeds=())  # the recipe has them
     with placed(place or Path("runs") / recipe.name) as (path, mirror):
-        return _run(
-            path,
-            mirror,
-            recipe,
-            choice,
-            stages_of(asked(recipe, plugins)),
-        )
+        return _run(path, mirror, recipe, choice, stages)
 
 
 @goes_on()

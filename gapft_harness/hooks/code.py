@@ -14,7 +14,7 @@ import hashlib
 import json
 import symtable
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -23,13 +23,22 @@ from typing import Any
 SOURCES: dict[str, str] = {}
 
 
-def code_hash(value: Any, options: Mapping[str, Any], module: str) -> str:
+#: Methods of an experiment that only look at what it made: they may change while that is there.
+LOOKS = (
+    "part", "conditions", "reads", "answered", "check", "differences", "plan", "decodes",
+)  # fmt: skip
+
+
+def code_hash(
+    value: Any, options: Mapping[str, Any], module: str, without: Collection[str] = ()
+) -> str:
     """The hash of a registered object's code, and of what was declared of it.
 
     Args:
         value: what was registered.
         options: with what options.
         module: the name of the module that registered it.
+        without: methods of the registered class that do not count, nor what they alone rest on.
 
     Returns:
         SHA-256 in hex; empty if there is no source.
@@ -37,7 +46,7 @@ def code_hash(value: Any, options: Mapping[str, Any], module: str) -> str:
     source = _source(str(getattr(value, "__module__", "")))
     name = str(getattr(value, "__qualname__", ""))
     if source and isinstance(value, type | FunctionType) and name.isidentifier():
-        code = _closure(source, name)
+        code = _closure(source, name, without)
     else:  # a partial, a closure or an instance: made of more than its definition
         code = _source(module) or source
     said = f"{json.dumps(dict(options), sort_keys=True, default=_named)}\n{code}"
@@ -58,10 +67,16 @@ def _source(module: str) -> str:
     return Path(file).read_text(encoding="utf-8", errors="replace")
 
 
-def _closure(source: str, name: str) -> str:
+def _closure(source: str, name: str, without: Collection[str] = ()) -> str:
     """The lines of the statements that a name rests on; all of them if it is not defined."""
+    left_out = set[int]()
     try:
         body = ast.parse(source).body
+        for node in body:
+            if isinstance(node, ast.ClassDef) and node.name == name:
+                free = [each for each in node.body if getattr(each, "name", "") in without]
+                left_out.update(row for each in free for row in _rows(each))
+                node.body = [each for each in node.body if each not in free] or [ast.Pass()]
         tables = [symtable.symtable(ast.unparse(node), name, "exec") for node in body]
     except (SyntaxError, ValueError):
         return source
@@ -79,8 +94,8 @@ def _closure(source: str, name: str) -> str:
                 wanted.update(_read(tables[row]))
                 grown = True
     lines = source.split("\n")  # as the parser counts them: a form feed ends none
-    parts = [lines[_first(body[row]) : body[row].end_lineno] for row in sorted(seen)]
-    return "\n".join(line for part in parts for line in part)
+    rows = (row for statement in sorted(seen) for row in _rows(body[statement]))
+    return "\n".join(lines[row] for row in rows if row not in left_out)
 
 
 def _defined(table: symtable.SymbolTable) -> Iterator[str]:
@@ -114,6 +129,8 @@ def _is_text(node: ast.AST) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
-def _first(node: ast.stmt) -> int:
+def _rows(node: ast.stmt) -> range:
+    """The lines of a statement, from 0, with its decorators."""
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])
-    return min([node.lineno, *(each.lineno for each in decorators)]) - 1
+    first = min([node.lineno, *(each.lineno for each in decorators)])
+    return range(first - 1, node.end_lineno or first)

@@ -17,7 +17,7 @@ import pluggy
 
 from gapft_harness.core.errors import PluginError, describe, did_you_mean
 from gapft_harness.hooks import specs as hookspecs
-from gapft_harness.hooks.code import SOURCES, code_hash
+from gapft_harness.hooks.code import LOOKS, SOURCES, code_hash
 from gapft_harness.hooks.registered import (
     FAULTS,
     KINDS,
@@ -123,7 +123,8 @@ def _registrar(
         if not callable(value):
             raise PluginError(f"plugin {plugin}: {kind} {name!r} is not callable: {value!r}")
         traits = _traits(kind, options, f"plugin {plugin}: {kind} {name!r}")
-        code = "" if module is None else code_hash(value, options, module)
+        looks = LOOKS if kind == "experiment" else ()
+        code = "" if module is None else code_hash(value, options, module, looks)
         registered.append(Registered(kind, name, plugin, value, traits, home, code))
 
     return register

@@ -20,6 +20,7 @@ def explain(
     model: type[BaseModel],
     source: str,
     options: Mapping[str, str],
+    under: Sequence[str] = (),
 ) -> UserError:
     """The message for pydantic's complaints, a line for each key.
 
@@ -30,13 +31,14 @@ def explain(
         source: where the content comes from, such as ``recipe x.yaml``.
         options: dotted key -> the option of the command line that set it, such as
             ``--set search.kk=3``: it is blamed for its key, not the source.
+        under: the key that the content stands at, if it is a part of a recipe.
     """
     said: dict[tuple[str, str], dict[str, Any]] = {}
     for problem in error.errors():
         location = _location(problem["loc"], content)
-        key = ".".join(location)
+        key = ".".join((*under, *location))
         whose = _whose(key, source, options, of_several=problem["type"] == "value_error")
-        complaint = _complaint(problem, location, model)
+        complaint = _complaint(problem, location, model, under)
         said.setdefault((whose, key), {})[complaint] = problem["input"]
     lines = []
     for (whose, key), found in said.items():
@@ -88,10 +90,12 @@ def _whose(key: str, source: str, options: Mapping[str, str], of_several: bool) 
     return " with ".join(filter(None, (source, " ".join(others))))
 
 
-def _complaint(problem: Any, location: Sequence[str], model: type[BaseModel]) -> str:
-    key, kind = ".".join(location), problem["type"]
+def _complaint(
+    problem: Any, location: Sequence[str], model: type[BaseModel], under: Sequence[str]
+) -> str:
+    key, kind = ".".join((*under, *location)), problem["type"]
     if kind == "extra_forbidden":
-        return f"unknown key {key!r}; {_nearest(location, model)}"
+        return f"unknown key {key!r}; {_nearest(location, model, under)}"
     if kind == "missing":
         return f"missing key {key!r}"
     if kind in ("tuple_type", "list_type", "too_short"):
@@ -106,7 +110,7 @@ def _complaint(problem: Any, location: Sequence[str], model: type[BaseModel]) ->
     return f"{message[0].lower()}{message[1:]}"
 
 
-def _nearest(location: Sequence[str], model: type[BaseModel]) -> str:
+def _nearest(location: Sequence[str], model: type[BaseModel], under: Sequence[str]) -> str:
     """The nearest key of the section, or the key of another section that has this name."""
     *section, last = location
     inner = _at(section, model)
@@ -114,7 +118,8 @@ def _nearest(location: Sequence[str], model: type[BaseModel]) -> str:
     elsewhere = [key for key, _ in keys_of(model) if key.rpartition(".")[2] == last]
     if near := difflib.get_close_matches(last, known, n=1, cutoff=0.6):
         elsewhere = [".".join((*section, near[0]))]
-    hint = f"did you mean {' or '.join(map(repr, elsewhere))}? " if elsewhere else ""
+    whole = [".".join((*under, key)) for key in elsewhere]
+    hint = f"did you mean {' or '.join(map(repr, whole))}? " if whole else ""
     return f"{hint}known: {', '.join(sorted(known)) or '(none)'}"
 
 

@@ -26,6 +26,9 @@ from gapft_harness.recipe.sections import (
     VerifierChoice,
 )
 
+#: Bundled experiments, whose settings stand in sections of their own.
+_OWN_SECTIONS = ("allocation", "scaling")
+
 #: From the first command on, a run is bound to these.
 _SEARCHED_BY = ("name", "data", "model", "verifier", "search", "episode")
 
@@ -112,6 +115,14 @@ class Recipe(Section):
             )
         return training
 
+    @field_validator("experiments")
+    @classmethod
+    def _of_plugins(cls, wanted: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        for name in _OWN_SECTIONS:
+            if name in wanted:
+                raise ValueError(f"{name!r} has a section of its own: write it as {name}: {{...}}")
+        return wanted
+
     @field_validator("allocation")
     @classmethod
     def _of_conditions(cls, wanted: Allocation | None, info: ValidationInfo) -> Allocation | None:
@@ -139,14 +150,13 @@ class Recipe(Section):
 
     def experiment(self, name: str) -> Any:
         """What the recipe says of an experiment; None if nothing."""
-        own = {"allocation": self.allocation, "scaling": self.scaling}
-        return own[name] if name in own else self.experiments.get(name)
+        return getattr(self, name) if name in _OWN_SECTIONS else self.experiments.get(name)
 
     def without(self, name: str) -> Recipe:
         """This recipe, and nothing of an experiment."""
         kept = {key: of for key, of in self.experiments.items() if key != name}
         return self.model_copy(
-            update={name: None} if name in ("allocation", "scaling") else {"experiments": kept}
+            update={name: None} if name in _OWN_SECTIONS else {"experiments": kept}
         )
 
     def identity(self, plugins: Plugins | None = None) -> dict[str, Any]:

@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gapft_harness.core.errors import GapftError, PluginError
+from gapft_harness.core.errors import GapftError, PluginError, did_you_mean
 from gapft_harness.core.files import unwritable
 from gapft_harness.hooks.registered import FAULTS
+from gapft_harness.report.rendering.blocks import Figure, Markdown, Section
 
 if TYPE_CHECKING:
     from gapft_harness.report.reading.inputs import ReportInputs
@@ -52,6 +53,7 @@ def write_report(
     content = results.results(inputs, found)
     built = [*document.build(inputs, found), *_plugin_sections(sections, content)]
     drawings = figures.draw_all(found)
+    _require_drawn(built, [drawing.name for drawing in drawings])
     title = f"{inputs.recipe['name']} on {inputs.task['name']}"
     subtitle = inputs.recipe.get("description", "")
     written: dict[str, str | bytes] = {
@@ -67,9 +69,20 @@ def write_report(
     return content
 
 
-def _plugin_sections(sections: Sequence[ReportSection], content: Mapping[str, Any]) -> list[Any]:
-    from gapft_harness.report.rendering.blocks import Markdown, Section
+def _require_drawn(sections: Sequence[Section], drawn: Sequence[str]) -> None:
+    """Holds sections to show what somebody drew, and once each."""
+    if twice := [name for name in drawn if drawn.count(name) > 1]:
+        raise PluginError(f"two figures of the report are named {twice[0]!r}: rename one")
+    for section in sections:
+        for block in section.blocks:
+            if isinstance(block, Figure) and block.name not in drawn:
+                raise PluginError(
+                    f"the report's section {section.title!r} shows the figure {block.name!r}, "
+                    f"which nobody draws; {did_you_mean(block.name, drawn)}"
+                )
 
+
+def _plugin_sections(sections: Sequence[ReportSection], content: Mapping[str, Any]) -> list[Any]:
     built = []
     for name, render in sections:
         try:

@@ -23,6 +23,12 @@ from gapft_harness.report.sections import episodes as episodes_section
 from gapft_harness.report.sections import failures as failures_section
 from gapft_harness.report.sections import stopping
 
+#: Keys that are the report's own: no experiment may have such a name.
+OWN_KEYS = (
+    "schema", "recipe", "task", "k", "source", "pool", "conditions", "contrasts", "episodes",
+    "judged_by", "failures", "message",
+)  # fmt: skip
+
 
 def results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
     """The content of results.json (schema 1; keys in docs/report.md). Holds no time and no path."""

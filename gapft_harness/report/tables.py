@@ -7,6 +7,7 @@ import io
 from collections.abc import Callable, Iterator
 
 from gapft_harness.analysis.k_equivalent import k_label
+from gapft_harness.core.errors import PluginError
 from gapft_harness.report.findings.cases import changes
 from gapft_harness.report.findings.whole import Findings
 from gapft_harness.report.part import Rows
@@ -29,8 +30,12 @@ def all_tables(inputs: ReportInputs, findings: Findings) -> Iterator[tuple[str, 
     }
     for name, table in tables.items():
         yield name, as_csv(table(inputs, findings))
+    names = set(tables)
     for of in findings.parts:
         for name, rows in of.part.tables(inputs, findings, of.found):
+            if name in names:
+                raise PluginError(f"two tables of the report are named {name!r}: rename one")
+            names.add(name)
             yield name, as_csv(rows)
 
 

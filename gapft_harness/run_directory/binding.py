@@ -13,8 +13,8 @@ from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 
-#: Folders that hold what came of trained adapters.
-TRAINED_FOLDERS = (layout.ADAPTERS, layout.DECISIONS, "scaled")
+#: Folders that are there before anything is trained; what is sealed in any other came of adapters.
+_BEFORE = ("pool", "audit", "calibration", layout.SELECTIONS)
 
 _CALIBRATION = (
     ". scaling.calibration: a number takes problems out of the pool, which is another pool then; "
@@ -22,12 +22,17 @@ _CALIBRATION = (
 )
 
 
+def came_of_adapters(relative: str) -> bool:
+    """Whether a sealed file, told by its path in the run directory, came of trained adapters."""
+    return layout.folder_of(relative) not in _BEFORE
+
+
 def require_bound(
     path: Path,
     earlier: Recipe,
     recipe: Recipe,
     trained: Mapping[Arm, Condition],
-    holds_adapters: bool,
+    folders: Sequence[str],
     plugins: Plugins | None = None,
 ) -> None:
     """Stops a recipe that would change what a run was made by.
@@ -37,7 +42,7 @@ def require_bound(
         earlier: the recipe that the run is bound to.
         recipe: the one that is given now.
         trained: the arms whose adapters are sealed, with what chose their training sets.
-        holds_adapters: whether anything came of an adapter.
+        folders: those that hold what came of adapters.
         plugins: as ``Recipe.identity`` takes them.
 
     Raises:
@@ -51,13 +56,13 @@ def require_bound(
             f"{_CALIBRATION if hint else ''}"
         )
     differing = differences(earlier.trained_by(), recipe.trained_by())
-    if differing and holds_adapters:
+    if differing and folders:
         raise UserError(
             f"run directory {path} holds adapters that were trained by other settings; differing: "
             f"{'; '.join(differing)}. Give the settings they were trained by, or another "
             "--run-dir. To keep the search and train anew: copy the run directory, remove "
-            f"{', '.join(f'{folder}/' for folder in TRAINED_FOLDERS)} from the copy, and give it "
-            "as --run-dir"
+            f"{', '.join(f'{folder}/' for folder in folders)} from the copy, and give it as "
+            "--run-dir"
         )
     chosen = {
         arm.condition: by for arm, by in trained.items() if arm.condition in recipe.conditions

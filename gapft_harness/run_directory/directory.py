@@ -24,7 +24,7 @@ from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.binding import TRAINED_FOLDERS, grown, require_bound
+from gapft_harness.run_directory.binding import came_of_adapters, grown, require_bound
 from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK, hold
 from gapft_harness.run_directory.manifest import condition_of, forget, new_manifest, read_manifest
 
@@ -64,7 +64,8 @@ class RunDirectory:
         if stored.exists():
             earlier = cls.open(path)
             trained = earlier.trained_arms()
-            require_bound(path, earlier.recipe, recipe, trained, earlier.holds_adapters(), plugins)
+            folders = earlier.trained_folders()
+            require_bound(path, earlier.recipe, recipe, trained, folders, plugins)
             recipe = grown(earlier.recipe, recipe, trained)
         elif path.is_dir() and any(not _says_nothing(p, path) for p in path.iterdir()):
             raise UserError(
@@ -164,13 +165,12 @@ class RunDirectory:
         kept = [arm for arm in arms if (self.path / layout.adapter(arm)).exists()]
         return {arm: condition_of(manifest, arm) for arm in kept}
 
-    def holds_adapters(self) -> bool:
-        """Whether an adapter lies here, or anything that came of one."""
-        return any(
-            not entry.name.startswith(".")
-            for folder in TRAINED_FOLDERS
-            for entry in (self.path / folder).glob("*")
-        )
+    def trained_folders(self) -> list[str]:
+        """The folders in which an adapter lies, or anything that came of one."""
+        files = self.manifest()["files"] if self._manifest_path.exists() else ()
+        sealed = sorted({layout.folder_of(name) for name in filter(came_of_adapters, files)})
+        known = dict.fromkeys([layout.ADAPTERS, layout.DECISIONS, *sealed])
+        return [name for name in known if any((self.path / name).glob("[!.]*"))]
 
     # Sealed files
 

@@ -16,12 +16,17 @@ from gapft_harness.core.records import Arm
 from gapft_harness.hooks.protocols import Job
 from gapft_harness.hooks.registered import ExecutorTraits
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.binding import TRAINED_FOLDERS
+from gapft_harness.run_directory.binding import came_of_adapters
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory
 from gapft_harness.run_directory.recording import record_judging, record_warnings, recorder
 from gapft_harness.stages.audit.job import audit_arm
 from gapft_harness.stages.context import Context, require_selected
-from gapft_harness.stages.experiment import Experiment, every_experiment, experiments_of
+from gapft_harness.stages.experiment import (
+    Experiment,
+    every_experiment,
+    experiments_of,
+    keep,
+)
 from gapft_harness.stages.foundation.foundation import record_plugins, record_trainer
 from gapft_harness.stages.generation.early_stop import check_early_stop
 from gapft_harness.stages.report import report_stage
@@ -61,7 +66,7 @@ def select_stage(context: Context) -> None:
     if RunDirectory.open(run.path).recipe.trained_by() != run.recipe.trained_by():
         # no such file is there any more: a run that holds adapters stays with their settings
         files = run.manifest()["files"]
-        run.unseal(name for name in files if layout.folder_of(name) in TRAINED_FOLDERS)
+        run.unseal(filter(came_of_adapters, files))
     facts = select(run, context.plugin_files)
     run.commit()
 
@@ -114,6 +119,7 @@ def audit_stage(context: Context) -> None:
     run = context.run
     require_selected(run)
     for experiment in experiments_of(context):
+        keep(context, experiment)
         run.unseal(experiment.stale(context))
     jobs = [
         (layout.decisions(arm), context.arm_job("audit", audit_arm, arm)) for arm in context.arms()
@@ -150,7 +156,13 @@ def stages_of(experiments: Iterable[Experiment]) -> list[str]:
 def _stage(context: Context, name: str) -> Callable[[Context], None]:
     if name in STAGES:
         return STAGES[name]
-    return next(each for each in every_experiment(context.plugins) if each.stage == name).run
+    own = next(each for each in every_experiment(context.plugins) if each.stage == name)
+    return partial(_own_stage, own)
+
+
+def _own_stage(experiment: Experiment, context: Context) -> None:
+    keep(context, experiment)
+    experiment.run(context)
 
 
 def run_stages(

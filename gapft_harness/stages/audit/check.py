@@ -47,9 +47,9 @@ def check_decisions(
             found.gather(table.file, partial(judge.check, run, manifest, table.file, table.split))
             if not there:
                 found.differences.append(f"{table.file}: is there, and {adapter} is not")
-        for folder in (layout.of_arm(each.folder, arm) for each in experiments if each.folder):
-            if not there and folder in manifest["files"]:
-                found.differences.append(f"{folder}: is there, and {adapter} is not")
+        for made in (each.file(arm) for each in experiments if each.folder):
+            if not there and made in manifest["files"]:
+                found.differences.append(f"{made}: is there, and {adapter} is not")
     audited = [arm for arm in trained if layout.decisions(arm) in manifest["files"]]
     found.gather(layout.DECISIONS, partial(_decoded_with, run, audited))
     found.missing += [f"{arm.name} is not audited" for arm in trained if arm not in audited]

@@ -154,6 +154,7 @@ def _look_up(run: RunDirectory, manifest: dict[str, Any], plugins: Plugins) -> N
     for kind, key in (("response rule", "keep"), ("verifier", "verifier")):
         if manifest["task"].get(key) is not None:
             names.append((kind, str(manifest["task"][key])))
+    names += [("experiment", name) for name in run.recipe.experiments]
     for kind, name in names:
         plugins.get(kind, name)
 
@@ -189,4 +190,16 @@ def _adapters(
         )
     check_decisions(run, manifest, [*examples], trained, experiments, judge, found)
     for experiment in experiments:
+        found.attempt(experiment.name, partial(_own, experiment, run, manifest, trained, found))
+
+
+def _own(
+    experiment: Experiment,
+    run: RunDirectory,
+    manifest: dict[str, Any],
+    trained: Sequence[Arm],
+    found: Differences,
+) -> None:
+    """What an experiment that the recipe asks for checks by itself."""
+    if experiment.settings(run.recipe) is not None:
         experiment.check(run, manifest, trained, found)

@@ -1,23 +1,20 @@
-"""The seam: what an experiment adds to a run. Stages, report, dry run and verify name none.
-
-An experiment is registered by the hook ``register_experiments``; the bundled ones are too. The
-harness goes through those that a recipe asks for and calls each where it has something to add.
-"""
+"""What an experiment is: an object with a method for each point at which a run asks for more."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
 from gapft_harness.core.records import Arm
-from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import Job
-from gapft_harness.hooks.registered import Registered
 from gapft_harness.recipe.faults import explain
 from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.recipe.sections import Section
+from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory, Split
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.differences import Differences
@@ -63,18 +60,25 @@ class Experiment:
 
     Attributes:
         name: its key in the recipe's section ``experiments``.
-        section: the model of what the recipe says of it; None: it takes no settings.
+        section: the model of what the recipe says of it, which refuses unknown keys
+            (``api.RecipeSection``); None: it takes no settings.
         stage: the name of a stage of its own, between training and audit; empty: it has none.
-        folder: where it seals a folder of its own for each arm; empty: it seals none.
+        folder: where that stage seals a file or a folder for each arm; empty: it seals none.
+        suffix: how the names of these files end, such as ``.json``; empty: they are folders.
     """
 
     name: str = ""
     section: type[BaseModel] | None = None
     stage: str = ""
     folder: str = ""
+    suffix: str = ""
 
-    def settings(self, recipe: Recipe) -> Any:
+    def settings(self, recipe: Recipe, options: Mapping[str, str] | None = None) -> Any:
         """What a recipe says of it, checked; None if the recipe does not ask for it.
+
+        Args:
+            recipe: the recipe.
+            options: dotted key -> the option of the command line that set it.
 
         Raises:
             UserError: a key is unknown, missing or wrong; the message names it.
@@ -86,8 +90,12 @@ class Experiment:
         try:
             return model.model_validate(given)
         except ValidationError as error:
-            where = f"recipe {recipe.name}, experiments.{self.name}"
-            raise explain(error, given, model, where, {}) from error
+            under, source = ("experiments", self.name), f"recipe {recipe.name}"
+            raise explain(error, given, model, source, options or {}, under) from error
+
+    def file(self, arm: Arm) -> str:
+        """What its stage seals for an arm, as a path in the run directory."""
+        return layout.of_arm(self.folder, arm) + self.suffix
 
     def part(self) -> Part | None:
         """What it adds to the report."""
@@ -106,8 +114,16 @@ class Experiment:
     def selected(self, context: Context) -> None:
         """Every arm's training set is sealed: what makes the experiment impossible is refused."""
 
+    def jobs(self, context: Context) -> Iterable[tuple[str, Job]]:
+        """The jobs of the stage of its own, each with the file or folder that it makes."""
+        return ()
+
     def run(self, context: Context) -> None:
-        """The stage of its own. It may be called where the recipe does not ask for it."""
+        """The stage of its own: runs its jobs and seals what they made."""
+        jobs = [*self.jobs(context)]
+        context.executor.run([job for _, job in jobs], context.progress)
+        for file, _ in jobs:
+            context.run.seal(file)
 
     def stale(self, context: Context) -> Iterable[str]:
         """Sealed files that another recipe made, to be made anew by the audit."""
@@ -118,8 +134,8 @@ class Experiment:
         return ()
 
     def reads(self, context: Context) -> Iterable[str]:
-        """Sealed files that its part of the report reads."""
-        return ()
+        """Sealed files that its part of the report reads; default: those of its stage."""
+        return [self.file(arm) for arm in context.arms()] if self.folder else ()
 
     # gapft verify
 
@@ -134,7 +150,22 @@ class Experiment:
         trained: Sequence[Arm],
         found: Differences,
     ) -> None:
-        """Computes again what it sealed."""
+        """Computes again what it sealed; default: ``differences`` of each arm.
+
+        Asked only where the recipe asks for the experiment.
+        """
+        if not self.folder:
+            return
+        there = [arm for arm in trained if self.file(arm) in manifest["files"]]
+        for arm in there:
+            found.gather(self.file(arm), partial(self.differences, run, arm))
+        found.missing += [f"{self.file(arm)} is not made" for arm in trained if arm not in there]
+        if there and type(self).differences is not Experiment.differences:
+            found.checked.append(f"{self.folder}/ of {len(there)} arms was computed again")
+
+    def differences(self, run: RunDirectory, arm: Arm) -> Iterable[str]:
+        """Sentences on what its stage sealed for an arm and is other when it is computed again."""
+        return ()
 
     # gapft run --dry-run
 
@@ -147,65 +178,5 @@ class Experiment:
         return Decodes()
 
 
-class _Nothing(BaseModel, extra="forbid"):
+class _Nothing(Section):
     """The settings of an experiment that takes none."""
-
-
-def every_experiment(plugins: Plugins) -> list[Experiment]:
-    """All that are registered, by name.
-
-    Raises:
-        PluginError: a plugin registers something that is none.
-    """
-    return [_made(entry) for entry in plugins.all() if entry.kind == "experiment"]
-
-
-def experiments_of(context: Context) -> list[Experiment]:
-    """Those that a run's recipe asks for, by name."""
-    return asked(context.run.recipe, context.plugins)
-
-
-def asked(recipe: Recipe, plugins: Plugins) -> list[Experiment]:
-    """Those that a recipe asks for, by name.
-
-    Raises:
-        UserError: it asks for one that nobody registered, or with wrong settings.
-    """
-    for name in recipe.experiments:
-        plugins.get("experiment", name)
-    return [each for each in every_experiment(plugins) if each.settings(recipe) is not None]
-
-
-def parts(experiments: Iterable[Experiment]) -> list[Part]:
-    """What they add to the report."""
-    return [part for each in experiments if (part := each.part()) is not None]
-
-
-def _made(entry: Registered) -> Experiment:
-    with entry.blamed():
-        made = entry.value()
-    if not isinstance(made, Experiment):
-        raise entry.broke(f"gave {type(made).__name__}, expected an Experiment")
-    if made.name != entry.name:
-        raise entry.broke(f"is named {made.name!r} by itself; expected {entry.name!r}")
-    return cast(Experiment, _Guarded(made, entry))
-
-
-class _Guarded:
-    """An experiment, or its part of the report, whose mistakes are told by the plugin's name."""
-
-    def __init__(self, made: object, entry: Registered) -> None:
-        self._made, self._entry = made, entry
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self._made, name)
-        if not callable(value) or isinstance(value, type):
-            return value
-
-        def call(*given: Any, **named: Any) -> Any:
-            with self._entry.blamed():
-                found = value(*given, **named)
-                found = [*found] if isinstance(found, Iterator) else found
-            return _Guarded(found, self._entry) if name == "part" and found is not None else found
-
-        return call

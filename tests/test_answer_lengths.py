@@ -1,0 +1,263 @@
+"""A stranger's experiment, one file of the example package, in a run by the real command."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.files import sha256, write_json
+from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.recipe.reading import check_recipe
+from gapft_harness.stages.experiment import asked
+from gapft_harness.stages.verify.run import verify
+from tests.command import gapft, succeed
+from tests.end_to_end.letters_run import killed, workers_of
+from tests.training.letters import prepare
+
+ROOT = Path(__file__).parents[1]
+FILE = ROOT / "tests/example_plugin/gapft_answer_lengths.py"
+NAME = "answer_lengths"
+ARMS = [f"{condition}-seed{seed}" for condition in ("gapft", "all_verified") for seed in (13, 21)]
+
+pytestmark = pytest.mark.xdist_group("example")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the letters task, and a whole run of it with the experiment."""
+    made = tmp_path_factory.mktemp("experiment")
+    prepare(made)
+    with (made / "recipe.yaml").open("a") as recipe:
+        recipe.write(f"statistics: {{replicates: 20}}\nexperiments: {{{NAME}: {{long: 6}}}}\n")
+    shutil.copy(FILE, made / "mine.py")
+    done = succeed(*command("whole"), cwd=made)
+    (made / "said").write_text(done.stdout + done.stderr)
+    return made
+
+
+def command(run: str, *more: str) -> list[str]:
+    """The arguments of a run in a directory, with the experiment's own file."""
+    plugins = ["--plugin", "plugin.py", "--plugin", "mine.py"]
+    return ["run", "recipe.yaml", "--include-path", "tasks", *plugins, "--run-dir", run, *more]
+
+
+@pytest.fixture
+def again(folder: Path, tmp_path: Path) -> Path:
+    """A copy of all of it, to be changed."""
+    return Path(shutil.copytree(folder, tmp_path / "copy", symlinks=True))
+
+
+def differences(folder: Path, run: str = "whole") -> str:
+    found = verify(folder / run, [str(folder / "plugin.py"), str(folder / "mine.py")])
+    return "\n".join(found.differences)
+
+
+def test_it_is_seen_wherever_a_run_is_told(folder: Path) -> None:
+    said, run = (folder / "said").read_text(), folder / "whole"
+    assert re.search(r"train at .*\n(.*\n)+measure at \d+ s\n(.*\n)+audit at ", said)
+    assert "✓ measure gapft-seed13" in said
+    assert re.search(
+        r"tokens of the median answer: source [\d.]+, gapft [\d.]+, all_verified", said
+    )
+    files = json.loads((run / "manifest.json").read_text())["files"]
+    assert {f"{NAME}/{arm}.json" for arm in ARMS} <= files.keys()
+    content = json.loads((run / "report/results.json").read_text())[NAME]
+    assert content["conditions"].keys() == {"gapft", "all_verified"}
+    assert content["long"] == 6
+    page, text = (run / "report" / name for name in ("index.html", "report.md"))
+    assert "<h2>Answer lengths</h2>" in page.read_text()
+    assert f"figures/{NAME}.svg" in text.read_text()
+    for made in (f"figures/{NAME}.svg", f"figures/{NAME}.png", f"tables/{NAME}.csv"):
+        assert (run / "report" / made).stat().st_size > 50
+    planned = succeed(*command("whole"), "--dry-run", cwd=folder).stdout
+    assert f"measure answers of 4 training sets -> whole/{NAME}/" in planned
+    assert f"{NAME}: 4 of 4" in planned
+    listed = succeed("plugins", "--plugin", folder / "mine.py").stdout
+    assert re.search(rf"^experiment +{NAME} +.*How long the answers are", listed, re.MULTILINE)
+
+
+def test_its_numbers_are_those_of_the_sealed_tables(folder: Path) -> None:
+    from statistics import fmean, median
+
+    import pyarrow.parquet as pq
+
+    def lengths(table: str, column: str) -> list[int]:
+        return [len(ids) for ids in pq.read_table(folder / "whole" / table)[column].to_pylist()]
+
+    content = json.loads((folder / "whole/report/results.json").read_text())[NAME]
+    for condition, of in content["conditions"].items():
+        arms = [f"{condition}-seed{seed}" for seed in (13, 21)]
+        for kind, table, column in (
+            ("trained_on", "selections", "response_ids"),
+            ("given", "decisions", "token_ids"),
+        ):
+            found = [lengths(f"{table}/{arm}.parquet", column) for arm in arms]
+            assert of[kind]["median"] == fmean(map(median, found))
+            long = [length >= 6 for each in found for length in each]
+            assert of[kind]["long"] == pytest.approx(sum(long) / len(long))
+
+
+def test_verify_computes_it_again_and_names_what_was_changed(again: Path) -> None:
+    done = succeed("verify", "whole", "--plugin", "plugin.py", "--plugin", "mine.py", cwd=again)
+    assert f"{NAME}/ of 4 arms was computed again" in done.stdout
+    relative = f"{NAME}/gapft-seed13.json"
+    path, manifest = again / "whole" / relative, again / "whole/manifest.json"
+    content = json.loads(path.read_text())
+    write_json(path, content | {"long": content["long"] + 1})
+    assert f"{relative}: was changed after it was sealed" in differences(again)
+    sealed = json.loads(manifest.read_text())
+    sealed["files"][relative] = sha256(path)
+    write_json(manifest, sealed)
+    told = f"{relative}: long is {content['long'] + 1}, computed again it is {content['long']}"
+    assert differences(again) == told
+    path.write_text("{")
+    sealed["files"][relative] = sha256(path)
+    write_json(manifest, sealed)
+    assert differences(again).startswith(f"{relative}: cannot be read (JSONDecodeError")
+    shutil.copy(path, path.with_name("other.json"))
+    assert f"{NAME}/other.json: lies there and is not sealed" in differences(again)
+
+
+def test_without_its_plugin_the_run_is_neither_verified_nor_reported(folder: Path) -> None:
+    for stage in ("verify", "report"):
+        done = gapft(stage, "whole", "--plugin", "plugin.py", cwd=folder)
+        assert done.returncode == 2
+        assert f"unknown experiment '{NAME}'; known: allocation, scaling" in done.stderr
+
+
+def test_killed_in_its_stage_it_goes_on_and_ends_with_the_same_files(again: Path) -> None:
+    """The last arm's file is a pipe at first, so that its job waits until it is killed."""
+    last, process = ARMS[-1], [sys.executable, "-m", "gapft_harness.cli.main"]
+    started = subprocess.Popen(
+        [*process, *command("killed", "--set", "executor.workers=1")],
+        cwd=again,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    place = again / "killed" / NAME
+    wait(started, lambda: (again / "killed/recipe.yaml").exists())
+    place.mkdir()
+    pipe = place / f".{last}.json.partial"
+    os.mkfifo(pipe)
+    wait(started, lambda: len([*place.glob("*.json")]) == len(ARMS) - 1)
+    assert killed(started, workers_of(started)), "it ended before it was killed"
+    kept = {file.name: file.stat().st_ino for file in place.glob("*.json")}
+    assert len(kept) == len(ARMS) - 1
+    sealed = json.loads((again / "killed/manifest.json").read_text())["files"]
+    assert not [name for name in sealed if name.startswith(NAME)]
+    pipe.unlink()
+    succeed(*command("killed"), cwd=again)
+    now = {file.name: file.stat().st_ino for file in place.glob("*.json")}
+    assert kept.items() <= now.items(), "what was there was not made again"
+    whole, resumed = (
+        json.loads((again / run / "manifest.json").read_text()) for run in ("whole", "killed")
+    )
+    assert resumed["files"] == whole["files"]
+    for name in ("results.json", f"tables/{NAME}.csv", f"figures/{NAME}.svg"):
+        one, other = (again / run / "report" / name for run in ("whole", "killed"))
+        assert one.read_bytes() == other.read_bytes()
+
+
+def wait(process: subprocess.Popen[bytes], until: Callable[[], bool]) -> None:
+    """Until something has come about; the process must go on."""
+    deadline = time.monotonic() + 300
+    while not until():
+        assert process.poll() is None, "it ended by itself"
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_other_settings_make_it_anew_and_other_code_stops_it(again: Path) -> None:
+    made, mine = again / f"whole/{NAME}/gapft-seed13.json", again / "mine.py"
+    before, source = made.read_bytes(), mine.read_text()
+    mine.write_text(source.replace("Answer lengths", "How long answers are"))
+    succeed(*command("whole"), cwd=again)  # the report may change freely
+    assert "How long answers are" in (again / "whole/report/report.md").read_text()
+    assert made.read_bytes() == before
+    mine.write_text(source.replace("length >= long", "length > long"))
+    done = gapft(*command("whole"), cwd=again)
+    assert done.returncode == 2
+    assert f"the experiment '{NAME}' was changed since it made {NAME}/" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert made.read_bytes() == before
+    for file in made.parent.glob("*.json"):
+        file.unlink()
+    succeed(*command("whole"), cwd=again)
+    assert differences(again) == ""
+    done = succeed(*command("whole", "--set", f"experiments.{NAME}.long=3"), cwd=again)
+    assert f"{NAME}: made anew, for its settings are others than they were" in done.stderr
+    assert made.read_bytes() != before
+    assert differences(again) == ""
+
+
+MISTAKES = {
+    f"experiments.{NAME}.long=0": f"key 'experiments.{NAME}.long': input should be greater than 0",
+    f"experiments.{NAME}.lng=6": f"unknown key 'experiments.{NAME}.lng'; did you mean "
+    f"'experiments.{NAME}.long'?",
+    f"experiments.{NAME}=6": f"key 'experiments.{NAME}': expected keys with values",
+    "experiments.answer_length={}": f"'answer_length'; did you mean '{NAME}'?",
+    "experiments.scaling={calibration: 5}": "'scaling' has a section of its own: write it as "
+    "scaling: {...}",
+}
+
+
+@pytest.mark.parametrize("setting", MISTAKES)
+def test_mistakes_in_a_recipe_are_the_users(folder: Path, setting: str) -> None:
+    done = gapft(*command("none", "--set", setting), cwd=folder)
+    assert done.returncode == 2
+    assert MISTAKES[setting] in done.stderr
+    assert f"--set {setting}: " in done.stderr or "answer_length=" in setting
+    assert done.stderr.count("\n") == 1
+    assert not (folder / "none").exists()
+
+
+def test_a_mistake_in_the_file_is_the_recipes(folder: Path) -> None:
+    content = {
+        "name": "r",
+        "data": {"task": "t"},
+        "model": {"args": {"pretrained": "m"}},
+        "experiments": {NAME: {"long": "much"}},
+    }
+    with pytest.raises(UserError, match=rf"^recipe r: key 'experiments\.{NAME}\.long': input"):
+        asked(check_recipe(content, "test"), load_plugins([str(FILE)]))
+
+
+def test_the_page_on_experiments_quotes_it(folder: Path) -> None:
+    page = (ROOT / "docs/experiments.md").read_text()
+    quoted = re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
+    assert len(quoted) >= 4
+    assert [block for block in quoted if block not in FILE.read_text()] == []
+
+
+def test_it_imports_the_api_alone_and_nothing_else_names_it() -> None:
+    imported = re.findall(r"^ *(?:from|import) (gapft\S*.*)$", FILE.read_text(), re.MULTILINE)
+    assert imported == ["gapft_harness import api"]
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    naming = []
+    for name in listed.stdout.splitlines():
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            if NAME in (ROOT / name).read_text("utf-8"):
+                naming.append(name)
+    own = ["tests/example_plugin/", "tests/test_answer_lengths.py", "tests/test_example_plugin.py"]
+    pages = ["docs/experiments.md", "docs/recipes.md"]
+    assert [name for name in naming if not name.startswith((*own, *pages))] == []
+    assert any(name.startswith("tests/example_plugin/") for name in naming)
