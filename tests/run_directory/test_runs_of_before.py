@@ -40,8 +40,12 @@ CHANGED = {
     "main": set[str](),
 }
 
-#: Columns that tables have got since: those of responses and of decisions.
-NEW_COLUMNS = {"answer"}
+#: Columns that tables have got since, by their names or their folders'.
+NEW_COLUMNS = {
+    "responses.parquet": {"answer"},  # what the verifier read as the response's answer
+    "decisions": {"answer"},
+    "selections": {"origin"},  # whose response an example is
+}
 
 #: Runs whose tables are the same to the byte. Those of 0.1.0 differ in what their files say beside
 #: the columns: warnings quote the commonest reasons since.
@@ -126,8 +130,7 @@ def require_same_table(now: Path, then: Path, exact: bool) -> None:
     """
     a, b = pq.read_table(now), pq.read_table(then)
     new = set(a.column_names) - set(b.column_names)
-    of_responses = now.name == "responses.parquet" or now.parent.name == "decisions"
-    assert new in ([set(), NEW_COLUMNS] if of_responses else [set()]), now
+    assert new in (set(), NEW_COLUMNS.get(now.name) or NEW_COLUMNS.get(now.parent.name)), now
     a = a.select(b.column_names)
     assert a.schema.equals(b.schema), now
     assert a.equals(b), now
