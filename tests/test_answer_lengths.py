@@ -197,9 +197,9 @@ def test_other_settings_make_it_anew_and_other_code_stops_it(again: Path) -> Non
         file.unlink()
     succeed(*command("whole"), cwd=again)
     assert differences(again) == ""
-    done = succeed(*command("whole", "--set", f"experiments.{NAME}.long=3"), cwd=again)
+    done = succeed(*command("whole", "--set", f"experiments.{NAME}.long=13"), cwd=again)
     assert f"{NAME}: made anew, for its settings are others than they were" in done.stderr
-    assert made.read_bytes() != before
+    assert json.loads(made.read_text())["long"] == 0 < json.loads(before)["long"]
     assert differences(again) == ""
 
 

@@ -1,0 +1,183 @@
+"""What a stranger's experiment gives is checked; errors name it, its plugin, hook and line."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gapft_harness.core.errors import PluginError
+from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.stages.experiment import every_experiment, parts
+
+HEAD = "from pydantic import BaseModel\nfrom gapft_harness import api\n\n\n"
+HOOK = "\n\n@api.hookimpl\ndef register_experiments(register):\n    register('mine', Mine)\n"
+
+
+def made(folder: Path, code: str) -> Any:
+    """The experiment of a plugin file with this code, in which it is the class ``Mine``."""
+    (folder / "mine.py").write_text(HEAD + code + HOOK)
+    plugins = load_plugins([str(folder / "mine.py")])
+    return next(each for each in every_experiment(plugins) if each.name == "mine")
+
+
+def of(attributes: str = "", method: str = "") -> str:
+    body = "".join(f"    {line}\n" for line in ("name = 'mine'", *filter(None, [attributes])))
+    return f"class Mine(api.Experiment):\n{body}    {method}\n"
+
+
+def blamed(error: pytest.ExceptionInfo[Any], folder: Path) -> str:
+    message = str(error.value)
+    path = re.escape(str(folder / "mine.py"))
+    assert f"experiment 'mine' (plugin {folder / 'mine.py'}, hook register_experiments)" in message
+    assert re.search(rf"at {path}, line \d+", message), message
+    assert "\n" not in message
+    return message
+
+
+CLASSES = {
+    "class Mine:\n    name = 'mine'\n": "gave Mine, expected an Experiment",
+    "class Mine(api.Experiment):\n    name = 'other'\n": "is named 'other' by itself",
+    "class Mine(api.Experiment):\n    def __init__(self):\n        1 / 0\n": "ZeroDivisionError",
+    of("stage = 'train'"): "has the stage 'train', and so has every run",
+    of("stage = 'scale'"): "has the stage 'scale', and so has experiment 'mine'",
+    of("stage, folder = 'mine', 'decisions'"): "has the folder 'decisions', and so has every run",
+    of("stage, folder = 'mine', '../x'"): "has a stage or folder that is no word: '../x'",
+    of("folder = 'mine'"): "has a folder, and no stage that seals anything in it",
+    of("section = type('Lax', (BaseModel,), {})"): "take unknown keys in silence; derive them from",
+}
+
+
+@pytest.mark.parametrize("code", CLASSES)
+def test_a_class_that_is_none(tmp_path: Path, code: str) -> None:
+    with pytest.raises(PluginError) as caught:
+        made(tmp_path, code)
+    assert CLASSES[code] in str(caught.value)
+    if "'scale'" not in code:  # of two experiments with one stage the later by name is blamed
+        blamed(caught, tmp_path)
+
+
+METHODS = {
+    "def plan(self, *_): return 'one line'": "gave 'one line', expected a list of str",
+    "def plan(self, *_): return [3]": "gave 3 in a list, expected str",
+    "def plan(self, *_): yield 1 / 0": "failed: ZeroDivisionError",
+    "def plan(self, *_): raise SystemExit(0)": "failed: SystemExit",
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method(tmp_path: Path, method: str) -> None:
+    experiment = made(tmp_path, of(method=method))
+    with pytest.raises(PluginError) as caught:
+        experiment.plan(None, "run", 1)
+    assert METHODS[method] in blamed(caught, tmp_path)
+
+
+def test_audits_are_pairs_and_decodes_are_decodes(tmp_path: Path) -> None:
+    experiment = made(tmp_path, of(method="def audits(self, context): return ['a file']"))
+    with pytest.raises(PluginError, match="expected a name and a Job"):
+        experiment.audits(None)
+    (tmp_path / "other").mkdir()
+    experiment = made(tmp_path / "other", of(method="def decodes(self, *_): return 4"))
+    with pytest.raises(PluginError, match="gave 4 as decodes, expected Decodes"):
+        experiment.decodes(None, {}, 1)
+
+
+PART = "class Its(api.Part):\n    name = 'mine'\n    {}\n\n\n"
+PARTS: dict[tuple[str, str], str] = {
+    ("sections", "return [api.Section('t', ['text'])]"): "expected a block such as Text or Table",
+    (
+        "sections",
+        "return [api.Section('t', [api.Table(['a'], [[1]])])]",
+    ): "the cell 1, expected",
+    ("sections", "return [api.Section('t', [api.Table(['a'], [['1', '2']])])]"): "a row of 2 cells",
+    ("sections", "yield api.Section(1 / 0, [])"): "ZeroDivisionError",
+    ("tables", "return [('../x.csv', [])]"): "names one of its tables '../x.csv'",
+    ("tables", "yield 'x.csv', (1 / 0 for _ in 'a')"): "ZeroDivisionError",
+    ("figures", "return [('x', 3)]"): "expected a name and a",
+    ("results", "return {'rate': float('nan')}"): "an entry of results.json that JSON cannot hold",
+    ("summary", "return 'a line'"): "gave 'a line' as summary, expected Summary",
+}
+
+
+@pytest.mark.parametrize(("name", "body"), PARTS)
+def test_its_part_of_the_report(tmp_path: Path, name: str, body: str) -> None:
+    code = PART.format(f"def {name}(self, *_): {body}")
+    experiment = made(tmp_path, code + of(method="def part(self): return Its()"))
+    [part] = parts([experiment])
+    with pytest.raises(PluginError) as caught:
+        getattr(part, name)(None, None, None)
+    assert PARTS[name, body] in blamed(caught, tmp_path)
+
+
+def test_a_figure_that_cannot_be_drawn(tmp_path: Path) -> None:
+    code = PART.format("def figures(self, *_): yield 'x', lambda findings: 1 / 0")
+    [part] = parts([made(tmp_path, code + of(method="def part(self): return Its()"))])
+    [(_, draw)] = part.figures(None, None)
+    with pytest.raises(PluginError) as caught:
+        draw(None)  # type: ignore[arg-type]
+    assert "ZeroDivisionError" in blamed(caught, tmp_path)
+
+
+@pytest.mark.parametrize(("name", "said"), [("other", "not so; expected 'mine'"), ("pool", "pool")])
+def test_a_part_of_another_name(tmp_path: Path, name: str, said: str) -> None:
+    code = PART.replace("mine", name).format("")
+    experiment = made(tmp_path, code + of(method="def part(self): return Its()"))
+    with pytest.raises(PluginError, match="names its part") as caught:
+        parts([experiment])
+    assert said in str(caught.value)
+
+
+SOURCE = '''
+def work(run_path):
+    """The job."""
+    return {"answer": 4}
+
+
+class Its(api.Part):
+    """Its part."""
+    name = "mine"
+
+
+class Mine(api.Experiment):
+    """Mine."""
+
+    name = "mine"
+
+    def jobs(self, context):
+        """Its jobs."""
+        return [work]
+
+    def check(self, *_):
+        """Its check."""
+        return len("check")
+
+    def part(self):
+        """Its part."""
+        return Its()
+'''
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "same"),
+    [
+        ('"answer": 4', '"answer": 5', False),
+        ("return [work]", "return [work, work]", False),
+        ('len("check")', 'len("a check")', True),
+        ('"""Its part."""\n    name', '"""Its part now."""\n    name', True),
+        ("return Its()", "return None", True),
+    ],
+)
+def test_the_code_that_counts_is_the_code_that_makes_something(
+    tmp_path: Path, before: str, after: str, same: bool
+) -> None:
+    hashes = []
+    for number, source in enumerate((SOURCE, SOURCE.replace(before, after))):
+        assert number == 0 or source != SOURCE
+        file = tmp_path / f"mine{number}.py"
+        file.write_text(HEAD + source + HOOK)
+        hashes.append(load_plugins([str(file)]).code("experiment", "mine"))
+    assert (hashes[0] == hashes[1]) == same
+    assert all(hashes)
