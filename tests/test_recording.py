@@ -83,3 +83,12 @@ def test_what_tells_two_models_apart(
     with pytest.raises(UserError, match=said):
         record_search("calibration", facts)(manifest)
     assert manifest["source"] == before
+
+
+def test_an_adapter_on_a_server_is_no_other_model_though_it_has_a_name_of_its_own() -> None:
+    manifest = {"source": {"model": "base", "pretrained": "base"}, "verdict_counts": {"audit": {}}}
+    arm = {"model": "gapft:gapft-seed13", "pretrained": "base", "adapter": {"arm": "gapft-seed13"}}
+    require_same_model(manifest, "gapft-seed13", arm)
+    for other in ({**arm, "pretrained": "other"}, {**arm, "adapter": None}):
+        with pytest.raises(UserError, match=r"gapft-seed13: its model is another"):
+            require_same_model(manifest, "gapft-seed13", other)
