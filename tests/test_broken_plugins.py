@@ -281,7 +281,11 @@ def test_a_tracker_that_is_none_or_leaves(tmp_path: Path) -> None:
     run = SimpleNamespace(
         recipe=recipe, path=tmp_path, manifest=lambda: {"budgets": {"gapft-seed13": {}}}
     )
-    for code, line in (("made = dict", False), ("def made(arm):\n    exit()\n", True)):
+    for code, line in (
+        ("made = dict", False),  # raises: an arm is no mapping
+        ("def made(arm):\n    return 3\n", True),
+        ("def made(arm):\n    exit()\n", True),
+    ):
         loaded, path = plugins(tmp_path, "register_trackers", "mine", code)
         (tmp_path / "mine.py").rename(tmp_path / "before.py")
         tmp_path /= "next"

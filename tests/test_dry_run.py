@@ -197,6 +197,9 @@ def test_a_task_that_no_machine_has_is_a_mistake(tmp_path: Path) -> None:
         describe(Options("demo", task="gapft"), None)
     with pytest.raises(NoSuchTaskError, match="there is no such folder"):
         describe(Options("demo", include_paths=[str(tmp_path / "none")]), None)
+    with pytest.raises(NoSuchTaskError, match="unknown task 'gapft_dmo'; did you mean") as caught:
+        describe(Options("demo", task="gapft_dmo"), None)
+    assert caught.value.exit_status == 2
 
 
 def test_without_scaling_there_is_no_such_stage() -> None:

@@ -11,8 +11,12 @@ from typing import Any
 import pytest
 
 from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.records import Adapter, Arm
 from gapft_harness.hooks.protocols import Job, Progress
+from gapft_harness.run_directory.tables.problems import read_problems
+from gapft_harness.stages.audit.job import decode_arm
 from gapft_harness.stages.search import stage
+from gapft_harness.stages.search.job import search
 from gapft_harness.stages.search.stage import search_stage
 from tests.command import gapft, succeed
 from tests.letters_task import CONTAINS, write_letters
@@ -133,3 +137,26 @@ def test_a_finished_table_that_was_damaged_is_named(task: Letters, content: byte
     with pytest.raises(UserError, match=r"pool/responses\.parquet: is damaged \(Arrow"):
         search_stage(task.context(run))
     assert len(asked(task)) == 2 * 5, "and nothing is searched"
+
+
+def test_a_job_is_heard_of_before_its_model_is_loaded(task: Letters) -> None:
+    """So that the display can say what it is waiting for."""
+    run = task.run("r")
+    arm, given = Arm("gapft", 13), (task.plugins, [str(task.folder / "tasks")])
+    problems = [problem for problem, _ in read_problems(run.sealed("pool/problems.parquet"))]
+    decisions = run.path / "decisions" / "gapft-seed13.parquet"
+    decisions.parent.mkdir()
+    seen: list[tuple[int, int, int]] = []
+
+    def loaded() -> int:
+        return sum("settings" in line for line in task.log("r"))
+
+    def heard(done: int, total: int) -> None:
+        seen.append((done, total, loaded() - before))
+
+    before = loaded()
+    search(str(run.path), "audit", *given, heard)
+    assert seen[:2] == [(0, 0, 0), (0, 4 * (1 + 8), 1)]
+    before, seen[:] = loaded(), []
+    decode_arm(run, arm, problems, decisions, "test", task.plugins, heard, Adapter(arm, "none"))
+    assert seen[:2] == [(0, 0, 0), (0, 5, 1)]
