@@ -112,6 +112,30 @@ class Decomposition:
         )
 
 
+def partition(
+    greedy_passed: NDArray[np.bool_], samples_passed: NDArray[np.bool_]
+) -> NDArray[np.str_]:
+    """The source state of every problem (Equations 3 to 5).
+
+    Args:
+        greedy_passed: shape (P,), V of the source's greedy decode.
+        samples_passed: shape (..., P, K), V of the samples that search drew; leading axes are
+            sample sets of the same problems.
+
+    Returns:
+        Shape (..., P): ``G`` where the greedy decode passed, else ``S`` where a sample did, else
+        ``U``.
+
+    Raises:
+        ValueError: shapes that do not fit.
+    """
+    if samples_passed.ndim < 2 or samples_passed.shape[-2:-1] != greedy_passed.shape:
+        raise ValueError(
+            f"samples of shape {samples_passed.shape} do not fit {greedy_passed.shape} problems"
+        )
+    return np.where(greedy_passed, "G", np.where(samples_passed.any(axis=-1), "S", "U"))
+
+
 def decompose(states: NDArray[np.str_], passed: NDArray[np.bool_]) -> Decomposition:
     """Counts what one trained model did to each state.
 

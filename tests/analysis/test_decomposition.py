@@ -1,4 +1,4 @@
-"""The identity, exactly, on any audit; and against the paper's published tables."""
+"""The identity, exactly, on any audit; test_published.py holds it against the paper's tables."""
 
 from fractions import Fraction
 
@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from gapft_harness.analysis.decomposition import (
     STABLE_ITEMS,
     Decomposition,
-    Terms,
     decompose,
+    partition,
     pool,
     unstable_states,
 )
@@ -97,85 +97,34 @@ def test_rates_on_few_problems_are_named():
     assert unstable_states(STABLE_ITEMS, STABLE_ITEMS - 1, 0) == ("S", "U")
 
 
-# The paper's appendix table of the scope matrix: (G, S, U), κ_S, κ_U, ρ_G, net gain, in percent.
-SCOPE = [
-    ((770, 306, 496), 47.17, 20.50, 8.23, 11.62),
-    ((770, 416, 386), 50.72, 16.93, 6.88, 14.21),
-    ((1050, 28, 494), 51.19, 8.37, 2.79, 1.68),
-    ((1050, 37, 485), 54.95, 7.56, 2.73, 1.80),
-    ((277, 96, 127), 46.88, 38.58, 6.38, 15.27),
-    ((277, 130, 93), 55.64, 38.71, 8.66, 16.87),
-    ((361, 7, 132), 71.43, 4.04, 1.20, 1.20),
-    ((361, 11, 128), 57.58, 3.65, 1.11, 1.40),
-]
-# The paper's MATH table; its states follow from its rates and are not printed there.
-MATH_STATES = (377, 104, 119)
-MATH = [
-    (41.35, 3.08, 11.49, 0.56),
-    (40.38, 4.48, 7.34, 3.28),
-    (33.65, 5.60, 9.02, 1.28),
-    (41.35, 5.04, 7.69, 3.33),
-    (34.62, 2.52, 7.16, 2.00),
-    (40.06, 3.92, 7.60, 2.94),
-    (40.38, 2.24, 8.13, 2.33),
-]
-PUBLISHED = [*SCOPE, *((MATH_STATES, *row) for row in MATH)]
+@given(st.data())
+def test_states_are_a_partition_and_more_samples_move_problems_from_u_to_s_alone(data):
+    problems, samples = data.draw(st.integers(1, 8)), data.draw(st.integers(1, 5))
+    bits = st.lists(st.booleans(), min_size=problems * samples, max_size=problems * samples)
+    passed = np.array(data.draw(bits)).reshape(problems, samples)
+    greedy = np.array(
+        data.draw(st.lists(st.booleans(), min_size=problems, max_size=problems)), dtype=bool
+    )
+    before = np.where(greedy, "G", "U")  # no sample
+    for k in range(1, samples + 1):
+        states = partition(greedy, passed[:, :k])
+        expected = [
+            "G" if g else "S" if any(row[:k]) else "U"
+            for g, row in zip(greedy, passed, strict=True)
+        ]
+        assert states.tolist() == expected
+        moved = states != before
+        assert set(before[moved]) <= {"U"}
+        assert set(states[moved]) <= {"S"}
+        before = states
 
 
-@pytest.mark.parametrize(("sizes", "kappa_s", "kappa_u", "rho_g", "net"), PUBLISHED)
-def test_published_rows_agree_with_the_identity(sizes, kappa_s, kappa_u, rho_g, net):
-    """Rates are means over three seeds, so each is a whole count of 3 times its state."""
-    n_g, n_s, n_u = (3 * size for size in sizes)
-    counts = [round(n * rate / 100) for n, rate in ((n_g, rho_g), (n_s, kappa_s), (n_u, kappa_u))]
-    found = Decomposition(n_g, n_s, n_u, *counts)
-    for printed, rate in ((rho_g, found.rho_g), (kappa_s, found.kappa_s), (kappa_u, found.kappa_u)):
-        assert 100 * float(rate) == pytest.approx(printed, abs=0.005001)
-    assert 100 * float(found.terms.total) == pytest.approx(net, abs=0.005001)
-
-
-# The paper's appendix decomposition table (term differences from uniform: S, U, G, in points)
-# beside its Table 1 (Pass@1 of the condition and of uniform).
-DIFFERENCES = [
-    ("Llama LogiQA replay", 55.84, 60.33, (-4.22, -2.88, 2.61)),
-    ("Llama LogiQA gapft", 62.59, 60.33, (2.17, 3.24, -3.15)),
-    ("Llama LogiQA all", 65.89, 60.33, (2.56, 2.24, 0.76)),
-    ("Llama ReClor replay", 61.27, 69.13, (-5.73, -3.60, 1.47)),
-    ("Llama ReClor gapft", 70.67, 69.13, (3.53, 1.80, -3.80)),
-    ("Qwen LogiQA gapft", 68.81, 68.20, (0.24, 1.34, -0.98)),
-    ("Mistral LogiQA gapft", 51.87, 49.57, (0.68, 1.61, 0.00)),
-    ("Mistral ReClor all", 57.20, 52.53, (0.60, 3.47, 0.60)),
-]
-STATES_LLAMA_LOGIQA = (688, 364, 315)
-
-
-@pytest.mark.parametrize(("row", "a", "b", "differences"), DIFFERENCES)
-def test_published_term_differences_sum_to_table_1(row, a, b, differences):
-    total = Terms(*map(Fraction, differences)).total
-    assert float(total) == pytest.approx(a - b, abs=0.025), row
-
-
-def test_the_published_llama_rates_give_its_published_term_differences():
-    """Rates in the appendix are printed to 0.1 points, 688 + 364 + 315 = 1,367 audit problems.
-
-    G is Table 1's source accuracy (50.33%), S the table's p_S of 26.6%.
-    """
-
-    def published(kappa_s, kappa_u, rho_g):
-        n_g, n_s, n_u = (3 * size for size in STATES_LLAMA_LOGIQA)
-        return Decomposition(
-            n_g,
-            n_s,
-            n_u,
-            regressed_g=round(n_g * rho_g / 100),
-            corrected_s=round(n_s * kappa_s / 100),
-            corrected_u=round(n_u * kappa_u / 100),
-        )
-
-    gapft, uniform = published(54.7, 31.0, 18.8), published(46.5, 16.9, 12.5)
-    assert 100 * float(gapft.pass_at_1) == pytest.approx(62.59, abs=0.1)
-    assert 100 * float(uniform.pass_at_1) == pytest.approx(60.33, abs=0.1)
-    difference = gapft.terms - uniform.terms
-    for found, printed in zip(
-        (difference.s, difference.u, difference.g), (2.17, 3.24, -3.15), strict=True
-    ):
-        assert 100 * float(found) == pytest.approx(printed, abs=0.06)
+def test_sample_sets_give_a_partition_each():
+    greedy = np.array([True, False, False])
+    first, second = [[0], [1], [0]], [[1], [0], [0]]
+    found = partition(greedy, np.array([first, second], dtype=bool))
+    assert found.tolist() == [["G", "S", "U"], ["G", "U", "U"]]
+    with pytest.raises(ValueError, match="do not fit"):
+        partition(greedy, np.zeros((2, 1), dtype=bool))
+    with pytest.raises(ValueError, match="do not fit"):
+        partition(greedy, np.zeros(3, dtype=bool))

@@ -1,4 +1,4 @@
-"""K_eq against its definition, its edges, and the bounds that the paper prints."""
+"""K_eq against its definition, its edges, and what some points of the curve say of it."""
 
 from fractions import Fraction
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.analysis.k_equivalent import k_equivalent, k_label
+from gapft_harness.analysis.k_equivalent import k_equivalent, k_equivalent_bounds, k_label
 from gapft_harness.analysis.pass_at_k import mean_pass_at_k
 
 
@@ -32,31 +32,37 @@ def test_below_sampled_pass_at_1_is_written_as_less_than_one():
     assert k_label(k_equivalent(np.array([4, 0]), 4, Fraction(1, 2))) == "4"
 
 
-# The paper's Tables 1 and "Source Pass@K Reached by One Decode" (percent): Pass@4, Pass@8, then
-# (Pass@1, K_eq) of replay, uniform, gapft and all. Qwen is left out where Pass@1 of the samples,
-# which is not printed, decides.
-PUBLISHED = [
-    (68.40, 76.81, [(55.84, 1), (60.33, 2), (62.59, 2), (65.89, 3)]),
-    (73.32, 81.40, [(61.27, 1), (69.13, 2), (70.67, 3), (73.80, 4)]),
-    (70.17, 70.67, [(68.81, 1), (70.06, 3)]),
-    (73.69, 74.40, [(72.47, 1), (73.20, 2)]),
-    (52.53, 54.94, [(49.74, 1), (49.57, 1), (51.87, 3), (53.21, 4)]),
-    (53.78, 55.60, [(53.47, 3), (52.53, 2), (54.33, 4), (57.20, 8)]),
-]
+@given(st.integers(1, 10), st.data())
+def test_bounds_hold_what_the_whole_curve_gives(samples, data):
+    passing = np.array(data.draw(st.lists(st.integers(0, samples), min_size=1, max_size=20)))
+    pass_at_1 = Fraction(data.draw(st.integers(0, 40)), 40)
+    curve = {k: mean_pass_at_k(passing, samples, k) for k in range(1, samples + 1)}
+    known = data.draw(st.sets(st.sampled_from(sorted(curve))))
+    found = k_equivalent(passing, samples, pass_at_1)
+    least, most = k_equivalent_bounds({k: curve[k] for k in known}, samples, pass_at_1)
+    assert least <= found <= most
+    assert k_equivalent_bounds(curve, samples, pass_at_1) == (found, found)
+    if data.draw(st.booleans()):
+        wider = k_equivalent_bounds({}, samples, pass_at_1)
+        assert wider[0] <= least
+        assert wider[1] >= most
 
 
-@pytest.mark.parametrize(("pass_at_4", "pass_at_8", "conditions"), PUBLISHED)
-def test_published_values_stay_within_the_printed_curve(pass_at_4, pass_at_8, conditions):
-    """Eight samples with the printed Pass@4 and Pass@8: problems with 0, 1 or 8 passing samples.
+def test_bounds_by_hand():
+    """Pass@4 = 40%, Pass@8 = 60%: at 2 at least 20% and, extending the chord, at most 30%."""
+    points = {4: Fraction(40, 100), 8: Fraction(60, 100)}
 
-    The rest of the curve is not printed, so K_eq is checked for lying under 4, from 4, or at 8.
-    """
-    problems = 10_000
-    once = round(2 * (pass_at_8 - pass_at_4) * 100)
-    always = round(pass_at_8 * 100) - once
-    passing = np.repeat([0, 1, 8], [problems - once - always, once, always])
-    assert mean_pass_at_k(passing, 8, 4) == Fraction(round(pass_at_4 * 100), problems)
-    assert mean_pass_at_k(passing, 8, 8) == Fraction(round(pass_at_8 * 100), problems)
-    for pass_at_1, printed in conditions:
-        found = k_equivalent(passing, 8, Fraction(round(pass_at_1 * 100), problems))
-        assert (found >= 4, found == 8) == (printed >= 4, printed == 8)
+    def at(percent):
+        return k_equivalent_bounds(points, 8, Fraction(percent, 100))
+
+    assert (at(19), at(20), at(29), at(30)) == ((0, 1), (0, 2), (1, 2), (2, 3))
+    assert (at(40), at(45), at(59), at(60)) == ((4, 4), (4, 5), (5, 7), (8, 8))
+
+
+@pytest.mark.parametrize(
+    "points",
+    [{9: Fraction(1, 2)}, {4: Fraction(1, 2), 8: Fraction(1, 3)}, {1: Fraction(0), 2: Fraction(1)}],
+)
+def test_points_of_no_curve_are_refused(points):
+    with pytest.raises(ValueError, match=r"k must be|less and less"):
+        k_equivalent_bounds(points, 8, Fraction(1, 2))

@@ -15,6 +15,7 @@ from rich.table import Table
 
 BENCHMARKS = (
     "start_up",
+    "statistics_speed",
     "generation",
     "dummy_search",
     "scale",

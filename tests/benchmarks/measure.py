@@ -37,9 +37,18 @@ class Process:
 
 
 def in_turn(
-    ours: Callable[[], object], other: Callable[[], object], rounds: int
+    ours: Callable[[], object],
+    other: Callable[[], object],
+    rounds: int,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[float, float, float]:
     """Runs both in turn and compares them pair by pair, as the machine's speed drifts.
+
+    Args:
+        ours: one way.
+        other: another.
+        rounds: how often each is run.
+        clock: gives seconds, of the wall or of this process.
 
     Returns:
         The median ratio ours / other, and both medians in seconds.
@@ -48,9 +57,9 @@ def in_turn(
     for turn in range(rounds):
         # who goes first alternates
         if turn % 2:
-            b, a = _timed(other), _timed(ours)
+            b, a = _timed(other, clock), _timed(ours, clock)
         else:
-            a, b = _timed(ours), _timed(other)
+            a, b = _timed(ours, clock), _timed(other, clock)
         pairs.append((a, b))
     return (
         statistics.median(a / b for a, b in pairs),
@@ -80,10 +89,10 @@ def process(command: Sequence[str], cwd: Path, env: Mapping[str, str] | None = N
     return Process(seconds, usage.ru_maxrss * _RSS_UNIT / 1e9)
 
 
-def _timed(function: Callable[[], object]) -> float:
-    start = time.perf_counter()
+def _timed(function: Callable[[], object], clock: Callable[[], float]) -> float:
+    start = clock()
     function()
-    return time.perf_counter() - start
+    return clock() - start
 
 
 #: ru_maxrss counts KiB on Linux, bytes on macOS

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gapft_harness.analysis.decomposition import partition
 from gapft_harness.core.records import GREEDY, Arm, Budget, State
 from gapft_harness.report.reading.columns import PASS, STATUSES, codes, columns
 from gapft_harness.report.reading.episodes import EpisodeFacts, read_episodes
@@ -250,7 +251,7 @@ def _read_audit(run_path: Path, k: int) -> Audit:
         greedy_texts=tuple(greedy["text"]),
         samples=statuses[:, 1:],
     )
-    expected = np.where(audit.greedy_passed, "G", np.where((audit.passing_samples > 0), "S", "U"))
+    expected = partition(audit.greedy_passed, audit.samples == PASS)
     require(
         bool((expected == audit.states).all()),
         f"{states_table}: states are not those of the verdicts in responses.parquet",

@@ -1,0 +1,82 @@
+"""The scope matrix: a trained model's decomposition at several search budgets.
+
+The paper's table "Logic Scope Matrix and Answer-Redistribution Control". Budgets are nested: the
+first K samples of one search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapft_harness.analysis.decomposition import (
+    Decomposition,
+    decompose,
+    partition,
+    pool,
+    unstable_states,
+)
+from gapft_harness.core.records import State
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeRow:
+    """One model at one search budget.
+
+    Attributes:
+        k: K.
+        sizes: audit problems in G, S and U.
+        mean: counts pooled over seeds: its rates and terms are means over seeds.
+    """
+
+    k: int
+    sizes: tuple[int, int, int]
+    mean: Decomposition
+
+    @property
+    def p_s(self) -> Fraction:
+        """The share of audit problems that search recovers; no correction of S gains more."""
+        return Fraction(self.sizes[1], sum(self.sizes))
+
+    @property
+    def net_gain(self) -> Fraction:
+        """Pass@1 minus the source's; the same at every K."""
+        return self.mean.terms.total
+
+    @property
+    def unstable(self) -> tuple[State, ...]:
+        """States whose rates rest on few problems, to be marked."""
+        return unstable_states(*self.sizes)
+
+
+def scope_rows(
+    greedy_passed: NDArray[np.bool_],
+    samples_passed: NDArray[np.bool_],
+    passed: NDArray[np.bool_],
+    budgets: Sequence[int],
+) -> list[ScopeRow]:
+    """A row for each search budget.
+
+    Args:
+        greedy_passed: shape (P,), V of the source's greedy decode.
+        samples_passed: shape (P, n), V of its samples by sample number.
+        passed: shape (S, P), V of each seed's greedy decode.
+        budgets: the K, each within 1..n.
+
+    Raises:
+        ValueError: a K beyond the samples, or shapes that do not fit.
+    """
+    drawn = samples_passed.shape[-1]
+    if beyond := [k for k in budgets if not 1 <= k <= drawn]:
+        raise ValueError(f"K must be within 1..{drawn} (the samples drawn), found {beyond}")
+    rows = []
+    for k in budgets:
+        states = partition(greedy_passed, samples_passed[:, :k])
+        sizes = tuple(int((states == name).sum()) for name in ("G", "S", "U"))
+        mean = pool([decompose(states, of_seed) for of_seed in passed])
+        rows.append(ScopeRow(k, (sizes[0], sizes[1], sizes[2]), mean))
+    return rows

@@ -1,0 +1,312 @@
+"""The relations that the paper's tables must keep, as our functions compute them.
+
+Printed values are rounded. Where a value is a mean over three seeds on a known number of problems
+it is a whole count in disguise, so the count is taken back from it and the relation is exact.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import product
+
+import pytest
+from scipy.stats import norm
+
+from gapft_harness.analysis.allocation import Successes
+from gapft_harness.analysis.decomposition import Decomposition, Terms
+from gapft_harness.analysis.k_equivalent import k_equivalent_bounds, k_label
+from gapft_harness.analysis.scaling import upper_bound
+from gapft_harness.analysis.scope import ScopeRow
+from gapft_harness.recipe.training import Training
+from gapft_harness.training.plan import count_steps
+
+SEEDS = 3
+#: What rounding to two decimals hides, in points.
+HALF = 0.005001
+LLAMA, QWEN, MISTRAL, LOGIQA, RECLOR = "Llama", "Qwen", "Mistral", "LogiQA", "ReClor"
+AUDIT = {LOGIQA: 1367, RECLOR: 500}
+#: Conditions other than the source, in the order of Table 1.
+CONDITIONS = ("replay", "uniform", "gapft", "all")
+
+# Table "Pass@1 Under Matched Evidence Budgets": Pass@1 of source, replay, uniform, GapFT and all
+# verified, and GapFT minus source.
+MAIN = {
+    (LLAMA, LOGIQA): ((50.33, 55.84, 60.33, 62.59, 65.89), 12.27),
+    (LLAMA, RECLOR): ((55.40, 61.27, 69.13, 70.67, 73.80), 15.27),
+    (QWEN, LOGIQA): ((68.54, 68.50, 68.20, 68.81, 70.06), 0.27),
+    (QWEN, RECLOR): ((72.20, 72.00, 71.53, 72.47, 73.20), 0.27),
+    (MISTRAL, LOGIQA): ((47.26, 49.74, 49.57, 51.87, 53.21), 4.61),
+    (MISTRAL, RECLOR): ((48.80, 53.47, 52.53, 54.33, 57.20), 5.53),
+}
+
+# Table "Decomposition of the Main Comparison": p_S, then κ_S, κ_U, ρ_G of the four conditions, and
+# the term differences S, U, G of replay, GapFT and all verified from uniform.
+RATES = {
+    (LLAMA, LOGIQA): (
+        26.6,
+        ((30.7, 4.4, 7.3), (46.5, 16.9, 12.5), (54.7, 31.0, 18.8), (56.1, 26.7, 11.0)),
+        ((-4.22, -2.88, 2.61), (2.17, 3.24, -3.15), (2.56, 2.24, 0.76)),
+    ),
+    (LLAMA, RECLOR): (
+        26.0,
+        ((27.4, 15.8, 7.6), (49.5, 35.1, 10.2), (63.1, 44.8, 17.1), (58.7, 47.3, 10.2)),
+        ((-5.73, -3.60, 1.47), (3.53, 1.80, -3.80), (2.40, 2.27, 0.00)),
+    ),
+    (QWEN, LOGIQA): (
+        2.1,
+        ((29.9, 1.3, 1.6), (33.3, 1.5, 2.2), (44.8, 6.1, 3.6), (56.3, 8.1, 3.0)),
+        ((-0.07, -0.05, 0.41), (0.24, 1.34, -0.98), (0.49, 1.93, -0.56)),
+    ),
+    (QWEN, RECLOR): (
+        2.2,
+        ((39.4, 1.6, 2.0), (33.3, 4.7, 3.6), (42.4, 4.9, 2.7), (48.5, 5.2, 1.9)),
+        ((0.13, -0.80, 1.13), (0.20, 0.07, 0.67), (0.33, 0.13, 1.20)),
+    ),
+    (MISTRAL, LOGIQA): (
+        7.8,
+        ((36.8, 5.4, 5.9), (37.1, 6.7, 7.6), (45.9, 10.3, 7.6), (43.1, 11.8, 5.7)),
+        ((-0.02, -0.61, 0.80), (0.68, 1.61, 0.00), (0.46, 2.29, 0.88)),
+    ),
+    (MISTRAL, RECLOR): (
+        6.8,
+        ((52.9, 10.2, 7.1), (49.0, 9.3, 7.7), (43.1, 14.6, 7.9), (57.8, 17.1, 6.4)),
+        ((0.27, 0.40, 0.27), (-0.40, 2.33, -0.13), (0.60, 3.47, 0.60)),
+    ),
+}
+
+# Table "Logic Scope Matrix": K, (G, S, U), p_S, κ_S, κ_U, ρ_G and net gain.
+SCOPE = [
+    (4, (770, 306, 496), 19.47, 47.17, 20.50, 8.23, 11.62),
+    (8, (770, 416, 386), 26.46, 50.72, 16.93, 6.88, 14.21),
+    (4, (1050, 28, 494), 1.78, 51.19, 8.37, 2.79, 1.68),
+    (8, (1050, 37, 485), 2.35, 54.95, 7.56, 2.73, 1.80),
+    (4, (277, 96, 127), 19.20, 46.88, 38.58, 6.38, 15.27),
+    (8, (277, 130, 93), 26.00, 55.64, 38.71, 8.66, 16.87),
+    (4, (361, 7, 132), 1.40, 71.43, 4.04, 1.20, 1.20),
+    (8, (361, 11, 128), 2.20, 57.58, 3.65, 1.11, 1.40),
+]
+
+# Table "MATH Results with Matched Training Exposures": Pass@1, its change, κ_S, κ_U, ρ_G. G, S and
+# U are not printed; they follow from the rates.
+MATH_STATES = (377, 104, 119)
+MATH = [
+    (63.39, 0.56, 41.35, 3.08, 11.49),
+    (66.11, 3.28, 40.38, 4.48, 7.34),
+    (64.11, 1.28, 33.65, 5.60, 9.02),
+    (66.17, 3.33, 41.35, 5.04, 7.69),
+    (64.83, 2.00, 34.62, 2.52, 7.16),
+    (65.78, 2.94, 40.06, 3.92, 7.60),
+    (65.17, 2.33, 40.38, 2.24, 8.13),
+]
+
+
+def percent(value: Fraction | None) -> float:
+    assert value is not None
+    return 100 * float(value)
+
+
+def counted(sizes: tuple[int, int, int], kappa_s: float, kappa_u: float, rho_g: float):
+    """The counts over three seeds that printed rates stand for."""
+    n_g, n_s, n_u = (SEEDS * size for size in sizes)
+    changed = [round(n * rate / 100) for n, rate in ((n_g, rho_g), (n_s, kappa_s), (n_u, kappa_u))]
+    return Decomposition(n_g, n_s, n_u, *changed)
+
+
+def whole_rate(printed: float, problems: int) -> Fraction:
+    """The mean over three seeds that a printed Pass@1 (or a difference) stands for."""
+    return Fraction(round(SEEDS * problems * printed / 100), SEEDS * problems)
+
+
+@pytest.mark.parametrize(("k", "sizes", "p_s", "kappa_s", "kappa_u", "rho_g", "net"), SCOPE)
+def test_scope_rows_give_their_net_gain(k, sizes, p_s, kappa_s, kappa_u, rho_g, net):
+    row = ScopeRow(k, sizes, counted(sizes, kappa_s, kappa_u, rho_g))
+    found = [row.p_s, row.mean.kappa_s, row.mean.kappa_u, row.mean.rho_g, row.net_gain]
+    assert [*map(percent, found)] == pytest.approx([p_s, kappa_s, kappa_u, rho_g, net], abs=HALF)
+    assert ("S" in row.unstable) == (sizes[1] < 30)
+
+
+def test_the_scope_tables_example_of_a_term():
+    """Its text: at K = 4 the S term is 9.18 points for Llama and 0.91 for Qwen on LogiQA."""
+    llama, qwen = (counted(sizes, *rates) for _, sizes, _, *rates, _ in (SCOPE[0], SCOPE[2]))
+    assert [percent(llama.terms.s), percent(qwen.terms.s)] == pytest.approx([9.18, 0.91], abs=HALF)
+
+
+@pytest.mark.parametrize(("post", "delta", "kappa_s", "kappa_u", "rho_g"), MATH)
+def test_math_rows_agree_with_the_states_that_they_imply(post, delta, kappa_s, kappa_u, rho_g):
+    of = counted(MATH_STATES, kappa_s, kappa_u, rho_g)
+    found = [of.pass_at_1, of.terms.total, of.kappa_s, of.kappa_u, of.rho_g]
+    assert [*map(percent, found)] == pytest.approx([post, delta, kappa_s, kappa_u, rho_g], abs=HALF)
+
+
+def test_no_other_states_agree_with_the_math_rows():
+    """Of all G, S, U of 600 problems within 20 of them, which the rates' rounding leaves open."""
+
+    def fits(sizes: tuple[int, int, int]) -> bool:
+        for _, delta, *rates in MATH:
+            of = counted(sizes, *rates)
+            found = [of.terms.total, of.kappa_s, of.kappa_u, of.rho_g]
+            printed = [delta, *rates]
+            if any(abs(percent(a) - b) > HALF for a, b in zip(found, printed, strict=True)):
+                return False
+        return True
+
+    g, s, _ = MATH_STATES
+    near = [(a, b, 600 - a - b) for a, b in product(range(g - 20, g + 21), range(s - 20, s + 21))]
+    assert [sizes for sizes in near if fits(sizes)] == [MATH_STATES]
+
+
+@pytest.mark.parametrize("cell", MAIN)
+def test_decomposition_rows_sum_to_the_differences_of_table_1(cell):
+    pass_at_1, gain = MAIN[cell]
+    problems = AUDIT[cell[1]]
+    source, *conditions = (whole_rate(value, problems) for value in pass_at_1)
+    assert percent(conditions[2] - source) == pytest.approx(gain, abs=HALF)
+    uniform = conditions[1]
+    for condition, printed in zip((conditions[0], *conditions[2:]), RATES[cell][2], strict=True):
+        terms = Terms(*(whole_rate(value, problems) for value in printed))
+        assert terms.total == condition - uniform
+
+
+@pytest.mark.parametrize("cell", RATES)
+def test_decomposition_rates_give_table_1(cell):
+    """G is Table 1's source, S the printed p_S; rates have one decimal, so Pass@1 is near."""
+    p_s, rates, _ = RATES[cell]
+    problems = AUDIT[cell[1]]
+    n_g = round(problems * MAIN[cell][0][0] / 100)
+    n_s = round(problems * p_s / 100)
+    for printed, pass_at_1 in zip(rates, MAIN[cell][0][1:], strict=True):
+        of = counted((n_g, n_s, problems - n_g - n_s), *printed)
+        assert percent(of.pass_at_1) == pytest.approx(pass_at_1, abs=0.035)
+
+
+# Table "Pass@1 Decomposition of the Evidence Controls": task, difference, and its terms G, S, U.
+CONTROLS = [
+    (LOGIQA, 5.46, (-1.19, 3.97, 2.68)),
+    (LOGIQA, 6.75, (-5.75, 6.39, 6.12)),
+    (RECLOR, 5.73, (-2.20, 5.00, 2.93)),
+    (RECLOR, 9.40, (-5.27, 9.27, 5.40)),
+    (LOGIQA, 0.80, (-0.34, 0.32, 0.83)),
+    (LOGIQA, -0.22, (-1.63, 0.54, 0.88)),
+    (RECLOR, -0.60, (-2.13, 1.07, 0.47)),
+    (RECLOR, 0.20, (-1.93, 1.33, 0.80)),
+    (LOGIQA, -9.49, (-11.34, -1.07, 2.93)),
+    (RECLOR, -6.87, (-6.13, -1.60, 0.87)),
+]
+
+
+@pytest.mark.parametrize(("task", "delta", "terms"), CONTROLS)
+def test_controls_sum_to_their_differences(task, delta, terms):
+    g, s, u = (whole_rate(value, AUDIT[task]) for value in terms)
+    assert percent(Terms(s, u, g).total) == pytest.approx(delta, abs=HALF)
+
+
+def test_search_depth_8_minus_0_is_table_1s_gapft_minus_replay():
+    for cell, (task, delta, _) in (((LLAMA, LOGIQA), CONTROLS[1]), ((LLAMA, RECLOR), CONTROLS[3])):
+        replay, gapft = (whole_rate(MAIN[cell][0][i], AUDIT[task]) for i in (1, 3))
+        assert percent(gapft - replay) == pytest.approx(delta, abs=HALF)
+
+
+@pytest.mark.parametrize(
+    ("n", "steps"),
+    [
+        *((3190, 1595), (913, 457), (275, 138), (63, 32), (887, 444), (252, 126)),
+        *((9575, 4788), (3049, 1525)),  # the older shared-core controls
+        (2133 + 913, 1523),  # the two-seed ReClor diagnostic
+    ],
+)
+def test_steps_follow_from_n(n, steps):
+    """Table "Training Budgets of the Logic Experiments", by the paper's settings, our defaults."""
+    settings = Training()
+    assert (settings.repetitions, settings.micro_batch, settings.accumulation) == (8, 2, 8)
+    assert count_steps(settings.repetitions * n, settings) == steps
+
+
+# Table "Source Pass@K Reached by One Decode": Pass@4, Pass@8, then K_eq of the four conditions.
+AMORTIZATION = {
+    (LLAMA, LOGIQA): (68.40, 76.81, ("1", "2", "2", "3")),
+    (LLAMA, RECLOR): (73.32, 81.40, ("1", "2", "3", "4")),
+    (QWEN, LOGIQA): (70.17, 70.67, ("<1", "<1", "1", "3")),
+    (QWEN, RECLOR): (73.69, 74.40, ("<1", "<1", "1", "2")),
+    (MISTRAL, LOGIQA): (52.53, 54.94, ("1", "1", "3", "4")),
+    (MISTRAL, RECLOR): (53.78, 55.60, ("3", "2", "4", "8")),
+}
+
+
+@pytest.mark.parametrize("cell", AMORTIZATION)
+def test_printed_k_eq_is_within_what_pass_at_4_and_8_allow(cell):
+    at_4, at_8, printed = AMORTIZATION[cell]
+    for pass_at_1, label in zip(MAIN[cell][0][1:], printed, strict=True):
+        reached = whole_rate(pass_at_1, AUDIT[cell[1]])
+        bounds = [
+            k_equivalent_bounds(
+                {
+                    4: Fraction(round(at_4 * 200) + a, 20_000),
+                    8: Fraction(round(at_8 * 200) + b, 20_000),
+                },
+                8,
+                reached,
+            )
+            for a, b in product((-1, 1), repeat=2)  # half a unit of the last digit each way
+        ]
+        least, most = min(low for low, _ in bounds), max(high for _, high in bounds)
+        assert label in [k_label(k) for k in range(least, most + 1)]
+
+
+# Table "Stability of the Source-State Partition": source failures of the scope matrix, unstable
+# share, agreement, mean S and U flow, combined correction, total gain, G regression.
+STABILITY = [
+    (802, 35.91, 79.90, (15.07, 6.39, 21.46), 16.35, 5.11),
+    (223, 44.39, 74.89, (14.87, 7.53, 22.40), 17.47, 4.93),
+]
+
+
+@pytest.mark.parametrize(("failures", "unstable", "same", "flows", "gain", "lost"), STABILITY)
+def test_stability_rows_agree(failures, unstable, same, flows, gain, lost):
+    """Shares are whole counts: of failures, and of failures times the six pairs of partitions."""
+    for share, of in ((unstable, failures), (same, 6 * failures)):
+        assert 100 * round(share * of / 100) / of == pytest.approx(share, abs=HALF)
+    s, u, combined = (Fraction(str(value)) for value in flows)
+    assert float(s + u) == pytest.approx(float(combined), abs=0.0101)
+    assert float(Terms(s, u, -Fraction(str(lost))).total) == pytest.approx(gain, abs=0.0151)
+
+
+@pytest.mark.parametrize(
+    ("failures", "same", "jaccard", "recovered"),
+    [(802, 79.90, 67.67, 416), (223, 74.89, 63.87, 130)],
+)
+def test_the_printed_jaccard_is_a_mean_over_pairs(failures, same, jaccard, recovered):
+    """Two sets S of one size that differ on d failures have 1 - 2 d / (2 |S| + d) in common.
+
+    With the scope matrix's |S| that is near the printed value. What all four partitions have in
+    common, over what any has, cannot be: with the printed unstable share it would take more
+    problems than there are failures.
+    """
+    differ = failures * (100 - same) / 100
+    assert 100 * (1 - 2 * differ / (2 * recovered + differ)) == pytest.approx(jaccard, abs=1)
+    unstable = {802: 35.91, 223: 44.39}[failures] / 100
+    assert unstable / (1 - jaccard / 100) > 1
+
+
+@pytest.mark.parametrize(("count", "of"), [(0, 50), (3, 40), (17, 215), (50, 50), (68, 688)])
+@pytest.mark.parametrize("level", [0.05, 0.05 / 4])
+def test_the_wilson_bound_is_its_closed_form(count, of, level):
+    """(p + z²/2n + z sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n), z the one-sided quantile."""
+    z, p = norm.ppf(1 - level), count / of
+    root = (p * (1 - p) / of + z * z / (4 * of * of)) ** 0.5
+    expected = (p + z * z / (2 * of) + z * root) / (1 + z * z / of)
+    assert upper_bound(count, of, level) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("a_1", "a_2", "b_0", "b_1", "contrast"),
+    [
+        ("1/2", "3/4", "1/4", "1/2", "0"),  # as much gained by coverage as lost by no repetition
+        ("1/2", "1/2", "1/4", "3/4", "1/4"),  # repetition adds nothing: half the coverage gain
+        ("1/2", "1", "1/2", "1/2", "-1/4"),  # coverage adds nothing
+        ("3/4", "1/2", "0", "1", "5/8"),  # a second exposure harms
+    ],
+)
+def test_the_code_contrast_by_hand(a_1, a_2, b_0, b_1, contrast):
+    """Equation coverage_repetition: half the coverage gain minus half the repetition loss."""
+    found = Successes(*map(Fraction, (a_1, a_2, b_0, b_1)))
+    assert found.contrast == Fraction(contrast)

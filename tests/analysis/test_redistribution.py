@@ -1,0 +1,163 @@
+"""Answer redistribution: the null against enumeration, what it depends on, and its p value."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import permutations as orders
+from itertools import product
+from math import comb
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gapft_harness.analysis import redistribution
+from gapft_harness.analysis.redistribution import NO_ANSWER, redistribute
+from gapft_harness.core.streams import Stream
+
+
+def drawn(rng, seeds=2, items=12, options=4):
+    """Answers by chance, some right for a reason; states and source answers too."""
+    golds = rng.integers(options, size=items)
+    answers = rng.integers(-1, options, size=(seeds, items))
+    answers[rng.random((seeds, items)) < 0.4] = -2
+    answers = np.where(answers == -2, golds, answers)
+    return answers, golds, rng.integers(-1, options, size=items), rng.choice([*"GSU"], size=items)
+
+
+def run(answers, golds, source, states, *, ids=None, permutations=200, number=0):
+    names = np.array([f"q{i:05}" for i in range(len(golds))]) if ids is None else ids
+    return redistribute(
+        np.atleast_2d(answers),
+        np.asarray(golds),
+        np.asarray(source),
+        np.asarray(states),
+        item_ids=names,
+        permutations=permutations,
+        stream=Stream(number, "test"),
+    )
+
+
+def enumerated(answers, golds, source, states, group):
+    """Right answers in a group under every combination of permutations within strata."""
+    members = np.flatnonzero(states == group)
+    strata = [members[source[members] == answer] for answer in np.unique(source[members])]
+    return [
+        sum(
+            int((answers[:, np.array(order)] == golds[of]).sum())
+            for of, order in zip(strata, chosen, strict=True)
+        )
+        for chosen in product(*(orders(of) for of in strata))
+    ]
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=25, deadline=None)
+def test_null_and_observed_are_those_of_all_permutations(number):
+    answers, golds, source, states = drawn(np.random.default_rng(number), items=9)
+    for group, of in run(answers, golds, source, states, permutations=1).items():
+        counts = enumerated(answers, golds, source, states, group)
+        decisions = of.items * len(answers)
+        assert of.null == Fraction(sum(counts), len(counts) * decisions)
+        assert of.observed == Fraction(int((answers == golds)[:, states == group].sum()), decisions)
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=5, deadline=None)
+def test_p_is_the_share_of_permutations_that_reach_what_is_observed(number):
+    answers, golds, source, states = drawn(np.random.default_rng(number), items=9)
+    for group, of in run(answers, golds, source, states, permutations=4000).items():
+        counts = enumerated(answers, golds, source, states, group)
+        right = of.observed * of.items * len(answers)
+        share = sum(count >= right for count in counts) / len(counts)
+        assert float(of.p_value) == pytest.approx(share, abs=0.04)
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=20, deadline=None)
+def test_order_of_problems_seeds_and_names_of_answers_change_nothing(number):
+    rng = np.random.default_rng(number)
+    answers, golds, source, states = drawn(rng, seeds=3)
+    ids = np.array([f"q{i:03}" for i in range(len(golds))])
+    first = run(answers, golds, source, states, ids=ids)
+    items, seeds = rng.permutation(len(golds)), rng.permutation(3)
+    moved = answers[seeds][:, items]
+    assert run(moved, golds[items], source[items], states[items], ids=ids[items]) == first
+    renamed = np.where(answers == NO_ANSWER, NO_ANSWER, answers + 7)
+    assert run(renamed, golds + 7, np.where(source < 0, source, source + 7), states) == first
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=20, deadline=None)
+def test_a_constant_answer_and_lone_problems_tell_nothing(number):
+    rng = np.random.default_rng(number)
+    _, golds, source, states = drawn(rng)
+    constant = np.full((2, len(golds)), 1)
+    lone = np.arange(len(golds))
+    for of in (
+        *run(constant, golds, source, states).values(),
+        *run(rng.integers(4, size=(2, len(golds))), golds, lone, states).values(),
+    ):
+        assert of.null == of.observed
+        assert of.p_value == 1
+        assert of.alone == of.items
+
+
+def test_worked_by_hand():
+    """Ten problems, one stratum, five A and five B, all answered right: the null is a half."""
+    golds = np.array([0] * 5 + [1] * 5)
+    found = run(golds, golds, np.zeros(10), ["S"] * 10, permutations=20_000)
+    assert set(found) == {"S"}
+    assert (found["S"].observed, found["S"].null, found["S"].alone) == (1, Fraction(1, 2), 0)
+    assert float(found["S"].p_value) == pytest.approx(1 / comb(10, 5), rel=0.25)
+
+
+def test_strata_keep_answers_in_their_group_and_under_their_source_answer():
+    """Each stratum answers one letter; redistributed over all, half would be wrong."""
+    golds = np.array([0, 0, 1, 1, 2, 2])
+    assert run(golds, golds, [0, 0, 1, 1, 2, 2], ["S"] * 6)["S"].null == 1
+    found = run(golds, golds, np.zeros(6), ["S", "S", "S", "S", "U", "U"])
+    assert (found["S"].null, found["U"].null) == (Fraction(1, 2), 1)
+
+
+def test_seeds_are_permuted_together():
+    """Seeds that agree are one piece of evidence: the p value is that of one of them."""
+    rng = np.random.default_rng(5)
+    golds = rng.integers(4, size=40)
+    one = np.where(rng.random(40) < 0.3, golds, rng.integers(4, size=40))
+    source, states = np.zeros(40), ["U"] * 40
+    alone = run(one, golds, source, states, permutations=2000)["U"]
+    assert run(np.stack([one] * 5), golds, source, states, permutations=2000)["U"] == alone
+    assert 0.001 < float(alone.p_value) < 0.9
+
+
+def test_no_answer_is_never_right_and_is_redistributed_as_an_answer():
+    found = run([0, NO_ANSWER], [0, 0], [0, 0], ["S", "S"])["S"]
+    assert (found.observed, found.null, found.p_value) == (Fraction(1, 2), Fraction(1, 2), 1)
+
+
+def test_small_chunks_draw_the_same(monkeypatch):
+    rng = np.random.default_rng(2)
+    made = drawn(rng, items=60)
+    made = (rng.integers(4, size=(2, 60)), *made[1:])  # by chance alone, so that p is no extreme
+    whole = run(*made)
+    monkeypatch.setattr(redistribution, "_CHUNK_VALUES", 7)
+    assert run(*made) == whole
+    assert run(*made, number=1) != whole
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"golds": np.zeros(5, dtype=int)}, "do not fit"),
+        ({"answers": np.zeros((0, 4), dtype=int)}, "do not fit"),
+        ({"ids": np.array([*"aabc"])}, "distinct"),
+        ({"permutations": 0}, "at least one permutation"),
+    ],
+)
+def test_what_does_not_fit_is_refused(change, why):
+    four = {"answers": np.zeros((1, 4), dtype=int), "golds": np.zeros(4, dtype=int)}
+    arguments = {**four, "source": np.zeros(4, dtype=int), "states": np.array([*"SSUU"])} | change
+    with pytest.raises(ValueError, match=why):
+        run(**arguments)

@@ -1,0 +1,125 @@
+"""Stability over sample sets: what must not move, what moves, and its summary by hand."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gapft_harness.analysis.decomposition import partition
+from gapft_harness.analysis.stability import (
+    Spread,
+    agreement,
+    flows,
+    partitions,
+    sample_sets,
+    spreads,
+)
+
+INVARIANT = ("total_gain", "G_regression", "combined_correction")
+
+
+def chance(number, problems=14, sets=4, k=3, seeds=2):
+    rng = np.random.default_rng(number)
+    hard = rng.random((problems, 1))
+    return (
+        rng.random(problems) < 0.4,
+        rng.random((problems, sets * k)) < hard,
+        rng.random((seeds, problems)) < 0.6,
+    )
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=60, deadline=None)
+def test_gain_regression_and_combined_correction_are_exactly_invariant(number):
+    greedy, samples, passed = chance(number)
+    found = spreads(flows(partitions(greedy, samples, 4, 3), passed))
+    for name in INVARIANT:
+        assert found[name].range == 0
+    change = Fraction(int(passed.sum()), passed.size) - Fraction(int(greedy.sum()), greedy.size)
+    assert found["total_gain"].values == (change,) * 4
+    assert found["S_flow"].range == found["U_flow"].range, "what leaves S goes to U"
+    for s, u, both in zip(
+        *(found[name].values for name in ("S_flow", "U_flow", "combined_correction")), strict=True
+    ):
+        assert s + u == both
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(2, 5))
+@settings(max_examples=40, deadline=None)
+def test_agreement_is_that_of_all_pairs_and_their_order_says_nothing(number, sets):
+    greedy, samples, _ = chance(number, sets=sets)
+    states = partitions(greedy, samples, sets, 3)
+    found = agreement(states)
+    failed = np.flatnonzero(~greedy)
+    if not len(failed):
+        assert found is None
+        return
+    pairs = [(a, b) for i, a in enumerate(states) for b in states[:i]]
+    of_pairs = [(set(np.flatnonzero(a == "S")), set(np.flatnonzero(b == "S"))) for a, b in pairs]
+    overlaps = [Fraction(len(a & b), len(a | b)) if a | b else Fraction(1) for a, b in of_pairs]
+    differing = sum(len(a ^ b) for a, b in of_pairs)
+    assert found.failures == len(failed)
+    assert found.jaccard == sum(overlaps) / len(pairs)
+    assert found.same == 1 - Fraction(differing, len(pairs) * len(failed))
+    unstable = [i for i in failed if len(set(states[:, i])) > 1]
+    assert found.unstable == Fraction(len(unstable), len(failed))
+    rng = np.random.default_rng(number)
+    shuffled = states[rng.permutation(sets)][:, rng.permutation(len(greedy))]
+    assert agreement(shuffled) == found
+
+
+def test_equal_sets_are_in_full_agreement():
+    greedy, samples, passed = chance(3, sets=1)
+    states = partitions(greedy, np.tile(samples, 4), 4, 3)
+    found = agreement(states)
+    assert (found.unstable, found.same, found.jaccard) == (0, 1, 1)
+    assert {of.range for of in spreads(flows(states, passed)).values()} == {0}
+
+
+def test_worked_by_hand():
+    """Four failures, two partitions: S S U U and S U S U; the model corrects the first two."""
+    states = np.array([[*"GSSUU"], [*"GSUSU"]])
+    found = agreement(states)
+    assert (found.failures, found.unstable, found.same) == (4, Fraction(1, 2), Fraction(1, 2))
+    assert found.jaccard == Fraction(1, 3)
+    moved = spreads(flows(states, np.array([[False, True, True, False, False]])))
+    assert moved["S_flow"].values == (Fraction(2, 5), Fraction(1, 5))
+    assert moved["kappa_S"].values == (1, Fraction(1, 2))
+    assert (moved["kappa_U"].mean, moved["kappa_U"].range) == (Fraction(1, 4), Fraction(1, 2))
+    assert moved["total_gain"].mean == Fraction(1, 5)
+    assert moved["G_regression"].mean == Fraction(1, 5)
+
+
+def test_sets_are_windows_in_order_of_sample_number():
+    samples = np.arange(14).reshape(2, 7) % 3 == 0
+    cut = sample_sets(samples, 3, 2)
+    assert cut.shape == (3, 2, 2)
+    for number, of in enumerate(cut):
+        assert (of == samples[:, 2 * number : 2 * number + 2]).all()
+    assert (
+        partitions(np.array([False, False]), samples, 3, 2)
+        == [partition(np.array([False, False]), of) for of in cut]
+    ).all()
+    for sets, k in ((4, 2), (0, 2), (2, 0)):
+        with pytest.raises(ValueError, match="do not fit into 7"):
+            sample_sets(samples, sets, k)
+
+
+def test_a_rate_that_is_undefined_under_one_partition_has_no_mean_and_no_range():
+    assert Spread((Fraction(1, 2), None)).mean is None
+    assert Spread((Fraction(1, 2), None)).range is None
+    assert agreement(np.array([["G"], ["G"]])) is None
+    none_recovered = agreement(np.array([[*"GUU"], [*"GUU"]]))
+    assert none_recovered.jaccard == 1
+
+
+@pytest.mark.parametrize(
+    ("states", "why"), [([[*"GSU"]], "two partitions"), ([[*"GSU"], [*"SSU"]], "differ in G")]
+)
+def test_what_are_no_partitions_of_one_source(states, why):
+    with pytest.raises(ValueError, match=why):
+        agreement(np.array(states))

@@ -1,0 +1,95 @@
+"""Bootstrap replicates and permutations against plain numpy loops over them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from gapft_harness.analysis.bootstrap import replicate
+from gapft_harness.analysis.redistribution import redistribute
+from gapft_harness.core.streams import Stream
+from tests.benchmarks.measure import Figure, in_turn
+
+ARMS, SEEDS, ROUNDS = 4, 3, 5
+#: LogiQA's audit without and with its repeated problems, the latter by G, S and U.
+ITEMS, STATES = 1367, {"G": 770, "S": 416, "U": 386}
+REPLICATES, PERMUTATIONS = 20_000, 10_000
+#: The plain loop draws this share of them; its time is multiplied.
+SHARE = 10
+
+
+def measure(folder: Path) -> list[Figure]:
+    """Processor time of both, one thread, in turn."""
+    return [*_bootstrap(), *_permutations()]
+
+
+def _bootstrap() -> list[Figure]:
+    generator = np.random.default_rng(0)
+    passed = generator.random((ARMS, SEEDS, ITEMS)) < 0.6
+    source = generator.random(ITEMS) < 0.5
+    ids = np.array([f"q{i:05}" for i in range(ITEMS)])
+    seeds = np.array([13, 21, 73])
+
+    def ours() -> None:
+        stream = Stream(0, "benchmark")
+        replicate(passed, source, item_ids=ids, seeds=seeds, replicates=REPLICATES, stream=stream)
+
+    def loop() -> None:
+        draws = np.random.default_rng(1)
+        found = np.empty((REPLICATES // SHARE, ARMS + 1))
+        for row in found:
+            of_seeds, items = draws.integers(SEEDS, size=SEEDS), draws.integers(ITEMS, size=ITEMS)
+            row[:ARMS] = passed[:, of_seeds][:, :, items].mean(axis=(1, 2))
+            row[ARMS] = source[items].mean()
+
+    what = f"{REPLICATES:,} replicates, {SEEDS} seeds x {ITEMS:,} items x {ARMS} arms"
+    return _figures(what, ours, loop, 1 / 4)
+
+
+def _permutations() -> list[Figure]:
+    generator = np.random.default_rng(0)
+    states = np.repeat([*STATES], [*STATES.values()])
+    items = len(states)
+    ids = np.array([f"q{i:05}" for i in range(items)])
+    answers = generator.integers(4, size=(SEEDS, items))
+    golds, source = generator.integers(4, size=items), generator.integers(4, size=items)
+    strata = [
+        np.flatnonzero((states == state) & (source == answer))
+        for state in ("S", "U")
+        for answer in range(4)
+    ]
+
+    def ours() -> None:
+        stream = Stream(0, "benchmark")
+        redistribute(
+            answers, golds, source, states, item_ids=ids, permutations=PERMUTATIONS, stream=stream
+        )
+
+    def loop() -> None:
+        draws = np.random.default_rng(1)
+        for _ in range(PERMUTATIONS // SHARE):
+            moved = answers.copy()
+            for of in strata:
+                moved[:, of] = answers[:, draws.permutation(of)]
+            right = moved == golds
+            for state in ("S", "U"):
+                right[:, states == state].mean()
+
+    what = f"{PERMUTATIONS:,} stratified permutations, {SEEDS} seeds x {items:,} items"
+    return _figures(what, ours, loop, None)
+
+
+def _figures(
+    what: str, ours: Callable[[], None], loop: Callable[[], None], limit: float | None
+) -> list[Figure]:
+    """The time itself, and the ratio to the loop, which draws a share of what we draw."""
+    ours()  # numpy and its linear algebra are loaded
+    ratio, mine, other = in_turn(ours, loop, ROUNDS, clock=time.process_time)
+    detail = f"{mine:.2f} s against {SHARE * other:.2f} s; {SHARE / ratio:.1f} times as fast"
+    return [
+        Figure(what, mine, 1.0, unit="s"),
+        Figure(f"{what}, time / plain loop", ratio / SHARE, limit, detail=detail),
+    ]
