@@ -30,7 +30,7 @@ class Redistributed:
 
     Attributes:
         items: problems of the group.
-        alone: of them, those that are the only one of their stratum, or whose stratum gives one
+        fixed: of them, those that are the only one of their stratum, or whose stratum gives one
             answer alone under every seed: no permutation changes what they are given.
         observed: the mean over seeds of the share that is right: κ_S or κ_U.
         null: its expectation under redistribution, exact.
@@ -38,7 +38,7 @@ class Redistributed:
     """
 
     items: int
-    alone: int
+    fixed: int
     observed: Fraction
     null: Fraction
     p_value: Fraction
@@ -125,27 +125,70 @@ def redistribute(
     Raises:
         ValueError: shapes that do not fit, repeated ids, or no permutation.
     """
-    items = golds.shape
-    shapes = (source_answers.shape, states.shape, item_ids.shape, answers.shape[1:])
-    if any(shape != items for shape in shapes) or not len(answers):
-        raise ValueError(
-            f"answers of shape {answers.shape} do not fit golds of {items}, source answers of "
-            f"{source_answers.shape}, {states.shape} states and {item_ids.shape} ids"
-        )
-    if len(np.unique(item_ids)) != len(item_ids):
-        raise ValueError("item ids must be distinct")
     if permutations < 1:
         raise ValueError(f"expected at least one permutation, found {permutations}")
+    if item_ids.shape != golds.shape or len(np.unique(item_ids)) != len(item_ids):
+        raise ValueError("expected one distinct id an item")
+    _require_fit(answers, golds, source_answers, states)
     order = np.argsort(item_ids)
-    found: dict[State, Redistributed] = {}
+    strata = _by_group(answers[:, order], golds[order], source_answers[order], states[order])
+    return {
+        group: _redistributed(of, permutations, stream.child(group).generator())
+        for group, of in strata.items()
+    }
+
+
+def null_rates(
+    answers: NDArray[np.int64],
+    golds: NDArray[np.int64],
+    source_answers: NDArray[np.int64],
+    states: NDArray[np.str_],
+) -> dict[State, Fraction]:
+    """The ``null`` of ``redistribute`` alone, which takes no permutations; arguments as there."""
+    _require_fit(answers, golds, source_answers, states)
+    strata = _by_group(answers, golds, source_answers, states)
+    return {group: _expected(of) / _decisions(of) for group, of in strata.items()}
+
+
+def _require_fit(
+    answers: NDArray[np.int64],
+    golds: NDArray[np.int64],
+    source_answers: NDArray[np.int64],
+    states: NDArray[np.str_],
+) -> None:
+    shapes = (source_answers.shape, states.shape, answers.shape[1:])
+    if any(shape != golds.shape for shape in shapes) or not len(answers):
+        raise ValueError(
+            f"answers of shape {answers.shape} do not fit golds of {golds.shape}, source answers "
+            f"of {source_answers.shape} and {states.shape} states"
+        )
+
+
+def _by_group(
+    answers: NDArray[np.int64],
+    golds: NDArray[np.int64],
+    source_answers: NDArray[np.int64],
+    states: NDArray[np.str_],
+) -> dict[State, list[_Stratum]]:
+    """The strata of S and of U, where they have problems."""
     groups: tuple[State, ...] = ("S", "U")
-    for group in groups:
-        members = order[states[order] == group]
-        if len(members):
-            strata = [*_strata(answers[:, members], golds[members], source_answers[members])]
-            generator = stream.child(group).generator()
-            found[group] = _redistributed(strata, permutations, generator)
-    return found
+    return {
+        group: [*_strata(answers[:, of], golds[of], source_answers[of])]
+        for group in groups
+        if (of := states == group).any()
+    }
+
+
+def _items(strata: list[_Stratum]) -> int:
+    return sum(len(of.golds) for of in strata)
+
+
+def _decisions(strata: list[_Stratum]) -> int:
+    return _items(strata) * len(strata[0].answers)
+
+
+def _expected(strata: list[_Stratum]) -> Fraction:
+    return sum((of.expected for of in strata), Fraction(0))
 
 
 def _strata(
@@ -164,12 +207,10 @@ def _redistributed(
     drawn = np.full(permutations, sum(of.right for of in strata if of.fixed), dtype=np.int64)
     for of in moving:
         drawn += of.drawn(permutations, generator)
-    items = sum(len(of.golds) for of in strata)
-    decisions = items * len(strata[0].answers)
     return Redistributed(
-        items=items,
-        alone=items - sum(len(of.golds) for of in moving),
-        observed=Fraction(right, decisions),
-        null=sum((of.expected for of in strata), Fraction(0)) / decisions,
+        items=_items(strata),
+        fixed=_items(strata) - _items(moving),
+        observed=Fraction(right, _decisions(strata)),
+        null=_expected(strata) / _decisions(strata),
         p_value=Fraction(1 + int((drawn >= right).sum()), 1 + permutations),
     )

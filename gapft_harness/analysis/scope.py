@@ -73,10 +73,16 @@ def scope_rows(
     drawn = samples_passed.shape[-1]
     if beyond := [k for k in budgets if not 1 <= k <= drawn]:
         raise ValueError(f"K must be within 1..{drawn} (the samples drawn), found {beyond}")
-    rows = []
-    for k in budgets:
-        states = partition(greedy_passed, samples_passed[:, :k])
-        sizes = tuple(int((states == name).sum()) for name in ("G", "S", "U"))
-        mean = pool([decompose(states, of_seed) for of_seed in passed])
-        rows.append(ScopeRow(k, (sizes[0], sizes[1], sizes[2]), mean))
-    return rows
+    return [scope_row(k, partition(greedy_passed, samples_passed[:, :k]), passed) for k in budgets]
+
+
+def scope_row(k: int, states: NDArray[np.str_], passed: NDArray[np.bool_]) -> ScopeRow:
+    """The row of one search budget.
+
+    Args:
+        k: K.
+        states: shape (P,), the source states by the first K samples.
+        passed: shape (S, P), V of each seed's greedy decode.
+    """
+    g, s, u = (int((states == name).sum()) for name in ("G", "S", "U"))
+    return ScopeRow(k, (g, s, u), pool([decompose(states, of_seed) for of_seed in passed]))

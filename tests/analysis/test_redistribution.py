@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gapft_harness.analysis import redistribution
-from gapft_harness.analysis.redistribution import NO_ANSWER, redistribute
+from gapft_harness.analysis.redistribution import NO_ANSWER, null_rates, redistribute
 from gapft_harness.core.streams import Stream
 
 
@@ -56,7 +56,9 @@ def enumerated(answers, golds, source, states, group):
 @settings(max_examples=25, deadline=None)
 def test_null_and_observed_are_those_of_all_permutations(number):
     answers, golds, source, states = drawn(np.random.default_rng(number), items=9)
-    for group, of in run(answers, golds, source, states, permutations=1).items():
+    found = run(answers, golds, source, states, permutations=1)
+    assert null_rates(answers, golds, source, states) == {g: of.null for g, of in found.items()}
+    for group, of in found.items():
         counts = enumerated(answers, golds, source, states, group)
         decisions = of.items * len(answers)
         assert of.null == Fraction(sum(counts), len(counts) * decisions)
@@ -101,7 +103,7 @@ def test_a_constant_answer_and_lone_problems_tell_nothing(number):
     ):
         assert of.null == of.observed
         assert of.p_value == 1
-        assert of.alone == of.items
+        assert of.fixed == of.items
 
 
 def test_worked_by_hand():
@@ -109,7 +111,7 @@ def test_worked_by_hand():
     golds = np.array([0] * 5 + [1] * 5)
     found = run(golds, golds, np.zeros(10), ["S"] * 10, permutations=20_000)
     assert set(found) == {"S"}
-    assert (found["S"].observed, found["S"].null, found["S"].alone) == (1, Fraction(1, 2), 0)
+    assert (found["S"].observed, found["S"].null, found["S"].fixed) == (1, Fraction(1, 2), 0)
     assert float(found["S"].p_value) == pytest.approx(1 / comb(10, 5), rel=0.25)
 
 
@@ -150,9 +152,10 @@ def test_small_chunks_draw_the_same(monkeypatch):
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"golds": np.zeros(5, dtype=int)}, "do not fit"),
+        ({"states": np.array([*"SSUUU"])}, "do not fit"),
         ({"answers": np.zeros((0, 4), dtype=int)}, "do not fit"),
         ({"ids": np.array([*"aabc"])}, "distinct"),
+        ({"golds": np.zeros(5, dtype=int)}, "do not fit"),
         ({"permutations": 0}, "at least one permutation"),
     ],
 )
