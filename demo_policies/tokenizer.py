@@ -1,6 +1,6 @@
 r"""The demo policies' tokenizers: words, whole numbers, and every printable ASCII character.
 
-``phrase_tokenizer`` makes both; ``build_tokenizer`` the one of the arithmetic policy. There the
+``phrase_tokenizer`` makes all; ``build_tokenizer`` the one of the arithmetic policy. There the
 phrases keep a response within 28 tokens. Single characters catch all else, so any ASCII text
 decodes to itself.
 """
@@ -31,7 +31,9 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     return phrase_tokenizer(_PHRASES, CONTEXT_TOKENS)
 
 
-def phrase_tokenizer(phrases: Sequence[str], context: int) -> PreTrainedTokenizerFast:
+def phrase_tokenizer(
+    phrases: Sequence[str], context: int, largest: int = LARGEST_NUMBER
+) -> PreTrainedTokenizerFast:
     """A tokenizer, padded on the left, that adds no token of its own to a text.
 
     No start token is added: a text is exactly its own tokens, ``decode(encode(text))`` is
@@ -39,13 +41,14 @@ def phrase_tokenizer(phrases: Sequence[str], context: int) -> PreTrainedTokenize
 
     Args:
         phrases: a token each, in the order of the vocabulary; the longest one that fits is taken.
-            Whole numbers to 99 and every printable ASCII character follow them.
+            Whole numbers and every printable ASCII character follow them.
         context: the model's longest text in tokens.
+        largest: the largest number that is one token: 99, or 9 for single digits.
     """
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    numbers = [str(number) for number in range(LARGEST_NUMBER + 1)]
+    numbers = [str(number) for number in range(largest + 1)]
     characters = [*string.ascii_letters, *string.punctuation, " ", "\n"]
     words = dict.fromkeys([PAD, BOS, EOS, UNKNOWN, *phrases, *numbers, *characters])
     tokenizer = Tokenizer(
@@ -53,8 +56,9 @@ def phrase_tokenizer(phrases: Sequence[str], context: int) -> PreTrainedTokenize
     )
     # Phrases before single characters, the longest first; a two-digit number has no leading 0.
     alternatives = "|".join(_escape(phrase) for phrase in sorted(phrases, key=len, reverse=True))
+    pair = "|[1-9][0-9]" if largest > 9 else ""
     tokenizer.pre_tokenizer = pre_tokenizers.Split(
-        Regex(rf"{alternatives}|[1-9][0-9]|[\s\S]"), behavior="isolated"
+        Regex(rf"{alternatives}{pair}|[\s\S]"), behavior="isolated"
     )
     tokenizer.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(

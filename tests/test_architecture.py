@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "gapft_harness"
 #: Where the product's Python lies. The package's links lead to the second and third.
-FOLDERS = ("gapft_harness", "plugins", "tasks", "demo_policies", "engines")
+FOLDERS = ("gapft_harness", "plugins", "tasks", "demo_policies", "controlled_study", "engines")
 #: Most entries of a package's folder beside ``__init__.py``. The top one holds the rooms.
 MOST_ENTRIES = 12
 LINES_BELOW = 300

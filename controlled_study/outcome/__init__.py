@@ -1,0 +1,1 @@
+"""What came out: read, held against the predictions, and told."""
