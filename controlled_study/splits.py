@@ -82,10 +82,6 @@ def distinct(part: Part, cell: Cell, count: int) -> list[Problem]:
 def spread(part: Part, count: int) -> list[Problem]:
     """``count`` different problems, as many of every cell as of any other but for one."""
     each, more = divmod(count, len(CELLS))
-    return [
-        problem
-        for number, cell in enumerate(CELLS)
-        for problem in (
-            distinct(part, cell, each + (number < more)) if each + (number < more) else []
-        )
-    ]
+    counts = [each + (number < more) for number in range(len(CELLS))]
+    found = [distinct(part, cell, n) for cell, n in zip(CELLS, counts, strict=True) if n]
+    return [problem for problems in found for problem in problems]
