@@ -121,17 +121,19 @@ def _run(study: Study, seed: int, run: str) -> None:
         f"model.args.pretrained={study.policy(seed, RUNS[run])}",
         *(() if run == MAIN else NULLS),
     ]
+    tasks = ("--include-path", str(study.tasks))
     if not (out / layout.REPORT / "results.json").exists():
         slots = out / SLOTS
         if not slots.exists():
             recipe = ["--recipe", str(_recipe(study.size))]
-            _gapft(study, log, "search", str(out), *recipe, *_set(settings))
+            _gapft(log, "search", str(out), *recipe, *_set(settings), *tasks)
+            _gapft(log, "states", str(out))
             write_json(slots, {"n": slots_of(out, gold=run == MAIN)})
         n = json.loads(slots.read_text("utf-8"))["n"]
         if n:
             settings.append(f"budget.n={n}")
             where = [str(_recipe(study.size)), "--run-dir", str(out)]
-            _gapft(study, log, "run", *where, *_set(settings))
+            _gapft(log, "run", *where, *_set(settings), *tasks)
     print(f"seed {seed}: {run}", flush=True)
 
 
@@ -154,17 +156,18 @@ def _set(settings: Sequence[str]) -> list[str]:
     return [word for setting in settings for word in ("--set", setting)]
 
 
-def _gapft(study: Study, log: Path, *words: str) -> None:
+def _gapft(log: Path, *words: str) -> None:
     plugin = ROOT / "controlled_study" / "plugin.py"
-    found = ("--plugin", str(plugin), "--include-path", str(study.tasks))
-    _python(log, "gapft_harness.cli.main", *words, *found)
+    _python(log, "gapft_harness.cli.main", *words, "--plugin", str(plugin))
 
 
 def _python(log: Path, *words: str) -> None:
     """Runs a module of the repository; its output goes to the end of a log."""
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    # Several processes share a GPU: none may keep memory that it does not use.
     env = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1",
-                        "TOKENIZERS_PARALLELISM": "false"}  # fmt: skip
+                        "TOKENIZERS_PARALLELISM": "false",
+                        "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}  # fmt: skip
     with log.open("ab") as out:
         done = subprocess.run(
             [sys.executable, "-m", *words], env=env, cwd=ROOT, stdout=out, stderr=out, check=False

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from itertools import count, islice
 from multiprocessing import get_context
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 #: Facts of a pre-training, in the policy's folder.
 FACTS: Final = "pretrain.json"
+#: Share of the problems of its families that a policy of mastery solves in one decode.
+MASTERED: Final = 0.97
 #: Batches that a process makes at a time.
 _AHEAD: Final = 8
 _EVALUATED_AT_ONCE: Final = 1024
@@ -85,7 +87,7 @@ def _batches_from(kind: Kind, seed: int, first: int, size: int) -> list[tuple[Co
 
 def batches(
     kind: Kind, seed: int, size: int, processes: int
-) -> Iterator[tuple[Counter[str], list[tuple[int, list[int]]]]]:
+) -> Generator[tuple[Counter[str], list[tuple[int, list[int]]]], None, None]:
     """Endless batches; with ``processes`` they are made beside the training, in the same order."""
     starts = count(0, _AHEAD)
     if not processes:
@@ -140,7 +142,9 @@ def train(
     optimizer = torch.optim.AdamW(
         model.parameters(), betas=(0.9, 0.95), weight_decay=0.01, fused=True
     )
-    tuning = spread("tuning", size.tuning)
+    shares = {f"{family.name}-{length}" for (family, length) in exposures(kind, seed)}
+    tuning = [p for p in spread("tuning", size.tuning) if p.cell in shares]
+    target = size.target if kind == "mixed" else MASTERED
     seen: Counter[str] = Counter()
     checks: list[dict[str, Any]] = []
     falling_since: int | None = None
@@ -151,7 +155,7 @@ def train(
         if step and step % size.check == 0 and falling_since is None:
             checks.append({"step": step, "solved": _share(solved(model, tuning))})
             print(f"step {step}: {checks[-1]['solved']:.3f} of the tuning problems", flush=True)
-            if checks[-1]["solved"] >= size.target or step >= size.most:
+            if checks[-1]["solved"] >= target or step >= size.most:
                 falling_since = step
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(size, step, falling_since)
@@ -168,7 +172,7 @@ def train(
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-    stream.close()  # type: ignore[attr-defined]
+    stream.close()
     model.eval()
     return {
         "steps": step + (falling_since is None or step < falling_since + size.decay),
@@ -223,6 +227,7 @@ def pretrain(size_name: str, kind: Kind, seed: int, out: Path) -> None:
 
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False
     size = SIZES[size_name]
     on_gpu = torch.cuda.is_available()
     model = build_model(size, seed).to("cuda" if on_gpu else "cpu")

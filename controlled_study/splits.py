@@ -39,7 +39,7 @@ def part_of(problem: Problem) -> Part:
 
 
 def exposures(kind: Kind, seed: int) -> dict[Cell, float]:
-    """The share of the pre-training examples that every cell gets; they sum to 1.
+    """The share of the pre-training examples of every cell that gets any; they sum to 1.
 
     Of a mixed policy they are drawn log-uniformly, cell by cell; of a policy of mastery a random
     half of the families share them evenly.
@@ -53,7 +53,7 @@ def exposures(kind: Kind, seed: int) -> dict[Cell, float]:
         weights = {cell: math.exp(rng.uniform(0, math.log(SPREAD))) for cell in CELLS}
         coin = COIN_SHARE
     total = sum(weights.values())
-    shares = {cell: (1 - coin) * weight / total for cell, weight in weights.items()}
+    shares = {cell: (1 - coin) * weight / total for cell, weight in weights.items() if weight}
     return shares | ({(COIN, COIN.lengths[0]): coin} if coin else {})
 
 

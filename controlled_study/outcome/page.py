@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -58,7 +59,8 @@ def read_studies(folders: Sequence[Path]) -> tuple[str, dict[int, dict[str, Run]
         for seed in study["seeds"]:
             runs = {name: read_run(run_folder(folder, seed, name)) for name in RUNS}
             if missing := [name for name, run in runs.items() if run is None]:
-                print(f"seed {seed}: not finished, left out: {', '.join(missing)}")
+                said = f"seed {seed}: not finished, left out: {', '.join(missing)}"
+                print(said, file=sys.stderr)
             if runs[MAIN] is not None:
                 if seed in found:
                     raise UserError(f"{folder}: has seed {seed}, which another folder has too")

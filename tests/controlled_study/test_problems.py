@@ -152,7 +152,7 @@ def test_batches_are_the_same_wherever_they_are_made() -> None:
         problems = batch_of("mixed", 3, number, 4)
         assert rows == encoded(problems)
         assert cells == Counter(p.cell for p in problems)
-    beside.close()  # type: ignore[attr-defined]
+    beside.close()
 
 
 def test_only_responses_have_labels() -> None:

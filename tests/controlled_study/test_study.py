@@ -30,13 +30,13 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_study_is_run_and_told(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(study), "--out", str(study / "outcome")]) == 0
-    said = capsys.readouterr().out
+    said, told = capsys.readouterr()
     outcome = json.loads((study / "outcome" / "outcome.json").read_text())
     assert outcome["size"] == "tiny"
     assert [each["number"] for each in outcome["predictions"]] == list(range(1, 8))
     # one pre-training seed has no interval, so nothing can be told
     assert {each["outcome"] for each in outcome["predictions"]} == {"undecided"}
-    assert "not finished, left out: luck, mastery" in said
+    assert "not finished, left out: luck, mastery" in told
     assert (study / "outcome" / "outcome.md").read_text() in said
 
 
