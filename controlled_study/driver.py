@@ -143,7 +143,7 @@ def slots_of(run: Path, gold: bool) -> int:
     The largest even number (``repetition`` takes halves) that is no more than the pool's problems
     in S, in G, and where gold labels are compared in U. Nothing else of a run has a say.
     """
-    states = [row.state for row in read_states(run / layout.states("pool"))]
+    states = "".join(row.state for row in read_states(run / layout.states("pool")))
     least = min(states.count(state) for state in ("GSU" if gold else "GS"))
     return least // 2 * 2
 

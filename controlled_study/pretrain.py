@@ -227,7 +227,7 @@ def pretrain(size_name: str, kind: Kind, seed: int, out: Path) -> None:
 
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     size = SIZES[size_name]
     on_gpu = torch.cuda.is_available()
     model = build_model(size, seed).to("cuda" if on_gpu else "cpu")

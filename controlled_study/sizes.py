@@ -53,8 +53,8 @@ SIZES: Final = MappingProxyType(
             most=300, decay=50, tuning=64, pool=128, audit=128, null_pool=64, null_audit=64,
         ),
         "small": Size(
-            hidden=128, layers=4, heads=4, batch=64, peak=2e-3, warmup=100, check=100, target=0.45,
-            most=4_000, decay=200, tuning=512, pool=1_500, audit=3_000,
+            hidden=128, layers=3, heads=4, batch=32, peak=2e-3, warmup=100, check=200, target=0.45,
+            most=6_000, decay=300, tuning=512, pool=1_500, audit=3_000,
             null_pool=640, null_audit=1_280,
         ),
         "large": Size(
