@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -142,21 +142,20 @@ def _families(runs: Runs) -> list[str]:
         "|---|---|---|---|---|---|---|",
     ]
     for family in np.unique(mains[0].audit.family).tolist():
-
-        def mean(value: Callable[[Run], float]) -> float:
-            known = [value(run) for run in mains]
-            return float(np.nanmean(known)) if not np.isnan(known).all() else math.nan
-
-        def here(run: Run, name: str = family) -> np.ndarray:
-            return run.audit.family == name
-
-        source = mean(lambda run: 100 * float(run.audit.solved[here(run)].mean()))
-        share = mean(lambda run: 100 * float((run.audit.state[here(run)] == "S").mean()))
-        luck = mean(lambda run, name=family: 100 * luck_by_family(run).get(name, math.nan))
-        gains = (
-            _number(mean(lambda run, b=other: run.gain("gapft", b, here(run))))
+        here = [run.audit.family == family for run in mains]
+        each = list(zip(mains, here, strict=True))
+        source = _mean([100 * float(run.audit.solved[where].mean()) for run, where in each])
+        share = _mean([100 * float((run.audit.state[where] == "S").mean()) for run, where in each])
+        luck = _mean([100 * luck_by_family(run).get(family, math.nan) for run in mains])
+        gains = [
+            _number(_mean([run.gain("gapft", other, where) for run, where in each]))
             for other in ("source", "uniform", "replay")
-        )
+        ]
         lucky = "–" if math.isnan(luck) else f"{luck:.0f}%"
         lines.append(f"| {family} | {source:.1f} | {share:.1f}% | {lucky} | {' | '.join(gains)} |")
     return lines
+
+
+def _mean(values: Sequence[float]) -> float:
+    """The mean of those that are defined; NaN where none is."""
+    return Figure.of("", values).mean
