@@ -46,6 +46,8 @@ _ENVIRONMENT = {
     **thread_limits(1),
     # A heap per thread would reserve 64 MiB of the address space each.
     "MALLOC_ARENA_MAX": "1",
+    # Functions of C libraries that only forks call would else be looked up in each fork.
+    "LD_BIND_NOW": "1",
     "HOME": "/tmp",
     "LANG": "C.UTF-8",
 }

@@ -110,21 +110,25 @@ def test_neither_is_waiting_for_the_cpu_of_a_bystander(one_core, tier):
     assert result.verdict == "accepted", result
 
 
-def test_an_error_before_a_process_told_its_number_is_told_whole():
+def test_a_process_is_found_by_its_handle():
     crowd = Crowd(1, None)
+    with subprocess.Popen(["sleep", "60"]) as process:
+        handle = os.pidfd_open(process.pid)
+        crowd.meet(handle)
+        assert crowd._number() == str(process.pid)
+        process.kill()
+    os.close(handle)
+    os.close(crowd._proc)
+
+
+def test_where_no_number_is_told_waiting_is_estimated_and_threads_are_not_left_uncounted():
+    crowd = Crowd(3, LIMITS.threads)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, crowd._proc)
-    for look in (True, False):
-        begun, begin = os.pipe()
-        crowd.meet(begun)
-        with pytest.raises(NotADirectoryError):
-            crowd.introduce(begin)
-        os.write(begin, b"NotADirectoryError: self")
-        if look:
-            crowd.excused(0)
-        assert crowd.last_words() == "NotADirectoryError: self"
-        os.close(begin)
-        os.close(begun)
+    crowd.meet(null)
+    assert crowd.excused(2.0) == 6.0
+    with pytest.raises(NotADirectoryError):
+        crowd.check_threads(os.getpid())
     os.close(null)
     os.close(crowd._proc)
 

@@ -67,15 +67,15 @@ class WorkFolder:
     def __init__(self, path: str, disk_bytes: int, files: int) -> None:
         self._path = path
         self._options = f"size={disk_bytes},nr_inodes={files + 1},mode=755"
-        self._mark: tuple[int, ...] | None = None
+        self._mount()
+
+    def _mount(self) -> None:
+        mount("tmpfs", self._path, "tmpfs", NOSUID | NODEV | NOEXEC | NOATIME, self._options)
+        self._mark = self._state()
         self._sure = False
 
     def prepare(self) -> None:
-        """Call before a fork: mounts one if there is none, and stands in it."""
-        if self._mark is None:
-            mount("tmpfs", self._path, "tmpfs", NOSUID | NODEV | NOEXEC | NOATIME, self._options)
-            self._mark = self._state()
-            self._sure = False
+        """Call before a fork: stands in it."""
         if not self._sure:
             self._sure = self._mark[0] < _coarse_clock()
         os.chdir(self._path)
@@ -85,11 +85,11 @@ class WorkFolder:
         return self._state() == self._mark
 
     def clean(self) -> None:
-        """Call when the test's process has ended: what it left is gone."""
+        """Call when the test's process has ended: what it left is gone, and a new one there."""
         os.chdir("/")
         if not self._sure or not self.untouched():
             check(libc.umount2(self._path.encode(), DETACH), "umount of the working folder")
-            self._mark = None
+            self._mount()
 
     def _state(self) -> tuple[int, ...]:
         status, usage = os.stat(self._path), os.statvfs(self._path)

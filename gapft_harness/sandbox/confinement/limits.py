@@ -42,10 +42,10 @@ class ProcessLimits:
             resource.setrlimit(kind, (value, value))
 
 
-def limit_cpu(cpu_s: float) -> None:
-    """Has the kernel kill the calling process some time after its CPU limit."""
+def cpu_limits(cpu_s: float) -> tuple[int, int]:
+    """For ``RLIMIT_CPU``: the kernel kills a process some time after its CPU limit."""
     seconds = math.ceil(cpu_s) + ORPHAN_SECONDS
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+    return seconds, seconds
 
 
 def widen_stack(memory_bytes: int) -> bool:

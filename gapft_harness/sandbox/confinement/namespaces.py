@@ -168,7 +168,7 @@ def keep_admin_only() -> None:
 
 def drop_all() -> None:
     """Gives up every capability. For the program's own process."""
-    _set_prepared(*_NONE)
+    check(libc.capset(*_NONE), "capset")
 
 
 def forbid_new_privileges() -> None:
@@ -220,7 +220,7 @@ def _read_only(path: str, recursive: bool, devices: bool = False) -> None:
 
 
 def _set_capabilities(mask: int) -> None:
-    _set_prepared(*_capabilities(mask))
+    check(libc.capset(*_capabilities(mask)), "capset")
 
 
 def _capabilities(mask: int) -> tuple[ctypes.c_char_p, ctypes.c_char_p]:
@@ -228,10 +228,6 @@ def _capabilities(mask: int) -> tuple[ctypes.c_char_p, ctypes.c_char_p]:
     header = struct.pack("Ii", 0x20080522, 0)
     data = struct.pack("IIIIII", low, low, 0, high, high, 0)
     return ctypes.c_char_p(header), ctypes.c_char_p(data)
-
-
-def _set_prepared(header: ctypes.c_char_p, data: ctypes.c_char_p) -> None:
-    syscall("capset", machine().capset, header, data)
 
 
 _NONE = _capabilities(0)

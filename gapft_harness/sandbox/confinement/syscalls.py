@@ -78,13 +78,11 @@ class Machine:
         audit: its ``AUDIT_ARCH`` constant.
         numbers: system-call numbers by name; a call it lacks is absent.
         pivot_root: number of ``pivot_root``, which libc does not wrap.
-        capset: number of ``capset``.
     """
 
     audit: int
     numbers: dict[str, int]
     pivot_root: int
-    capset: int
 
 
 def _parse(table: str) -> dict[str, int]:
@@ -93,8 +91,8 @@ def _parse(table: str) -> dict[str, int]:
 
 
 _MACHINES = {
-    "x86_64": Machine(0xC000003E, _parse(_X86_64), pivot_root=155, capset=126),
-    "aarch64": Machine(0xC00000B7, _parse(_AARCH64), pivot_root=41, capset=91),
+    "x86_64": Machine(0xC000003E, _parse(_X86_64), pivot_root=155),
+    "aarch64": Machine(0xC00000B7, _parse(_AARCH64), pivot_root=41),
 }
 
 

@@ -8,18 +8,13 @@ from __future__ import annotations
 
 import os
 import resource
-import select
-
-#: Bytes in which a process tells its number in ``/proc``.
-_NAME_BYTES = 8
-_NO_NAME = b"none yet"
 
 
 class Crowd:
     """The worker's view of the process that it runs, in ``/proc`` as the harness sees it.
 
-    In its own namespaces a worker neither sees ``/proc`` nor knows that number: it keeps a
-    descriptor of the one, and the process tells the other before the program runs.
+    In its own namespaces a worker neither sees ``/proc`` nor knows the process's number there: it
+    keeps a descriptor of the one, and reads the other from what it says of the process's handle.
 
     Args:
         share: workers a usable core, at least 1: stands for what the kernel does not tell.
@@ -30,7 +25,7 @@ class Crowd:
         self._proc = os.open("/proc", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._share = share
         self._threads = threads
-        self._begun = -1
+        self._handle = -1
         self._known = ""
 
     @property
@@ -38,24 +33,9 @@ class Crowd:
         """Whether ``check_threads`` must be called, and often."""
         return self._threads is not None
 
-    def introduce(self, begin: int) -> None:
-        """In the process itself, first of all: tells its number, or that it finds none."""
-        name = _NO_NAME
-        try:
-            name = os.readlink(b"self", dir_fd=self._proc)
-        finally:
-            os.write(begin, name.ljust(_NAME_BYTES))
-
-    def meet(self, begun: int) -> None:
-        """A new process; from ``begun`` its number can be read, and then whatever it writes."""
-        self._begun, self._known = begun, ""
-
-    def last_words(self) -> str:
-        """What the process wrote after its number. Waits for it."""
-        if not self._known:
-            os.read(self._begun, _NAME_BYTES)
-        self._known = ""  # the next process must not find it
-        return os.read(self._begun, 1000).decode(errors="replace")
+    def meet(self, handle: int) -> None:
+        """A new process, by its pidfd."""
+        self._handle, self._known = handle, ""
 
     def excused(self, used: float) -> float:
         """Seconds in which its threads ran, or were ready to run while others did.
@@ -65,7 +45,7 @@ class Crowd:
         """
         waited = (self._share - 1) * used
         try:
-            folder = os.open(f"{self._name()}/task", os.O_RDONLY, dir_fd=self._proc)
+            folder = os.open(f"{self._number()}/task", os.O_RDONLY, dir_fd=self._proc)
             try:
                 threads = os.listdir(folder)
             finally:
@@ -87,16 +67,20 @@ class Crowd:
             fields = self._read("stat").rpartition(b")")[2].split()
             if int(fields[17]) > self._threads + 1:
                 resource.prlimit(process, resource.RLIMIT_NPROC, (0, 0))
-        except (FileNotFoundError, ProcessLookupError):  # not begun, or ended
+        except (FileNotFoundError, ProcessLookupError):  # ended
             pass
 
-    def _name(self) -> str:
-        if not self._known and select.select([self._begun], [], [], 0)[0]:
-            self._known = os.read(self._begun, _NAME_BYTES).decode().strip()
-        return self._known or _NO_NAME.decode()
+    def _number(self) -> str:
+        if not self._known:
+            told = self._read_file(f"self/fdinfo/{self._handle}").decode()
+            self._known = told.partition("\nPid:")[2].split()[0]
+        return self._known
 
     def _read(self, path: str) -> bytes:
-        file = os.open(f"{self._name()}/{path}", os.O_RDONLY, dir_fd=self._proc)
+        return self._read_file(f"{self._number()}/{path}")
+
+    def _read_file(self, path: str) -> bytes:
+        file = os.open(path, os.O_RDONLY, dir_fd=self._proc)
         try:
             return os.read(file, 4096)
         finally:

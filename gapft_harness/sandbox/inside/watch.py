@@ -14,8 +14,8 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from gapft_harness.sandbox.inside.crowd import Crowd
 from gapft_harness.sandbox.inside.execute import LENGTH_BYTES, NEXT
@@ -25,14 +25,14 @@ from gapft_harness.sandbox.inside.execute import LENGTH_BYTES, NEXT
 TOGETHER_S = 0.5
 #: Seconds between two counts of a program's threads.
 _COUNT_EVERY = 0.02
+_CORES = os.cpu_count() or 1
 #: Most bytes of standard error that are kept of a call.
 ERROR_BYTES = 4096
 #: Most bytes that the calls of a process may answer and print for there to be another one.
 _MOST_KEPT = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class Spent:
+class Spent(NamedTuple):
     """What a test took.
 
     Attributes:
@@ -46,8 +46,7 @@ class Spent:
     stopped: str
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(NamedTuple):
     """A call that was answered, and followed by another one.
 
     Attributes:
@@ -190,6 +189,7 @@ class Watch:
         self._crowd = crowd
         self._calls = calls
         self._end = os.pidfd_open(child)
+        crowd.meet(self._end)
         self._poll = select.poll()
         self._poll.register(self._end, select.POLLIN)
         self._poll.register(control, select.POLLIN)
@@ -218,18 +218,17 @@ class Watch:
         before = self._calls.answered if self._calls is not None else []
         return {
             "exit": 0 if answered else os.waitstatus_to_exitcode(status),
-            **asdict(spent),
-            "answered": [asdict(one) for one in before],
+            **spent._asdict(),
+            "answered": [one._asdict() | {"spent": one.spent._asdict()} for one in before],
         }
 
     def _until_over(self) -> Spent | None:
         """What the last test took if it was answered or stopped; None if the process ended."""
         clock = ~self._child << 3 | 2  # the CPU clock of all its threads
-        cores = os.cpu_count() or 1
         excused = 0.0  # of the wall time: what it ran, or had to wait for a CPU
         while True:
             left = self._wall_s + excused - (time.monotonic() - self._since)
-            wait = min((self._cpu_s - (self._used - self._before)) / cores, left)
+            wait = min((self._cpu_s - (self._used - self._before)) / _CORES, left)
             if self._crowd.counts_threads:
                 wait = min(wait, _COUNT_EVERY)
             events = dict(self._poll.poll(max(2.0, 1000 * wait)))
@@ -253,7 +252,7 @@ class Watch:
             elif spent.wall_s >= self._wall_s + excused:
                 excused = self._crowd.excused(self._used)
                 if spent.wall_s >= self._wall_s + excused:
-                    return replace(spent, stopped="wall")
+                    return spent._replace(stopped="wall")
 
     def _spent(self) -> Spent:
         cpu = self._used - self._before

@@ -13,17 +13,19 @@ import gc
 import importlib
 import json
 import os
+import resource
 import signal
 import socket
 import sys
 import threading
+from _signal import signal as set_handler  # what ``signal.signal`` wraps in enumerations
 from dataclasses import dataclass
 from typing import Any
 
 from gapft_harness.sandbox.confinement import folders, fresh, landlock, namespaces, seccomp
 from gapft_harness.sandbox.confinement.limits import (
     ProcessLimits,
-    limit_cpu,
+    cpu_limits,
     own_address_space,
     widen_stack,
 )
@@ -201,9 +203,10 @@ class Worker:
             tidy = self._work.untouched if self._work is not None else lambda: True
             calls, given = Calls.open(descriptors, self._limits.file_bytes, tidy)
         begun, begin = os.pipe()
+        seconds = cpu_limits(cpu_s)
         child = _fork()
         if child == 0:
-            self._become_program([given, *files, source], begin, cpu_s)
+            self._become_program([given, *files, source], begin, seconds)
             return None
         if self._pids is not None:
             self._pids.leave()
@@ -211,11 +214,10 @@ class Worker:
         if calls is not None:
             os.close(given)
             descriptors = [*descriptors, calls.channel]
-        self._crowd.meet(begun)
         outcome = Watch(child, cpu_s, wall_s, self._control.fileno(), self._crowd, calls).wait()
         for descriptor in descriptors:
             os.close(descriptor)
-        word = self._crowd.last_words()
+        word = os.read(begun, 1000).decode(errors="replace")
         os.close(begun)
         if self._pids is not None:
             self._pids.close()
@@ -227,16 +229,15 @@ class Worker:
             "compiled": word == _CONFINED + execute.COMPILED.decode(),
         }
 
-    def _become_program(self, descriptors: list[int], begin: int, cpu_s: float) -> None:
+    def _become_program(self, descriptors: list[int], begin: int, seconds: tuple[int, int]) -> None:
         try:
-            self._crowd.introduce(begin)
-            self._confine(descriptors, begin, cpu_s)
+            self._confine(descriptors, begin, seconds)
             os.write(execute.STAGE, _CONFINED.encode())
         except BaseException as error:
             os.write(begin, f"{type(error).__name__}: {error}".encode()[:1000])
             os._exit(1)
 
-    def _confine(self, descriptors: list[int], begin: int, cpu_s: float) -> None:
+    def _confine(self, descriptors: list[int], begin: int, seconds: tuple[int, int]) -> None:
         """Leaves descriptors 0 to 4 (input, output, errors, report, source) and 5 (stage).
 
         Every call here is paid by every test, in copied pages: what can be done once is done in
@@ -251,8 +252,8 @@ class Worker:
         else:
             os.closerange(6, 1 << 16)
             namespaces.drop_all()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        limit_cpu(cpu_s)
+        set_handler(signal.SIGINT, signal.default_int_handler)
+        resource.setrlimit(resource.RLIMIT_CPU, seconds)
         self._filter.install(os.getpid())
 
 
