@@ -18,7 +18,7 @@ import signal
 import socket
 import sys
 import threading
-from _signal import signal as set_handler  # what ``signal.signal`` wraps in enumerations
+from _signal import signal as set_handler  # type: ignore[import-not-found]
 from dataclasses import dataclass
 from typing import Any
 
@@ -252,6 +252,7 @@ class Worker:
         else:
             os.closerange(6, 1 << 16)
             namespaces.drop_all()
+        # What ``signal.signal`` wraps: its enumerations lie in many pages.
         set_handler(signal.SIGINT, signal.default_int_handler)
         resource.setrlimit(resource.RLIMIT_CPU, seconds)
         self._filter.install(os.getpid())
