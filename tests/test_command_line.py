@@ -61,22 +61,28 @@ def resolved(text: str) -> dict[str, object]:
     return found
 
 
-def test_run_takes_the_options_of_lm_eval_as_lm_eval_spells_them(tmp_path: Path) -> None:
-    ours = succeed(
+def test_run_takes_the_options_of_lm_eval_as_lm_eval_spells_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ours = shown(
         "run", "--task", "gapft_demo", "--include-path", ".", "--set", "data.pool_limit=3",
-        "--set", "data.audit_limit=3", "--set", "model.backend=dummy", *DRY, cwd=tmp_path,
+        "--set", "data.audit_limit=3", "--set", "model.backend=dummy", *DRY,
     )  # fmt: skip
-    theirs = succeed(
-        "run", "--tasks", "gapft_demo", "--include_path", ".", "--limit", 3, "--model", "dummy",
-        *(option.replace("model-args", "model_args") for option in DRY), cwd=tmp_path,
+    theirs = shown(
+        "run", "--tasks", "gapft_demo", "--include_path", ".", "--limit", "3", "--model", "dummy",
+        *(option.replace("model-args", "model_args") for option in DRY),
     )  # fmt: skip
-    assert resolved(theirs.stdout) == resolved(ours.stdout)
-    assert "pool_limit: 3" in theirs.stdout
+    assert resolved(theirs) == resolved(ours)
+    assert "pool_limit: 3" in theirs
 
 
-def test_a_key_that_is_set_wins_over_the_option_that_means_it_too(tmp_path: Path) -> None:
-    done = succeed("run", "demo", "--limit", 3, "--set", "data.audit_limit=5", *DRY, cwd=tmp_path)
-    assert "pool_limit: 3\n  audit_limit: 5" in done.stdout
+def test_a_key_that_is_set_wins_over_the_option_that_means_it_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = shown("run", "demo", "--limit", "3", "--set", "data.audit_limit=5", *DRY)
+    assert "pool_limit: 3\n  audit_limit: 5" in found
 
 
 def test_what_is_set_wins_over_every_option_that_means_it_too() -> None:

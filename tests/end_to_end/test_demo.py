@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from gapft_harness.cli.main import app
 from tests.command import gapft, succeed
 from tests.end_to_end.readme import blocks
 from tests.end_to_end.results_checks import check_results
@@ -39,12 +41,16 @@ def test_readme_runs_as_written(readme_run: Path) -> None:
     assert "diffuse minus concentrated on the problems trained on" in log
 
 
-def test_commands_that_need_more_than_this_machine_resolve(tmp_path: Path) -> None:
+def test_commands_that_need_more_than_this_machine_resolve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     text = "".join(b.text for b in blocks(ROOT / "README.md") if b.language == "console")
     commands = re.findall(r"^gapft (run .*)$", text.replace("\\\n", " "), re.M)
     assert len(commands) == 5
     for command in commands:
-        done = succeed(*command.split(), "--dry-run", cwd=tmp_path)
+        done = CliRunner().invoke(app, [*command.split(), "--dry-run"])
+        assert done.exit_code == 0, done.output
         assert "# resolved recipe" in done.stdout
         assert "# missing here" in done.stdout
         assert "unknown argument" not in done.stdout

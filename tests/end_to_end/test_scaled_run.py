@@ -18,6 +18,8 @@ from tests.command import gapft, succeed
 from tests.end_to_end.letters_run import chunks, content, killed, result, workers_of
 from tests.training.letters import prepare
 
+pytestmark = pytest.mark.xdist_group("scaled_run")
+
 OPTIONS = (
     "--condition", "gapft", "--seed", "13", "--set", "scaling.calibration=40",
     "--set", "search.chunk=2",

@@ -26,6 +26,8 @@ from tests.command import gapft, succeed
 from tests.training.examples import same_weights
 from tests.training.letters import prepare
 
+pytestmark = pytest.mark.xdist_group("train_command")
+
 ARM = "gapft-seed13"
 
 #: A command that takes longer does not end: the test fails, and waits for nothing.

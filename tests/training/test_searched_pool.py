@@ -15,6 +15,8 @@ from gapft_harness.hooks.manager import load_plugins
 from tests.command import succeed
 from tests.training.letters import prepare
 
+pytestmark = pytest.mark.xdist_group("searched_pool")
+
 ONLINE = '''
 import json
 

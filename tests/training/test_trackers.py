@@ -24,6 +24,8 @@ from gapft_harness.training.machine.speed import matrix_peak
 from tests.command import gapft, succeed
 from tests.training.letters import prepare
 
+pytestmark = pytest.mark.xdist_group("trackers")
+
 ROOT = Path(__file__).parents[2]
 ARM = "gapft-seed13"
 VALUES = {

@@ -9,10 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from gapft_harness.run_directory.recording import record_judging
 from gapft_harness.stages.verify.run import verify
 from tests.verify.tampering import change_manifest, facts_of, rows_of, seal_again, write_rows
+
+pytestmark = pytest.mark.xdist_group("verify")
 
 #: The run's verifier as a later version has it: it says so, and judges capitals otherwise.
 LATER = """

@@ -28,6 +28,8 @@ from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
 from tests.verify.tampering import change_manifest
 
+pytestmark = pytest.mark.xdist_group("verify")
+
 Edit = Callable[[str], str]
 
 
