@@ -111,12 +111,13 @@ def print_emulated(browser: Any, page: str) -> None:
 
 
 def test_paper_shows_what_a_screen_keeps_closed(browser: Any, page: str) -> None:
-    closed = "return [...document.querySelectorAll('details > .scroll')].map(e => e.offsetHeight)"
+    closed = "return [...document.querySelectorAll('details > .scroll')]"
     show(browser, page, 1280, "light")
-    heights = browser.execute_script(closed)
-    assert heights
+    seen = browser.execute_script(f"{closed}.map(e => e.checkVisibility())")
+    assert set(seen) == {False}
     print_emulated(browser, page)
-    assert min(browser.execute_script(closed)) > 100
+    assert all(browser.execute_script(f"{closed}.map(e => e.checkVisibility())"))
+    assert min(browser.execute_script(f"{closed}.map(e => e.offsetHeight)")) > 100
     cut = (
         "return [...document.querySelectorAll('.scroll')]"
         ".filter(e => e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflowX != "
