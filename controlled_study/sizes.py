@@ -58,8 +58,8 @@ SIZES: Final = MappingProxyType(
             null_pool=640, null_audit=1_280,
         ),
         "large": Size(
-            hidden=512, layers=4, heads=8, batch=256, peak=1e-3, warmup=100, check=50, target=0.45,
-            most=2_000, decay=100, tuning=640, pool=2_000, audit=3_000,
+            hidden=512, layers=4, heads=8, batch=256, peak=1e-3, warmup=100, check=80, target=0.45,
+            most=2_000, decay=100, tuning=320, pool=2_000, audit=3_000,
             null_pool=640, null_audit=1_280,
         ),
     }
