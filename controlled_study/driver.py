@@ -77,12 +77,15 @@ def run_study(study: Study, seeds: Sequence[int], parallel: int) -> int:
     """
     study.folder.mkdir(parents=True, exist_ok=True)
     facts = study.folder / STUDY
-    if facts.exists() and (found := json.loads(facts.read_text("utf-8"))["size"]) != study.size:
+    found = {"size": study.size, "seeds": []}
+    if facts.exists():
+        found = json.loads(facts.read_text("utf-8"))
+    if found["size"] != study.size:
         raise UserError(
-            f"{study.folder}: holds a study of size {found}, expected {study.size}; "
+            f"{study.folder}: holds a study of size {found['size']}, expected {study.size}; "
             "give another --out"
         )
-    write_json(facts, {"size": study.size, "seeds": sorted(seeds)})
+    write_json(facts, {"size": study.size, "seeds": sorted({*found["seeds"], *seeds})})
     write_tasks(study.tasks, SIZES[study.size])
     failed = 0
     with ThreadPoolExecutor(parallel) as pool:
@@ -94,10 +97,14 @@ def run_study(study: Study, seeds: Sequence[int], parallel: int) -> int:
                 if (seed, kind) not in study.policies:
                     study.policies[seed, kind] = pool.submit(_policy, study, seed, kind)
             waiting += [pool.submit(_run, study, seed, run) for seed in seeds]
-        for future in waiting:
-            if error := future.exception():
-                failed += 1
-                print(f"failed: {error}", file=sys.stderr, flush=True)
+        try:
+            for future in waiting:
+                if error := future.exception():
+                    failed += 1
+                    print(f"failed: {error}", file=sys.stderr, flush=True)
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
     return int(bool(failed))
 
 
