@@ -157,16 +157,22 @@ class CheckedAnswers:
                 found = [self._answer(t, gold=gold) for t, gold in zip(texts, golds, strict=True)]
             else:
                 found = [self._answer(text) for text in texts]
-        return [self._checked(answer) for answer in found]
+        return [checked_answer(self._owner, answer, "answer", self._answer) for answer in found]
 
-    def _checked(self, found: Any) -> str | None:
-        if not (found is None or isinstance(found, str)):
-            raise self._owner.broke(
-                f"gave {short(found)} in answer; expected text, or None where a response gives "
-                "no answer",
-                self._answer,
-            )
-        return found if found is None or found.isascii() else whole_text(found)
+
+def checked_answer(owner: Registered, found: Any, method: str, by: object) -> str | None:
+    """An answer that a verifier's method gave, as a table can hold it.
+
+    Raises:
+        PluginError: it is no text.
+    """
+    if not (found is None or isinstance(found, str)):
+        raise owner.broke(
+            f"gave {short(found)} in {method}; expected text, or None where a response gives "
+            "no answer",
+            by,
+        )
+    return found if found is None or found.isascii() else whole_text(found)
 
 
 def answers_of(verifier: Verifier) -> CheckedAnswers | None:

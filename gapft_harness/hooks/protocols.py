@@ -44,7 +44,7 @@ from gapft_harness.hooks.tracking import Tracking
 class Verifier(Protocol):
     """Judges responses. Must not raise for any text; must not depend on the order of pairs.
 
-    A verifier may have four more methods:
+    A verifier may have five more methods:
 
     * ``check_gold(gold) -> str``: empty, or what is wrong with a gold answer. It is asked before
       anything is generated.
@@ -55,6 +55,8 @@ class Verifier(Protocol):
       last box), sealed beside its verdict; None where it gives none. It must not depend on what
       is right. Where reading takes what the problem shows, such as its options' texts, it may
       have a second argument ``gold``.
+    * ``verify_with_answers(responses, golds) -> list[tuple[Verdict, str | None]]``: what
+      ``verify`` and ``answer`` give, for a verifier that would otherwise read each text twice.
     * ``describe() -> dict``: JSON values for the manifest, such as a sandbox's tier.
     """
 

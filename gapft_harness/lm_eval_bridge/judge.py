@@ -22,6 +22,7 @@ class Judge:
         """Wraps a verifier."""
         self._verifier = verifier
         self._known: dict[_Pair, Verdict] = {}
+        self._answers: dict[_Pair, str | None] = {}
         self._last: tuple[Gold, str] = (None, content_hash(None))
 
     def knows(self, responses: Sequence[str], gold: Gold) -> bool:
@@ -41,7 +42,7 @@ class Judge:
 
     def judge(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
         """The verifier's verdicts on texts that need not be a model's."""
-        return self._verify(list(responses), list(golds))
+        return self._verify(list(responses), list(golds))[0]
 
     def learn(self, pairs: Iterable[tuple[str, Gold]]) -> None:
         """Judges the pairs that are new, in one call of the verifier."""
@@ -53,7 +54,9 @@ class Judge:
         if not new:
             return
         texts, golds = [text for text, _ in new], list(new.values())
-        self._known.update(zip(new, self._verify(texts, golds), strict=True))
+        verdicts, answers = self._verify(texts, golds)
+        self._known.update(zip(new, verdicts, strict=True))
+        self._answers.update(zip(new, answers or (), strict=answers is not None))
 
     def verdicts(self, responses: Sequence[str], gold: Gold) -> list[Verdict]:
         """The verdicts on these responses to one problem, judged now if they were not before."""
@@ -67,6 +70,9 @@ class Judge:
 
         if (reader := answers_of(self._verifier)) is None:
             return [None] * len(responses)
+        key = self._hash(gold)
+        if all((text, key) in self._answers for text in responses):
+            return [self._answers[text, key] for text in responses]
         try:
             return reader.read(responses, [gold] * len(responses))
         except Exception:
@@ -80,15 +86,17 @@ class Judge:
             self._last = (gold, content_hash(gold))
         return self._last[1]
 
-    def _verify(self, texts: list[str], golds: list[Gold]) -> list[Verdict]:
-        from gapft_harness.verification.judging import verify_unique
+    def _verify(
+        self, texts: list[str], golds: list[Gold]
+    ) -> tuple[list[Verdict], list[str | None] | None]:
+        from gapft_harness.verification.judging import judge_unique
 
         try:
-            return list(verify_unique(self._verifier, texts, golds))
+            return judge_unique(self._verifier, texts, golds)
         except InfrastructureError:
             raise  # the machine's failure is never scored
         except Exception as error:
             # lm-eval would lose every response of the run; they are counted as errors instead.
             _logger.exception("the verifier failed on %d responses", len(texts))
             reason = f"the verifier raised {type(error).__name__}: {error}"
-            return [Verdict("error", reason)] * len(texts)
+            return [Verdict("error", reason)] * len(texts), None

@@ -13,11 +13,14 @@ from gapft_harness.core.errors import GapftError, PluginError, UserError, descri
 from gapft_harness.core.json_values import json_fault
 from gapft_harness.core.records import CONTEXT, STATUSES, Gold, Response, Verdict
 from gapft_harness.core.text import whole_text
-from gapft_harness.hooks.checked import CheckedAnswers
+from gapft_harness.hooks.checked import CheckedAnswers, checked_answer, require_methods
 from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.hooks.registered import FAULTS, Registered, own_line, owner_of
 
 T = TypeVar("T")
+
+#: A verifier's optional method that judges and answers in one pass.
+_BOTH = "verify_with_answers"
 
 #: The verdict on a response that was never generated. The verifier is not asked: V = 0.
 BEYOND_CONTEXT = Verdict("fail", "prompt does not fit the context")
@@ -27,10 +30,48 @@ def verify_responses(
     verifier: Verifier, responses: Sequence[Response], golds: Sequence[Gold]
 ) -> list[Verdict]:
     """Judges responses as ``verify_unique`` does, and fails those that were not generated."""
+    return _judge_responses(verifier, responses, golds)[0]
+
+
+def judge_and_answer(
+    verifier: Verifier,
+    answers: CheckedAnswers | None,
+    responses: Sequence[Response],
+    golds: Sequence[Gold],
+    known: Sequence[Verdict | None] = (),
+) -> list[tuple[Verdict, str | None]]:
+    """Each response's verdict and answer, from one reading of its text where the verifier can.
+
+    Args:
+        verifier: any verifier.
+        answers: as in ``answer_responses``.
+        responses: those that were not generated fail.
+        golds: as many.
+        known: for each response the verdict that stands, or None; default: none stands.
+    """
+    kept = list(known) or [None] * len(responses)
+    new = [i for i, verdict in enumerate(kept) if verdict is None]
+    judged, said = _judge_responses(verifier, [responses[i] for i in new], [golds[i] for i in new])
+    verdicts = dict(zip(new, judged, strict=True))
+    read = dict(zip(new, said, strict=True)) if answers and said is not None else {}
+    rest = [i for i in range(len(responses)) if i not in read]
+    unread = answer_responses(answers, [responses[i] for i in rest], [golds[i] for i in rest])
+    read |= zip(rest, unread, strict=True)
+    return [(kept[i] or verdicts[i], read[i]) for i in range(len(responses))]
+
+
+def _judge_responses(
+    verifier: Verifier, responses: Sequence[Response], golds: Sequence[Gold]
+) -> tuple[list[Verdict], list[str | None] | None]:
     pairs = list(zip(responses, golds, strict=True))
     written = [(r.text, gold) for r, gold in pairs if r.finish_reason != CONTEXT]
-    judged = iter(verify_unique(verifier, [t for t, _ in written], [gold for _, gold in written]))
-    return [BEYOND_CONTEXT if r.finish_reason == CONTEXT else next(judged) for r in responses]
+    judged, said = judge_unique(verifier, [t for t, _ in written], [gold for _, gold in written])
+    verdicts, answers = iter(judged), iter(said or ())
+    skipped = [r.finish_reason == CONTEXT for r in responses]
+    return (
+        [BEYOND_CONTEXT if skip else next(verdicts) for skip in skipped],
+        None if said is None else [None if skip else next(answers) for skip in skipped],
+    )
 
 
 def answer_responses(
@@ -62,6 +103,13 @@ def answer_responses(
 def verify_unique(
     verifier: Verifier, responses: Sequence[str], golds: Sequence[Gold]
 ) -> list[Verdict]:
+    """The verdicts of ``judge_unique``."""
+    return judge_unique(verifier, responses, golds)[0]
+
+
+def judge_unique(
+    verifier: Verifier, responses: Sequence[str], golds: Sequence[Gold]
+) -> tuple[list[Verdict], list[str | None] | None]:
     """Judges ``responses[i]`` against ``golds[i]``, identical pairs once.
 
     A verifier must not raise. If it does all the same, its pairs are judged one by one, and those
@@ -74,7 +122,8 @@ def verify_unique(
         golds: JSON values, as many as responses.
 
     Returns:
-        One verdict for each response, in order.
+        One verdict for each response, in order; and as many answers if the verifier reads them
+        while it judges (``verify_with_answers``), else None.
 
     Raises:
         PluginError: the verifier returned another number of verdicts than it got pairs, something
@@ -82,34 +131,42 @@ def verify_unique(
         ValueError: as many golds as responses were expected.
     """
     owner = owner_of("verifier", verifier)
+    both = getattr(verifier, _BOTH, None)
+    if both is not None:
+        require_methods(owner, verifier, _BOTH, "answer")
 
-    def ask(texts: Sequence[str], wanted: Sequence[Gold]) -> list[Verdict]:
-        return _checked(owner, verifier, verifier.verify(list(texts), list(wanted)), len(texts))
+    def ask(texts: Sequence[str], wanted: Sequence[Gold]) -> list[tuple[Verdict, str | None]]:
+        if both is None:
+            found = verifier.verify(list(texts), list(wanted))
+            return [(v, None) for v in _checked(owner, found, len(texts), verifier.verify)]
+        return _checked_pairs(owner, both(list(texts), list(wanted)), len(texts), both)
 
-    def judge(texts: Sequence[str], wanted: Sequence[Gold]) -> list[Verdict]:
+    def judge(texts: Sequence[str], wanted: Sequence[Gold]) -> list[tuple[Verdict, str | None]]:
         try:
             return ask(texts, wanted)
         except GapftError:
             raise
         except FAULTS as error:
             first = error
-        verdicts, raised = [], 0
+        judged, raised = [], 0
         for text, gold in zip(texts, wanted, strict=True):
             try:
-                verdicts += ask([text], [gold])
+                judged += ask([text], [gold])
             except GapftError:
                 raise
             except FAULTS as error:
                 raised += 1
-                verdicts.append(Verdict("error", f"the verifier raised {describe(error)}"))
+                verdict = Verdict("error", f"the verifier raised {describe(error)}")
+                judged.append((verdict, None))
         if raised == len(texts):
             raise PluginError(
                 f"{owner.who} raised on every one of {raised} pairs: {describe(first)}"
                 f"{own_line(first, owner.home)}"
             ) from first
-        return verdicts
+        return judged
 
-    return once_each(judge, responses, golds)
+    judged = once_each(judge, responses, golds)
+    return [v for v, _ in judged], None if both is None else [answer for _, answer in judged]
 
 
 def check_golds(verifier: Verifier, golds: Iterable[tuple[Gold, str]]) -> None:
@@ -178,8 +235,24 @@ def _digest(gold: Gold) -> bytes:
     return hashlib.sha256(spelled.encode()).digest()
 
 
-def _checked(owner: Registered, verifier: Verifier, found: object, count: int) -> list[Verdict]:
-    by = verifier.verify
+def _checked_pairs(
+    owner: Registered, found: object, count: int, by: object
+) -> list[tuple[Verdict, str | None]]:
+    if not isinstance(found, list | tuple) or not all(
+        isinstance(pair, tuple) and len(pair) == 2 for pair in found
+    ):
+        raise owner.broke(
+            f"gave {short(found)} in {_BOTH}; expected a list of pairs (verdict, answer)",
+            by,
+        )
+    verdicts = _checked(owner, [verdict for verdict, _ in found], count, by)
+    return [
+        (verdict, checked_answer(owner, answer, _BOTH, by))
+        for verdict, (_, answer) in zip(verdicts, found, strict=True)
+    ]
+
+
+def _checked(owner: Registered, found: object, count: int, by: object) -> list[Verdict]:
     if not isinstance(found, list | tuple) or not all(isinstance(v, Verdict) for v in found):
         raise owner.broke(
             f"gave {type(found).__name__} {short(found)}; expected a list of "

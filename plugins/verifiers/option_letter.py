@@ -20,7 +20,6 @@ and a full-width letter.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,8 +39,6 @@ from gapft_harness.plugins.verifiers.statements import first_statement
 _WHOLE = re.compile(r"([A-Z])[.)]?|\(([A-Z])\)")
 #: Counts up when what a rule reads changes, so that a verdict that differs for it can be told.
 _RULES = {"first_explicit": 2}
-#: Responses of which it is remembered what was read, at most: a hash and a letter each.
-_REMEMBERED = 1 << 16
 _NEEDS_TEXTS = "the permissive rule needs the options' texts in the gold answer"
 _LABEL = re.compile(r"\s*(?:\(([A-Z])\)|([A-Z]))[.):,]?\s*[-–—]?\s*")
 
@@ -96,8 +93,7 @@ class OptionLetter:
                 f"option_letter: unknown rule {rule!r}; {did_you_mean(str(rule), rules)}"
             )
         self.rule = rule
-        # reading free text takes time, and verdict and answer both ask for it
-        self._read = _remembering(rules[rule]) if rule == "first_explicit" else rules[rule]
+        self._read = rules[rule]
 
     def verify(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
         """Judges each response.
@@ -105,7 +101,13 @@ class OptionLetter:
         Each gold is ``{"answer": "B", "options": [texts]}`` or the bare letter. A gold that is no
         option gets an ``error`` verdict.
         """
-        return once_each(self._verify_all, responses, golds)
+        return [verdict for verdict, _ in self.verify_with_answers(responses, golds)]
+
+    def verify_with_answers(
+        self, responses: Sequence[str], golds: Sequence[Gold]
+    ) -> list[tuple[Verdict, str | None]]:
+        """What ``verify`` and ``answer`` give, each response read once."""
+        return once_each(self._read_all, responses, golds)
 
     def check_gold(self, gold: Gold) -> str:
         """What is wrong with a gold answer under this rule, or ``""``."""
@@ -122,26 +124,33 @@ class OptionLetter:
             gold: where it is known, its options' texts are used as in ``verify``; its letter is
                 not looked at.
         """
-        if self.rule == "whole_response":
-            return whole_response(text, ()).letter
-        choice = read_gold(gold)
-        return self._read(text, () if isinstance(choice, str) else choice.options).letter
+        return self._read(text, _options(read_gold(gold))).letter
 
     def describe(self) -> dict[str, Any]:
         """Which edition of its rule it judges by, where there has been more than one."""
         return {"rules": _RULES[self.rule]} if self.rule in _RULES else {}
 
-    def _verify_all(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
-        verdicts = []
+    def _read_all(
+        self, responses: Sequence[str], golds: Sequence[Gold]
+    ) -> list[tuple[Verdict, str | None]]:
+        choices = {id(gold): read_gold(gold) for gold in golds}
+        found = []
         for response, gold in zip(responses, golds, strict=True):
-            choice = read_gold(gold)
+            choice = choices[id(gold)]
+            read = self._read(response, _options(choice))
             if isinstance(choice, str):
-                verdicts.append(Verdict("error", choice))
+                verdict = Verdict("error", choice)
             elif self.rule == "permissive" and not choice.options:
-                verdicts.append(Verdict("error", _NEEDS_TEXTS))
+                verdict = Verdict("error", _NEEDS_TEXTS)
             else:
-                verdicts.append(_compare(self._read(response, choice.options), choice))
-        return verdicts
+                verdict = _compare(read, choice)
+            found.append((verdict, read.letter))
+        return found
+
+
+def _options(choice: Choice | str) -> Sequence[str]:
+    """The options' texts of a gold answer that describes a choice."""
+    return () if isinstance(choice, str) else choice.options
 
 
 def read_gold(gold: Gold) -> Choice | str:
@@ -187,21 +196,6 @@ def first_explicit(response: str, options: Sequence[str]) -> Read:
     if len(stated.letters) > 1:
         return Read(None, f"said {' and '.join(stated.letters)} together")
     return Read(stated.letters or None, stated.why)
-
-
-def _remembering(rule: Rule) -> Rule:
-    """A rule that reads the same response under the same options once, while it is remembered."""
-    known: dict[bytes, Read] = {}
-
-    def read(response: str, options: Sequence[str]) -> Read:
-        key = hashlib.sha256(repr((response, options)).encode()).digest()
-        if (found := known.get(key)) is None:
-            if len(known) >= _REMEMBERED:
-                known.clear()
-            found = known[key] = rule(response, options)
-        return found
-
-    return read
 
 
 def permissive(response: str, options: Sequence[str]) -> Read:

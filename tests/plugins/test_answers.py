@@ -13,7 +13,8 @@ from gapft_harness.core.errors import PluginError
 from gapft_harness.core.records import CONTEXT, Response, Verdict
 from gapft_harness.hooks.checked import answers_of
 from gapft_harness.plugins.verifiers.option_letter import OptionLetter
-from gapft_harness.verification.judging import answer_responses
+from gapft_harness.plugins.verifiers.statements import first_statement
+from gapft_harness.verification.judging import answer_responses, judge_and_answer, judge_unique
 from tests.plugins.test_option_letter import OPTIONS, RULES, TABLE
 
 LETTERS = "ABCD"
@@ -135,3 +136,98 @@ def test_a_verifier_that_raises_is_named() -> None:
 
     with pytest.raises(PluginError, match=r"verifier '.*Raising'.* failed: ValueError: no idea"):
         answer_responses(answers_of(Raising()), [response("B")], ["B"])
+
+
+class InOnePass(Words):
+    """Judges and answers at once; what ``answer`` is asked is counted apart."""
+
+    found: Any = None
+
+    def verify_with_answers(self, responses: Any, golds: Any) -> Any:
+        if self.found is not None:
+            return self.found
+        return [
+            (Verdict("pass" if text.endswith(gold) else "fail"), text.split()[-1])
+            for text, gold in zip(responses, golds, strict=True)
+        ]
+
+
+@given(
+    st.lists(texts, min_size=1, max_size=8),
+    st.sampled_from(RULES),
+    st.sampled_from([*LETTERS, "E", ""]),
+    st.booleans(),
+)
+def test_one_pass_gives_what_verify_and_answer_give(
+    responses: list[str], rule: str, right: str, shown: bool
+) -> None:
+    """Of golds that are none too."""
+    verifier = OptionLetter(rule=rule)
+    gold: Any = {"answer": right, "options": OPTIONS} if shown else right
+    golds = [gold] * len(responses)
+    both = verifier.verify_with_answers(responses, golds)
+    assert [verdict for verdict, _ in both] == verifier.verify(responses, golds)
+    assert [answer for _, answer in both] == [verifier.answer(t, gold=gold) for t in responses]
+
+
+def test_a_text_is_read_once_for_verdict_and_answer() -> None:
+    """A verdict that stands is kept, and only its response is read apart."""
+    verifier = InOnePass()
+    given = [response("it is B"), response("so C"), response("", CONTEXT), response("so C")]
+    stands = Verdict("timeout", "slow")
+    known = [stands, None, None, None]
+    found = judge_and_answer(verifier, answers_of(verifier), given, ["B"] * 4, known)
+    assert [answer for _, answer in found] == ["B", "C", None, "C"]
+    statuses = [verdict.status for verdict, _ in found]
+    assert statuses == ["timeout", "fail", "fail", "fail"]
+    assert verifier.asked == ["it is B"]
+
+
+def test_sealing_and_lm_eval_read_a_text_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gapft_harness.lm_eval_bridge.judge import Judge
+    from gapft_harness.plugins.verifiers import option_letter
+
+    read: list[str] = []
+
+    def counted(text: str, *args: Any) -> Any:
+        read.append(text)
+        return first_statement(text, *args)
+
+    monkeypatch.setattr(option_letter, "first_statement", counted)
+    verifier = OptionLetter(rule="first_explicit")
+    judge_and_answer(verifier, answers_of(verifier), [response("I say B.")], ["B"])
+    assert read == ["I say B."]
+    judge = Judge(verifier)
+    judge.learn([("I say C.", "B")])
+    assert (judge.verdicts(["I say C."], "B"), judge.answers(["I say C."], "B")) == (
+        [Verdict("fail", "said C")], ["C"])  # fmt: skip
+    assert read == ["I say B.", "I say C."]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (3, "gave 3 in verify_with_answers; expected a list of pairs"),
+        ([Verdict("pass")], "in verify_with_answers; expected a list of pairs"),
+        ([(Verdict("pass"), 3)], "gave 3 in verify_with_answers; expected text, or None"),
+        ([("pass", None)], "expected a list of gapft_harness.api.Verdict"),
+        ([], "gave 0 verdicts for 1 pairs"),
+    ],
+)
+def test_what_is_no_verdict_with_an_answer_is_named(wrong: Any, message: str) -> None:
+    verifier = InOnePass()
+    verifier.found = wrong
+    with pytest.raises(PluginError, match=rf"verifier '.*InOnePass'.*{message}"):
+        judge_unique(verifier, ["B"], ["B"])
+
+
+def test_a_verifier_of_both_has_answer_too() -> None:
+    class Half:
+        def verify(self, responses: Any, golds: Any) -> list[Verdict]:
+            return [Verdict("pass") for _ in responses]
+
+        def verify_with_answers(self, responses: Any, golds: Any) -> Any:
+            return [(Verdict("pass"), "B") for _ in responses]
+
+    with pytest.raises(PluginError, match="has no method answer"):
+        judge_unique(Half(), ["B"], ["B"])

@@ -20,7 +20,7 @@ from gapft_harness.run_directory.tables.responses import row_of, schema
 from gapft_harness.stages.generation.alike import AlikeWatch
 from gapft_harness.stages.generation.episodes import Episodes
 from gapft_harness.stages.generation.executions import Executions
-from gapft_harness.verification.judging import answer_responses, verify_responses
+from gapft_harness.verification.judging import judge_and_answer
 from gapft_harness.verification.reasons import Reasons
 
 #: Problems verified and written at a time.
@@ -69,21 +69,24 @@ def judged(
     for start in range(0, len(ordered), _BATCH):
         members = ordered[start : start + _BATCH]
         entries = list(journal.read([problem.id for problem in members]))
-        new = [
-            (response, problem.gold)
+        given = [
+            (response, problem.gold, entry.verdicts.get(response.index))
             for problem, entry in zip(members, entries, strict=True)
             for response in entry.responses
-            if response.index not in entry.verdicts
         ]
-        flat = iter(verify_responses(verifier, [r for r, _ in new], [gold for _, gold in new]))
-        verdicts = [
-            [entry.verdicts.get(r.index) or next(flat) for r in entry.responses]
-            for entry in entries
-        ]
+        flat = iter(
+            judge_and_answer(
+                verifier,
+                read_answers,
+                [response for response, _, _ in given],
+                [gold for _, gold, _ in given],
+                [verdict for _, _, verdict in given],
+            )
+        )
+        found = [list(islice(flat, len(entry.responses))) for entry in entries]
+        verdicts = [[verdict for verdict, _ in of_problem] for of_problem in found]
         relabel(entries, members, verdicts)
-        given = [(r, p.gold) for p, e in zip(members, entries, strict=True) for r in e.responses]
-        read = iter(answer_responses(read_answers, [r for r, _ in given], [g for _, g in given]))
-        yield entries, verdicts, [list(islice(read, len(entry.responses))) for entry in entries]
+        yield entries, verdicts, [[answer for _, answer in of_problem] for of_problem in found]
 
 
 def write_responses(

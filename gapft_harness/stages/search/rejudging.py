@@ -21,7 +21,7 @@ from gapft_harness.run_directory.tables import Judged, read_facts, read_judged, 
 from gapft_harness.run_directory.tables.parquet import has_column
 from gapft_harness.stages.differences import Differences, unequal
 from gapft_harness.stages.generation.sealing import closing_verifier, description_of, tokens_of
-from gapft_harness.verification.judging import answer_responses, verify_responses
+from gapft_harness.verification.judging import judge_and_answer
 
 #: Responses that are judged again at a time, and differing verdicts of a table that are named.
 _AT_ONCE, _NAMED = 1024, 20
@@ -120,11 +120,10 @@ class Rejudge:
             return
         pairs = [(each, gold) for gold, of_problem in batch for each in of_problem]
         responses, golds = [each.response for each, _ in pairs], [gold for _, gold in pairs]
-        verdicts = verify_responses(self.verifier, responses, golds)
-        read = answer_responses(answers, responses, golds)
+        found = judge_and_answer(self.verifier, answers, responses, golds)
         self.verdicts += len(pairs)
         self.answers += len(pairs) if answers else 0
-        for (each, _), again, answer in zip(pairs, verdicts, read, strict=True):
+        for (each, _), (again, answer) in zip(pairs, found, strict=True):
             who = f"{relative}: problem {each.response.problem_id}, index {each.response.index}"
             if answers and answer != each.answer:
                 yield f"{who} has the answer {each.answer!r}, read again it is {answer!r}"
