@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -222,6 +224,24 @@ def test_the_pool_loses_what_calibrates(folder: Path, limit: int | None) -> None
     assert calibration.isdisjoint(pool)
     assert calibration | pool <= ids(read(folder, recipe(), "pool"))
     assert ids(read(folder, recipe(7), "calibration")) == calibration
+
+
+@pytest.mark.parametrize("calibration", [7, "validation"])
+def test_each_problem_is_rendered_once_however_often_its_split_is_read(
+    folder: Path, calibration: object
+) -> None:
+    task, rendered = load_task("letters", [folder]), Counter[str]()
+    build = task._task.fewshot_context
+
+    def counted(document: Any, *args: Any, **named: Any) -> Any:
+        rendered[document["question"]] += 1
+        return build(document, *args, **named)
+
+    task._task.fewshot_context = counted
+    read_splits(task, recipe(calibration))
+    read_splits(task, recipe(calibration))
+    assert set(rendered.values()) == {1}
+    assert len(rendered) == (40 if calibration == 7 else 48)
 
 
 def test_what_was_taken_out_is_said(folder: Path) -> None:

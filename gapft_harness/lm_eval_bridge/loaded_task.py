@@ -58,6 +58,7 @@ class LoadedTask:
         self.version = str(task.VERSION)
         self.dropped: list[str] = []
         self.warnings: list[str] = []
+        self._read: dict[str, list[Problem]] = {}
         self._golds: dict[str, list[tuple[Gold, str]]] = {}
         self._questions: dict[str, str] = {}  # of prompts with few-shot examples
         if task.OUTPUT_TYPE != "generate_until":
@@ -171,11 +172,11 @@ class LoadedTask:
         if not self.shots:
             return []
         self._seed_examples()
-        rows = self._examples.all()
-        gap = isinstance(self._task, GapTask)
-        ids = self._task.ids(rows) if gap else problem_ids([json_row(row) for row in rows])
+        task, rows = self._task, self._examples.all()
+        gap = isinstance(task, GapTask)
+        ids = task.ids(rows) if gap else problem_ids([json_row(row) for row in rows])
         with compiled_templates():
-            return [(name, self._question(row)) for name, row in zip(ids, rows, strict=True)]
+            return [(name, str(task.doc_to_text(row))) for name, row in zip(ids, rows, strict=True)]
 
     def question(self, problem: Problem) -> str:
         """A problem's prompt without few-shot examples: what tells whether two are the same.
@@ -184,9 +185,6 @@ class LoadedTask:
             problem: one that was read by this task.
         """
         return self._questions.get(problem.prompt, problem.prompt)
-
-    def _question(self, document: Document) -> str:
-        return str(self._task.doc_to_text(document))
 
     def check_golds(
         self, verifier: Verifier, split: Literal["pool", "audit", "calibration"]
@@ -223,6 +221,9 @@ class LoadedTask:
         return greedy_decoding(config.generation_kwargs or {}, search or Search(), named(config))
 
     def _problems(self, label: str, split: str, read: Any) -> list[Problem]:
+        """The problems of a split, rendered when they are asked for first."""
+        if label in self._read:
+            return [*self._read[label]]
         task = self._task
         if isinstance(task, GapTask):
             loaded = task.split(split)
@@ -246,7 +247,8 @@ class LoadedTask:
         self._golds[label] = [
             (problem.gold, documents.place(row)) for row, problem in enumerate(found)
         ]
-        return found
+        self._read[label] = found
+        return [*found]
 
     def _warn_unpublished(self, label: str, published: Published) -> None:
         """Notes that a split's files are not those that the paper used."""
@@ -264,7 +266,7 @@ class LoadedTask:
             with naming_key(task.config):
                 prompt = self._prompt(document, name)
                 if self.shots:
-                    self._questions[prompt] = self._question(document)
+                    self._questions[prompt] = str(task.doc_to_text(document))
             gold: Gold = task.gold(document) if isinstance(task, GapTask) else document
         except GapftError as error:
             raise UserError(f"{documents.place(row)}: {error}") from error
