@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gapft_harness.core import files
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.files import replace_file, sha256
 from gapft_harness.recipe.reading import check_recipe
@@ -153,6 +158,75 @@ def test_a_sealed_file_that_was_changed_is_refused(tmp_path: Path) -> None:
         run.sealed("pool/x.parquet")
     with pytest.raises(UserError, match="was changed after it was sealed"):
         run.seal("pool/x.parquet")
+
+
+@pytest.fixture
+def hashed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """What is hashed, in order, and that files are taken for old the moment they are written."""
+    found: list[Path] = []
+
+    def counted(path: Path) -> str:
+        found.append(path)
+        return sha256(path)
+
+    monkeypatch.setattr(files, "sha256", counted)
+    monkeypatch.setattr(files, "_SETTLED_NS", -(10**18))
+    return found
+
+
+def _again(path: Path) -> None:
+    """Other bytes of the same length, with the time of the last write set back."""
+    before = path.stat()
+    path.write_bytes(bytes(255 - b for b in path.read_bytes()))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def _aside(path: Path) -> None:
+    other = path.with_name("other")
+    shutil.copy2(path, other)
+    _again(other)
+    other.rename(path)
+
+
+@pytest.mark.parametrize("edit", [_again, _aside, lambda path: path.write_text("more than one")])
+@pytest.mark.parametrize("file", ["pool/x.parquet", "adapters/a/x"])
+def test_a_sealed_file_is_hashed_once_a_process_and_again_after_any_edit(
+    tmp_path: Path, hashed: list[Path], edit: Callable[[Path], object], file: str
+) -> None:
+    run = RunDirectory.create_or_open(tmp_path / "run", recipe())
+    path, sealed = run.path / file, file.removesuffix("/x")
+    replace_file(path, lambda beside: beside.write_text("one"))
+    run.seal(sealed)
+    time.sleep(0.02)  # a tick of the file system's clock
+    for _ in range(3):
+        assert RunDirectory.open(run.path).sealed(sealed) == run.path / sealed
+    assert hashed.count(run.path / sealed) == 1
+    edit(path)
+    for _ in range(2):
+        with pytest.raises(UserError, match="was changed after it was sealed"):
+            run.sealed(sealed)
+
+
+def test_a_file_that_joins_a_sealed_folder_is_found(tmp_path: Path, hashed: list[Path]) -> None:
+    run = RunDirectory.create_or_open(tmp_path / "run", recipe())
+    replace_file(run.path / "adapters/a/x", lambda beside: beside.write_text("one"))
+    run.seal("adapters/a")
+    run.sealed("adapters/a")
+    (run.path / "adapters/a/y").write_text("")
+    with pytest.raises(UserError, match="was changed after it was sealed"):
+        run.sealed("adapters/a")
+
+
+def test_what_was_just_written_is_hashed_at_every_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two edits within one tick of the clock leave no trace."""
+    monkeypatch.setattr(files, "sha256", lambda path: path.read_text())
+    file = tmp_path / "x"
+    for text in ("one", "two", "six"):
+        file.write_text(text)
+        assert files.sha256_once(file) == text
+    assert file.resolve() not in files._HASHED
 
 
 def test_a_folders_hash_sees_names_and_contents(tmp_path: Path) -> None:

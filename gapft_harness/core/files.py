@@ -7,9 +7,10 @@ import errno
 import hashlib
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gapft_harness.core.errors import GapftError
 
@@ -18,6 +19,13 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 #: Ends the names of files that are being written.
 PARTIAL = ".partial"
+
+#: By path what a file or folder looked like when it was hashed in this process, and its hash.
+_HASHED: dict[Path, tuple[list[_Look], str]] = {}
+
+#: What was changed less long before it was hashed is hashed again: a further change in the same
+#: tick of the file system's clock would leave it looking the same.
+_SETTLED_NS = 2 * 10**9
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
@@ -67,6 +75,38 @@ def write_json(path: Path, content: Any) -> None:
     """Writes JSON for people and programs: indented, keys in the order given, newline at end."""
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     replace_file(path, lambda beside: beside.write_text(text, encoding="utf-8"))
+
+
+def sha256_once(path: Path) -> str:
+    """The hash of a file or folder, which is read again only if it may have changed.
+
+    What would show a change, of every file: its name, inode, size, and the times of its last
+    write and of its last change. The system sets the latter, and no program can set it back.
+    """
+    place, start = path.resolve(), time.time_ns()
+    looks = _looks(place)
+    if place in _HASHED and _HASHED[place][0] == looks:
+        return _HASHED[place][1]
+    found = sha256(place)
+    if all(look.changed < start - _SETTLED_NS for look in looks):
+        _HASHED[place] = (looks, found)
+    return found
+
+
+class _Look(NamedTuple):
+    name: str
+    inode: tuple[int, int]
+    size: int
+    written: int
+    changed: int
+
+
+def _looks(path: Path) -> list[_Look]:
+    files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+    return [
+        _Look(str(f), (s.st_dev, s.st_ino), s.st_size, s.st_mtime_ns, s.st_ctime_ns)
+        for f, s in ((file, file.stat()) for file in files)
+    ]
 
 
 def sha256(path: Path) -> str:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import yaml
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.files import PARTIAL, replace_file, sha256, write_json
+from gapft_harness.core.files import PARTIAL, replace_file, sha256, sha256_once, write_json
 from gapft_harness.core.records import Arm
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.recipe.conditions import Condition
@@ -218,7 +218,7 @@ class RunDirectory:
             path.unlink(missing_ok=True)
 
     def sealed(self, relative: str) -> Path:
-        """The path of a sealed file, after checking that it is as it was sealed.
+        """The path of a sealed file, after checking (``sha256_once``) that it is as it was sealed.
 
         Raises:
             UserError: the stage that writes it has not run, or the file was changed since.
@@ -230,14 +230,14 @@ class RunDirectory:
                 f"{path}: is not there yet; run the stage that writes it first "
                 f"(gapft run goes through all of them)"
             )
-        if sha256(path) != recorded:
+        if sha256_once(path) != recorded:
             raise UserError(self._changed(relative))
         return path
 
     def _changed(self, relative: str) -> str:
         return (
             f"{self.path / relative}: was changed after it was sealed (its hash differs from "
-            f"manifest.json); restore it, or start a new run directory"
+            "manifest.json); restore it, or start a new run directory"
         )
 
     # The lock
