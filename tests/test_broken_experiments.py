@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gapft_harness.core.errors import PluginError
+from gapft_harness.executors.local import LocalExecutor
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.stages.experiment import every_experiment, parts
+from gapft_harness.recipe.reading import check_recipe
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.stages.context import Context
+from gapft_harness.stages.experiment import every_experiment, experiments_of, parts
 
 HEAD = "from pydantic import BaseModel\nfrom gapft_harness import api\n\n\n"
 HOOK = "\n\n@api.hookimpl\ndef register_experiments(register):\n    register('mine', Mine)\n"
@@ -181,3 +186,23 @@ def test_the_code_that_counts_is_the_code_that_makes_something(
         hashes.append(load_plugins([str(file)]).code("experiment", "mine"))
     assert (hashes[0] == hashes[1]) == same
     assert all(hashes)
+
+
+def test_experiments_are_made_and_checked_once_for_a_context(tmp_path: Path) -> None:
+    """Another recipe is another context's."""
+    code = of("made = []", "def __init__(self): self.made.append(1)")
+    (tmp_path / "mine.py").write_text(HEAD + code + HOOK)
+    content = {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "m"}}}
+    with_it = check_recipe(content | {"experiments": {"mine": {}}}, "test")
+    context = Context(
+        RunDirectory(tmp_path, with_it),
+        LocalExecutor({"workers": 1, "threads": 1}),
+        [str(tmp_path / "mine.py")],
+    )
+    found = experiments_of(context)
+    assert [each.name for each in found] == ["mine"]
+    assert experiments_of(context) is found
+    assert len(found[0].made) == 1  # type: ignore[attr-defined]
+    plain = replace(context, run=RunDirectory(tmp_path, check_recipe(content, "test")))
+    assert experiments_of(plain) == []
+    assert experiments_of(context) is found

@@ -41,6 +41,7 @@ class Context:
         seeds: the same.
         progress: called with (job label, done, total).
         say: called with a sentence people should see now: a warning, or what was dropped.
+        made: what is made once for a context, by whoever makes it (its experiments).
     """
 
     run: RunDirectory
@@ -53,6 +54,7 @@ class Context:
     seeds: Sequence[int] = ()
     progress: Progress = field(default=lambda label, done, total: None)
     say: Callable[[str], None] = field(default=lambda line: None)
+    made: dict[str, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     @property
     def plugins(self) -> Plugins:

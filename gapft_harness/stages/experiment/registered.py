@@ -45,8 +45,11 @@ def every_experiment(plugins: Plugins) -> list[Experiment]:
 
 
 def experiments_of(context: Context) -> list[Experiment]:
-    """Those that a run's recipe asks for, by name."""
-    return asked(context.run.recipe, context.plugins)
+    """Those that a run's recipe asks for, by name, made and checked once for a context."""
+    if "experiments" not in context.made:
+        context.made["experiments"] = asked(context.run.recipe, context.plugins)
+    found: list[Experiment] = context.made["experiments"]
+    return found
 
 
 def asked(
