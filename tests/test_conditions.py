@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 import yaml
 
 from gapft_harness.cli.dry_run import describe
-from gapft_harness.cli.runs import Options, resolve_recipe
+from gapft_harness.cli.options import Options
+from gapft_harness.cli.runs import resolve_recipe
 from gapft_harness.core.errors import UserError
 from gapft_harness.hooks.manager import _load, load_plugins
 from gapft_harness.recipe.called_plugins import check_names
@@ -239,10 +241,10 @@ def test_the_dry_run_shows_conditions_with_their_selectors(task: Chosen) -> None
     content = {"name": "r", "data": {"task": "letters"}, "model": model, "conditions": MIXED}
     path.write_text(yaml.safe_dump(content, sort_keys=False))
     folders = [str(task.folder / "tasks")]
-    given = {"plugin_files": task.plugins, "include_paths": folders}
-    shown = describe(Options(str(path), overrides=["conditions.whole.n=7"], **given), None)
+    command = partial(Options, str(path), plugin_files=task.plugins, include_paths=folders)
+    shown = describe(command(overrides=["conditions.whole.n=7"]), None)
     assert "select  gapft, half (inclusion), whole (inclusion, n = 7); n = |E_S,K|" in shown
     assert "  half:\n    selector: inclusion\n    params:\n      share: 0.5\n" in shown
     wrong = ["conditions.half.params={}"]
     with pytest.raises(UserError, match=r"key 'conditions\.half\.params', for selector 'inclus"):
-        describe(Options(str(path), overrides=wrong, plugin_files=task.plugins), None)
+        describe(command(overrides=wrong), None)

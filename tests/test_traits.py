@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gapft_harness.cli.dry_run import describe
-from gapft_harness.cli.runs import Options
+from gapft_harness.cli.options import Options
 from gapft_harness.core.errors import PluginError
 from gapft_harness.hooks import protocols
 from gapft_harness.hooks import specs as hookspecs
