@@ -3,7 +3,7 @@
 from gapft_harness.core.files import replace_file, write_json
 from gapft_harness.hooks.protocols import RegisterExperiment
 from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.recipe.sections import Section as RecipeSection
+from gapft_harness.recipe.sections import RecipeSection
 from gapft_harness.report.figures.style import WIDTH as FIGURE_WIDTH
 from gapft_harness.report.figures.style import rows_alone
 from gapft_harness.report.findings.whole import Findings as ReportFindings

@@ -11,13 +11,13 @@ from pydantic import Field, PlainSerializer, PlainValidator, TypeAdapter
 from pydantic_core import PydanticKnownError
 
 from gapft_harness.core.records import SOURCE
-from gapft_harness.recipe.sections import Section, Slots
+from gapft_harness.recipe.sections import RecipeSection, Slots
 
 #: Files are named after conditions. (A name that is its selector's was never held to this.)
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 
-class Condition(Section):
+class Condition(RecipeSection):
     """How one condition's training sets are chosen."""
 
     selector: str = Field(description="the selector; default: the one of the condition's name")

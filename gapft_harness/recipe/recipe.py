@@ -18,9 +18,9 @@ from gapft_harness.recipe.sections import (
     EvidenceChoice,
     ExecutorChoice,
     Model,
+    RecipeSection,
     Scaling,
     Search,
-    Section,
     Statistics,
     Training,
     VerifierChoice,
@@ -36,7 +36,7 @@ _SEARCHED_BY = ("name", "data", "model", "verifier", "search", "episode")
 _CONDITIONS = ("gapft", "uniform", "replay", "all_verified")
 
 
-class Recipe(Section):
+class Recipe(RecipeSection):
     """A whole experiment. Every key is documented in docs/recipes.md."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="names the run")

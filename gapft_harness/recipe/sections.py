@@ -6,12 +6,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
-from gapft_harness.recipe.section import Section as Section
+from gapft_harness.recipe.section import RecipeSection as RecipeSection
 from gapft_harness.recipe.training import Normalization as Normalization
 from gapft_harness.recipe.training import Training as Training
 
 
-class Data(Section):
+class Data(RecipeSection):
     """Which problems: an lm-eval task's training split is the pool, its test split the audit."""
 
     task: str = Field(description="lm-eval task whose splits are used, e.g. gapft_logiqa")
@@ -29,7 +29,7 @@ class Data(Section):
     )
 
 
-class Model(Section):
+class Model(RecipeSection):
     """The source policy and how it is run, spelled as lm-eval's --model and --model_args."""
 
     backend: str = Field("hf", description="sampler: hf, recorded, or a plugin's")
@@ -49,7 +49,7 @@ class Model(Section):
         return args
 
 
-class VerifierChoice(Section):
+class VerifierChoice(RecipeSection):
     """Overrides the task's verifier or its rule for this model. Empty: as the task says."""
 
     name: str | None = Field(None, description="verifier to use instead of the task's own")
@@ -58,7 +58,7 @@ class VerifierChoice(Section):
     )
 
 
-class Search(Section):
+class Search(RecipeSection):
     """One greedy decode and K samples per problem, on the pool and on the audit."""
 
     k: int = Field(8, ge=1, description="K, samples per problem")
@@ -89,7 +89,7 @@ class Search(Section):
         return size
 
 
-class EpisodeChoice(Section):
+class EpisodeChoice(RecipeSection):
     """Overrides how a task's episodes go: attempts with feedback in between. Empty: as it says."""
 
     attempts: int | None = Field(
@@ -110,7 +110,7 @@ class EpisodeChoice(Section):
         return executions
 
 
-class EvidenceChoice(Section):
+class EvidenceChoice(RecipeSection):
     """Which verified sample of a recovered problem is kept; frozen before training."""
 
     keep: str | None = Field(
@@ -133,7 +133,7 @@ def _positive(n: int | str) -> int | str:
 Slots = Annotated[int | Literal["recovered", "verified"], AfterValidator(_positive)]
 
 
-class BudgetChoice(Section):
+class BudgetChoice(RecipeSection):
     """The matched budget."""
 
     n: Slots = Field(
@@ -157,14 +157,14 @@ class BudgetChoice(Section):
     )
 
 
-class Allocation(Section):
+class Allocation(RecipeSection):
     """Compares coverage with repetition on the problems that two conditions train on."""
 
     diffuse: str = Field(description="condition that sees the halves A and B once each")
     concentrated: str = Field(description="condition that sees half A twice")
 
 
-class Scaling(Section):
+class Scaling(RecipeSection):
     """Chooses each adapter's scale on problems that are in neither pool nor audit."""
 
     calibration: int | Literal["validation"] = Field(
@@ -189,7 +189,7 @@ class Scaling(Section):
         return calibration
 
 
-class ExecutorChoice(Section):
+class ExecutorChoice(RecipeSection):
     """Where jobs run. Not part of a run's identity: it may change between two commands."""
 
     name: str = Field("local", description="executor: local, ray, or a plugin's")
@@ -228,7 +228,7 @@ class ExecutorChoice(Section):
     )
 
 
-class Statistics(Section):
+class Statistics(RecipeSection):
     """Intervals: replicates resample seeds and, jointly, audit items (Section 4.1)."""
 
     replicates: int = Field(2000, ge=1, description="bootstrap replicates")

@@ -6,12 +6,12 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from gapft_harness.recipe.section import Section
+from gapft_harness.recipe.section import RecipeSection
 
 Normalization = Literal["token_mean", "sequence_mean", "token_sum"]
 
 
-class Training(Section):
+class Training(RecipeSection):
     """LoRA fine-tuning; the defaults are the paper's logic settings (Table 4)."""
 
     trainer: str = Field("lora", description="trainer: lora, or a plugin's")

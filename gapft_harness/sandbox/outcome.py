@@ -11,7 +11,7 @@ from gapft_harness.sandbox.inside.watch import ERROR_BYTES
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TestOutcome:
     """How a test ended, before anything is compared.
 
     Attributes:
@@ -37,7 +37,9 @@ class Outcome:
     report: bytes
 
 
-def read_outcomes(message: Mapping[str, Any], files: Sequence[int], limit: int) -> list[Outcome]:
+def read_outcomes(
+    message: Mapping[str, Any], files: Sequence[int], limit: int
+) -> list[TestOutcome]:
     """The outcomes of a program's tests in one process, of at least the first.
 
     Args:
@@ -51,7 +53,7 @@ def read_outcomes(message: Mapping[str, Any], files: Sequence[int], limit: int) 
     for one in message["answered"]:
         middle = start + one["report"]
         outcomes.append(
-            Outcome(
+            TestOutcome(
                 exit=0,
                 compiled=True,
                 **one["spent"],
@@ -63,7 +65,7 @@ def read_outcomes(message: Mapping[str, Any], files: Sequence[int], limit: int) 
         )
         start = middle + one["errors"]
     sizes = [os.fstat(file).st_size for file in files[:3]]
-    last = Outcome(
+    last = TestOutcome(
         **{name: message[name] for name in ("exit", "stopped", "compiled", "cpu_s", "wall_s")},
         output=_read(output, 0, min(sizes[0], limit)),
         output_bytes=max(sizes),

@@ -20,7 +20,7 @@ from gapft_harness.core.processes import thread_limits
 from gapft_harness.sandbox.confinement.syscalls import Refused
 from gapft_harness.sandbox.inside.execute import LENGTH_BYTES
 from gapft_harness.sandbox.inside.watch import TOGETHER_S
-from gapft_harness.sandbox.outcome import Outcome, read_outcomes
+from gapft_harness.sandbox.outcome import TestOutcome, read_outcomes
 from gapft_harness.sandbox.records import Compat, Limits, Prelude, Program, Tier
 
 _START_SECONDS = 60.0
@@ -182,7 +182,7 @@ class SandboxWorker:
         waiting = _PATIENCE * self.share * (cpu_s + TOGETHER_S)
         self.deadline = time.monotonic() + TOGETHER_S + wall_s + 30 + waiting
 
-    def receive(self) -> list[Outcome]:
+    def receive(self) -> list[TestOutcome]:
         """The outcomes of what was sent, of at least the first test.
 
         Raises:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.sandbox.comparison import expected_value
 from gapft_harness.sandbox.confinement.syscalls import Refused
-from gapft_harness.sandbox.outcome import Outcome
+from gapft_harness.sandbox.outcome import TestOutcome
 from gapft_harness.sandbox.process import (
     NotConfined,
     SandboxWorker,
@@ -182,7 +182,7 @@ class Schedule:
 
     def _receive(
         self, worker: SandboxWorker, case: _Case, waiting: collections.deque[_Case]
-    ) -> list[Outcome]:
+    ) -> list[TestOutcome]:
         """The outcomes; none if the worker failed, in which case the execution will be repeated."""
         try:
             outcomes = worker.receive()
@@ -203,7 +203,7 @@ class Schedule:
         self.workers[:] = [other for other in self.workers if other is not worker]
         return worker.kill()
 
-    def _record(self, case: _Case, outcomes: list[Outcome], rules: Rules) -> None:
+    def _record(self, case: _Case, outcomes: list[TestOutcome], rules: Rules) -> None:
         """Judges what there is. The first answer to a test stands: none is run again."""
         case.busy_s += sum(outcome.wall_s for outcome in outcomes)
         for outcome in outcomes:

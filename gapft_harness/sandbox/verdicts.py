@@ -12,7 +12,7 @@ from gapft_harness.sandbox.comparison import (
     same_output,
     same_value,
 )
-from gapft_harness.sandbox.outcome import Outcome
+from gapft_harness.sandbox.outcome import TestOutcome
 from gapft_harness.sandbox.records import Limits, Test, TestResult, VerdictName
 from gapft_harness.sandbox.values import parse
 
@@ -22,7 +22,7 @@ KEEP = 4096
 _Finding = tuple[VerdictName, str]
 
 
-def judge_stdin(outcome: Outcome, test: Test, limits: Limits, ignore_exit: bool) -> TestResult:
+def judge_stdin(outcome: TestOutcome, test: Test, limits: Limits, ignore_exit: bool) -> TestResult:
     """The result of one execution of a stdin program."""
     output = outcome.output.decode("utf-8", "replace")
     failure = _failure(outcome, _last(outcome, "raised"), limits)
@@ -33,7 +33,7 @@ def judge_stdin(outcome: Outcome, test: Test, limits: Limits, ignore_exit: bool)
     return _result(outcome, failure, output)
 
 
-def judge_call(outcome: Outcome, test: Test, limits: Limits) -> TestResult:
+def judge_call(outcome: TestOutcome, test: Test, limits: Limits) -> TestResult:
     """The result of one call of a function program, whichever process it was in.
 
     Raises:
@@ -55,7 +55,7 @@ def _compared(difference: str) -> _Finding:
     return ("wrong_answer", difference) if difference else ("accepted", "")
 
 
-def _failure(outcome: Outcome, raised: list[Any] | None, limits: Limits) -> _Finding | None:
+def _failure(outcome: TestOutcome, raised: list[Any] | None, limits: Limits) -> _Finding | None:
     """What, apart from its answer, is wrong with an execution; None if nothing is."""
     if outcome.output_bytes > limits.output_bytes:
         return "output_limit", f"more than {limits.output_bytes} bytes of output"
@@ -77,7 +77,7 @@ def _failure(outcome: Outcome, raised: list[Any] | None, limits: Limits) -> _Fin
     return None
 
 
-def _result(outcome: Outcome, found: _Finding, output: str) -> TestResult:
+def _result(outcome: TestOutcome, found: _Finding, output: str) -> TestResult:
     raised = _last(outcome, "raised")
     traceback = raised[1] if raised and len(raised) > 1 else ""
     error = traceback if isinstance(traceback, str) else ""
@@ -93,7 +93,7 @@ def _result(outcome: Outcome, found: _Finding, output: str) -> TestResult:
     )
 
 
-def _last(outcome: Outcome, kind: str) -> list[Any] | None:
+def _last(outcome: TestOutcome, kind: str) -> list[Any] | None:
     """The fields of the last line reported, if it is of this kind."""
     fields = _fields(outcome.report.rstrip(b"\n").rpartition(b"\n")[2])
     return fields[1:] if fields and fields[0] == kind and len(fields) > 1 else None

@@ -13,7 +13,7 @@ from gapft_harness.api import Evidence, Pool, RegisterSelector, Stream, UserErro
 
 
 @dataclass(frozen=True, slots=True)
-class Halves:
+class DrawnHalves:
     """Two disjoint halves of one draw, each ordered by problem id.
 
     Attributes:
@@ -25,7 +25,7 @@ class Halves:
     new: tuple[Evidence, ...]
 
 
-def halves(pool: Pool, n: int, seed: int) -> Halves:
+def halves(pool: Pool, n: int, seed: int) -> DrawnHalves:
     """Draws ``n`` recovered failures and splits them into halves of nearly equal tokens.
 
     Sorted by response tokens, neighbours form pairs, and each pair gives one member to either
@@ -65,7 +65,7 @@ def halves(pool: Pool, n: int, seed: int) -> Halves:
         shared.append(longer if to_shared else shorter)
         new.append(shorter if to_shared else longer)
         behind += -gap if to_shared else gap
-    return Halves(_by_id(shared), _by_id(new))
+    return DrawnHalves(_by_id(shared), _by_id(new))
 
 
 def diffuse(pool: Pool, n: int, rng: Stream) -> Sequence[Evidence]:

@@ -7,9 +7,9 @@ from gapft_harness.hooks.specs import hookimpl
 
 def allocation() -> object:
     """Coverage against repetition on the problems that two conditions train on."""
-    from gapft_harness.experiments.allocation.experiment import Allocation
+    from gapft_harness.experiments.allocation.experiment import AllocationExperiment
 
-    return Allocation()
+    return AllocationExperiment()
 
 
 @hookimpl

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gapft_harness.experiments.allocation.report import AllocationPart
 
 
-class Allocation(Experiment):
+class AllocationExperiment(Experiment):
     """Compares coverage with repetition on the problems that two conditions train on."""
 
     name = "allocation"

@@ -7,9 +7,9 @@ from gapft_harness.hooks.specs import hookimpl
 
 def scaling() -> object:
     """Chooses every adapter's scale on a calibration split, and compares it on the audit."""
-    from gapft_harness.experiments.scaling.experiment import Scaling
+    from gapft_harness.experiments.scaling.experiment import ScalingExperiment
 
-    return Scaling()
+    return ScalingExperiment()
 
 
 @hookimpl

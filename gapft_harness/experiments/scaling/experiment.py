@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gapft_harness.experiments.scaling.report import ScalingPart
 
 
-class Scaling(Experiment):
+class ScalingExperiment(Experiment):
     """Chooses the scale of each adapter on problems that are in neither pool nor audit."""
 
     name = "scaling"

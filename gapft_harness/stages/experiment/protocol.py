@@ -13,7 +13,7 @@ from gapft_harness.core.records import Arm
 from gapft_harness.hooks.protocols import Job
 from gapft_harness.recipe.faults import explain
 from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.recipe.sections import Section
+from gapft_harness.recipe.sections import RecipeSection
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory, Split
 from gapft_harness.stages.context import Context
@@ -178,5 +178,5 @@ class Experiment:
         return Decodes()
 
 
-class _Nothing(Section):
+class _Nothing(RecipeSection):
     """The settings of an experiment that takes none."""
