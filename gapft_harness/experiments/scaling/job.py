@@ -24,8 +24,8 @@ from gapft_harness.hooks.protocols import ReportProgress
 from gapft_harness.recipe.sections import Scaling
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, require
-from gapft_harness.run_directory.tables import read_facts, read_judged, read_problems
-from gapft_harness.stages.audit.job import decode_arm, decode_split
+from gapft_harness.run_directory.tables import read_judged
+from gapft_harness.stages.audit.job import decode_split
 
 #: Where the chosen adapters lie in a run directory, and where others lie while they are decoded.
 FOLDER = "scaled"
@@ -124,25 +124,18 @@ def scale_arm(
     arm = Arm(condition, seed)
     settings = _settings(run)
     trained = run.sealed(layout.adapter(arm))
-    problems = [p for p, _ in read_problems(run.sealed(layout.problems(CALIBRATION)))]
     decisions: dict[str, dict[str, Any]] = {}
     for number, scale in enumerate(SCALES):
-        path = run.path / calibration_file(arm, scale)
-        if path.exists():
-            decisions[f"{scale:g}"] = read_facts(path)
-            progress((number + 1) * len(problems), len(SCALES) * len(problems))
-            continue
-        with _adapter_at(run, arm, scale) as adapter:
-            decisions[f"{scale:g}"] = decode_arm(
-                run,
-                arm,
-                problems,
-                path,
-                f"{CALIBRATION}/{arm.name}/{scale:g}",
-                plugin_files,
-                lambda done, total, n=number: progress(n * total + done, len(SCALES) * total),  # type: ignore[misc]
-                adapter=adapter,
-            )
+        decisions[f"{scale:g}"] = decode_split(
+            run,
+            arm,
+            CALIBRATION,
+            calibration_file(arm, scale),
+            f"{CALIBRATION}/{arm.name}/{scale:g}",
+            plugin_files,
+            lambda done, total, n=number: progress(n * total + done, len(SCALES) * total),  # type: ignore[misc]
+            adapter=partial(_adapter_at, run, arm, scale),
+        )
     output = run.path / layout.of_arm(FOLDER, arm)
     if adapter_facts(output, "scaling.json") is None:
         from gapft_harness.training.adapter.scaling import scale_adapter

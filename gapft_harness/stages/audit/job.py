@@ -15,25 +15,13 @@ from typing import Any
 from gapft_harness.core.records import Adapter, Arm, Problem
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import ReportProgress
-from gapft_harness.recipe.models import sampler_settings
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.journal import Journal
-from gapft_harness.run_directory.recording import require_same_model, require_same_rules
 from gapft_harness.run_directory.tables import read_problems
 from gapft_harness.stages.foundation.foundation import codes, named, require_same
-from gapft_harness.stages.generation.episodes import episodes_of
-from gapft_harness.stages.generation.generation import (
-    decoding_from,
-    generate,
-    greedy_phase,
-)
-from gapft_harness.stages.generation.sealing import (
-    closing_verifier,
-    description_of,
-    take_up,
-    write_responses,
-)
+from gapft_harness.stages.generation.answering import answer
+from gapft_harness.stages.generation.generation import decoding_from, greedy_phase
+from gapft_harness.stages.generation.sealing import take_up
 
 
 def audit_arm(
@@ -121,40 +109,19 @@ def decode_arm(
     """
     progress(0, 0)
     plugins = load_plugins(plugin_files)
-    manifest = run.manifest()
-    task = manifest["task"]
+    task = run.manifest()["task"]
     require_same(run, {"plugins": codes(plugins, named(run.recipe, task))})
-    adapter = adapter or Adapter(arm, str(run.sealed(layout.adapter(arm))))
-    verifier = plugins.verifier(task["verifier"], task["verifier_params"])
-    journal = Journal(path.with_suffix(".jsonl"))
-    with contextlib.closing(journal), closing_verifier(verifier):
-        if not plugins.rejudges(task["verifier"]):
-            require_same_rules(run.manifest(), arm.name, description_of(verifier))
-        episodes = episodes_of(verifier, task["episode"]["attempts"], task["verifier"])
-        sampler = plugins.sampler(sampler_settings(run.recipe), adapter)
-        with contextlib.closing(sampler):
-            source = sampler.describe()
-            require_same_model(manifest, path.stem, source)
-            generate(
-                problems,
-                [greedy_phase(decoding_from(task))],
-                sampler,
-                journal,
-                purpose=purpose,
-                source=source,
-                seed=run.recipe.search.seed,
-                chunk=run.recipe.search.chunk,
-                progress=progress,
-                episodes=episodes,
-            )
-        facts = write_responses(
-            path,
-            journal,
-            problems,
-            verifier,
-            extra={"adapter": source.get("adapter")},
-            episodes=episodes,
-            executions=task["episode"]["executions"],
-        )
-    journal.path.unlink()
-    return facts
+    return answer(
+        run,
+        task,
+        problems,
+        [greedy_phase(decoding_from(task))],
+        path,
+        plugins,
+        plugins.verifier(task["verifier"], task["verifier_params"]),
+        name=arm.name,
+        purpose=purpose,
+        progress=progress,
+        extra=lambda source: {"adapter": source.get("adapter")},
+        adapter=adapter or Adapter(arm, str(run.sealed(layout.adapter(arm)))),
+    )

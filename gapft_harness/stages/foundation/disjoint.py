@@ -9,7 +9,6 @@ case or in white space within makes another problem; such pairs are counted and 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.identities import content_digest
@@ -92,7 +91,7 @@ def require_apart(run: RunDirectory, splits: Iterable[str]) -> str:
     Raises:
         UserError: a problem of one split is also in another.
     """
-    there = {split: list(read_prompts(_problems(run, split))) for split in splits}
+    there = {split: list(read_prompts(run.path / layout.problems(split))) for split in splits}
     task = run.recipe.data.task
     for split, other in ((CALIBRATION, "pool"), (CALIBRATION, "audit"), ("pool", "audit")):
         if split in there and other in there:
@@ -116,10 +115,6 @@ def nearly(pool: Iterable[Keyed], audit: Iterable[Keyed]) -> str:
         f"{some} from an audit problem in case or white space alone, first: {pairs[0][0]} (there "
         f"{pairs[0][1]}); kept as problems of their own"
     )
-
-
-def _problems(run: RunDirectory, split: str) -> Path:
-    return run.path / layout.problems(split)
 
 
 def _marks(problem: Keyed) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ generation from the same prompt, without feedback).
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,29 +15,17 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Problem
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import ReportProgress, Verifier
-from gapft_harness.recipe.models import sampler_settings
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, Split
-from gapft_harness.run_directory.journal import Journal
-from gapft_harness.run_directory.recording import require_same_model, require_same_rules
 from gapft_harness.run_directory.shards import Shard, part_of, take_part
 from gapft_harness.run_directory.tables import read_facts
 from gapft_harness.run_directory.tables.problems import write_problems
 from gapft_harness.stages.foundation.foundation import codes, content, named, places, require_same
+from gapft_harness.stages.generation.answering import answer
 from gapft_harness.stages.generation.early_stop import check_early_stop, stops
-from gapft_harness.stages.generation.episodes import episodes_of
-from gapft_harness.stages.generation.generation import (
-    decoding_from,
-    generate,
-    greedy_phase,
-    sample_phases,
-)
-from gapft_harness.stages.generation.sealing import (
-    closing_verifier,
-    description_of,
-    write_responses,
-)
+from gapft_harness.stages.generation.generation import decoding_from, greedy_phase, sample_phases
+from gapft_harness.stages.generation.sealing import closing_verifier
 from gapft_harness.stages.search.splits import ReadSplit, read_split, read_splits
 
 if TYPE_CHECKING:
@@ -85,44 +72,25 @@ def search(
     problems, division = take_part(problems, one, run.recipe.identity(plugins))
     settings = run.recipe.search
     check_early_stop(settings, plugins.get("response rule", task["keep"]), task)
-    decoding = decoding_from(task)
-    phases = [greedy_phase(decoding)]
+    phases = [greedy_phase(decoding_from(task))]
     if split != CALIBRATION:
-        phases += sample_phases(decoding, settings, stops(settings, split))
-    journal = Journal(run.path / layout.journal(layout.responses(part)))
-    with contextlib.closing(journal), closing_verifier(verifier):
-        if not plugins.rejudges(task["verifier"]):
-            require_same_rules(run.manifest(), split, description_of(verifier))
-        episodes = episodes_of(verifier, task["episode"]["attempts"], task["verifier"])
-        sampler = plugins.sampler(sampler_settings(run.recipe), None)
-        with contextlib.closing(sampler):
-            source = sampler.describe()
-            require_same_model(run.manifest(), split, source)
-            generate(
-                problems,
-                phases,
-                sampler,
-                journal,
-                purpose=f"search/{split}",
-                source=source,
-                seed=settings.seed,
-                chunk=settings.chunk,
-                progress=progress,
-                episodes=episodes,
-                verifier=verifier,
-            )
-        write_problems(run.path / layout.problems(part), problems, journal.prompt_ids)
-        facts = write_responses(
-            run.path / layout.responses(part),
-            journal,
-            problems,
-            verifier,
-            extra={"task": task, "source": source, **division},
-            episodes=episodes,
-            executions=task["episode"]["executions"],
-        )
-    journal.path.unlink()
-    return facts
+        phases += sample_phases(decoding_from(task), settings, stops(settings, split))
+    return answer(
+        run,
+        task,
+        problems,
+        phases,
+        run.path / layout.responses(part),
+        plugins,
+        verifier,
+        name=split,
+        purpose=f"search/{split}",
+        progress=progress,
+        extra=lambda source: {"task": task, "source": source, **division},
+        generated=lambda journal: write_problems(
+            run.path / layout.problems(part), problems, journal.prompt_ids
+        ),
+    )
 
 
 def finished(run_path: Path, part: str) -> dict[str, Any] | None:

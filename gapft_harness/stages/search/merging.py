@@ -92,7 +92,7 @@ def merge_split(
     )
     _check_identities(run, parts, plugins)
     facts, size = merge_facts([(part.shard, part.facts) for part in parts]), len(parts)
-    _merge_problems(run.path / layout.problems(split), parts)
+    _write(run.path / layout.problems(split), problems.schema(), parts, "problems")
     _merge_responses(whole, parts, facts | {"shards": size})
     return read_facts(whole)
 
@@ -182,10 +182,6 @@ _IDENTITIES: tuple[tuple[str, Callable[[dict[str, Any]], object], str], ...] = (
 )
 
 
-def _merge_problems(path: Path, parts: Sequence[FinishedShard]) -> None:
-    _write(path, problems.schema(), parts, "problems", _ignore, dict)
-
-
 def _merge_responses(path: Path, parts: Sequence[FinishedShard], facts: dict[str, Any]) -> None:
     """Samples are looked at again: a shard may have too few problems to notice that they repeat.
 
@@ -209,17 +205,13 @@ def _merge_responses(path: Path, parts: Sequence[FinishedShard], facts: dict[str
     _write(path, schema, parts, "responses", see, closing)
 
 
-def _ignore(rows: Any) -> None:
-    """Looks at nothing."""
-
-
 def _write(
     path: Path,
     schema: Any,
     parts: Sequence[FinishedShard],
     file: str,
-    see: Callable[[Any], None],
-    facts: Callable[[], dict[str, Any]],
+    see: Callable[[Any], object] = lambda rows: None,
+    facts: Callable[[], dict[str, Any]] = dict,
 ) -> None:
     """Writes the parts' rows in the order of problem ids, and the facts when all were seen."""
     import pyarrow as pa
