@@ -245,7 +245,8 @@ def _day(value: str | date, key: str) -> date:
 def _paths(pinned: str) -> list[Path]:
     folder = SOURCE.local()
     if folder is None:
-        return [_download(name, SOURCE.revision(pinned)) for name in FILES]
+        dataset, revision = "livecodebench/code_generation_lite", SOURCE.revision(pinned)
+        return [SOURCE.hub_file(dataset, name, revision) for name in FILES]
     paths = sorted(folder.glob("*.jsonl"))
     if not paths:
         raise UserError(
@@ -254,16 +255,3 @@ def _paths(pinned: str) -> list[Path]:
             f"from {SOURCE.origin}"
         )
     return paths
-
-
-def _download(name: str, revision: str) -> Path:
-    def fetch() -> Path:
-        from huggingface_hub import hf_hub_download
-
-        return Path(
-            hf_hub_download(
-                "livecodebench/code_generation_lite", name, repo_type="dataset", revision=revision
-            )
-        )
-
-    return SOURCE.download(name, revision, fetch)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from gapft_harness.lm_eval_bridge.benchmarks.sources import Source
@@ -57,19 +56,8 @@ def _read(name: str, needed_for: str, pinned: str) -> SplitData:
     if folder is not None:
         path = SOURCE.file(folder, name, needed_for)
     else:
-        path = _download(name, SOURCE.revision(pinned))
+        path = SOURCE.hub_file("tasksource/reclor", name, SOURCE.revision(pinned))
     documents = read_documents(path)
     check_fields(documents, {"context": str, "question": str, "id_string": str})
     check_choice(documents, "label", "answers")
     return SplitData(documents)
-
-
-def _download(name: str, revision: str) -> Path:
-    def fetch() -> Path:
-        from huggingface_hub import hf_hub_download
-
-        return Path(
-            hf_hub_download("tasksource/reclor", name, repo_type="dataset", revision=revision)
-        )
-
-    return SOURCE.download(name, revision, fetch)

@@ -71,6 +71,20 @@ class Source:
         """The pinned revision, or the one that the environment variable names."""
         return os.environ.get(self.variable) or pinned
 
+    def hub_file(self, dataset: str, name: str, revision: str) -> Path:
+        """A file of one of the hub's datasets.
+
+        Raises:
+            DataNotFound: the download failed.
+        """
+
+        def fetch() -> Path:
+            from huggingface_hub import hf_hub_download
+
+            return Path(hf_hub_download(dataset, name, repo_type="dataset", revision=revision))
+
+        return self.download(name, revision, fetch)
+
     def download(self, what: str, revision: str, fetch: Callable[[], _T]) -> _T:
         """Calls ``fetch`` and turns any failure into an error which says what to do.
 

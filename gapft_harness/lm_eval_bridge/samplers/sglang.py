@@ -8,16 +8,11 @@ from typing import Any
 
 import aiohttp
 
-from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.errors import GapftError
 from gapft_harness.core.records import Adapter, Decoding
 from gapft_harness.hooks.protocols import Generated, Request, SamplerSettings, beyond_context
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, first_line
-from gapft_harness.lm_eval_bridge.samplers.text import (
-    LmEvalSampler,
-    check_context,
-    empty_prompt,
-    generation_kwargs,
-)
+from gapft_harness.lm_eval_bridge.samplers.text import LmEvalSampler, generation_kwargs, which_fit
 
 
 class SglangSampler(LmEvalSampler):
@@ -51,14 +46,9 @@ class SglangSampler(LmEvalSampler):
             UserError: a prompt is empty, or no prompt can fit beside so many new tokens.
             GapftError: the server failed.
         """
-        context = int(self._lm.max_length)
-        check_context(decoding, context)
-        room = context - decoding.max_gen_toks
         prompts = self._tokens.prompt_ids([self._tokens.render(request) for request in requests])
-        for request, ids in zip(requests, prompts, strict=True):
-            if not ids:
-                raise UserError(empty_prompt(request.problem_id))
-        fits = [len(ids) <= room for ids in prompts]
+        lengths = [len(ids) for ids in prompts]
+        fits = which_fit(requests, lengths, decoding, int(self._lm.max_length))
         fitting = [request for request, fit in zip(requests, fits, strict=True) if fit]
         try:
             answers = iter(super().generate(fitting, decoding, seed) if fitting else [])

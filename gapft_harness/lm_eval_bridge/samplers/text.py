@@ -50,9 +50,28 @@ def check_context(decoding: Decoding, context: int) -> None:
         )
 
 
-def empty_prompt(problem: str) -> str:
-    """What to say of a prompt without a token: there is nothing to generate on."""
-    return f"problem {problem}: its prompt has no tokens; expected at least one"
+def which_fit(
+    requests: Sequence[Request], lengths: Sequence[int], decoding: Decoding, context: int
+) -> list[bool]:
+    """Which prompts leave room for ``max_gen_toks`` new tokens in the model's context.
+
+    Args:
+        requests: what is asked for.
+        lengths: of their prompts, in tokens.
+        decoding: how they are to be answered.
+        context: tokens of the model's context.
+
+    Raises:
+        UserError: a prompt is empty, so that there is nothing to generate on, or no prompt can
+            fit beside so many new tokens.
+    """
+    check_context(decoding, context)
+    for request, length in zip(requests, lengths, strict=True):
+        if not length:
+            raise UserError(
+                f"problem {request.problem_id}: its prompt has no tokens; expected at least one"
+            )
+    return [length <= context - decoding.max_gen_toks for length in lengths]
 
 
 def instances(

@@ -23,7 +23,7 @@ from gapft_harness.hooks.protocols import (
 )
 from gapft_harness.lm_eval_bridge.samplers.endings import ignored_message
 from gapft_harness.lm_eval_bridge.samplers.hf.arguments import check_arguments, refused_argument
-from gapft_harness.lm_eval_bridge.samplers.hf.tokens import PromptLengthError, Row, TokenHFLM
+from gapft_harness.lm_eval_bridge.samplers.hf.tokens import Row, TokenHFLM
 from gapft_harness.lm_eval_bridge.samplers.model_identity import describe_model
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import (
     chat_turns,
@@ -31,12 +31,7 @@ from gapft_harness.lm_eval_bridge.samplers.retokenizer import (
     check_chat_template,
     first_line,
 )
-from gapft_harness.lm_eval_bridge.samplers.text import (
-    check_context,
-    empty_prompt,
-    generation_kwargs,
-    instances,
-)
+from gapft_harness.lm_eval_bridge.samplers.text import generation_kwargs, instances, which_fit
 
 logger = logging.getLogger(__name__)
 
@@ -96,10 +91,9 @@ class HfSampler:
         Raises:
             UserError: a prompt is empty, or no prompt can fit beside so many new tokens.
         """
-        check_context(decoding, self._lm.max_length)
-        room = self._lm.max_length - decoding.max_gen_toks
         prompts = [self._render(request) for request in requests]
-        fits = [self._lm.prompt_length(prompt) <= room for prompt in prompts]
+        lengths = [len(self._lm.tok_encode(prompt)) for prompt in prompts]
+        fits = which_fit(requests, lengths, decoding, self._lm.max_length)
         rows = self._rows(
             [request for request, fit in zip(requests, fits, strict=True) if fit],
             [prompt for prompt, fit in zip(prompts, fits, strict=True) if fit],
@@ -120,13 +114,7 @@ class HfSampler:
         kwargs = generation_kwargs(decoding)
         kwargs["eos_token_id"] = self._lm.end_ids(decoding.until)
         torch.manual_seed(seed)
-        try:
-            return iter(self._lm.collect(instances(requests, prompts, kwargs)))
-        except PromptLengthError as error:
-            if error.length:
-                raise  # what does not fit was set aside before
-            problem = requests[prompts.index(error.prompt)].problem_id
-            raise UserError(empty_prompt(problem)) from error
+        return iter(self._lm.collect(instances(requests, prompts, kwargs)))
 
     def describe(self) -> dict[str, Any]:
         """Model, weights, device and versions; hashes the weight files, so not for free."""

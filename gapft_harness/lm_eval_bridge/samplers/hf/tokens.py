@@ -25,17 +25,6 @@ from gapft_harness.lm_eval_bridge.samplers.endings import (
 )
 
 
-class PromptLengthError(Exception):
-    """A prompt that does not fit the model beside the new tokens, or that has no token at all."""
-
-    def __init__(self, prompt: str, length: int, room: int) -> None:
-        """Notes the rendered prompt, its length and the room for it, both in tokens."""
-        super().__init__(f"a prompt of {length} tokens does not fit into {room}")
-        self.prompt = prompt
-        self.length = length
-        self.room = room
-
-
 @dataclass(frozen=True, slots=True)
 class Row:
     """One row of one batch: what went in, what came out.
@@ -81,7 +70,7 @@ class TokenHFLM(HFLM):  # type: ignore[misc]  # lm_eval is untyped
         the j-th row of a prompt answers the j-th request that has it.
 
         Raises:
-            PromptLengthError: a prompt would have been truncated, or is empty.
+            RuntimeError: a prompt would have been truncated, or is empty.
         """
         self._batch.clear()
         self._rows.clear()
@@ -98,12 +87,8 @@ class TokenHFLM(HFLM):  # type: ignore[misc]  # lm_eval is untyped
             )
         return rows
 
-    def prompt_length(self, prompt: str) -> int:
-        """Tokens of a rendered prompt. Its ids are kept until the next ``collect``."""
-        return len(self.tok_encode(prompt))
-
     def tok_encode(self, string: str, *args: Any, **kwargs: Any) -> list[int]:
-        """Encodes as ``HFLM`` does; a prompt repeated K times is encoded once."""
+        """Encodes as ``HFLM`` does; a prompt is encoded once until the next ``collect``."""
         if args or kwargs:
             ids: list[int] = super().tok_encode(string, *args, **kwargs)
             return ids
@@ -125,14 +110,14 @@ class TokenHFLM(HFLM):  # type: ignore[misc]  # lm_eval is untyped
             Ids and attention mask, each of shape (prompts, longest prompt).
 
         Raises:
-            PromptLengthError: see there.
+            RuntimeError: it would, or one is empty; callers have set both apart (``which_fit``).
         """
         ids, mask = super().tok_batch_encode(list(strings), padding_side=padding_side)
         lengths = mask.sum(dim=1).tolist()
         limit = left_truncate_len or self.max_length
-        for prompt, length in zip(strings, lengths, strict=True):
+        for length in lengths:
             if not 0 < length <= limit:
-                raise PromptLengthError(prompt, length, limit)
+                raise RuntimeError(f"a prompt of {length} tokens does not fit into {limit}")
         return ids, mask
 
     def tok_decode(self, tokens: Any, skip_special_tokens: bool = True) -> str:

@@ -32,7 +32,7 @@ from gapft_harness.lm_eval_bridge.samplers.server.client import Outcomes, Patien
 from gapft_harness.lm_eval_bridge.samplers.server.errors import PassingError, ServerError
 from gapft_harness.lm_eval_bridge.samplers.server.payloads import SHORT, Payloads, sample_seed
 from gapft_harness.lm_eval_bridge.samplers.server.replies import ServerReply, read_reply
-from gapft_harness.lm_eval_bridge.samplers.text import check_context, empty_prompt
+from gapft_harness.lm_eval_bridge.samplers.text import check_context, which_fit
 
 logger = logging.getLogger(__name__)
 
@@ -235,13 +235,10 @@ class ServerSampler:
         )
         if not isinstance(context, int):
             return [True] * len(prompts)
+        if self._arguments.tokenized:
+            return which_fit(requests, [len(prompt) for prompt in prompts], decoding, context)
         check_context(decoding, context)
-        if not self._arguments.tokenized:
-            return [True] * len(prompts)
-        for request, prompt in zip(requests, prompts, strict=True):
-            if not prompt:
-                raise UserError(empty_prompt(request.problem_id))
-        return [len(prompt) <= context - decoding.max_gen_toks for prompt in prompts]
+        return [True] * len(prompts)
 
     def _generated(
         self, request: Request, prompt: Any, answers: Sequence[ServerReply | None]

@@ -37,7 +37,7 @@ from gapft_harness.lm_eval_bridge.samplers.endings import (
 )
 from gapft_harness.lm_eval_bridge.samplers.model_identity import describe_engine
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, first_line
-from gapft_harness.lm_eval_bridge.samplers.text import check_context, empty_prompt
+from gapft_harness.lm_eval_bridge.samplers.text import which_fit
 from gapft_harness.lm_eval_bridge.samplers.vllm.arguments import check_arguments
 from gapft_harness.lm_eval_bridge.samplers.vllm.process import release_engine
 
@@ -156,16 +156,12 @@ class VllmSampler:
 
     def _prompts(self, requests: Sequence[Request], decoding: Decoding) -> list[list[int] | None]:
         """The ids of each request's prompt, None where it does not fit. Equal ones are one."""
-        context = int(self._lm.max_length)
-        check_context(decoding, context)
-        room = context - decoding.max_gen_toks
         texts = [self._retokenizer.render(request) for request in requests]
         unique = list(dict.fromkeys(texts))
         ids_of = dict(zip(unique, self._lm.tok_encode(unique), strict=True))
-        for request, text in zip(requests, texts, strict=True):
-            if not ids_of[text]:
-                raise UserError(empty_prompt(request.problem_id))
-        return [ids_of[text] if len(ids_of[text]) <= room else None for text in texts]
+        lengths = [len(ids_of[text]) for text in texts]
+        fits = which_fit(requests, lengths, decoding, int(self._lm.max_length))
+        return [ids_of[text] if fit else None for text, fit in zip(texts, fits, strict=True)]
 
     def _generation(self, output: Any, stops: list[str], ends: list[int]) -> Generation:
         """One finished request as a response: the end token and any stop string are left out."""
