@@ -29,22 +29,17 @@ def check_adapter(adapter: Adapter, arguments: Mapping[str, Any]) -> int:
     Raises:
         UserError: the folder is no adapter, or one of another model.
     """
-    folder = Path(adapter.path)
-    if not (folder / "adapter_config.json").is_file():
-        raise UserError(
-            f"{folder}: is no adapter of {adapter.arm.name}: no adapter_config.json found; "
-            "expected a PEFT folder"
-        )
+    folder = peft_folder(adapter)
     try:
         found = _shapes_found(folder)
         expected = _shapes_expected(folder, arguments)
     except (OSError, ValueError, RuntimeError, KeyError, TypeError) as error:
-        raise _misfit(adapter, arguments, first_line(error)) from error
+        raise misfit(adapter, arguments["pretrained"], first_line(error)) from error
     for name in sorted(found.keys() | expected.keys()):
         if found.get(name) != expected.get(name):
-            raise _misfit(
+            raise misfit(
                 adapter,
-                arguments,
+                arguments["pretrained"],
                 f"{name}: found {_text(found.get(name))}, expected {_text(expected.get(name))}",
             )
     config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
@@ -79,10 +74,26 @@ def _shapes_expected(folder: Path, arguments: Mapping[str, Any]) -> dict[str, tu
     return {name: tuple(weight.shape) for name, weight in weights.items()}
 
 
-def _misfit(adapter: Adapter, arguments: Mapping[str, Any], why: str) -> UserError:
+def peft_folder(adapter: Adapter) -> Path:
+    """An adapter's folder.
+
+    Raises:
+        UserError: it is no adapter's.
+    """
+    folder = Path(adapter.path)
+    if not (folder / "adapter_config.json").is_file():
+        raise UserError(
+            f"{folder}: is no adapter of {adapter.arm.name}: no adapter_config.json found; "
+            "expected a PEFT folder"
+        )
+    return folder
+
+
+def misfit(adapter: Adapter, model: str, why: str) -> UserError:
+    """The error for an adapter of another model."""
     return UserError(
-        f"{adapter.path}: the adapter of {adapter.arm.name} does not fit the model "
-        f"{arguments['pretrained']!r} ({why}); expected one that was trained on it"
+        f"{Path(adapter.path)}: the adapter of {adapter.arm.name} does not fit the model "
+        f"{model!r} ({why}); expected one that was trained on it"
     )
 
 

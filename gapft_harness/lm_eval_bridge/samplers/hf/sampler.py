@@ -7,7 +7,6 @@ import gc
 import logging
 import warnings
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +20,7 @@ from gapft_harness.hooks.protocols import (
     SamplerSettings,
     beyond_context,
 )
+from gapft_harness.lm_eval_bridge.samplers.adapter_fit import misfit, peft_folder
 from gapft_harness.lm_eval_bridge.samplers.endings import ignored_message
 from gapft_harness.lm_eval_bridge.samplers.hf.arguments import check_arguments, refused_argument
 from gapft_harness.lm_eval_bridge.samplers.hf.tokens import Row, TokenHFLM
@@ -159,22 +159,14 @@ def _merge(lm: Any, adapter: Adapter) -> None:
     """
     from peft import PeftModel
 
-    folder = Path(adapter.path)
-    if not (folder / "adapter_config.json").is_file():
-        raise UserError(
-            f"{folder}: is no adapter of {adapter.arm.name}: no adapter_config.json found; "
-            "expected a PEFT folder"
-        )
+    folder = peft_folder(adapter)
     try:
         with warnings.catch_warnings():
             # PEFT only warns when a checkpoint lacks keys, and then generates as the source.
             warnings.filterwarnings("error", message=".*missing adapter keys.*")
             lm._model = PeftModel.from_pretrained(lm._model, str(folder)).merge_and_unload()
     except (OSError, ValueError, RuntimeError, KeyError, UserWarning) as error:
-        raise UserError(
-            f"{folder}: the adapter of {adapter.arm.name} does not fit the model "
-            f"{lm.pretrained!r} ({first_line(error)}); expected one that was trained on it"
-        ) from error
+        raise misfit(adapter, lm.pretrained, first_line(error)) from error
     lm._model.eval()
 
 

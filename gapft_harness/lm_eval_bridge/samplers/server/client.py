@@ -12,8 +12,9 @@ import random
 import ssl
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import aiohttp
@@ -131,7 +132,13 @@ class ServerClient:
         Raises:
             ServerError: it failed.
         """
-        return asyncio.run(self._alone(method, url, read, payload))
+
+        async def alone() -> Reply:
+            async with self._session() as session:
+                request = partial(self._try, session, method, url, payload, read)
+                return await self._patiently(request, _BUSY)
+
+        return asyncio.run(alone())
 
     async def _post_all(
         self, url: str, payloads: Sequence[Any], read: Callable[[bytes], Reply]
@@ -150,9 +157,8 @@ class ServerClient:
                     unsent += 1
                     return
                 try:
-                    outcomes.replies[place] = await self._patiently(
-                        session, "POST", url, payloads[place], read
-                    )
+                    request = partial(self._try, session, "POST", url, payloads[place], read)
+                    outcomes.replies[place] = await self._patiently(request)
                 except TooLongError:
                     outcomes.too_long.add(place)
                 except ServerError as error:
@@ -162,12 +168,6 @@ class ServerClient:
             await asyncio.gather(*(one(place, session) for place in range(len(payloads))))
         return Outcomes(outcomes.replies, outcomes.errors, outcomes.too_long, unsent)
 
-    async def _alone(
-        self, method: str, url: str, read: Callable[[bytes], Reply], payload: Any
-    ) -> Reply:
-        async with self._session() as session:
-            return await self._patiently(session, method, url, payload, read, *_BUSY)
-
     def _session(self) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=self._concurrent, ssl=self._ssl),
@@ -176,13 +176,7 @@ class ServerClient:
         )
 
     async def _patiently(
-        self,
-        session: aiohttp.ClientSession,
-        method: str,
-        url: str,
-        payload: Any,
-        read: Callable[[bytes], Reply],
-        *only: int,
+        self, request: Callable[[], Awaitable[Reply]], only: Sequence[int] = ()
     ) -> Reply:
         """One request with its retries; ``only``, if given, are the statuses worth one."""
 
@@ -198,7 +192,7 @@ class ServerClient:
             wait=backoff,
             reraise=True,
         )
-        return await retrying(self._try, session, method, url, payload, read)
+        return await retrying(request)
 
     async def _try(
         self,
