@@ -93,23 +93,23 @@ def stream_documents(path: Path) -> Iterator[tuple[Document, str]]:
     """
     number = 0
     for number, line in read_lines(path):
-        if line.strip():
-            place = f"{path}, line {number}"
-            yield _whole(parse_object(line, place), line, place), place
+        yield from _record(path, number, line)
     if number == 0:
         raise UserError(f"{path}: the file is empty; expected one JSON object a line")
 
 
-def _json_lines(path: Path, text: str) -> Documents:
-    records, places = [], []
-    # Not splitlines(): it also breaks at characters that JSON strings may hold, such as U+2028.
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
+def _record(path: Path, number: int, line: str) -> Iterator[tuple[Document, str]]:
+    """The record of a line with its place; nothing of an empty line."""
+    if line.strip():
         place = f"{path}, line {number}"
-        records.append(_whole(parse_object(line, place), line, place))
-        places.append(place)
-    return Documents(records, places)
+        yield _whole(parse_object(line, place), line, place), place
+
+
+def _json_lines(path: Path, text: str) -> Documents:
+    # Not splitlines(): it also breaks at characters that JSON strings may hold, such as U+2028.
+    lines = enumerate(text.split("\n"), start=1)
+    found = [pair for number, line in lines for pair in _record(path, number, line)]
+    return Documents([record for record, _ in found], [place for _, place in found])
 
 
 def _json_list(path: Path, text: str) -> Documents:

@@ -58,7 +58,7 @@ def data_files(opened: Iterable[str], task: Any, roots: Sequence[Path]) -> list[
             lie, opened or not: a cached dataset does not open them.
         roots: folders of tasks; whatever was opened there counts.
     """
-    names = list(_strings(task.config.dataset_kwargs))
+    names = [name for name in _leaves(task.config.dataset_kwargs) if isinstance(name, str)]
     paths = [folder / name for folder in (Path(), *roots) for name in names]
     named = {path.resolve() for path in paths if os.path.isfile(path)}
     foreign = _foreign()
@@ -83,7 +83,7 @@ def code_files(task: Any, roots: Sequence[Path]) -> dict[str, Path]:
     roots = [root for root in roots if not _under(root / "a", foreign)]
     loaded = {_file(module) for module in list(sys.modules.values())}
     found = {file for file in loaded if file is not None and _under(file, roots)}
-    for function in _functions(task.config.to_dict(keep_callable=True)):
+    for function in filter(callable, _leaves(task.config.to_dict(keep_callable=True))):
         with contextlib.suppress(TypeError, OSError):
             file = Path(inspect.getsourcefile(function) or "").resolve()
             if file.is_file() and not _under(file, foreign):
@@ -129,21 +129,12 @@ def _relative(file: Path, roots: Sequence[Path]) -> str:
     return file.name
 
 
-def _functions(value: Any) -> Iterator[Any]:
+def _leaves(value: Any) -> Iterator[Any]:
+    """What stands in lists and mappings, however deep."""
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, list | tuple):
         for inner in value:
-            yield from _functions(inner)
-    elif callable(value):
-        yield value
-
-
-def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    if isinstance(value, list | tuple):
-        for inner in value:
-            yield from _strings(inner)
-    elif isinstance(value, str):
+            yield from _leaves(inner)
+    else:
         yield value
