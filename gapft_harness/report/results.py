@@ -96,6 +96,7 @@ def _seed(found: SeedFindings) -> dict[str, Any]:
         },
         "verdicts": dict(found.verdicts),
         "budget": _budget(found.budget) | {"problems": found.problems},
+        **({"trained_as": found.trained_as} if found.trained_as else {}),
     }
 
 

@@ -7,7 +7,7 @@ Experiments may have stages of their own, between train and audit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from gapft_harness.stages.search.stage import search_stage
 from gapft_harness.stages.search.states import partition
 from gapft_harness.stages.selection.stage import select
 from gapft_harness.stages.train.job import TRACKING_WARNINGS, train_arms
+from gapft_harness.stages.train.sharing import shared, take_adapter, take_decisions, takers
 from gapft_harness.stages.train.trackers import check_trackers
 
 
@@ -87,11 +88,12 @@ def select_stage(context: Context) -> None:
 
 
 def train_stage(context: Context) -> None:
-    """One LoRA adapter per condition and seed."""
+    """One LoRA adapter per condition and seed; what is the same for several is trained once."""
     run = context.run
     require_selected(run)
     check_trackers(run.recipe, context.plugins)
     run.update_manifest(partial(record_trainer, plugins=context.plugins, run=run))
+    taken = shared(run, context.arms(), context.plugins)
     jobs = [
         Job.of(
             f"train {group[0].name}" + (f" and {len(group) - 1} more" if group[1:] else ""),
@@ -100,12 +102,13 @@ def train_stage(context: Context) -> None:
             arms=[[arm.condition, arm.seed] for arm in group],
             plugin_files=list(context.plugin_files),
         )
-        for group in _even_groups(context)
+        for group in _even_groups(context, taken)
     ]
     results = context.executor.run(jobs, context.progress)
     trained = {name: facts for found in results for name, facts in found.items()}
-    for arm in context.arms():
-        facts = trained[arm.name]
+    for arm in sorted(context.arms(), key=lambda arm: arm in taken):
+        # the other's adapter is sealed by now
+        facts = take_adapter(run, arm, taken[arm]) if arm in taken else trained[arm.name]
         warnings = [f"{arm.name}: {line}" for line in facts.pop(TRACKING_WARNINGS, [])]
         run.seal(layout.adapter(arm))
         run.update_manifest(recorder("training", arm.name, facts))
@@ -121,18 +124,29 @@ def audit_stage(context: Context) -> None:
     for experiment in experiments_of(context):
         keep(context, experiment)
         run.unseal(experiment.stale(context))
+    arms = context.arms()
+    taken = {arm: other for arm, other in takers(run, arms).items() if other in arms}
     jobs = [
-        (layout.decisions(arm), context.arm_job("audit", audit_arm, arm)) for arm in context.arms()
+        (layout.decisions(arm), context.arm_job("audit", audit_arm, arm))
+        for arm in arms
+        if arm not in taken
     ]
     for experiment in experiments_of(context):
         jobs += experiment.audits(context)
     names = [layout.name_of(file) for file, _ in jobs]
     results = context.executor.run([job for _, job in jobs], context.progress)
     for (file, _), name, facts in zip(jobs, names, results, strict=True):
-        run.seal(file)
-        run.update_manifest(partial(record_judging, name=name, facts=facts))
-        for warning in facts["warnings"]:
-            context.say(f"warning: {name}: {warning}")
+        _judged(context, file, name, facts)
+    for arm, other in taken.items():
+        _judged(context, layout.decisions(arm), arm.name, take_decisions(run, arm, other))
+
+
+def _judged(context: Context, file: str, name: str, facts: dict[str, Any]) -> None:
+    """Seals a table of decisions."""
+    context.run.seal(file)
+    context.run.update_manifest(partial(record_judging, name=name, facts=facts))
+    for warning in facts["warnings"]:
+        context.say(f"warning: {name}: {warning}")
 
 
 STAGES: dict[str, Callable[[Context], None]] = {
@@ -184,15 +198,17 @@ def run_stages(
     return context.run.path / layout.REPORT / "index.html"
 
 
-def _even_groups(context: Context) -> list[list[Arm]]:
-    """Arms in as many groups as there are workers, of about equally many tokens each.
+def _even_groups(context: Context, taken: Collection[Arm]) -> list[list[Arm]]:
+    """Arms to train, in as many groups as there are workers, of about equally many tokens each.
 
+    Without those that take the adapter of another.
     The arms of a group are trained on a base that is loaded once. An executor that does not go by
     ``workers`` gets a group an arm, to place as its machines allow.
     """
     run = context.run
     budgets = run.manifest()["budgets"]
-    arms = sorted(context.arms(), key=lambda arm: (-budgets[arm.name]["tokens"], arm.name))
+    wanted = [arm for arm in context.arms() if arm not in taken]
+    arms = sorted(wanted, key=lambda arm: (-budgets[arm.name]["tokens"], arm.name))
     executor = run.recipe.executor
     entry = context.plugins.get("executor", executor.name)
     count = executor.workers if entry.declared(ExecutorTraits).by_workers else len(arms)

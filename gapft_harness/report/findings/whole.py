@@ -58,12 +58,19 @@ class SourceFindings:
 
 @dataclass(frozen=True, slots=True)
 class SeedFindings:
-    """One trained model; ``problems`` are the distinct ones in its budget's n slots."""
+    """One trained model.
+
+    Attributes:
+        problems: the distinct ones in its budget's n slots.
+        trained_as: the arm that it is, where its training set is that arm's, which was trained
+            once for both; else empty.
+    """
 
     decomposition: Decomposition
     budget: Budget
     problems: int
     verdicts: Mapping[str, int]
+    trained_as: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +114,13 @@ class Contrast:
     def interval(self) -> Interval:
         """The 95% interval of ``delta``."""
         return self.resampled.interval
+
+    def turned(self) -> Contrast:
+        """The same as ``b`` minus ``a``."""
+        ends = self.interval
+        turned = Difference(Interval(-ends.high, -ends.low), self.resampled.p_value)
+        nothing = Terms(Fraction(0), Fraction(0), Fraction(0))
+        return Contrast(self.b, self.a, -self.delta, nothing - self.terms, turned)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +170,7 @@ class Findings:
         return len(sides) == 1 or budget_matched(*sides)
 
     def contrast(self, a: str, b: str) -> Contrast:
-        """The contrast of a minus b.
+        """The contrast of a minus b, whichever way round it is reported.
 
         Raises:
             KeyError: it was not computed.
@@ -164,6 +178,8 @@ class Findings:
         for found in self.contrasts:
             if (found.a, found.b) == (a, b):
                 return found
+            if (found.a, found.b) == (b, a):
+                return found.turned()
         raise KeyError(f"{a} minus {b}")
 
 
@@ -221,6 +237,7 @@ def _condition(inputs: ReportInputs, name: str, interval: Interval) -> Condition
             trained.budget,
             trained.problems,
             count_codes(trained.statuses),
+            inputs.training.get(trained.arm.name, {}).get("trained_as", ""),
         )
         for trained in arms
     }

@@ -38,9 +38,31 @@ def blocks(inputs: ReportInputs, findings: Findings) -> list[Block]:
     tolerance = inputs.recipe.get("budget", {}).get("token_tolerance")
     if tolerance is not None:
         note += f" Their supervised tokens differ by at most {percent(tolerance)} within a seed."
+    note += _trained_once(findings)
     budget = ["slots n", "distinct problems", "exposures N", "tokens L", "supervised", "steps J"]
     columns = ["condition", "seed", *budget]
     return [Text(note), Table(columns, rows, summary="Every condition and seed")]
+
+
+def _trained_once(findings: Findings) -> str:
+    """A sentence on arms that have the adapter of another, which is trained on the same."""
+    pairs: dict[tuple[str, str], list[str]] = {}
+    for name, condition in findings.conditions.items():
+        for seed, found in condition.seeds.items():
+            if found.trained_as:
+                other = found.trained_as.removesuffix(f"-seed{seed}")
+                pairs.setdefault((name, other), []).append(str(seed))
+    if not pairs:
+        return ""
+    said = [
+        f"{condition_name(name)} and {condition_name(other)} under seed"
+        f"{'s' if len(seeds) > 1 else ''} {wording.listed(seeds)}"
+        for (name, other), seeds in pairs.items()
+    ]
+    return (
+        " Training sets that are the same example for example were trained once, so what is "
+        f"reported of them is the same: {'; '.join(said)}."
+    )
 
 
 def group_name(group: Sequence[ConditionFindings]) -> str:

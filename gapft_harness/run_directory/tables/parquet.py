@@ -70,6 +70,14 @@ def read_facts(path: Path) -> dict[str, Any]:
     return facts
 
 
+def copy_table(source: Path, path: Path, facts: Mapping[str, Any]) -> None:
+    """Writes a sealed table's rows to another file, which carries other facts."""
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(source)
+    write_batches(path, table.schema.remove_metadata(), [table], lambda: facts)
+
+
 def has_column(path: Path, name: str) -> bool:
     """Whether a table has a column; those of earlier versions lack the later ones."""
     import pyarrow.parquet as pq

@@ -18,11 +18,13 @@ from pathlib import Path
 from gapft_harness.core.errors import ERRORS, GapftError, UserError, did_you_mean
 from gapft_harness.core.processes import die_with
 from gapft_harness.core.records import Arm
+from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.context import require_selected
 from gapft_harness.stages.selection.stage import arms
 from gapft_harness.stages.train.job import finished, train_here
 from gapft_harness.stages.train.launch import MARK
+from gapft_harness.stages.train.sharing import shared
 
 
 def main(arguments: list[str]) -> int:
@@ -61,6 +63,9 @@ def main(arguments: list[str]) -> int:
         with run.lock() if first and not chosen.held else contextlib.nullcontext():
             known = _with_budget(run, chosen.arm)
             asked = [arm for name, arm in known.items() if name in (chosen.arm or known)]
+            if not chosen.arm:
+                taken = shared(run, asked, load_plugins(chosen.plugin))
+                asked = [arm for arm in asked if arm not in taken]
             done = finished(run, asked)
             wanted = [arm for arm in asked if arm.name not in done]
             if wanted:

@@ -30,6 +30,7 @@ from gapft_harness.stages.search.job import check_splits
 from gapft_harness.stages.search.rejudging import Rejudge, judging
 from gapft_harness.stages.selection.check import check_selections
 from gapft_harness.stages.train.check import check_adapter, check_alike
+from gapft_harness.stages.train.sharing import check_taken, takers
 from gapft_harness.stages.verify.files import check_files, open_run, other_version
 
 
@@ -177,6 +178,10 @@ def _adapters(
         check = partial(check_adapter, run, arm, examples[arm], manifest, documented)
         found.gather(layout.adapter(arm), check)
     found.gather(layout.ADAPTERS, lambda: check_alike(run, trained, documented))
+    taken = found.attempt("manifest.json, training", partial(takers, run, trained))
+    for arm, other in (taken or {}).items() if documented else ():
+        files = manifest["files"]
+        found.gather(layout.adapter(arm), partial(check_taken, run, arm, other, files))
     found.missing += [f"{arm.name} is not trained" for arm in examples if arm not in trained]
     if trained and not documented:
         found.checked.append(

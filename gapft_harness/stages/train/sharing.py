@@ -1,0 +1,158 @@
+"""Arms that train on exactly the same: one is trained, the others take its adapter and answers.
+
+Whether two are the same is told by what is trained on, ``ledger.sequences_hash``, and the seed:
+everything that a trainer as documented draws comes of these and of the recipe.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.core.errors import GapftError
+from gapft_harness.core.files import write_json
+from gapft_harness.core.records import Arm
+from gapft_harness.core.weights import adapter_facts
+from gapft_harness.hooks.manager import Plugins
+from gapft_harness.hooks.registered import TrainerTraits
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.tables import read_examples, read_facts, read_judged
+from gapft_harness.run_directory.tables.parquet import copy_table
+from gapft_harness.stages.differences import unequal
+from gapft_harness.training.ledger import sequences_hash
+from gapft_harness.training.plan import sequences
+
+#: In an adapter's facts and a table of decisions: the name of the arm that it was taken from.
+TRAINED_AS = "trained_as"
+
+#: Facts that arms have in common where one took the other's adapter.
+_COMMON = ("seed", "sequences_sha256", "plan_sha256", "weights_sha256", "adapter_sha256")
+
+
+def shared(run: RunDirectory, arms: Sequence[Arm], plugins: Plugins) -> dict[Arm, Arm]:
+    """Which arms take the adapter of which, of those that have none yet.
+
+    Args:
+        run: the run, whose selections are sealed.
+        arms: the arms to train, in the recipe's order. Of several that are the same, one that has
+            an adapter is trained, or else the first.
+        plugins: those that are loaded. With a trainer that is not as documented nothing is shared:
+            it may go by an arm's name.
+
+    Returns:
+        For each arm that is not to be trained, the arm that is.
+    """
+    entry = plugins.get("trainer", run.recipe.training.trainer)
+    if not entry.declared(TrainerTraits).as_documented:
+        return {}
+    there = {arm for arm in arms if (run.path / layout.adapter(arm)).exists()}
+    sizes = run.manifest()["budgets"]
+    many = Counter((arm.seed, sizes[arm.name]["tokens"]) for arm in arms)
+    first: dict[tuple[int, str, str], Arm] = {}
+    taken: dict[Arm, Arm] = {}
+    for arm in sorted(arms, key=lambda arm: arm not in there):
+        if many[arm.seed, sizes[arm.name]["tokens"]] == 1:
+            continue  # of this size there is no other: nothing has to be read
+        # a variant is trained by itself, such as a replicate that tells how far training repeats
+        other = first.setdefault((arm.seed, arm.variant, _trained_on(run, arm)), arm)
+        if arm not in there and other != arm:
+            taken[arm] = other
+    return taken
+
+
+def _trained_on(run: RunDirectory, arm: Arm) -> str:
+    examples = read_examples(run.sealed(layout.selection(arm)))
+    return sequences_hash(sequences(examples, run.recipe.training))
+
+
+def take_adapter(run: RunDirectory, arm: Arm, other: Arm) -> dict[str, Any]:
+    """Copies another arm's sealed adapter; the folder says whose it is, and is whole or absent.
+
+    Returns:
+        The facts of its ``training.json``.
+    """
+    from gapft_harness.training.adapter.card import model_card
+    from gapft_harness.training.adapter.folder import whole_folder
+
+    folder = run.path / layout.adapter(arm)
+    there = adapter_facts(folder, "training.json")  # an earlier command was killed before the seal
+    if there is not None:
+        return there
+    source = run.sealed(layout.adapter(other))
+    facts = json.loads((source / "training.json").read_text("utf-8"))
+    facts = {**facts, "condition": arm.condition, TRAINED_AS: facts.get(TRAINED_AS, other.name)}
+    with whole_folder(folder) as partial:
+        shutil.copytree(source, partial, dirs_exist_ok=True)
+        (partial / "README.md").write_text(model_card(facts), encoding="utf-8")
+        write_json(partial / "training.json", facts)
+    return facts
+
+
+def takers(run: RunDirectory, arms: Iterable[Arm]) -> dict[Arm, Arm]:
+    """Of some trained arms those that took an adapter, each with the arm that it is of.
+
+    Raises:
+        GapftError: the manifest names no arm there.
+    """
+    training, found = run.manifest()["training"], {}
+    for arm in arms:
+        name = training.get(arm.name, {}).get(TRAINED_AS)
+        if name is not None:
+            other = layout.arm_of(str(name))
+            if other is None:
+                raise GapftError(f"manifest.json: {arm.name} was trained as {name!r}: no such arm")
+            found[arm] = other
+    return found
+
+
+def take_decisions(
+    run: RunDirectory, arm: Arm, other: Arm, table: Callable[[Arm], str] = layout.decisions
+) -> dict[str, Any]:
+    """Copies another arm's sealed answers, which are its own adapter's as well.
+
+    Returns:
+        The facts of the table, as ``sealing.write_responses`` gives them.
+    """
+    source, path = run.sealed(table(other)), run.path / table(arm)
+    if not path.exists():
+        facts = read_facts(source)
+        if facts.get("adapter"):
+            facts["adapter"] = {**facts["adapter"], "arm": arm.name}
+        copy_table(source, path, {**facts, TRAINED_AS: other.name})
+    return read_facts(path)
+
+
+def check_taken(run: RunDirectory, arm: Arm, other: Arm, files: Iterable[str]) -> Iterator[str]:
+    """For ``gapft verify``: an adapter that was taken is the other's, and so are its answers.
+
+    Args:
+        run: the run.
+        arm: who took it.
+        other: whose it is, by its ``training.json``.
+        files: what is sealed.
+    """
+    where = f"{layout.adapter(arm)}/training.json"
+    if other == arm or layout.adapter(other) not in files:
+        yield f"{where}: was taken from {other.name}, of which no adapter is sealed"
+        return
+    facts, original = (_facts(run.path / layout.adapter(of)) for of in (arm, other))
+    if TRAINED_AS in original:
+        yield f"{where}: was taken from {other.name}, which was itself taken from another"
+    right = {key: original.get(key) for key in _COMMON}
+    yield from unequal(where, facts, right, f"{other.name}, from which it was taken, has")
+    mine, theirs = layout.decisions(arm), layout.decisions(other)
+    if mine in files and theirs in files and TRAINED_AS in read_facts(run.path / mine):
+        pairs = zip_longest(read_judged(run.path / mine), read_judged(run.path / theirs))
+        if any(one != another for one, another in pairs):
+            yield f"{mine}: was taken from {theirs}, and says something else"
+
+
+def _facts(folder: Path) -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads((folder / "training.json").read_text("utf-8"))
+    return facts

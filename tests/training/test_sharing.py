@@ -1,0 +1,194 @@
+"""Arms with the same training set are trained once, by the real command, and verified."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gapft_harness.core.files import sha256
+from gapft_harness.core.records import Arm
+from gapft_harness.core.weights import weights_hash
+from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.tables import read_facts, read_judged
+from gapft_harness.run_directory.tables.parquet import copy_table
+from gapft_harness.stages.train.sharing import shared, takers
+from tests.command import gapft, succeed
+from tests.training.letters import prepare
+from tests.verify.tampering import change_json, change_manifest, differences, seal_again
+
+GAPFT, SAME, LATER = (Arm(name, 13) for name in ("gapft", "same", "later"))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a finished run of two conditions by one selector, and of another."""
+    folder = tmp_path_factory.mktemp("shared")
+    command = prepare(folder)
+    path = folder / "recipe.yaml"
+    content = yaml.safe_load(path.read_text())
+    # the one that is named first is trained
+    content["conditions"] = {"gapft": {}, "same": {"selector": "gapft"}, "uniform": {}}
+    content |= {"seeds": [13, 21], "trackers": [], "budget": {"n": 6}}
+    path.write_text(yaml.safe_dump(content))
+    succeed(*command, "run", cwd=folder)
+    return folder
+
+
+@pytest.fixture
+def run(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made / "run", tmp_path / "run"))
+
+
+def facts_of(run: Path, arm: Arm) -> dict[str, Any]:
+    found = json.loads((run / layout.adapter(arm) / "training.json").read_text())
+    return dict(found)
+
+
+def test_the_same_training_set_is_trained_once_and_said_under_every_name(made: Path) -> None:
+    run = made / "run"
+    manifest = json.loads((run / "manifest.json").read_text())
+    assert takers(RunDirectory.open(run), [GAPFT, SAME, Arm("uniform", 13)]) == {SAME: GAPFT}
+    assert "seconds" in manifest["training"][GAPFT.name], "this one was trained"
+    assert "seconds" not in manifest["training"][SAME.name], "this one was not"
+    assert facts_of(run, SAME) == {
+        **facts_of(run, GAPFT), "condition": "same", "trained_as": GAPFT.name
+    }  # fmt: skip
+    assert "# same, seed 13" in (run / layout.adapter(SAME) / "README.md").read_text()
+    folders = [run / layout.adapter(arm) for arm in (GAPFT, SAME)]
+    assert weights_hash(folders[0]) == weights_hash(folders[1])
+    tables = [run / layout.decisions(arm) for arm in (GAPFT, SAME)]
+    assert [*read_judged(tables[0])] == [*read_judged(tables[1])]
+    assert read_facts(tables[1])["adapter"]["arm"] == SAME.name
+    assert manifest["verdict_counts"][SAME.name] == manifest["verdict_counts"][GAPFT.name]
+    assert differences(made, run) == []
+
+
+def test_the_report_says_which_were_trained_once(made: Path) -> None:
+    results = json.loads((made / "run/report/results.json").read_text())["conditions"]
+    assert results["same"]["pass_at_1"] == results["gapft"]["pass_at_1"]
+    assert results["same"]["seeds"]["21"]["trained_as"] == "gapft-seed21"
+    assert "trained_as" not in results["gapft"]["seeds"]["21"]
+    page = (made / "run/report/report.md").read_text().replace("\\", "")
+    assert "reported of them is the same: same and GapFT under seeds 13 and 21." in page
+
+
+def test_a_condition_that_comes_later_takes_what_is_there_and_nothing_is_trained(
+    made: Path, run: Path
+) -> None:
+    before = {name: sha256(run / layout.adapter(arm)) for name, arm in [("a", GAPFT), ("b", SAME)]}
+    content = yaml.safe_load((made / "recipe.yaml").read_text())
+    content["conditions"] = {"later": {"selector": "gapft"}, **content["conditions"]}
+    recipe = run.with_name("later.yaml")
+    recipe.write_text(yaml.safe_dump(content))
+    arguments = ("--include-path", "tasks", "--plugin", "plugin.py", "--run-dir", run)
+    succeed("run", recipe, *arguments, cwd=made)
+    assert facts_of(run, LATER)["trained_as"] == GAPFT.name
+    now = {name: sha256(run / layout.adapter(arm)) for name, arm in [("a", GAPFT), ("b", SAME)]}
+    assert now == before
+    assert differences(made, run) == []
+
+
+def test_a_command_that_was_killed_before_the_copy_goes_on(made: Path, run: Path) -> None:
+    """The copy is there or not, sealed or not: the same command ends with the same files."""
+    right = {arm: sha256(run / layout.adapter(arm)) for arm in (GAPFT, SAME)}
+    for gone in (True, False):
+        if gone:
+            shutil.rmtree(run / layout.adapter(SAME))
+        (run / layout.decisions(SAME)).unlink()
+        change_manifest(run, lambda m: [
+            m["files"].pop(layout.adapter(SAME)), m["files"].pop(layout.decisions(SAME)),
+            m["training"].pop(SAME.name), m["verdict_counts"].pop(SAME.name),
+        ])  # fmt: skip
+        for stage in ("train", "audit"):
+            succeed(stage, run, "--plugin", "plugin.py", cwd=made)
+        assert {arm: sha256(run / layout.adapter(arm)) for arm in (GAPFT, SAME)} == right
+        assert differences(made, run) == []
+
+
+def say(key: str, value: Any) -> Any:
+    """Changes what an adapter says of itself, and what the manifest has of it."""
+
+    def change(run: Path) -> None:
+        path = run / layout.adapter(SAME) / "training.json"
+        change_json(path, lambda facts: facts.update({key: value}))
+        change_manifest(run, lambda m: m["training"][SAME.name].update({key: value}))
+        seal_again(run, layout.adapter(SAME))
+
+    return change
+
+
+def other_weights(run: Path) -> None:
+    """The adapter of another arm in place of the one that was taken."""
+    source, target = (run / layout.adapter(arm) for arm in (Arm("uniform", 13), SAME))
+    shutil.copy(source / "adapter_model.safetensors", target)
+    say("adapter_sha256", weights_hash(target))(run)
+
+
+def other_answers(run: Path) -> None:
+    """Answers of another arm under this one's name, still said to be taken."""
+    source, target = (run / layout.decisions(arm) for arm in (Arm("uniform", 13), SAME))
+    copy_table(source, target, read_facts(target))
+    seal_again(run, layout.decisions(SAME))
+
+
+@pytest.mark.parametrize(
+    ("forge", "expected"),
+    [
+        (say("trained_as", "uniform-seed13"), "uniform-seed13, from which it was taken, has"),
+        (say("trained_as", "uniform-seed77"), "of which no adapter is sealed"),
+        (say("trained_as", "same-seed13"), "of which no adapter is sealed"),
+        (say("trained_as", "somebody"), "same-seed13 was trained as 'somebody': no such arm"),
+        (other_weights, "adapter_sha256 is"),
+        (other_answers, "was taken from decisions/gapft-seed13.parquet, and says something else"),
+    ],
+)
+def test_what_was_not_taken_as_it_says_is_found(
+    made: Path, run: Path, forge: Any, expected: str
+) -> None:
+    forge(run)
+    assert any(expected in line for line in differences(made, run)), differences(made, run)
+
+
+def test_a_trainer_that_may_go_by_names_trains_every_arm(
+    made: Path, run: Path, tmp_path: Path
+) -> None:
+    plugin = tmp_path / "trainer.py"
+    plugin.write_text(
+        "from gapft_harness.api import hookimpl, train_lora\n\n\n"
+        "@hookimpl\ndef register_trainers(register):\n    register('named', train_lora)\n"
+    )
+    opened = RunDirectory.open(run)
+    arms = [GAPFT, SAME]
+    for arm in arms:
+        shutil.rmtree(run / layout.adapter(arm))
+    assert shared(opened, arms, load_plugins([])) == {SAME: GAPFT}
+    named = opened.recipe.training.model_copy(update={"trainer": "named"})
+    other = RunDirectory(run, opened.recipe.model_copy(update={"training": named}))
+    assert shared(other, arms, load_plugins([str(plugin)])) == {}
+
+
+def test_the_launched_training_leaves_them_out(made: Path, run: Path) -> None:
+    """``python -m gapft_harness.training`` trains what ``gapft train`` would."""
+    for arm in (GAPFT, SAME):
+        shutil.rmtree(run / layout.adapter(arm))
+        (run / layout.decisions(arm)).unlink()
+        change_manifest(run, lambda m, arm=arm: [
+            m["files"].pop(layout.adapter(arm)), m["files"].pop(layout.decisions(arm)),
+            m["training"].pop(arm.name),
+        ])  # fmt: skip
+    command = [sys.executable, "-m", "gapft_harness.training", str(run), "--plugin", "plugin.py"]
+    done = subprocess.run(command, cwd=made, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (run / layout.adapter(GAPFT)).is_dir()
+    assert not (run / layout.adapter(SAME)).exists()
+    assert gapft("train", run, "--plugin", "plugin.py", cwd=made).returncode == 0
+    assert facts_of(run, SAME)["trained_as"] == GAPFT.name
