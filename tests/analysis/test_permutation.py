@@ -1,0 +1,154 @@
+"""The paired permutation test against enumeration, exact distributions and its laws."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import product
+from math import comb, sqrt
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from gapft_harness.analysis.permutation import PairedPermutation, paired_permutation
+from gapft_harness.core.streams import Stream
+
+Outcomes = NDArray[np.bool_]
+
+
+def permuted(
+    a: Outcomes, b: Outcomes, permutations: int = 2000, seed: int = 0
+) -> PairedPermutation:
+    ids = np.array([f"p{i:05}" for i in range(a.shape[1])])
+    stream = Stream(seed, "test")
+    return paired_permutation(a, b, item_ids=ids, permutations=permutations, stream=stream)
+
+
+def exact(a: Outcomes, b: Outcomes) -> Fraction:
+    """All ways to exchange the conditions on the problems, those where nothing changes too."""
+    d = (a.astype(int) - b.astype(int)).sum(axis=0).tolist()
+    totals = [
+        sum(s * x for s, x in zip(signs, d, strict=True))
+        for signs in product((1, -1), repeat=len(d))
+    ]
+    return Fraction(sum(abs(t) >= abs(sum(d)) for t in totals), len(totals))
+
+
+def distribution(d: list[int]) -> dict[int, int]:
+    """How many sign patterns give each total: the exact null, by convolution."""
+    counts = {0: 1}
+    for x in d:
+        new: dict[int, int] = {}
+        for total, count in counts.items():
+            for moved in (total + x, total - x):
+                new[moved] = new.get(moved, 0) + count
+        counts = new
+    return counts
+
+
+outcomes = st.integers(1, 3).flatmap(
+    lambda seeds: st.integers(1, 9).flatmap(
+        lambda items: st.tuples(
+            *[
+                st.lists(
+                    st.lists(st.booleans(), min_size=items, max_size=items),
+                    min_size=seeds, max_size=seeds,
+                ).map(np.array)
+            ] * 2
+        )
+    )
+)  # fmt: skip
+
+
+@given(outcomes)
+def test_it_is_exact_where_all_permutations_are_few(pair: tuple[Outcomes, Outcomes]) -> None:
+    a, b = pair
+    found = permuted(a, b)
+    assert found.exhaustive
+    assert found.p_value == exact(a, b)
+    assert found.difference == Fraction(int(a.sum()) - int(b.sum()), a.size)
+    assert found.permutations == 2 ** int((a.sum(axis=0) != b.sum(axis=0)).sum())
+
+
+@given(outcomes, st.randoms())
+def test_order_of_items_and_seeds_and_which_is_first_change_nothing(
+    pair: tuple[Outcomes, Outcomes], random: Any
+) -> None:
+    a, b = pair
+    ids = np.array([f"p{i}" for i in range(a.shape[1])])
+    items, seeds = [*range(a.shape[1])], [*range(a.shape[0])]
+    random.shuffle(items)
+    random.shuffle(seeds)
+    stream = Stream(3, "test")
+    one = paired_permutation(a, b, item_ids=ids, permutations=4, stream=stream)
+    two = paired_permutation(
+        a[seeds][:, items], b[seeds][:, items], item_ids=ids[items], permutations=4, stream=stream
+    )
+    assert one == two
+    turned = paired_permutation(b, a, item_ids=ids, permutations=4, stream=stream)
+    assert (turned.difference, turned.p_value) == (-one.difference, one.p_value)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_drawn_permutations_come_near_the_exact_null(seed: int) -> None:
+    """60 problems change, by up to 3: 2^60 patterns, whose distribution a convolution gives."""
+    rng = np.random.default_rng(seed)
+    a, b = rng.random((3, 400)) < 0.62, rng.random((3, 400)) < 0.56
+    same = rng.random(400) < 0.85
+    b[:, same] = a[:, same]
+    d = (a.astype(int) - b.astype(int)).sum(axis=0)
+    null = distribution([int(x) for x in d if x])
+    right = sum(c for t, c in null.items() if abs(t) >= abs(int(d.sum()))) / sum(null.values())
+    found = permuted(a, b, 20_000, seed)
+    assert not found.exhaustive
+    assert found.permutations == 20_000
+    assert abs(float(found.p_value) - right) < 5 * sqrt(right * (1 - right) / 20_000) + 1e-4
+
+
+def test_with_one_seed_it_is_the_sign_test_on_discordant_problems() -> None:
+    """McNemar's exact test: 9 of 10 changed problems are a's; 2 (C(10,9) + 1) / 2^10."""
+    a = np.array([[True] * 9 + [False] + [True] * 5])
+    b = np.array([[False] * 9 + [True] + [True] * 5])
+    assert permuted(a, b).p_value == Fraction(2 * (comb(10, 9) + 1), 2**10)
+
+
+def test_a_condition_against_itself_and_no_change_at_all() -> None:
+    a = np.array([[True, False, True]])
+    assert permuted(a, a) == PairedPermutation(Fraction(0), Fraction(1), 1, True)
+
+
+def test_p_is_never_zero_and_uniform_under_the_null() -> None:
+    everything, nothing = np.ones((3, 200), dtype=bool), np.zeros((3, 200), dtype=bool)
+    assert permuted(everything, nothing, 99).p_value == Fraction(1, 100)
+    rng = np.random.default_rng(5)
+    drawn = [
+        float(permuted(rng.random((2, 60)) < 0.5, rng.random((2, 60)) < 0.5, 199, i).p_value)
+        for i in range(400)
+    ]
+    assert 0.02 < np.mean(np.array(drawn) <= 0.05) < 0.09
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "ids", "permutations", "expected"),
+    [
+        ((2, 3), (2, 4), 3, 9, "do not fit"),
+        ((2, 3), (2, 3), 4, 9, "do not fit"),
+        ((2, 0), (2, 0), 0, 9, "do not fit"),
+        ((2, 3), (2, 3), 3, 0, "at least one permutation"),
+    ],
+)
+def test_what_does_not_fit(a: Any, b: Any, ids: int, permutations: int, expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
+        paired_permutation(
+            np.zeros(a, dtype=bool), np.zeros(b, dtype=bool),
+            item_ids=np.array([str(i) for i in range(ids)]), permutations=permutations,
+            stream=Stream(0, "test"),
+        )  # fmt: skip
+    with pytest.raises(ValueError, match="distinct"):
+        paired_permutation(
+            np.zeros((1, 2), dtype=bool), np.zeros((1, 2), dtype=bool),
+            item_ids=np.array(["x", "x"]), permutations=9, stream=Stream(0, "test"),
+        )  # fmt: skip
