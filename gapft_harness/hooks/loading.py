@@ -45,6 +45,9 @@ BUNDLED = (
     "plugins.samplers.vllm",
     "plugins.selectors.allocation",
     "plugins.selectors.evidence_states",
+    "plugins.selectors.gold_labels",
+    "plugins.selectors.related",
+    "plugins.selectors.replacing_replay",
     "plugins.trackers.accelerate_trackers",
     "plugins.trainers.lora",
     "plugins.verifiers.boxed_math",
@@ -52,6 +55,7 @@ BUNDLED = (
     "plugins.verifiers.program_tests",
     "plugins.verifiers.task_metric",
     "experiments.allocation",
+    "experiments.controls",
     "experiments.scaling",
 )
 

@@ -79,6 +79,27 @@ def concentrated(pool: Pool, n: int, rng: Stream) -> Sequence[Evidence]:
     return halves(pool, n, rng.seed).shared * 2
 
 
+def repeated(pool: Pool, n: int, rng: Stream, times: int) -> Sequence[Evidence]:
+    """Repetition on any task: the first n / times problems of GapFT's draw, each in so many slots.
+
+    Beside ``gapft`` at the same n it spends the same exposures on fewer problems (Table 3: 94
+    problems with 8 exposures against 188 with 4).
+
+    Raises:
+        UserError: ``times`` is no whole number from 1, or does not divide ``n``.
+        PoolTooSmallError: fewer than n / times problems are recovered.
+    """
+    if isinstance(times, bool) or not isinstance(times, int) or times < 1:
+        raise UserError(f"selector 'repeated': times is {times!r}, expected a whole number from 1")
+    if n % times:
+        raise UserError(
+            f"selector 'repeated': {n} slots cannot be filled by problems of {times} slots each; "
+            f"set budget.n or the condition's n to a multiple of {times}, such as "
+            f"{max(times, n - n % times)}"
+        )
+    return pool.draw(pool.recovered, n // times, Stream(rng.seed, "select/gapft")) * times
+
+
 def _tokens(evidence: Evidence) -> int:
     """Supervised tokens under the default settings: an end token follows what ended by itself."""
     response = evidence.response
@@ -96,6 +117,7 @@ def _by_id(half: Sequence[Evidence]) -> tuple[Evidence, ...]:
 
 @hookimpl
 def register_selectors(register: RegisterSelector) -> None:
-    """Registers both."""
+    """Registers the three."""
     register("diffuse", diffuse)
     register("concentrated", concentrated, repeats=True)
+    register("repeated", repeated, repeats=True)

@@ -175,6 +175,8 @@ def _example_fault(example: Example, known: Mapping[str, Evidence], entry: Regis
 
 def _with_response(evidence: Evidence, index: int) -> Evidence:
     """A problem with its verified response of an index; with the kept one if that did not pass."""
+    if evidence.response and evidence.response.index == index:
+        return evidence
     verified = (of for of in evidence.each_verified() if of.response and of.response.index == index)
     return next(verified, evidence)
 

@@ -143,7 +143,8 @@ def _evidence_fault(example: Any, known: Mapping[str, Evidence], entry: Register
 
 def _loan_fault(example: Evidence, evidence: Evidence, lender: Evidence | None) -> str:
     """What is wrong with a problem that has another's response, or ``""``."""
-    if lender is None or example.response not in lender.verified:
+    kept = lender is not None and example.response == lender.response  # known without reading
+    if lender is None or not (kept or example.response in lender.verified):
         return f"problem {evidence.problem_id} with a response that is no other's verified one"
     if replace(example, response=evidence.response) != evidence:
         return f"problem {evidence.problem_id} changed in more than its response"

@@ -1,0 +1,93 @@
+"""What the steps of a control hold, and how each differs from the first (Table 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+from gapft_harness.core.records import Arm
+from gapft_harness.experiments.controls.steps import Step
+from gapft_harness.report.findings.whole import Contrast, Findings
+from gapft_harness.report.reading.columns import columns
+from gapft_harness.report.rendering import wording
+from gapft_harness.report.rendering.blocks import Table
+from gapft_harness.report.rendering.wording import percent, points, whole
+from gapft_harness.run_directory import layout
+
+
+def count_slots(run_path: Path, steps: Sequence[Step], arms: Sequence[Arm]) -> tuple[Step, ...]:
+    """The steps with what their sealed training sets hold."""
+    found = []
+    for step in steps:
+        slots = {}
+        for arm in sorted(arms, key=lambda arm: arm.seed):
+            if arm.condition == step.condition:
+                states = columns(run_path / layout.selection(arm), ("state",))["state"]
+                slots[arm.seed] = {state: states.count(state) for state in "GSU"}
+        found.append(replace(step, slots=slots))
+    return tuple(found)
+
+
+def against_first(findings: Findings, steps: Sequence[Step]) -> list[Contrast]:
+    """Every later step minus the first, which is the reference."""
+    return [findings.contrast(step.condition, steps[0].condition) for step in steps[1:]]
+
+
+def by_seed(findings: Findings, contrast: Contrast) -> dict[int, Fraction]:
+    """The difference of a contrast's Pass@1 under each seed."""
+    a, b = (findings.conditions[name].seeds for name in (contrast.a, contrast.b))
+    return {
+        seed: of.decomposition.pass_at_1 - b[seed].decomposition.pass_at_1 for seed, of in a.items()
+    }
+
+
+def result(findings: Findings, steps: Sequence[Step]) -> str:
+    """How the last step differs from the first."""
+    contrast = against_first(findings, steps)[-1]
+    return (
+        f"{steps[-1].label} minus {steps[0].label}, at the same training budget, is "
+        f"{points(contrast.delta)} points of Pass@1 {wording.points_interval(contrast.interval)}; "
+        f"{wording.resolution(contrast.interval)}."
+    )
+
+
+def contrast_table(findings: Findings, steps: Sequence[Step]) -> Table:
+    """A row for each step: its difference from the first, its Pass@1, what fills its slots."""
+    filled = [
+        state
+        for state in "SUG"
+        if state != "U" or any(of["U"] for step in steps for of in step.slots.values())
+    ]
+    rows = []
+    for step, contrast in zip(steps, [None, *against_first(findings, steps)], strict=True):
+        row = [step.label, "ref.", *[""] * 5]
+        if contrast is not None:
+            terms = contrast.terms
+            row[1:] = [points(contrast.delta), wording.points_interval(contrast.interval)]
+            row += [points(term) for term in (terms.g, terms.s, terms.u)]
+            row.append(" ".join(points(of) for of in by_seed(findings, contrast).values()))
+        row.append(percent(findings.conditions[step.condition].mean.pass_at_1))
+        row += [_range([of[state] for of in step.slots.values()]) for state in filled]
+        rows.append(row)
+    seeds = wording.listed([str(seed) for seed in steps[0].slots])
+    said = {
+        "S": "failures that search recovered",
+        "U": "failures that it missed",
+        "G": "solved problems",
+    }
+    note = (
+        f"Difference from {steps[0].label} in percentage points, with its 95% interval; G, S and U "
+        "are the parts that arise on these states of the audit, and sum to it. Each seed: the "
+        f"difference under {seeds}, in this order. Slots: how many examples are of "
+        f"{wording.listed([said[state] for state in filled])} of the pool; where seeds differ, "
+        "from the least to the most."
+    )
+    columns = ["", "difference", "95% interval", "G", "S", "U", "each seed", "Pass@1"]
+    return Table([*columns, *(f"slots {state}" for state in filled)], rows, note=note)
+
+
+def _range(counts: Sequence[int]) -> str:
+    least, most = min(counts), max(counts)
+    return whole(least) if least == most else f"{whole(least)}–{whole(most)}"

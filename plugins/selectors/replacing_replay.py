@@ -1,0 +1,95 @@
+"""Recovered failures in place of replay: search depth and randomized inclusion (Section 5).
+
+Both take slots of GapFT's own training set and give the others to the first draws of solved
+replay: every condition differs from GapFT and from replay only in which problems fill the budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from gapft_harness.api import Evidence, Pool, RegisterSelector, Stream, UserError, hookimpl
+
+
+def search_depth(pool: Pool, n: int, rng: Stream, k: int) -> Sequence[Evidence]:
+    """Failures that the first k samples recover (S), with GapFT's response; else replay (G).
+
+    k = 0 is ``replay`` and k = K is ``gapft``, example for example.
+
+    Args:
+        pool: the pool.
+        n: slots.
+        rng: its seed is the arm's.
+        k: how many of the K samples search may use.
+
+    Raises:
+        UserError: k is no whole number from 0 to the samples that were drawn.
+        PoolTooSmallError: too few recovered failures, or too few solved problems for the rest.
+    """
+    drawn = max((e.samples for e in pool.missed if e.samples is not None), default=None)
+    if isinstance(k, bool) or not isinstance(k, int) or k < 0 or (drawn is not None and k > drawn):
+        upper = "" if drawn is None else f" to {drawn}, the samples that were drawn"
+        raise UserError(
+            f"selector 'search_depth': k is {k!r}, expected a whole number from 0{upper}"
+        )
+    return _kept_or_replay(pool, n, rng.seed, {e.problem_id for e in _within(pool.recovered, k)})
+
+
+def randomized_inclusion(
+    pool: Pool, n: int, rng: Stream, share: float, within: int = 4
+) -> Sequence[Evidence]:
+    """Early failures and a random share of the late ones (S), with GapFT's response; else replay.
+
+    The share is drawn from the late failures among GapFT's own by the arm's seed; a smaller share
+    is a part of a larger one. share = 1 is ``gapft``, example for example.
+
+    Args:
+        pool: the pool.
+        n: slots.
+        rng: the arm's stream.
+        share: of the late failures, from 0 to 1; their number is rounded, halves up.
+        within: a failure is early if one of so many first samples passes.
+
+    Raises:
+        UserError: a share or a number that is none.
+        PoolTooSmallError: too few recovered failures, or too few solved problems for the rest.
+    """
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+        raise UserError(
+            f"selector 'randomized_inclusion': share is {share!r}, expected a number from 0 to 1"
+        )
+    if isinstance(within, bool) or not isinstance(within, int) or within < 0:
+        raise UserError(
+            f"selector 'randomized_inclusion': within is {within!r}, expected a whole number from 0"
+        )
+    slots = _slots_of_gapft(pool, n, rng.seed)
+    early = {e.problem_id for e in _within(slots, within)}
+    late = [e for e in slots if e.problem_id not in early]
+    count = int(Fraction(str(share)) * len(late) + Fraction(1, 2))
+    included = {e.problem_id for e in pool.draw(late, count, rng)}
+    return _kept_or_replay(pool, n, rng.seed, early | included)
+
+
+def _within(candidates: Sequence[Evidence], k: int) -> list[Evidence]:
+    """Those that one of the first k samples recovers."""
+    return [e for e in candidates if e.first_success is not None and e.first_success < k]
+
+
+def _slots_of_gapft(pool: Pool, n: int, seed: int) -> list[Evidence]:
+    return pool.draw(pool.recovered, n, Stream(seed, "select/gapft"))
+
+
+def _kept_or_replay(pool: Pool, n: int, seed: int, kept: set[str]) -> list[Evidence]:
+    """GapFT's slots of some problems, and the first draws of solved replay for the others."""
+    if not kept:  # then it is no matter how many failures there are
+        return pool.draw(pool.solved, n, Stream(seed, "select/replay"))
+    slots = [e for e in _slots_of_gapft(pool, n, seed) if e.problem_id in kept]
+    return [*slots, *pool.draw(pool.solved, n - len(slots), Stream(seed, "select/replay"))]
+
+
+@hookimpl
+def register_selectors(register: RegisterSelector) -> None:
+    """Registers both."""
+    register("search_depth", search_depth)
+    register("randomized_inclusion", randomized_inclusion)

@@ -1,0 +1,255 @@
+"""The controls as experiments: from the recipe to the report and ``gapft verify``."""
+
+from __future__ import annotations
+
+import csv
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Arm
+from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.recipe.bundled import bundled_recipes
+from gapft_harness.recipe.called_plugins import check_names
+from gapft_harness.recipe.reading import check_recipe, load_recipe
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.tables import read_examples
+from gapft_harness.stages.experiment import every_experiment
+from gapft_harness.stages.experiment.registered import asked
+from tests.test_changed_recipe import SELECTED, Changing, write
+from tests.test_groups import GROUPS
+from tests.verify.tampering import seal_again
+
+DEPTHS = {
+    "depth_2": {"selector": "search_depth", "params": {"k": 2}},
+    "depth_0": {"selector": "search_depth", "params": {"k": 0}},
+    "depth_1": {"selector": "search_depth", "params": {"k": 1}},
+}
+SHARES = {
+    "all": {"selector": "randomized_inclusion", "params": {"share": 1, "within": 1}},
+    "half": {"selector": "randomized_inclusion", "params": {"share": 0.5, "within": 1}},
+    "none": {"selector": "randomized_inclusion", "params": {"share": 0, "within": 1}},
+}
+MORE = {
+    "once": {"selector": "repeated", "params": {"times": 1}},
+    "four_times": {"selector": "repeated", "params": {"times": 4}},
+    "whole": {"selector": "uniform", "n": "verified"},
+    "again": {"selector": "uniform_with_replacement", "n": "verified"},
+}
+GOLD = {"gold": {"selector": "gold_labels", "params": {"answer_only": False}}}
+EXPERIMENTS = {
+    "search_depth": {},
+    "randomized_inclusion": {"permutations": 500},
+    "gold_labels": {},
+    "coverage": {},
+    "full_pool": {},
+}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Changing:
+    """Every failure of the pool is recovered by the second of two samples, and by no other."""
+    made = write(tmp_path_factory.mktemp("controls"))
+    conditions = {"gapft": {}, "replay": {}, **DEPTHS, **SHARES, **GOLD, **MORE}
+    made.change(conditions=conditions, experiments=EXPERIMENTS, budget={"n": 8})
+    return made
+
+
+def examples(made: Changing, condition: str, seed: int = 13) -> Any:
+    return read_examples(made.folder / "r" / layout.selection(Arm(condition, seed)))
+
+
+def content(made: Changing) -> str:
+    return (made.folder / "r/report/report.md").read_text("utf-8").replace("\\", "")
+
+
+def section(made: Changing, title: str) -> str:
+    return content(made).partition(f"## {title}\n")[2].partition("\n## ")[0]
+
+
+def test_training_sets_of_the_ends_are_those_of_gapft_and_replay(finished: Changing) -> None:
+    for seed in (13, 21):
+        gapft, replay = (examples(finished, name, seed) for name in ("gapft", "replay"))
+        assert examples(finished, "depth_2", seed) == examples(finished, "all", seed) == gapft
+        assert examples(finished, "depth_0", seed) == examples(finished, "none", seed) == replay
+        half = examples(finished, "half", seed)
+        assert half[:4] == [e for e in gapft if e in half]
+        assert half[4:] == replay[:4]
+
+
+def test_the_report_has_the_papers_table_and_figure_of_each(finished: Changing) -> None:
+    assert finished.holds() == []
+    results = finished.results()
+    steps = results["search_depth"]["steps"]
+    assert [(s["condition"], s["value"]) for s in steps] == [
+        ("depth_0", 0), ("depth_1", 1), ("depth_2", 2)
+    ]  # fmt: skip
+    assert steps[2]["slots"]["21"] == {"G": 0, "S": 8, "U": 0}
+    assert steps[1]["slots"]["21"] == {"G": 8, "S": 0, "U": 0}
+    shares = [s["value"] for s in results["randomized_inclusion"]["steps"]]
+    assert shares == [0, 0.5, 1]
+    assert [s["condition"] for s in results["gold_labels"]["steps"]] == ["gapft", "gold"]
+    tests = results["randomized_inclusion"]["inclusion_test"]
+    assert list(tests) == ["half", "all"]
+    assert all(0 < test["p"] <= 1 for test in tests.values())
+    depth = section(finished, "Search depth")
+    rows = [line.strip("| ").split(" | ") for line in depth.splitlines() if "| K = " in line]
+    assert [(row[0], row[-2:]) for row in rows] == [
+        ("K = 0", ["0", "8"]), ("K = 1", ["0", "8"]), ("K = 2", ["8", "0"])
+    ]  # fmt: skip
+    assert rows[0][1] == "ref."
+    inclusion = section(finished, "Randomized inclusion")
+    assert re.search(r"^\| 50% \| .* \| 4 \| 4 \|$", inclusion, flags=re.MULTILINE)
+    assert "Inclusion test, two-sided" in inclusion
+    assert "50% minus 0%: p = " in inclusion
+    assert "below under" in section(finished, "Gold-label selection")
+    coverage = section(finished, "Coverage at the same exposures")
+    assert re.findall(r"^\| (\S+ each) ", coverage, flags=re.MULTILINE) == ["4 each", "1 each"]
+    assert "every problem once minus with replacement" in section(finished, "The whole pool")
+    assert results["full_pool"]["steps"][1]["slots"]["13"]["U"] == 0
+    figures = finished.folder / "r/report/figures"
+    names = {path.stem for path in figures.glob("*.svg")}
+    assert {"search_depth", "randomized_inclusion"} <= names
+    assert "gold_labels" not in names
+
+
+def test_differences_are_those_of_the_contrasts_whichever_way_round(finished: Changing) -> None:
+    with (finished.folder / "r/report/tables/search_depth.csv").open() as file:
+        rows = {(row["condition"], row["seed"]): row for row in csv.DictReader(file)}
+    results = finished.results()
+    rate = {name: of["pass_at_1"] for name, of in results["conditions"].items()}
+    contrast = next(c for c in results["contrasts"] if {c["a"], c["b"]} == {"depth_0", "depth_2"})
+    mean = rows["depth_2", "mean"]
+    assert contrast["a"] == "depth_2", "the recipe names it first"
+    assert float(mean["delta"]) == contrast["delta"]
+    assert [float(mean["ci95_low"]), float(mean["ci95_high"])] == contrast["ci95"]
+    with (finished.folder / "r/report/tables/randomized_inclusion.csv").open() as file:
+        half = next(row for row in csv.DictReader(file) if row["condition"] == "half")
+    assert float(half["delta"]) == pytest.approx(rate["half"] - rate["none"], abs=1e-12)
+    assert float(half["delta"]) == pytest.approx(sum(float(half[s]) for s in "SUG"), abs=1e-12)
+    with (finished.folder / "r/report/tables/gold_labels.csv").open() as file:
+        gold = next(row for row in csv.DictReader(file) if row["seed"] == "mean")
+    turned = next(c for c in results["contrasts"] if {c["a"], c["b"]} == {"gapft", "gold"})
+    assert turned["a"] == "gapft"
+    assert float(gold["delta"]) == -turned["delta"]
+    assert [float(gold["ci95_low"]), float(gold["ci95_high"])] == [-x for x in turned["ci95"][::-1]]
+    assert [float(gold[s]) for s in "SUG"] == [-turned["terms"][s] for s in "SUG"]
+
+
+def test_gold_targets_name_whose_they_are_and_a_forged_one_is_found(
+    finished: Changing, tmp_path: Path
+) -> None:
+    gapft, gold = (examples(finished, name) for name in ("gapft", "gold"))
+    assert [e.response_ids for e in gold] == [e.response_ids for e in gapft]
+    assert [e.origin for e in gold] == [e.problem_id for e in gapft]
+    assert any(e.origin != e.problem_id for e in gold)
+    forged = Changing(Path(shutil.copytree(finished.folder, tmp_path / "copy")))
+    path = forged.folder / "r" / layout.selection(Arm("gold", 13))
+    table = pq.read_table(path)
+    rows = table.to_pylist()
+    rows[0] |= {"response_ids": [104, 105], "origin": rows[0]["problem_id"]}
+    pq.write_table(type(table).from_pylist(rows, schema=table.schema), path)
+    seal_again(forged.folder / "r", layout.selection(Arm("gold", 13)))
+    found = forged.holds()
+    assert any("arms gapft-seed13 and gold-seed13 differ in 1 of 8 target" in f for f in found)
+
+
+def test_targets_that_say_more_than_the_answer_are_refused_before_training(tmp_path: Path) -> None:
+    made = write(tmp_path)
+    with pytest.raises(UserError, match=r"'it is .', and its gold answer '.'; expected the answer"):
+        made.change(conditions={"gapft": {}, "gold_labels": {}}, budget={"n": 8})
+    assert not (tmp_path / "r/adapters").exists()
+
+
+def test_a_control_may_be_added_to_a_finished_run(tmp_path: Path) -> None:
+    made = write(tmp_path)
+    made.change(conditions=["gapft", "replay"], budget={"n": 8})
+    before = made.sealed("adapters", "pool", "audit")
+    conditions = {"gapft": {}, "replay": {}, **DEPTHS}
+    run = made.change(conditions=conditions, budget={"n": 8}, experiments={"search_depth": {}})
+    assert before.items() <= made.sealed("adapters", "pool", "audit").items()
+    assert "search_depth" in made.results()
+    assert made.holds() == []
+    found = made.report(conditions=["gapft", "replay"])
+    assert "search_depth" not in found, "a report without its conditions goes without it"
+    assert run.path.is_dir()
+
+
+@pytest.mark.parametrize(
+    ("conditions", "experiment", "expected"),
+    [
+        (["gapft"], "search_depth", "needs two conditions or more of the selector search_depth"),
+        ({"d": DEPTHS["depth_0"]}, "search_depth", "found: d"),
+        (["gapft"], "gold_labels", "needs a condition of the selector gapft and one of gold_labe"),
+        (GOLD, "gold_labels", "found: none"),
+        (["gapft"], "randomized_inclusion", "needs two conditions or more of the selector rand"),
+        (
+            {**DEPTHS, "d9": {"selector": "search_depth", "params": {"k": 9}}},
+            "search_depth", "'conditions.d9.params.k': is 9, and search.k draws 8 samples",
+        ),
+        (
+            {**DEPTHS, "more": {"selector": "search_depth", "params": {"k": 1}, "n": 9}},
+            "search_depth", r"of one budget, and their n differ \(depth_0 recovered, .*9",
+        ),
+        (
+            {**SHARES, "w": {"selector": "randomized_inclusion", "params": {"share": 0.2}}},
+            "randomized_inclusion", r"the parameter within differs \(none 1, w 4, half 1, all 1\)",
+        ),
+    ],
+)  # fmt: skip
+def test_a_recipe_that_is_no_such_control_is_refused_at_once(
+    conditions: Any, experiment: str, expected: str
+) -> None:
+    content = {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "m"}}}
+    recipe = check_recipe(
+        {**content, "conditions": conditions, "experiments": {experiment: {}}}, "test"
+    )
+    with pytest.raises(UserError, match=expected):
+        asked(recipe, load_plugins())
+
+
+def test_an_unknown_setting_is_named() -> None:
+    content = {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "m"}}}
+    recipe = check_recipe(
+        {**content, "conditions": SHARES, "experiments": {"randomized_inclusion": {"draws": 1}}},
+        "test",
+    )
+    with pytest.raises(UserError, match=r"'experiments\.randomized_inclusion\.draws'"):
+        asked(recipe, load_plugins())
+
+
+OF_LLAMA = {f"controls/llama-{task}": f"paper/llama-{task}" for task in ("logiqa", "reclor")}
+BUNDLED = sorted(name for name in bundled_recipes() if name.startswith("controls/"))
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_a_bundled_control_differs_from_its_recipe_in_its_conditions_alone(name: str) -> None:
+    """From the paper's main comparison, or from the demo, but for a number of slots."""
+    recipe = load_recipe(bundled_recipes()[name])
+    other = load_recipe(bundled_recipes()[OF_LLAMA.get(name, "demo")])
+    own = {"name", "description", "conditions", "experiments", "notes"}
+    if name in ("controls/coverage", "controls/related"):
+        own.add("budget")  # a number that times divides, and fewer than all recovered failures
+    found, expected = (r.model_dump(mode="json", exclude=own) for r in (recipe, other))
+    assert found == expected
+    asked(recipe, load_plugins())
+    check_names(recipe, load_plugins())
+
+
+def test_every_control_has_a_bundled_recipe() -> None:
+    wanted = {"search_depth", "randomized_inclusion", "gold_labels", "coverage", "full_pool"}
+    assert wanted == {
+        e for name in BUNDLED for e in load_recipe(bundled_recipes()[name]).experiments
+    }
+
+
+def test_runs_without_controls_hear_nothing_of_them(tmp_path: Path) -> None:
+    made = write(tmp_path)
+    made.change(*SELECTED, conditions=GROUPS, budget={"n": 4})
+    assert {"search_depth", "gold_labels"} <= {e.name for e in every_experiment(load_plugins())}
+    assert made.holds() == []
