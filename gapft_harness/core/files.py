@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from gapft_harness.core.errors import GapftError
 
@@ -19,6 +19,9 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 #: Ends the names of files that are being written.
 PARTIAL = ".partial"
+
+#: What would show that a file was changed; last, when the system saw its last change.
+_Look = tuple[str, int, int, int, int, int]
 
 #: By path what a file or folder looked like when it was hashed in this process, and its hash.
 _HASHED: dict[Path, tuple[list[_Look], str]] = {}
@@ -88,23 +91,15 @@ def sha256_once(path: Path) -> str:
     if place in _HASHED and _HASHED[place][0] == looks:
         return _HASHED[place][1]
     found = sha256(place)
-    if all(look.changed < start - _SETTLED_NS for look in looks):
+    if all(changed < start - _SETTLED_NS for *_, changed in looks):
         _HASHED[place] = (looks, found)
     return found
-
-
-class _Look(NamedTuple):
-    name: str
-    inode: tuple[int, int]
-    size: int
-    written: int
-    changed: int
 
 
 def _looks(path: Path) -> list[_Look]:
     files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
     return [
-        _Look(str(f), (s.st_dev, s.st_ino), s.st_size, s.st_mtime_ns, s.st_ctime_ns)
+        (str(f), s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns)
         for f, s in ((file, file.stat()) for file in files)
     ]
 

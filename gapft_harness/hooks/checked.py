@@ -25,6 +25,9 @@ from gapft_harness.hooks.registered import Registered, owner_of
 _FINISH_REASONS = ("stop", "length", "unknown", CONTEXT)
 _TOKENS_FROM = get_args(TokensFrom)
 
+#: A verifier's optional method that judges and answers in one pass.
+AT_ONCE = "verify_with_answers"
+
 #: Token ids are kept in 32 bits.
 _IDS = range(2**31)
 
@@ -143,6 +146,8 @@ class CheckedAnswers:
 
     def __init__(self, verifier: Verifier, answer: Callable[..., Any]) -> None:
         self._owner, self._answer = owner_of("verifier", verifier), answer
+        #: Whether the verifier reads answers while it judges, too.
+        self.at_once = hasattr(verifier, AT_ONCE)
         #: Whether it asks to see the gold, of which it may read what the problem shows.
         self.sees_gold = "gold" in inspect.signature(answer).parameters
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from gapft_harness.core.identities import content_hash
 from gapft_harness.core.records import Gold, Verdict
 from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.sandbox import InfrastructureError
+
+if TYPE_CHECKING:
+    from gapft_harness.verification.judging import Judged
 
 _logger = logging.getLogger(__name__)
 
@@ -21,8 +25,7 @@ class Judge:
     def __init__(self, verifier: Verifier) -> None:
         """Wraps a verifier."""
         self._verifier = verifier
-        self._known: dict[_Pair, Verdict] = {}
-        self._answers: dict[_Pair, str | None] = {}
+        self._known: dict[_Pair, Judged] = {}
         self._last: tuple[Gold, str] = (None, content_hash(None))
 
     def knows(self, responses: Sequence[str], gold: Gold) -> bool:
@@ -42,7 +45,7 @@ class Judge:
 
     def judge(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
         """The verifier's verdicts on texts that need not be a model's."""
-        return self._verify(list(responses), list(golds))[0]
+        return [verdict for verdict, _ in self._judge(list(responses), list(golds))]
 
     def learn(self, pairs: Iterable[tuple[str, Gold]]) -> None:
         """Judges the pairs that are new, in one call of the verifier."""
@@ -54,15 +57,13 @@ class Judge:
         if not new:
             return
         texts, golds = [text for text, _ in new], list(new.values())
-        verdicts, answers = self._verify(texts, golds)
-        self._known.update(zip(new, verdicts, strict=True))
-        self._answers.update(zip(new, answers or (), strict=answers is not None))
+        self._known.update(zip(new, self._judge(texts, golds), strict=True))
 
     def verdicts(self, responses: Sequence[str], gold: Gold) -> list[Verdict]:
         """The verdicts on these responses to one problem, judged now if they were not before."""
         self.learn((text, gold) for text in responses)
         key = self._hash(gold)
-        return [self._known[text, key] for text in responses]
+        return [self._known[text, key][0] for text in responses]
 
     def answers(self, responses: Sequence[str], gold: Gold) -> list[str | None]:
         """What these responses give as their answers, where the verifier reads any."""
@@ -70,13 +71,13 @@ class Judge:
 
         if (reader := answers_of(self._verifier)) is None:
             return [None] * len(responses)
-        key = self._hash(gold)
-        if all((text, key) in self._answers for text in responses):
-            return [self._answers[text, key] for text in responses]
+        if reader.at_once:
+            self.learn((text, gold) for text in responses)
+            return [self._known[text, self._hash(gold)][1] for text in responses]
         try:
             return reader.read(responses, [gold] * len(responses))
         except Exception:
-            # as in ``_verify``: nothing that was generated is lost for it
+            # as in ``_judge``: nothing that was generated is lost for it
             _logger.exception("the verifier could not read %d answers", len(responses))
             return [None] * len(responses)
 
@@ -86,9 +87,7 @@ class Judge:
             self._last = (gold, content_hash(gold))
         return self._last[1]
 
-    def _verify(
-        self, texts: list[str], golds: list[Gold]
-    ) -> tuple[list[Verdict], list[str | None] | None]:
+    def _judge(self, texts: list[str], golds: list[Gold]) -> list[Judged]:
         from gapft_harness.verification.judging import judge_unique
 
         try:
@@ -99,4 +98,4 @@ class Judge:
             # lm-eval would lose every response of the run; they are counted as errors instead.
             _logger.exception("the verifier failed on %d responses", len(texts))
             reason = f"the verifier raised {type(error).__name__}: {error}"
-            return [Verdict("error", reason)] * len(texts), None
+            return [(Verdict("error", reason), None)] * len(texts)

@@ -13,14 +13,14 @@ from gapft_harness.core.errors import GapftError, PluginError, UserError, descri
 from gapft_harness.core.json_values import json_fault
 from gapft_harness.core.records import CONTEXT, STATUSES, Gold, Response, Verdict
 from gapft_harness.core.text import whole_text
-from gapft_harness.hooks.checked import CheckedAnswers, checked_answer, require_methods
+from gapft_harness.hooks.checked import AT_ONCE, CheckedAnswers, checked_answer, require_methods
 from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.hooks.registered import FAULTS, Registered, own_line, owner_of
 
 T = TypeVar("T")
 
-#: A verifier's optional method that judges and answers in one pass.
-_BOTH = "verify_with_answers"
+#: A verdict and the answer that was read with it, if any.
+Judged = tuple[Verdict, str | None]
 
 #: The verdict on a response that was never generated. The verifier is not asked: V = 0.
 BEYOND_CONTEXT = Verdict("fail", "prompt does not fit the context")
@@ -30,7 +30,7 @@ def verify_responses(
     verifier: Verifier, responses: Sequence[Response], golds: Sequence[Gold]
 ) -> list[Verdict]:
     """Judges responses as ``verify_unique`` does, and fails those that were not generated."""
-    return _judge_responses(verifier, responses, golds)[0]
+    return [verdict for verdict, _ in _judge_responses(verifier, responses, golds)]
 
 
 def judge_and_answer(
@@ -39,7 +39,7 @@ def judge_and_answer(
     responses: Sequence[Response],
     golds: Sequence[Gold],
     known: Sequence[Verdict | None] = (),
-) -> list[tuple[Verdict, str | None]]:
+) -> list[Judged]:
     """Each response's verdict and answer, from one reading of its text where the verifier can.
 
     Args:
@@ -49,29 +49,31 @@ def judge_and_answer(
         golds: as many.
         known: for each response the verdict that stands, or None; default: none stands.
     """
-    kept = list(known) or [None] * len(responses)
-    new = [i for i, verdict in enumerate(kept) if verdict is None]
-    judged, said = _judge_responses(verifier, [responses[i] for i in new], [golds[i] for i in new])
-    verdicts = dict(zip(new, judged, strict=True))
-    read = dict(zip(new, said, strict=True)) if answers and said is not None else {}
-    rest = [i for i in range(len(responses)) if i not in read]
-    unread = answer_responses(answers, [responses[i] for i in rest], [golds[i] for i in rest])
-    read |= zip(rest, unread, strict=True)
-    return [(kept[i] or verdicts[i], read[i]) for i in range(len(responses))]
+    pairs = list(zip(responses, golds, known or [None] * len(responses), strict=True))
+    new = [(response, gold) for response, gold, verdict in pairs if verdict is None]
+    judged = iter(_judge_responses(verifier, *_columns(new)))
+    at_once = answers is not None and answers.at_once
+    rest = [(r, gold) for r, gold, verdict in pairs if verdict is not None or not at_once]
+    read = iter(answer_responses(answers, *_columns(rest)))
+    found = []
+    for _, _, verdict in pairs:
+        now, answer = (verdict, None) if verdict else next(judged)
+        found.append((now, answer if at_once and verdict is None else next(read)))
+    return found
+
+
+def _columns(pairs: Sequence[tuple[Response, Gold]]) -> tuple[list[Response], list[Gold]]:
+    return [response for response, _ in pairs], [gold for _, gold in pairs]
 
 
 def _judge_responses(
     verifier: Verifier, responses: Sequence[Response], golds: Sequence[Gold]
-) -> tuple[list[Verdict], list[str | None] | None]:
+) -> list[Judged]:
     pairs = list(zip(responses, golds, strict=True))
     written = [(r.text, gold) for r, gold in pairs if r.finish_reason != CONTEXT]
-    judged, said = judge_unique(verifier, [t for t, _ in written], [gold for _, gold in written])
-    verdicts, answers = iter(judged), iter(said or ())
-    skipped = [r.finish_reason == CONTEXT for r in responses]
-    return (
-        [BEYOND_CONTEXT if skip else next(verdicts) for skip in skipped],
-        None if said is None else [None if skip else next(answers) for skip in skipped],
-    )
+    judged = iter(judge_unique(verifier, [t for t, _ in written], [gold for _, gold in written]))
+    skipped = (BEYOND_CONTEXT, None)
+    return [skipped if r.finish_reason == CONTEXT else next(judged) for r in responses]
 
 
 def answer_responses(
@@ -104,12 +106,12 @@ def verify_unique(
     verifier: Verifier, responses: Sequence[str], golds: Sequence[Gold]
 ) -> list[Verdict]:
     """The verdicts of ``judge_unique``."""
-    return judge_unique(verifier, responses, golds)[0]
+    return [verdict for verdict, _ in judge_unique(verifier, responses, golds)]
 
 
 def judge_unique(
     verifier: Verifier, responses: Sequence[str], golds: Sequence[Gold]
-) -> tuple[list[Verdict], list[str | None] | None]:
+) -> list[Judged]:
     """Judges ``responses[i]`` against ``golds[i]``, identical pairs once.
 
     A verifier must not raise. If it does all the same, its pairs are judged one by one, and those
@@ -122,8 +124,8 @@ def judge_unique(
         golds: JSON values, as many as responses.
 
     Returns:
-        One verdict for each response, in order; and as many answers if the verifier reads them
-        while it judges (``verify_with_answers``), else None.
+        One verdict for each response, in order, with its answer if the verifier reads it while it
+        judges (``CheckedAnswers.at_once``), else None.
 
     Raises:
         PluginError: the verifier returned another number of verdicts than it got pairs, something
@@ -131,17 +133,17 @@ def judge_unique(
         ValueError: as many golds as responses were expected.
     """
     owner = owner_of("verifier", verifier)
-    both = getattr(verifier, _BOTH, None)
+    both = getattr(verifier, AT_ONCE, None)
     if both is not None:
-        require_methods(owner, verifier, _BOTH, "answer")
+        require_methods(owner, verifier, AT_ONCE, "answer")
 
-    def ask(texts: Sequence[str], wanted: Sequence[Gold]) -> list[tuple[Verdict, str | None]]:
+    def ask(texts: Sequence[str], wanted: Sequence[Gold]) -> list[Judged]:
         if both is None:
             found = verifier.verify(list(texts), list(wanted))
             return [(v, None) for v in _checked(owner, found, len(texts), verifier.verify)]
         return _checked_pairs(owner, both(list(texts), list(wanted)), len(texts), both)
 
-    def judge(texts: Sequence[str], wanted: Sequence[Gold]) -> list[tuple[Verdict, str | None]]:
+    def judge(texts: Sequence[str], wanted: Sequence[Gold]) -> list[Judged]:
         try:
             return ask(texts, wanted)
         except GapftError:
@@ -165,8 +167,7 @@ def judge_unique(
             ) from first
         return judged
 
-    judged = once_each(judge, responses, golds)
-    return [v for v, _ in judged], None if both is None else [answer for _, answer in judged]
+    return once_each(judge, responses, golds)
 
 
 def check_golds(verifier: Verifier, golds: Iterable[tuple[Gold, str]]) -> None:
@@ -235,19 +236,17 @@ def _digest(gold: Gold) -> bytes:
     return hashlib.sha256(spelled.encode()).digest()
 
 
-def _checked_pairs(
-    owner: Registered, found: object, count: int, by: object
-) -> list[tuple[Verdict, str | None]]:
+def _checked_pairs(owner: Registered, found: object, count: int, by: object) -> list[Judged]:
     if not isinstance(found, list | tuple) or not all(
         isinstance(pair, tuple) and len(pair) == 2 for pair in found
     ):
         raise owner.broke(
-            f"gave {short(found)} in {_BOTH}; expected a list of pairs (verdict, answer)",
+            f"gave {short(found)} in {AT_ONCE}; expected a list of pairs (verdict, answer)",
             by,
         )
     verdicts = _checked(owner, [verdict for verdict, _ in found], count, by)
     return [
-        (verdict, checked_answer(owner, answer, _BOTH, by))
+        (verdict, checked_answer(owner, answer, AT_ONCE, by))
         for verdict, (_, answer) in zip(verdicts, found, strict=True)
     ]
 
