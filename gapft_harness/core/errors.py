@@ -46,6 +46,18 @@ def did_you_mean(found: str, known: Iterable[str]) -> str:
     return f"{hint}known: {', '.join(names) if names else '(none)'}"
 
 
+def refuse_unknown(found: Iterable[object], known: Iterable[str], where: str) -> None:
+    """Refuses keys that nobody knows.
+
+    Raises:
+        UserError: there is one; the message begins with ``where``.
+    """
+    names = list(known)
+    for key in found:
+        if key not in names:
+            raise UserError(f"{where}: unknown key {key!r}; {did_you_mean(str(key), names)}")
+
+
 def describe(error: BaseException) -> str:
     """An exception in one line; of one that cannot be printed, its type."""
     try:

@@ -43,14 +43,6 @@ class Plugins:
                 )
             names[entry.name] = entry
 
-    def and_more(self, registered: Sequence[Registered]) -> Plugins:
-        """These, and what another plugin registered.
-
-        Raises:
-            PluginError: it takes a name that is taken.
-        """
-        return Plugins([*self.all(), *registered])
-
     def all(self) -> list[Registered]:
         """Everything registered, by kind and then by name."""
         return [
@@ -161,7 +153,7 @@ def examine_plugins(files: Sequence[str] = ()) -> tuple[Plugins, list[str]]:
     plugins, faults = Plugins([]), []
     for name, load in find_plugins(files):
         try:
-            plugins = plugins.and_more(registrations(name, load()))
+            plugins = Plugins([*plugins.all(), *registrations(name, load())])
         except PluginError as error:
             faults.append(str(error))
     return plugins, faults

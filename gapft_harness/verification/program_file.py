@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
-from gapft_harness.core.errors import UserError, did_you_mean
+from gapft_harness.core.errors import UserError, refuse_unknown
 from gapft_harness.core.json_values import parse_object
 from gapft_harness.core.text import decoded
 from gapft_harness.sandbox import Limits, Program, Result, Sandbox, Test
@@ -201,9 +201,7 @@ def _lines(file: BinaryIO, name: str) -> Iterator[tuple[int, str]]:
 
 def _parse(line: str, where: str) -> _Record:
     record = parse_object(line, where)
-    for key in record:
-        if key not in _KEYS:
-            raise UserError(f"{where}: unknown key {key!r}; {did_you_mean(key, _KEYS)}")
+    refuse_unknown(record, _KEYS, where)
     for key in ("id", "source", "tests"):
         if key not in record:
             raise UserError(f"{where}: the key {key!r} is missing")

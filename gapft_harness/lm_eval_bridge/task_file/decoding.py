@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gapft_harness.core.errors import UserError, did_you_mean
+from gapft_harness.core.errors import UserError, refuse_unknown
 from gapft_harness.core.records import Decoding
 from gapft_harness.recipe.sections import Search
 
@@ -55,9 +55,8 @@ def greedy_decoding(options: Mapping[str, Any], search: Search, where: str) -> D
         UserError: a key is unknown or not honoured, or a value is none.
     """
     where = f"{where}: generation_kwargs"
+    refuse_unknown(options, _KNOWN, where)
     for key, value in options.items():
-        if key not in _KNOWN:
-            raise UserError(f"{where}: unknown key {key!r}; {did_you_mean(str(key), _KNOWN)}")
         if key in _SAMPLING and value not in (None, *_SAMPLING[key], getattr(search, key)):
             raise UserError(
                 f"{where}.{key}: found {value!r}, but gapft run draws its samples with "

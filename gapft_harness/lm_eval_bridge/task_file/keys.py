@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import yaml
 from lm_eval.api.samplers import SAMPLER_REGISTRY
 from lm_eval.config.task import FewshotConfig, TaskConfig
 
-from gapft_harness.core.errors import UserError, did_you_mean
+from gapft_harness.core.errors import UserError, did_you_mean, refuse_unknown
 
 _OBJECTS = ("generation_kwargs", "fewshot_config", "dataset_kwargs")
 
@@ -46,7 +46,9 @@ def check_keys(config: Mapping[str, Any], where: str) -> None:
             "expected a number; take it out where it is not set"
         )
     fewshot = config.get("fewshot_config") or {}
-    _known(fewshot, [field.name for field in fields(FewshotConfig)], f"{where}: fewshot_config")
+    refuse_unknown(
+        fewshot, [field.name for field in fields(FewshotConfig)], f"{where}: fewshot_config"
+    )
     sampler = fewshot.get("sampler", "default")
     # A function's name, where functions are not resolved, has dots.
     if isinstance(sampler, str) and "." not in sampler and sampler not in SAMPLER_REGISTRY:
@@ -62,7 +64,7 @@ def check_gap_task(config: Mapping[str, Any], where: str) -> None:
     Raises:
         UserError: a key is unknown, or one is missing.
     """
-    _known(config, TaskConfig.__dataclass_fields__, where)
+    refuse_unknown(config, TaskConfig.__dataclass_fields__, where)
     check_keys(config, where)
     if config.get("test_split") is None and config.get("validation_split") is None:
         raise UserError(no_split(where))
@@ -106,10 +108,3 @@ def repeated_key(file: Path) -> str:
             seen.add(str(key.value))
             nodes.append(value)
     return ""
-
-
-def _known(found: Iterable[Any], known: Iterable[str], where: str) -> None:
-    names = list(known)
-    for key in found:
-        if key not in names:
-            raise UserError(f"{where}: unknown key {key!r}; {did_you_mean(str(key), names)}")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from gapft_harness.core.errors import UserError, did_you_mean
+from gapft_harness.core.errors import UserError, did_you_mean, refuse_unknown
 from gapft_harness.core.records import Gold
 from gapft_harness.lm_eval_bridge.task_file.templates import (
     TemplateFault,
@@ -186,10 +186,7 @@ def parse_settings(task: str, metadata: Any) -> GapSettings:
     found = metadata["gapft"]
     if not isinstance(found, Mapping):
         raise UserError(f"{where}: found {found!r:.60}, expected at least {{verifier: NAME}}")
-    known = [f.name for f in fields(GapSettings)]
-    for key in found:
-        if key not in known:
-            raise UserError(f"{where}: unknown key {key!r}; {did_you_mean(str(key), known)}")
+    refuse_unknown(found, [f.name for f in fields(GapSettings)], where)
     if "verifier" not in found:
         raise UserError(f"{where}: the key 'verifier' is missing; it names who judges responses")
     for key, value in found.items():
@@ -213,10 +210,8 @@ def parse_settings(task: str, metadata: Any) -> GapSettings:
 
 
 def _episode(found: Mapping[str, Any], where: str) -> Episode:
-    known = [f.name for f in fields(Episode)]
+    refuse_unknown(found, [f.name for f in fields(Episode)], where)
     for key, value in found.items():
-        if key not in known:
-            raise UserError(f"{where}: unknown key {key!r}; {did_you_mean(str(key), known)}")
         odd = key == "executions"
         if type(value) is not int or value < 1 or (odd and value % 2 == 0):
             expected = "an odd whole number from 1" if odd else "a whole number from 1"
