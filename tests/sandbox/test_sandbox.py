@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import gc
 import json
 import os
 import signal
@@ -322,6 +323,7 @@ def _footprint(sandbox, items):
     worker = sandbox._schedule.workers[0].process.pid
     if sandbox.tier == "namespaces":
         (worker,) = _children(worker)
+    gc.collect()  # what nobody has looked for yet is no leak
     return {
         "memory": _status("self", "VmRSS"),
         "worker memory": _status(worker, "VmRSS"),
