@@ -41,6 +41,12 @@ MORE = {
     "whole": {"selector": "uniform", "n": "verified"},
     "again": {"selector": "uniform_with_replacement", "n": "verified"},
 }
+RELATED = {
+    "distinct_paths": {},
+    "paths_twin": {"selector": "random_twin", "params": {"responses": "verified"}},
+    "difficulty_weighted": {"params": {"states": "S"}},
+    "difficulty_twin": {"selector": "random_twin", "params": {"states": "S"}},
+}
 GOLD = {"gold": {"selector": "gold_labels", "params": {"answer_only": False}}}
 EXPERIMENTS = {
     "search_depth": {},
@@ -55,7 +61,7 @@ EXPERIMENTS = {
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Changing:
     """Every failure of the pool is recovered by the second of two samples, and by no other."""
     made = write(tmp_path_factory.mktemp("controls"))
-    conditions = {"gapft": {}, "replay": {}, **DEPTHS, **SHARES, **GOLD, **MORE}
+    conditions = {"gapft": {}, "replay": {}, **DEPTHS, **SHARES, **GOLD, **MORE, **RELATED}
     made.change(conditions=conditions, experiments=EXPERIMENTS, budget={"n": 8})
     return made
 
@@ -82,6 +88,17 @@ def test_training_sets_of_the_ends_are_those_of_gapft_and_replay(finished: Chang
         assert half[4:] == replay[:4]
 
 
+def test_related_selections_have_gapfts_budget_and_their_twins_their_size(
+    finished: Changing,
+) -> None:
+    conditions = finished.results()["conditions"]
+    budgets = {name: conditions[name]["seeds"]["13"]["budget"] for name in ("gapft", *RELATED)}
+    assert len({(b["n"], b["N"], b["J"]) for b in budgets.values()}) == 1
+    assert budgets["gapft"]["n"] == 8
+    for name in ("difficulty_weighted", "difficulty_twin"):
+        assert {e.state for e in examples(finished, name)} == {"S"}
+
+
 def test_the_report_has_the_papers_table_and_figure_of_each(finished: Changing) -> None:
     assert finished.holds() == []
     results = finished.results()
@@ -106,8 +123,8 @@ def test_the_report_has_the_papers_table_and_figure_of_each(finished: Changing) 
     inclusion = section(finished, "Randomized inclusion")
     assert re.search(r"^\| 50% \| .* \| 4 \| 4 \|$", inclusion, flags=re.MULTILINE)
     assert "Inclusion test, two-sided" in inclusion
-    assert "50% minus 0%: p = " in inclusion
-    assert "below under" in section(finished, "Gold-label selection")
+    assert re.search(r"50% minus 0%, p (=|<) [01]", inclusion)
+    assert "gold is below GapFT under " in section(finished, "Gold-label selection")
     coverage = section(finished, "Coverage at the same exposures")
     assert re.findall(r"^\| (\S+ each) ", coverage, flags=re.MULTILINE) == ["4 each", "1 each"]
     assert "every problem once minus with replacement" in section(finished, "The whole pool")

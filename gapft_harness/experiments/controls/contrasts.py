@@ -55,11 +55,8 @@ def result(findings: Findings, steps: Sequence[Step]) -> str:
 
 def contrast_table(findings: Findings, steps: Sequence[Step]) -> Table:
     """A row for each step: its difference from the first, its Pass@1, what fills its slots."""
-    filled = [
-        state
-        for state in "SUG"
-        if state != "U" or any(of["U"] for step in steps for of in step.slots.values())
-    ]
+    counts = [of for step in steps for of in step.slots.values()]
+    filled = [state for state in "SUG" if any(of[state] for of in counts)]
     rows = []
     for step, contrast in zip(steps, [None, *against_first(findings, steps)], strict=True):
         row = [step.label, "ref.", *[""] * 5]
@@ -74,15 +71,15 @@ def contrast_table(findings: Findings, steps: Sequence[Step]) -> Table:
     seeds = wording.listed([str(seed) for seed in steps[0].slots])
     said = {
         "S": "failures that search recovered",
-        "U": "failures that it missed",
+        "U": "failures that search missed",
         "G": "solved problems",
     }
     note = (
         f"Difference from {steps[0].label} in percentage points, with its 95% interval; G, S and U "
         "are the parts that arise on these states of the audit, and sum to it. Each seed: the "
-        f"difference under {seeds}, in this order. Slots: how many examples are of "
-        f"{wording.listed([said[state] for state in filled])} of the pool; where seeds differ, "
-        "from the least to the most."
+        f"difference under {seeds}, in this order. Slots: how many examples are of the pool's "
+        f"{wording.listed([said[state] for state in filled])}; where seeds differ, from the least "
+        "to the most."
     )
     columns = ["", "difference", "95% interval", "G", "S", "U", "each seed", "Pass@1"]
     return Table([*columns, *(f"slots {state}" for state in filled)], rows, note=note)

@@ -37,7 +37,7 @@ def change_by_step(findings: Findings, *, steps: Sequence[Step], axis: str) -> F
         axes.annotate(
             wording.points(contrast.delta),
             (x, deltas[x]),
-            xytext=(7, 0),
+            xytext=(7, -8),  # under the line, which mostly rises
             textcoords="offset points",
             va="center",
             fontsize=8.5,

@@ -19,9 +19,11 @@ class GoldPart(ControlPart):
         for step, contrast in zip(steps[1:], against_first(findings, steps), strict=True):
             deltas = by_seed(findings, contrast).values()
             below, above = sum(d < 0 for d in deltas), sum(d > 0 for d in deltas)
-            said.append(f"{step.label}: below under {below} and above under {above}")
+            said.append(
+                f"{step.label} is below {steps[0].label} under {below} of {len(deltas)} seeds and "
+                f"above under {above}"
+            )
         return (
-            f" Seeds of {len(steps[0].slots)} under which it differs in which direction: "
-            f"{'; '.join(said)}. Both have the same target strings, supervised tokens, exposures "
+            f" {'; '.join(said)}. Both have the same target strings, supervised tokens, exposures "
             "and steps, and as many problems of each gold answer; this was checked."
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,7 @@ class InclusionPart(ControlPart):
         """The inclusion tests."""
         label = {step.condition: step.label for step in found.steps}
         said = [
-            f"{label[name]} minus {found.steps[0].label}: p = {wording.p_value(float(of.p_value))}"
+            f"{label[name]} minus {found.steps[0].label}, p {_shown(of.p_value)}"
             + (" (exact)" if of.exhaustive else "")
             for name, of in found.tests.items()
         ]
@@ -95,3 +96,8 @@ class InclusionPart(ControlPart):
             for name, of in found.tests.items()
         ]  # fmt: skip
         yield f"{self.name}_test.csv", iter(rows)
+
+
+def _shown(p: Fraction) -> str:
+    said = wording.p_value(float(p))
+    return said.replace("<", "< ") if said.startswith("<") else f"= {said}"

@@ -182,6 +182,11 @@ def _adapters(
     for arm, other in (taken or {}).items() if documented else ():
         files = manifest["files"]
         found.gather(layout.adapter(arm), partial(check_taken, run, arm, other, files))
+    if taken and documented:
+        found.checked.append(
+            f"{len(taken)} arms have the adapter and the answers of an arm with the same training "
+            "set, which was trained once"
+        )
     found.missing += [f"{arm.name} is not trained" for arm in examples if arm not in trained]
     if trained and not documented:
         found.checked.append(
