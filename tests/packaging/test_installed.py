@@ -198,7 +198,7 @@ def clone(tmp_path_factory) -> Path:
     return folder
 
 
-def test_readme_installs_as_written_and_its_next_command_is_there(clone):
+def test_readme_installs_as_written_and_its_next_command_is_there(clone, tmp_path):
     """In one shell, from a clone and then from a wheel; nothing is downloaded.
 
     The new environment sees this one's packages by PYTHONPATH, and pip is told by variables to ask
@@ -211,6 +211,7 @@ def test_readme_installs_as_written_and_its_next_command_is_there(clone):
         if "pip install" in block.text and block.text in readme.split("## Use it")[0]
     )
     where = "(cd / && python -c 'import gapft_harness as g; print(g.__file__)')\ncommand -v gapft\n"
+    (tmp_path / "python3").symlink_to(sys.executable)
     wheel = from_a_wheel.replace("-m build", "-m build --no-isolation")
     script = f"{by_hand}{where}pip uninstall --yes gapft-harness\n{wheel}{where}"
     found = done(
@@ -218,7 +219,10 @@ def test_readme_installs_as_written_and_its_next_command_is_there(clone):
             ["bash", "-euo", "pipefail", "-c", f"{script}gapft --version"],
             clone,
             PYTHONPATH=sysconfig.get_path("purelib"),
-            PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            # no pip but that of the environment that the commands make: a README that forgets to
+            # go in there must not install into the one that runs the tests
+            PATH=f"{tmp_path}{os.pathsep}{os.defpath}",
+            PIP_REQUIRE_VIRTUALENV="1",
             PIP_NO_INDEX="1",
             PIP_NO_BUILD_ISOLATION="0",  # pip reads it as the flag's value: no isolation
             PIP_NO_DEPS="1",
