@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from gapft_harness.api_modules import when_asked
 from gapft_harness.core.errors import GapftError, PluginError, UserError, did_you_mean
 from gapft_harness.core.files import sha256
 from gapft_harness.core.identities import content_hash
@@ -66,7 +67,7 @@ from gapft_harness.hooks.tracking import (
     Tracking,
 )
 
-if TYPE_CHECKING:  # each of these stands in _FROM too
+if TYPE_CHECKING:  # each of these stands in api_modules.py too
     from gapft_harness.executors.local import LocalExecutor
     from gapft_harness.executors.ray import RayExecutor
     from gapft_harness.experiments.kit import *  # noqa: F403 - what is added to __all__ below
@@ -255,38 +256,7 @@ __all__ += [  # noqa: RUF022 - experiments, and their part of the report: all of
     "rows_alone",  # axes whose rows are named on the left
 ]
 
-#: What is loaded when it is asked for, by the module that has it; NAME:THERE is THERE in it.
-_FROM = {
-    "executors.local": "LocalExecutor",
-    "executors.ray": "RayExecutor",
-    "experiments.kit": " ".join(__all__[__all__.index("Experiment") :]),
-    "lm_eval_bridge.samplers.hf.arguments": "check_hf_arguments:check_arguments",
-    "lm_eval_bridge.samplers.hf.sampler": "HfSampler",
-    "lm_eval_bridge.samplers.retokenizer": "Retokenizer",
-    "lm_eval_bridge.samplers.server.sampler": "ServerSampler find_model",
-    "lm_eval_bridge.samplers.sglang": "SglangSampler",
-    "lm_eval_bridge.samplers.text": "LmEvalSampler dummy_sampler",
-    "lm_eval_bridge.samplers.vllm.process": "prepare_vllm:prepare_process",
-    "lm_eval_bridge.samplers.vllm.sampler": "VllmSampler",
-    "lm_eval_bridge.stock": "StockTask",
-    "sandbox": "InfrastructureError Limits Program Result Sandbox Test TestResult",
-    "training.lora": "train_lora:train train_together",
-    "verification.boxes": "last_box",
-    "verification.feedback": "NO_PROGRAM failure_feedback without_paths",
-    "verification.judging": "once_each",
-    "verification.math": "compare_math:compare prepare_math:prepare",
-    "verification.packed_tests": "MAX_DECODED_BYTES",
-    "verification.pool": "Outcome WorkerPool",
-    "verification.programs": (
-        "Suite check_calls importable last_program last_program_lcb read_suite"
-    ),
-}
-
-_WHEN_ASKED = {
-    name: f"gapft_harness.{module}{colon}{there}"
-    for module, names in _FROM.items()
-    for name, colon, there in (each.partition(":") for each in names.split())
-}
+_WHEN_ASKED = when_asked(__all__[__all__.index("Experiment") :])
 
 if not TYPE_CHECKING:  # a type checker knows the names above, and no other
 
