@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from gapft_harness.core.errors import GapftError
 from gapft_harness.report.findings.whole import compute
 from gapft_harness.report.reading.inputs import PASS, ReportInputs
-from gapft_harness.report.results import results
+from gapft_harness.report.results import OWN_KEYS, results
 from tests.report import planted
 
 
@@ -37,6 +37,7 @@ def found(inputs):
 
 def test_every_key_of_the_published_form_is_there(found):
     assert found["schema"] == 1
+    assert found.keys() <= {*OWN_KEYS}, "an experiment could take the name of one"
     assert (found["recipe"], found["task"], found["k"]) == ("synthetic", "gapft_synthetic", 8)
     assert {"n", "pass_at_1", "pass_at_k", "states"} <= set(found["source"])
     assert list(found["source"]["pass_at_k"]) == ["1", "2", "4", "8"]
