@@ -20,6 +20,7 @@ from gapft_harness.lm_eval_bridge.discovery import list_tasks
 from gapft_harness.recipe.bundled import bundled_recipes
 from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.reading import check_recipe, recipe_keys
+from gapft_harness.recipe.sections import AuditChoice
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -75,6 +76,13 @@ def test_every_key_of_a_condition_is_documented_with_its_meaning() -> None:
     section = text.partition("\n## Conditions\n")[2].partition("\n## ")[0]
     rows = dict(re.findall(r"^\| `([a-z_]+)` \| ([^|]*) \|$", section, flags=re.MULTILINE))
     assert rows == {key: info.description for key, info in Condition.model_fields.items()}
+
+
+def test_every_key_of_an_audit_is_documented_with_its_meaning() -> None:
+    text = (DOCS / "recipes.md").read_text()
+    section = text.partition("\n## Several audits\n")[2].partition("\n## ")[0]
+    rows = dict(re.findall(r"^\| `([a-z_]+)` \| ([^|]*) \|$", section, flags=re.MULTILINE))
+    assert rows == {key: info.description for key, info in AuditChoice.model_fields.items()}
 
 
 def test_documented_defaults_are_the_real_ones() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,10 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, Split, splits_of
 from gapft_harness.stages.experiment import Experiment, asked
 from gapft_harness.stages.foundation.foundation import searched_in
+from gapft_harness.stages.foundation.subsets import told
 from gapft_harness.stages.generation.early_stop import check_early_stop
 from gapft_harness.stages.generation.sealing import closing_verifier
-from gapft_harness.stages.search.job import check_splits, load_problems
+from gapft_harness.stages.search.data import check_splits, load_problems
 from gapft_harness.stages.selection.stage import arms
 from gapft_harness.stages.train.trackers import missing_packages
 from gapft_harness.training.plan import count_steps
@@ -53,7 +54,7 @@ def describe(choice: Options, run_dir: str | None) -> str:
         yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False).rstrip(),
         "",
         "# stages",
-        *_stages(recipe, experiments, place),
+        *_stages(recipe, experiments, place, task),
         "",
         "# what it takes",
         *forecast(recipe, experiments, problems, task, size, place, plugins),
@@ -152,7 +153,9 @@ def _refused_config(recipe: Recipe, folder: Path) -> list[str]:
     return []
 
 
-def _stages(recipe: Recipe, experiments: Sequence[Experiment], run_dir: str) -> list[str]:
+def _stages(
+    recipe: Recipe, experiments: Sequence[Experiment], run_dir: str, task: Mapping[str, Any]
+) -> list[str]:
     k = recipe.search.k
     slots, exposures, steps = _budget(recipe)
     stop = recipe.search.stop == "first_pass"
@@ -166,6 +169,7 @@ def _stages(recipe: Recipe, experiments: Sequence[Experiment], run_dir: str) -> 
         f"search  {recipe.data.task}: pool and audit, 1 greedy + {k} samples a problem{early}",
         f"        -> {run_dir}/{layout.responses('{pool,audit}')}",
         *_calibration(recipe, run_dir),
+        *(line for name in recipe.further for line in _further(recipe, name, task, run_dir)),
         f"states  G, S, U -> {run_dir}/{layout.states('{pool,audit}')}",
         f"select  {', '.join(named)}; {slots}; {exposures}; {steps}",
         f"        -> {run_dir}/{layout.SELECTIONS}/",
@@ -173,7 +177,23 @@ def _stages(recipe: Recipe, experiments: Sequence[Experiment], run_dir: str) -> 
         f"{len(recipe.seeds)} seeds) -> {run_dir}/{layout.ADAPTERS}/",
         *(line for each in experiments for line in each.plan(recipe, run_dir, len(trained))),
         f"audit   one greedy decode per adapter and audit problem -> {run_dir}/{layout.DECISIONS}/",
+        *(f"        -> {run_dir}/{layout.DECISIONS}/*@{name}.parquet" for name in recipe.further),
+        *(
+            f"        {name}: {told(choice)}, scored again"
+            for name, choice in recipe.subsets.items()
+        ),
         f"report  -> {run_dir}/{layout.REPORT}/index.html",
+    ]
+
+
+def _further(recipe: Recipe, name: str, task: Mapping[str, Any], run_dir: str) -> list[str]:
+    """A further audit: its task and what verifies it, where that can be read here."""
+    facts = task.get("audits", {}).get(name)
+    verified = f", verified by {facts['verifier']} {facts['verifier_params']}" if facts else ""
+    return [
+        f"        audit {name}: {recipe.audits[name].task}, 1 greedy + {recipe.search.k} samples a "
+        f"problem{verified}",
+        f"        -> {run_dir}/{layout.responses(layout.audit(name))}",
     ]
 
 

@@ -9,6 +9,7 @@ import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from gapft_harness.hooks.manager import Plugins
 from gapft_harness.recipe.models import model_args
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.binding import grown, require_bound
+from gapft_harness.run_directory.binding import grown, require_audits, require_bound
 from gapft_harness.run_directory.directory import (
     SPLITS,
     RunDirectory,
@@ -136,6 +137,7 @@ def _there(
         trained = run.trained_arms()
         folders = run.trained_folders()
         require_bound(run.path, run.recipe, recipe, trained, folders, plugins)
+        require_audits(run.path, run.manifest().get("audits", {}), recipe)
         return run, grown(run.recipe, recipe, trained), ""
     except GapftError as error:
         return None, recipe, f"REFUSED: {error}"
@@ -146,13 +148,17 @@ def _responses(
 ) -> tuple[list[str], int]:
     """By stage; and all together."""
     k, adapters = recipe.search.k, len(arms(recipe))
-    searched = sum(sizes[split] for split in SPLITS)
+    audits = {name: sizes[layout.audit(name)] for name in recipe.further}
+    searched = sum(sizes[split] for split in SPLITS) + sum(audits.values())
     lines = [f"search: {searched * (1 + k):,} = {searched:,} problems x (1 greedy + {k} samples)"]
     if recipe.search.stop == "first_pass":
         lines[0] += ", of the pool fewer where one passes"
     total = searched * (1 + k) + sizes["audit"] * adapters
     audited = sizes["audit"]
     lines.append(f"audit:  {audited * adapters:,} = {audited:,} x {adapters} adapters")
+    for name, size in audits.items():
+        lines.append(f"        {size * adapters:,} = {size:,} of {name} x {adapters} adapters")
+        total += size * adapters
     for more in told:
         lines += more.lines
         total += more.responses
@@ -246,6 +252,10 @@ def _longest_response(recipe: Recipe, task: Mapping[str, Any]) -> int:
     return int(tokens) * int(task.get("episode", {}).get("attempts", 1))
 
 
+def _decisions_on(audit: str, arm: Arm) -> str:
+    return layout.decisions_on(arm, audit)
+
+
 def _done(
     recipe: Recipe, experiments: Sequence[Experiment], run: RunDirectory | None, run_dir: str
 ) -> list[str]:
@@ -267,4 +277,7 @@ def _done(
     for each in (each for each in experiments if each.folder):
         lines.append(f"{each.folder + ':':<9} " + count(each.file))
     lines.append("audited:  " + count(layout.decisions))
+    for name in recipe.further:
+        on = partial(_decisions_on, name)
+        lines.append(f"          {count(on)} on {name}")
     return lines

@@ -119,7 +119,7 @@ def search(
         typer.Option(
             "--split",
             metavar="NAME",
-            help="only this split (pool, audit, calibration); repeatable",
+            help="only this split (pool, audit, audit/NAME, calibration); repeatable",
         ),
     ] = [],
     shard: Annotated[

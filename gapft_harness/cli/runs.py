@@ -55,7 +55,7 @@ def resolve_recipe(choice: Options) -> Recipe:
     else:
         place = choice.recipe if is_url(choice.recipe) else find_recipe(choice.recipe)
         source, content = f"recipe {place}", read_recipe(place)
-    return check_recipe(content, source, _settings(choice, content))
+    return check_recipe(content, source, _settings(choice, content)).with_whole_paths()
 
 
 def set_by(choice: Options) -> dict[str, str]:

@@ -44,7 +44,13 @@ def print_summary(
         for part in parts(every_experiment(load_plugins(plugin_files)))
         if part.name in results and (said := part.summary(results[part.name]))
     ]
-    rests = [source["n"], *source["states"].values(), *(said.problems for said in summaries)]
+    audits = [found["source"]["n"] for found in results.get("audits", {}).values()]
+    rests = [
+        source["n"],
+        *source["states"].values(),
+        *audits,
+        *(said.problems for said in summaries),
+    ]
     if any(map(_mark, rests)):
         console.print(f"{_FEW} fewer than {STABLE_ITEMS} problems: rates on them are unstable")
     for found in results.get("failures", ()):
@@ -72,8 +78,19 @@ def print_summary(
             str(budget["J"]),
         )
     console.print(table)
+    for name, found in results.get("audits", {}).items():
+        console.print(_on_audit(name, found), markup=False)
     for said in summaries:
         console.print(f"{said.line}{_mark(said.problems)}", markup=False)
+
+
+def _on_audit(name: str, found: dict[str, Any]) -> str:
+    """Pass@1 by condition on a further audit, in a line."""
+    n = found["source"]["n"]
+    rated = {"source": found["source"], **found["conditions"]}
+    rates = ", ".join(f"{of} {each['pass_at_1']:.1%}" for of, each in rated.items())
+    whose = f"task {found['task']}" if "task" in found else f"{found['of']}"
+    return f"audit {name}, {n}{_mark(n)} problems of {whose}: {rates}"
 
 
 def _mark(problems: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.identities import content_hash, is_repeat, problem_ids
@@ -186,16 +186,14 @@ class LoadedTask:
         """
         return self._questions.get(problem.prompt, problem.prompt)
 
-    def check_golds(
-        self, verifier: Verifier, split: Literal["pool", "audit", "calibration"]
-    ) -> None:
+    def check_golds(self, verifier: Verifier, split: str) -> None:
         """Checks every gold answer of a split by the verifier that will judge with it.
 
         The verifier is the one in use: a recipe may override the task's own.
 
         Args:
             verifier: its optional method ``check_gold`` is asked (``judging.check_golds``).
-            split: read now if it was not before.
+            split: ``pool``, ``audit`` or ``calibration``; read now if it was not before.
 
         Raises:
             UserError: a gold answer is refused; the message names its record's file and line. Or

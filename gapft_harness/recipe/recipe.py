@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -12,6 +14,7 @@ from gapft_harness.recipe.conditions import Condition, Conditions
 from gapft_harness.recipe.operational import binding
 from gapft_harness.recipe.sections import (
     Allocation,
+    AuditChoice,
     BudgetChoice,
     Data,
     EpisodeChoice,
@@ -31,6 +34,12 @@ _OWN_SECTIONS = ("allocation", "scaling")
 
 #: From the first command on, a run is bound to these.
 _SEARCHED_BY = ("name", "data", "model", "verifier", "search", "episode")
+
+#: Files are named after audits, and a variant of an arm's name has no dot.
+_AUDIT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+
+#: Names that mean something else where an audit's name stands.
+_NO_AUDIT = ("audit", "calibration", "pool", "shards", "states")
 
 #: The paper's main comparison.
 _CONDITIONS = ("gapft", "uniform", "replay", "all_verified")
@@ -62,6 +71,12 @@ class Recipe(RecipeSection):
     )
     scaling: Scaling | None = Field(
         None, description="chooses the scale of each adapter; see docs/training.md"
+    )
+    audits: Mapping[str, AuditChoice] = Field(
+        default_factory=dict,
+        description="further audits, and named subsets of an audit, each reported by itself; see "
+        "[its section](#several-audits)",
+        examples=[{"name": {"of": "audit", "items": "ids.txt"}}],
     )
     experiments: dict[str, dict[str, Any]] = Field(
         default_factory=dict,
@@ -115,6 +130,25 @@ class Recipe(RecipeSection):
             )
         return training
 
+    @field_validator("audits")
+    @classmethod
+    def _name_folders(cls, wanted: Mapping[str, AuditChoice]) -> Mapping[str, AuditChoice]:
+        """Folders and files are named after them; see ``run_directory/layout.py``."""
+        known = ["audit", *(name for name, choice in wanted.items() if choice.of is None)]
+        for name, choice in wanted.items():
+            if not _AUDIT_NAME.fullmatch(name) or name in _NO_AUDIT:
+                raise ValueError(
+                    f"{name!r} cannot name an audit; expected letters, digits, '_' and '-', and "
+                    f"none of {', '.join(_NO_AUDIT)}"
+                )
+            if fault := choice.fault():
+                raise ValueError(f"{name!r} {fault}")
+            if choice.of is not None and choice.of not in known:
+                raise ValueError(
+                    f"{name!r} is of {choice.of!r}, which is no audit; known: {', '.join(known)}"
+                )
+        return wanted
+
     @field_validator("experiments")
     @classmethod
     def _of_plugins(cls, wanted: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -144,9 +178,41 @@ class Recipe(RecipeSection):
         """What the calibration split is made of; None: there is none."""
         return None if self.scaling is None else self.scaling.calibration
 
-    def calibrated_as(self, other: Recipe) -> Recipe:
-        """This recipe with the calibration of another."""
-        return self.model_copy(update={"scaling": other.scaling})
+    @property
+    def further(self) -> tuple[str, ...]:
+        """The names of the further audits."""
+        return tuple(name for name, choice in self.audits.items() if choice.of is None)
+
+    @property
+    def subsets(self) -> dict[str, AuditChoice]:
+        """The named subsets."""
+        return {name: choice for name, choice in self.audits.items() if choice.of is not None}
+
+    def on(self, audit: str) -> Recipe:
+        """This recipe with the task, limit and verifier that an audit names as its own.
+
+        Args:
+            audit: its name; empty: this recipe as it is.
+        """
+        if not audit:
+            return self
+        choice = self.audits[audit]
+        data = self.data.model_copy(update={"task": choice.task, "audit_limit": choice.limit})
+        return self.model_copy(update={"data": data, "verifier": choice.verifier})
+
+    def searched_as(self, other: Recipe) -> Recipe:
+        """This recipe with the calibration and the audits of another, which may come later."""
+        return self.model_copy(update={"scaling": other.scaling, "audits": other.audits})
+
+    def with_whole_paths(self) -> Recipe:
+        """This recipe, with the files of ids found from any folder."""
+        whole = {
+            name: of.model_copy(update={"items": str(Path(of.items).resolve())})
+            if isinstance(of.items, str)
+            else of
+            for name, of in self.audits.items()
+        }
+        return self.model_copy(update={"audits": whole}) if whole else self
 
     def experiment(self, name: str) -> Any:
         """What the recipe says of an experiment; None if nothing."""

@@ -228,6 +228,56 @@ class ExecutorChoice(RecipeSection):
     )
 
 
+class AuditChoice(RecipeSection):
+    """A further audit, of another task; or a named subset of an audit, which decodes nothing."""
+
+    task: str | None = Field(
+        None,
+        description="a further audit: the lm-eval task whose audit problems are searched by the "
+        "source and decoded by every adapter, too; with `of`: a subset of those that are also in "
+        "that task's audit",
+    )
+    limit: int | None = Field(
+        None,
+        ge=1,
+        description="with `task`: use this many of its problems, drawn by a frozen hash of their "
+        "ids",
+    )
+    verifier: VerifierChoice = Field(
+        default_factory=VerifierChoice,
+        description="with `task`: its `name` and `params` override that task's verifier or its "
+        "rule; the recipe's section `verifier` is for `data.task` alone",
+    )
+    of: str | None = Field(
+        None,
+        description="a named subset: the audit whose problems it takes, `audit` or the name of a "
+        "further one",
+    )
+    items: str | tuple[str, ...] | None = Field(
+        None,
+        description="with `of`: the problems' ids, a list or the path of a text file with one id "
+        "a line",
+    )
+
+    @field_validator("items")
+    @classmethod
+    def _some(cls, items: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
+        if items is not None and not items:
+            raise ValueError("names no problem; expected a file, or ids")
+        if isinstance(items, tuple) and (twice := [i for i in items if items.count(i) > 1]):
+            raise ValueError(f"names {twice[0]!r} twice")
+        return items
+
+    def fault(self) -> str:
+        """What of it does not belong together; empty if all does."""
+        of_task = self.limit is not None or self.verifier != VerifierChoice()
+        if self.of is None and (self.task is None or self.items is not None):
+            return "lacks what it is of: expected `task`, or `of` with `items` or `task`"
+        if self.of is not None and (of_task or (self.task is None) == (self.items is None)):
+            return "is a subset: expected `of` with either `items` or `task`, and nothing else"
+        return ""
+
+
 class Statistics(RecipeSection):
     """Intervals: replicates resample seeds and, jointly, audit items (Section 4.1)."""
 

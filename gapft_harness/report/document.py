@@ -13,13 +13,12 @@ from gapft_harness.report.findings.whole import Findings
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Block, Cases, Figure, Section, Table, Text
-from gapft_harness.report.rendering.wording import condition_name, percent, points, whole
-from gapft_harness.report.sections import budgets, provenance, stopping
+from gapft_harness.report.rendering.wording import condition_name, percent, whole
+from gapft_harness.report.sections import audits, budgets, comparison, provenance, stopping
 from gapft_harness.report.sections import episodes as episodes_section
 from gapft_harness.report.sections import failures as failures_section
 from gapft_harness.report.sections.verdict import opening
 
-_UNSTABLE = "†"
 _STATES: tuple[State, ...] = ("G", "S", "U")
 
 
@@ -50,6 +49,7 @@ def build(inputs: ReportInputs, findings: Findings) -> list[Section]:
         ]
     if inputs.episodes is not None:
         sections.append(Section("Episodes", episodes_section.blocks(inputs.episodes)))
+    sections += audits.sections(inputs, findings)
     for of in findings.parts:
         titles = [section.title for section in sections]
         own = [*of.part.sections(inputs, findings, of.found)]
@@ -60,19 +60,12 @@ def build(inputs: ReportInputs, findings: Findings) -> list[Section]:
 
 def _conditions(inputs: ReportInputs, findings: Findings) -> list[Block]:
     rows = [["source, greedy", percent(findings.source.pass_at_1), *[""] * 7]]
-    for name, condition in findings.conditions.items():
+    for condition in findings.conditions.values():
         budget = next(iter(condition.seeds.values())).budget
         tokens = [seed.budget.tokens for seed in condition.seeds.values()]
         rows.append(
             [
-                condition_name(name) + ("" if condition.matched else " *"),
-                percent(condition.mean.pass_at_1),
-                wording.percent_interval(condition.interval),
-                " ".join(
-                    f"{100 * float(seed.decomposition.pass_at_1):.1f}"
-                    for seed in condition.seeds.values()
-                ),
-                wording.k_eq(condition.k_eq, inputs.k),
+                *comparison.accuracy(condition, inputs.k),
                 whole(budget.n),
                 whole(budget.exposures),
                 whole(round(sum(tokens) / len(tokens))),
@@ -93,39 +86,19 @@ def _conditions(inputs: ReportInputs, findings: Findings) -> list[Block]:
             " Budgets match within each of these groups: "
             f"{'; '.join(map(budgets.group_name, findings.groups))}."
         )
-    columns = ["condition", "Pass@1", "95% interval", "each seed", "K_eq", "n", "N", "L", "J"]
-    return [Table(columns, rows, note=note)]
+    return [Table([*comparison.ACCURACY, "n", "N", "L", "J"], rows, note=note)]
 
 
 def _contrasts(inputs: ReportInputs, findings: Findings) -> list[Block]:
-    rows = [
-        [
-            f"{condition_name(c.a)} − {condition_name(c.b)}" + ("" if findings.fair(c) else " *"),
-            points(c.delta),
-            wording.points_interval(c.interval),
-            *(points(term) for term in (c.terms.s, c.terms.u, c.terms.g)),
-            wording.p_value(c.resampled.p_value),
-        ]
-        for c in findings.contrasts
-    ]
-    replicates = whole(inputs.recipe["statistics"]["replicates"])
-    note = (
-        "In percentage points of Pass@1; S, U and G are the parts of each difference that arise "
-        f"on these states of the source, and sum to it. Intervals are percentiles of {replicates} "
-        "replicates that resample training seeds and audit problems, both jointly for all "
-        "conditions. p: two-sided, from the same replicates, so below 0.05 exactly where the "
-        f"interval excludes zero. Neither is corrected for the number of contrasts ({len(rows)})."
-    )
-    if not all(findings.fair(contrast) for contrast in findings.contrasts):
-        note += " * Not budget-matched."
+    table = comparison.contrasts(inputs, findings)
     return [
         Figure(
             "contrasts",
             "Intervals of Pass@1 differences: "
-            + "; ".join(f"{row[0]} {row[1]} {row[2]}" for row in rows),
+            + "; ".join(f"{row[0]} {row[1]} {row[2]}" for row in table.rows),
             "Differences of Pass@1 with 95% intervals. Filled: the interval excludes zero.",
         ),
-        Table(["contrast", "difference", "95% interval", "S", "U", "G", "p"], rows, note=note),
+        table,
         Text(_seed_caution(len(inputs.seeds)), "note"),
     ]
 
@@ -143,25 +116,8 @@ def _seed_caution(seeds: int) -> str:
 
 
 def _decomposition(inputs: ReportInputs, findings: Findings) -> list[Block]:
-    unstable = findings.source.unstable
-
-    def rate(value: Fraction | None, state: str) -> str:
-        mark = _UNSTABLE if state in unstable and value is not None else ""
-        return percent(value) + mark
-
-    means, seeds = [], []
+    seeds = []
     for name, condition in findings.conditions.items():
-        mean = condition.mean
-        means.append(
-            [
-                condition_name(name),
-                rate(mean.kappa_s, "S"),
-                rate(mean.kappa_u, "U"),
-                rate(mean.rho_g, "G"),
-                *(points(term, 2) for term in (mean.terms.s, mean.terms.u, mean.terms.g)),
-                points(mean.terms.total, 2),
-            ]
-        )
         for seed, found in condition.seeds.items():
             parts = found.decomposition
             seeds.append(
@@ -174,18 +130,6 @@ def _decomposition(inputs: ReportInputs, findings: Findings) -> list[Block]:
                     whole(parts.correct),
                 ]
             )
-    note = (
-        "κ_S: share of the failures that search recovered that are right now. κ_U: the same of the "
-        "failures that search missed. ρ_G: share of the problems that the source solved that are "
-        "wrong now. The three terms are these rates times each state's share of the audit, in "
-        "percentage points, and sum exactly to the change of Pass@1."
-    )
-    if unstable:
-        few = [f"{state} ({findings.source.states[state]})" for state in unstable]
-        note += (
-            f" {_UNSTABLE} Unstable: the rate rests on fewer than {STABLE_ITEMS} audit problems: "
-            f"{wording.listed(few)}. A dash: the state is empty, its rate undefined and its term 0."
-        )
     lead = condition_name(findings.lead)
     mean = findings.conditions[findings.lead].mean
     return [
@@ -197,11 +141,7 @@ def _decomposition(inputs: ReportInputs, findings: Findings) -> list[Block]:
             f"Outcome flows by source state, mean over seeds: above, in shares of the audit, after "
             f"{lead}; below, as rates within each state, for every condition.",
         ),
-        Table(
-            ["condition", "κ_S", "κ_U", "ρ_G", "S term", "U term", "G term", "change"],
-            means,
-            note=note,
-        ),
+        comparison.decomposition(findings),
         Table(
             ["condition", "seed", "S corrected", "U corrected", "G regressed", "correct"],
             seeds,

@@ -25,36 +25,34 @@ from gapft_harness.report.sections import stopping
 
 #: Keys that are the report's own: no experiment may have such a name.
 OWN_KEYS = (
-    "schema", "recipe", "task", "k", "source", "pool", "conditions", "contrasts", "episodes",
-    "judged_by", "failures", "message",
+    "schema", "recipe", "task", "k", "source", "pool", "conditions", "contrasts", "audits",
+    "episodes", "judged_by", "failures", "message",
 )  # fmt: skip
 
 
 def results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
     """The content of results.json (schema 1; keys in docs/report.md). Holds no time and no path."""
-    source = findings.source
+    of_audit = _on_audit(inputs, findings)
     content: dict[str, Any] = {
         "schema": 1,
         "recipe": inputs.recipe["name"],
         "task": inputs.task["name"],
         "k": inputs.k,
-        "source": {
-            "n": source.n,
-            "pass_at_1": float(source.pass_at_1),
-            "pass_at_k": {str(k): float(source.curve[k]) for k in reported_k(inputs.k)},
-            "states": dict(source.states),
-            "unstable": list(source.unstable),
-            "verdicts": dict(source.verdicts),
-        },
+        "source": of_audit["source"],
         "pool": {
             "n": sum(findings.pool_states.values()),
             "states": dict(findings.pool_states),
         },
-        "conditions": {
-            name: _condition(condition) for name, condition in findings.conditions.items()
-        },
-        "contrasts": [_contrast(contrast, findings) for contrast in findings.contrasts],
+        **of_audit,
     }
+    if inputs.further:
+        content["audits"] = {
+            of.name: {
+                **({"of": of.of} if of.of else {"task": of.inputs.task["name"]}),
+                **_on_audit(of.inputs, findings.further[of.name]),
+            }
+            for of in inputs.further
+        }
     if stopping.stopped(inputs):
         content["pool"]["drawn"] = stopping.pool_drawn(inputs)
     for of in findings.parts:
@@ -70,6 +68,25 @@ def results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
     if not findings.conditions:
         content["message"] = NOTHING_TO_TRAIN_ON
     return content
+
+
+def _on_audit(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
+    """The source, the conditions and their contrasts on one audit."""
+    source = findings.source
+    return {
+        "source": {
+            "n": source.n,
+            "pass_at_1": float(source.pass_at_1),
+            "pass_at_k": {str(k): float(source.curve[k]) for k in reported_k(inputs.k)},
+            "states": dict(source.states),
+            "unstable": list(source.unstable),
+            "verdicts": dict(source.verdicts),
+        },
+        "conditions": {
+            name: _condition(condition) for name, condition in findings.conditions.items()
+        },
+        "contrasts": [_contrast(contrast, findings) for contrast in findings.contrasts],
+    }
 
 
 def _condition(condition: ConditionFindings) -> dict[str, Any]:

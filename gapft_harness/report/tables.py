@@ -15,10 +15,18 @@ from gapft_harness.report.reading.columns import plain_gold
 from gapft_harness.report.reading.inputs import STATUSES, ReportInputs
 from gapft_harness.report.sections.provenance import flat
 
+Table = Callable[[ReportInputs, Findings], Rows]
+
+#: Tables that are of an audit: of further audits there is one more, ``audits_NAME``.
+_ON_AUDIT = (
+    "conditions.csv", "seeds.csv", "contrasts.csv", "source_pass_at_k.csv", "problems.csv",
+    "items.csv",
+)  # fmt: skip
+
 
 def all_tables(inputs: ReportInputs, findings: Findings) -> Iterator[tuple[str, str]]:
     """Yields (file name, CSV text); the first line of each names the columns."""
-    tables: dict[str, Callable[[ReportInputs, Findings], Rows]] = {
+    tables: dict[str, Table] = {
         "conditions.csv": _conditions,
         "seeds.csv": _seeds,
         "contrasts.csv": _contrasts,
@@ -31,12 +39,24 @@ def all_tables(inputs: ReportInputs, findings: Findings) -> Iterator[tuple[str, 
     for name, table in tables.items():
         yield name, as_csv(table(inputs, findings))
     names = set(tables)
+    for name in _ON_AUDIT if inputs.further else ():
+        names.add(f"audits_{name}")
+        yield f"audits_{name}", as_csv(_by_audit(tables[name], inputs, findings))
     for of in findings.parts:
         for name, rows in of.part.tables(inputs, findings, of.found):
             if name in names:
                 raise PluginError(f"two tables of the report are named {name!r}: rename one")
             names.add(name)
             yield name, as_csv(rows)
+
+
+def _by_audit(table: Table, inputs: ReportInputs, findings: Findings) -> Rows:
+    """The rows of a table of every further audit, its name before them."""
+    for number, of in enumerate(inputs.further):
+        head, *rows = table(of.inputs, findings.further[of.name])
+        if not number:
+            yield "audit", *head
+        yield from ((of.name, *row) for row in rows)
 
 
 def as_csv(rows: Rows) -> str:

@@ -84,6 +84,28 @@ def require_bound(
         )
 
 
+def require_audits(path: Path, searched: Mapping[str, Any], recipe: Recipe) -> None:
+    """Stops a recipe that would have another further audit under a name that is searched.
+
+    Args:
+        path: the run directory.
+        searched: the manifest's section ``audits``.
+        recipe: the one that is given now.
+
+    Raises:
+        UserError: it would; the message names the keys that differ.
+    """
+    for name, found in searched.items():
+        choice, before = recipe.audits.get(name), found["said"]
+        now = None if choice is None else choice.model_dump(mode="json", exclude_defaults=True)
+        if now is not None and before != now:
+            raise UserError(
+                f"run directory {path}: the audit {name!r} was searched otherwise; differing: "
+                f"{'; '.join(differences(before, now, f'audits.{name}'))}. Give what is audited "
+                "otherwise another name, or give another --run-dir"
+            )
+
+
 def grown(earlier: Recipe, recipe: Recipe, trained: Mapping[Arm, Condition]) -> Recipe:
     """A recipe with those conditions and seeds besides that a run has trained already.
 

@@ -12,7 +12,7 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 
@@ -23,12 +23,19 @@ from gapft_harness.hooks.manager import Plugins
 from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.binding import came_of_adapters, grown, require_bound
+from gapft_harness.run_directory import binding, layout
+from gapft_harness.run_directory.binding import came_of_adapters
 from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK, hold
-from gapft_harness.run_directory.manifest import condition_of, forget, new_manifest, read_manifest
+from gapft_harness.run_directory.manifest import (
+    condition_of,
+    forget,
+    new_manifest,
+    read_manifest,
+    says_nothing,
+)
 
-Split = Literal["pool", "audit", "calibration"]
+#: ``pool``, ``audit`` or ``calibration``, or ``audit/NAME``, a further audit.
+Split = str
 #: The splits of every run; each is searched.
 SPLITS: tuple[Split, ...] = ("pool", "audit")
 #: The split of a run that scales its adapters; it is decoded greedily and no more.
@@ -65,9 +72,11 @@ class RunDirectory:
             earlier = cls.open(path)
             trained = earlier.trained_arms()
             folders = earlier.trained_folders()
-            require_bound(path, earlier.recipe, recipe, trained, folders, plugins)
-            recipe = grown(earlier.recipe, recipe, trained)
-        elif path.is_dir() and any(not _says_nothing(p, path) for p in path.iterdir()):
+            binding.require_bound(path, earlier.recipe, recipe, trained, folders, plugins)
+            if earlier._manifest_path.exists():
+                binding.require_audits(path, earlier.manifest().get("audits", {}), recipe)
+            recipe = binding.grown(earlier.recipe, recipe, trained)
+        elif path.is_dir() and any(not says_nothing(p, path) for p in path.iterdir()):
             raise UserError(
                 f"run directory {path}: holds files, but no recipe.yaml; give an empty folder"
             )
@@ -113,7 +122,7 @@ class RunDirectory:
         A table counts although no manifest names it: its job ended, and the stage did not.
         """
         within = (path for path in self.path.rglob("*") if path.name != layout.RECIPE)
-        nothing = (path.is_dir() or _says_nothing(path, self.path) for path in within)
+        nothing = (path.is_dir() or says_nothing(path, self.path) for path in within)
         return not self.manifest()["files"] and all(nothing)
 
     @classmethod
@@ -270,27 +279,15 @@ class RunDirectory:
         self.update_manifest(change)
 
 
-def _says_nothing(path: Path, run_path: Path) -> bool:
-    """Whether a file of a run is there before anything is generated, or was never finished.
-
-    A folder of anybody else's is no run, though it may hold files of such names.
-    """
-    if path.name in (RUN_LOCK, JOBS_LOCK):
-        return True
-    if path.name == layout.MANIFEST and path.parent == run_path:
-        with contextlib.suppress(UserError):
-            manifest = read_manifest(run_path)
-            return "gapft_harness" in manifest and not manifest.get("files")
-        return False
-    if path.name.startswith(".") and path.name.endswith(PARTIAL):
-        return True
-    journal = path.suffix == ".jsonl" and path.parent != run_path
-    return journal and path.is_file() and not path.stat().st_size
-
-
 def splits_of(recipe: Recipe) -> tuple[Split, ...]:
     """The splits that a recipe's search stage sees to."""
-    return (*SPLITS, CALIBRATION) if recipe.calibration is not None else SPLITS
+    calibration = () if recipe.calibration is None else (CALIBRATION,)
+    return (*SPLITS, *calibration, *map(layout.audit, recipe.further))
+
+
+def stated(recipe: Recipe) -> tuple[Split, ...]:
+    """Those of them whose problems have states: all but the calibration split."""
+    return tuple(split for split in splits_of(recipe) if split != CALIBRATION)
 
 
 def require(condition: bool, message: str) -> None:

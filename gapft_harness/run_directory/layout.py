@@ -8,7 +8,7 @@ several audits (``audit/NAME``), or a shard of one of these (``pool/shards/1-of-
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.records import Arm
@@ -21,9 +21,13 @@ ADAPTERS = "adapters"
 DECISIONS = "decisions"
 REPORT = "report"
 
+#: A subset of an audit's problems.
+ITEMS = "items"
+
+_AUDIT = "audit"
 _SHARDS = "shards"
 _PROBLEMS, _RESPONSES, STATES = "problems", "responses", "states"
-_TABLE, _JOURNAL = ".parquet", ".jsonl"
+_TABLE, _JOURNAL, _SUBSET = ".parquet", ".jsonl", f"{ITEMS}.json"
 
 #: No seed has leading zeros, so an arm has one name, and a condition has no ``@``.
 _ARM = re.compile(r"(?P<condition>[^@/]+)-seed(?P<seed>0|-?[1-9][0-9]*)(?:@(?P<variant>[^/.]+))?")
@@ -65,6 +69,31 @@ def states(split: str, window: tuple[int, int] | None = None) -> str:
     return f"{split}/{name}{_TABLE}"
 
 
+def audit(name: str = "") -> str:
+    """The split of an audit: the run's own, or that of another name."""
+    return f"{_AUDIT}/{name}" if name else _AUDIT
+
+
+def further(split: str) -> str:
+    """The name of a further audit by its split; empty for any other split."""
+    return split.removeprefix(f"{_AUDIT}/") if split.startswith(f"{_AUDIT}/") else ""
+
+
+def audited(name: str) -> str:
+    """The further audit that a table is of, which the manifest calls by a name; empty: none.
+
+    Args:
+        name: a split's, or an arm's: that of a replicate may come back too, which is no audit.
+    """
+    arm, _ = _arm_and_rest(name)
+    return arm.variant if arm else further(name)
+
+
+def items(split: str) -> str:
+    """The problems of a split that is a subset of an audit."""
+    return f"{split}/{_SUBSET}"
+
+
 def journal(table: str) -> str:
     """Where responses are kept while they are generated: beside the table that will hold them."""
     return table.removesuffix(_TABLE) + _JOURNAL
@@ -98,6 +127,11 @@ def decisions(arm: Arm, of: str = "") -> str:
     return f"{DECISIONS}/{arm.name}{f'.{of}' if of else ''}{_TABLE}"
 
 
+def decisions_on(arm: Arm, audit: str) -> str:
+    """The table of an arm's greedy decodes on a further audit; without a name on the run's own."""
+    return decisions(replace(arm, variant=audit))
+
+
 # What a path says
 
 
@@ -106,9 +140,9 @@ class Place:
     """What a file or folder of a run directory is.
 
     Attributes:
-        kind: ``problems``, ``responses`` or ``states``, ``selections``, ``adapters`` or
-            ``decisions``; of what an experiment keeps for an arm, its folder.
-        split: whose problems, responses or states; else empty.
+        kind: ``problems``, ``responses``, ``states`` or ``items``, ``selections``, ``adapters``
+            or ``decisions``; of what an experiment keeps for an arm, its folder.
+        split: whose problems, responses, states or items; else empty.
         shard: of these the part's number and how many there are; None for a whole split.
         window: of states that rest on some samples, the first one's number and how many.
         arm: whose training set, adapter or decisions; None for a split's table.
@@ -138,6 +172,8 @@ def read(path: str) -> Place | None:
         arm, of = _arm_and_rest(stem) if stem != last else (None, "")
         known = arm is not None and (not of or folder == DECISIONS)
         return Place(folder, arm=arm, of=of) if known else None
+    if last == _SUBSET and folder:
+        return Place(ITEMS, folder)
     if stem == last:
         arm = arm_of(last)
         return Place(folder, arm=arm) if arm and folder and "/" not in folder else None

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.core.files import PARTIAL
 from gapft_harness.core.records import Arm
 from gapft_harness.recipe.conditions import Condition, named
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK
 from gapft_harness.version import __version__
 
 _PACKAGES = (
@@ -58,6 +60,26 @@ def new_manifest(recipe: Recipe) -> dict[str, Any]:
     }
 
 
+def task_of(manifest: Mapping[str, Any], split: str) -> dict[str, Any]:
+    """The facts of the task that a split's problems are of.
+
+    Raises:
+        UserError: the split is a further audit that is not searched yet.
+    """
+    name = layout.further(split)
+    if name and name not in manifest.get("audits", {}):
+        raise UserError(f"the audit {name!r} is not searched yet; run gapft search first")
+    found: dict[str, Any] = (manifest["audits"][name] if name else manifest)["task"]
+    return found
+
+
+def verifier_of(manifest: Mapping[str, Any], name: str) -> str | None:
+    """The name of the verifier that judges a table, which the manifest calls by a name."""
+    audit = manifest.get("audits", {}).get(layout.audited(name))
+    found: str | None = (audit or manifest)["task"].get("verifier")
+    return found
+
+
 def forget(manifest: dict[str, Any], relative: str) -> None:
     """Takes what a manifest says of an adapter, its scale or its decisions out of it."""
     place = layout.read(relative)
@@ -96,3 +118,21 @@ def read_manifest(run_path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise UserError(f"{path}: expected a JSON object")
     return content
+
+
+def says_nothing(path: Path, run_path: Path) -> bool:
+    """Whether a file of a run is there before anything is generated, or was never finished.
+
+    A folder of anybody else's is no run, though it may hold files of such names.
+    """
+    if path.name in (RUN_LOCK, JOBS_LOCK):
+        return True
+    if path.name == layout.MANIFEST and path.parent == run_path:
+        with contextlib.suppress(UserError):
+            manifest = read_manifest(run_path)
+            return "gapft_harness" in manifest and not manifest.get("files")
+        return False
+    if path.name.startswith(".") and path.name.endswith(PARTIAL):
+        return True
+    journal = path.suffix == ".jsonl" and path.parent != run_path
+    return journal and path.is_file() and not path.stat().st_size

@@ -6,30 +6,35 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, SPLITS
+from gapft_harness.run_directory.manifest import verifier_of
 
 
-def record_search(split: str, facts: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
+def record_search(
+    split: str, facts: dict[str, Any], said: Mapping[str, Any] | None = None
+) -> Callable[[dict[str, Any]], None]:
     """The task, the model and the verdicts of a split's search.
+
+    Args:
+        split: what was searched.
+        facts: what its search found.
+        said: of a further audit, what the recipe says of it.
 
     Raises:
         UserError: when it is applied, if another split was searched with another task or model.
     """
 
     def change(manifest: dict[str, Any]) -> None:
-        task = dict(facts["task"])
-        before = manifest["task"].get("fingerprint", task["fingerprint"])
-        if before != task["fingerprint"]:
-            raise UserError(
-                f"task {task['name']} was changed between the search of pool and audit; restore "
-                "it, or start a new run directory"
-            )
-        earlier = manifest["task"].get("dropped", [])
-        task["dropped"] = earlier + [line for line in task["dropped"] if line not in earlier]
+        task, name = dict(facts["task"]), layout.further(split)
         # Said once of a split's data, however many shards read them; an older table has none.
         record_warnings(manifest, task.pop("warnings", []))
-        # the states may have been made by another response rule since
-        manifest["task"] = task | {k: v for k, v in manifest["task"].items() if k == "keep"}
+        if name:
+            audit = {"task": task, "said": said or {}}
+            record_warnings(manifest, _other_params(manifest, name, task))
+            manifest.setdefault("audits", {})[name] = audit
+        else:
+            _record_task(manifest, task)
         require_same_model(manifest, split, facts["source"])
         manifest["source"] = facts["source"]
         if "shards" in facts:
@@ -37,6 +42,31 @@ def record_search(split: str, facts: dict[str, Any]) -> Callable[[dict[str, Any]
         record_judging(manifest, split, facts)
 
     return change
+
+
+def _record_task(manifest: dict[str, Any], task: dict[str, Any]) -> None:
+    """The run's own task, of which pool, audit and calibration are."""
+    before = manifest["task"].get("fingerprint", task["fingerprint"])
+    if before != task["fingerprint"]:
+        raise UserError(
+            f"task {task['name']} was changed between the search of pool and audit; restore "
+            "it, or start a new run directory"
+        )
+    earlier = manifest["task"].get("dropped", [])
+    task["dropped"] = earlier + [line for line in task["dropped"] if line not in earlier]
+    # the states may have been made by another response rule since
+    manifest["task"] = task | {k: v for k, v in manifest["task"].items() if k == "keep"}
+
+
+def _other_params(manifest: Mapping[str, Any], name: str, task: Mapping[str, Any]) -> list[str]:
+    """A warning if an audit's answers are judged by the run's verifier under another rule."""
+    own, key = manifest["task"], "verifier_params"
+    if own.get("verifier") != task["verifier"] or own[key] == task[key]:
+        return []
+    return [
+        f"audit {name}: verified by {task['verifier']} with {task[key]}, the run's own task with "
+        f"{own[key]}; key audits.{name}.verifier changes it, in a new run directory"
+    ]
 
 
 def require_same_model(manifest: dict[str, Any], split: str, source: Mapping[str, Any]) -> None:
@@ -73,7 +103,9 @@ def require_same_model(manifest: dict[str, Any], split: str, source: Mapping[str
             )
 
 
-def require_same_rules(manifest: Mapping[str, Any], name: str, said: Mapping[str, Any]) -> None:
+def require_same_rules(
+    manifest: Mapping[str, Any], name: str, verifier: str, said: Mapping[str, Any]
+) -> None:
     """Stops before responses are generated whose verdicts could not be told from other rules'.
 
     For verifiers whose verdicts are not judged again (``rejudge=False``): ``gapft verify`` could
@@ -82,13 +114,16 @@ def require_same_rules(manifest: Mapping[str, Any], name: str, said: Mapping[str
     Args:
         manifest: of the run.
         name: the split or arm that is to be judged.
+        verifier: the name of what judges it; what another one judged is not compared.
         said: what its verifier says of itself.
 
     Raises:
         UserError: others of the run were judged by other rules.
     """
     for other, before in manifest.get("judged_by", {}).items():
-        if other != name and before.get("rules") != said.get("rules"):
+        if other == name or verifier_of(manifest, other) != verifier:
+            continue
+        if before.get("rules") != said.get("rules"):
             raise UserError(
                 f"{name}: would be judged by other rules than {other}: {said.get('rules')} here, "
                 f"{before.get('rules') or 'none told (an earlier version)'} there; expected one "
@@ -118,7 +153,9 @@ def _other_rules(manifest: Mapping[str, Any], name: str, judged_by: Mapping[str,
     others = [
         other
         for other, said in manifest.get("judged_by", {}).items()
-        if other != name and said.get("rules") != judged_by.get("rules")
+        if other != name
+        and verifier_of(manifest, other) == verifier_of(manifest, name)
+        and said.get("rules") != judged_by.get("rules")
     ]
     if not others:
         return []

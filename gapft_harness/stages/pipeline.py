@@ -17,7 +17,7 @@ from gapft_harness.hooks.protocols import Job
 from gapft_harness.hooks.registered import ExecutorTraits
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import came_of_adapters
-from gapft_harness.run_directory.directory import SPLITS, RunDirectory
+from gapft_harness.run_directory.directory import RunDirectory, stated
 from gapft_harness.run_directory.recording import record_judging, record_warnings, recorder
 from gapft_harness.stages.audit.job import audit_arm
 from gapft_harness.stages.context import Context, require_selected
@@ -39,10 +39,10 @@ from gapft_harness.stages.train.trackers import check_trackers
 
 
 def states_stage(context: Context) -> None:
-    """G, S and U of pool and audit, and the evidence kept for each problem."""
+    """G, S and U of pool and audits, and the evidence kept for each problem."""
     run = context.run
     _settle_rule(context)
-    for split in SPLITS:
+    for split in stated(run.recipe):
         if not run.is_sealed(layout.states(split)):
             partition(str(run.path), split, context.plugin_files)
         run.seal(layout.states(split))
@@ -57,7 +57,7 @@ def _settle_rule(context: Context) -> None:
     check_early_stop(run.recipe.search, context.plugins.get("response rule", keep), task)
     places = {name: layout.read(name) for name in run.manifest()["files"]}
     windows = [name for name, place in places.items() if place and place.window]
-    run.unseal([*(layout.states(split) for split in SPLITS), *windows])
+    run.unseal([*(layout.states(split) for split in stated(run.recipe)), *windows])
     run.update_manifest(lambda manifest: manifest["task"].update(keep=keep))
 
 
@@ -118,16 +118,17 @@ def train_stage(context: Context) -> None:
 
 
 def audit_stage(context: Context) -> None:
-    """The greedy decode of every arm on the audit, and what experiments decode besides."""
+    """The greedy decode of every arm on each audit, and what experiments decode besides."""
     run = context.run
     require_selected(run)
     for experiment in experiments_of(context):
         keep(context, experiment)
         run.unseal(experiment.stale(context))
-    arms = context.arms()
+    arms, audits = context.arms(), ("", *run.recipe.further)
     taken = {arm: other for arm, other in takers(run, arms).items() if other in arms}
     jobs = [
-        (layout.decisions(arm), context.arm_job("audit", audit_arm, arm))
+        (layout.decisions_on(arm, audit), _audit_job(context, arm, audit))
+        for audit in audits
         for arm in arms
         if arm not in taken
     ]
@@ -137,8 +138,11 @@ def audit_stage(context: Context) -> None:
     results = context.executor.run([job for _, job in jobs], context.progress)
     for (file, _), name, facts in zip(jobs, names, results, strict=True):
         _judged(context, file, name, facts)
-    for arm, other in taken.items():
-        _judged(context, layout.decisions(arm), arm.name, take_decisions(run, arm, other))
+    for audit in audits:
+        for arm, other in taken.items():
+            on = partial(layout.decisions_on, audit=audit)
+            facts = take_decisions(run, arm, other, on)
+            _judged(context, on(arm), layout.name_of(on(arm)), facts)
 
 
 def _judged(context: Context, file: str, name: str, facts: dict[str, Any]) -> None:
@@ -147,6 +151,11 @@ def _judged(context: Context, file: str, name: str, facts: dict[str, Any]) -> No
     context.run.update_manifest(partial(record_judging, name=name, facts=facts))
     for warning in facts["warnings"]:
         context.say(f"warning: {name}: {warning}")
+
+
+def _audit_job(context: Context, arm: Arm, audit: str) -> Job:
+    verb = f"audit {audit}," if audit else "audit"
+    return context.arm_job(verb, partial(audit_arm, audit=audit), arm)
 
 
 STAGES: dict[str, Callable[[Context], None]] = {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import only
-from gapft_harness.run_directory.directory import SPLITS, RunDirectory
+from gapft_harness.run_directory.directory import RunDirectory, stated
 from gapft_harness.stages.experiment import experiments_of, parts
 from gapft_harness.stages.foundation.disjoint import require_apart
 from gapft_harness.stages.selection.stage import arms
@@ -29,12 +29,15 @@ def report_stage(context: Context) -> None:
     context = replace(context, run=RunDirectory(context.run.path, shown))
     run = context.run
     require_selected(run)
-    for split in SPLITS:
+    for split in stated(run.recipe):
         for table in (layout.problems, layout.responses, layout.states):
             run.sealed(table(split))
-    require_apart(run, SPLITS)
+    require_apart(run, stated(run.recipe))
     for arm in context.arms():
-        run.sealed(layout.decisions(arm))
+        for audit in ("", *run.recipe.further):
+            run.sealed(layout.decisions_on(arm, audit))
+    for name in run.recipe.subsets:
+        run.sealed(layout.items(layout.audit(name)))
     for experiment in experiments_of(context):
         for file in experiment.reads(context):
             run.sealed(file)

@@ -11,6 +11,7 @@ from gapft_harness.report.reading.inputs import (
     PASS,
     STATUSES,
     Audit,
+    Further,
     ReportInputs,
     Taken,
     TrainedArm,
@@ -187,6 +188,26 @@ def inputs(
     return ReportInputs(**{**made, **changes})
 
 
+def audited_inputs(sizes=(446, 280, 274), **changes):
+    """A run with a further audit, a subset of that one, and a subset of its own audit."""
+    made = inputs(sizes=sizes, **changes)
+    other = audit((70, 30, 12), seed=3)
+    further = replace(
+        made.at([]),
+        task={**made.task, "name": "gapft_other", "verifier_params": {"rule": "strict"}},
+        audit=other,
+        arms=tuple(trained(other, arm.arm.condition, arm.arm.seed) for arm in made.arms),
+    )
+    return replace(
+        made,
+        further=(
+            Further("other", "", further),
+            Further("deduplicated", "audit", made.at(made.audit.ids[::3])),
+            Further("hard", "other", further.at(other.ids[other.states != "G"])),
+        ),
+    )
+
+
 def shuffled(inputs, rng):
     """The same content with problems, seeds and arms in another order."""
     audit = inputs.audit
@@ -197,6 +218,7 @@ def shuffled(inputs, rng):
 
     return replace(
         inputs,
+        further=tuple(replace(of, inputs=shuffled(of.inputs, rng)) for of in inputs.further),
         seeds=tuple(int(seed) for seed in rng.permutation(inputs.seeds)),
         audit=replace(
             audit,

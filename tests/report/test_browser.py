@@ -12,13 +12,16 @@ from typing import Any
 import pytest
 
 from gapft_harness.report import write_report
-from tests.report.planted import allocation_inputs, inputs
+from tests.report.planted import allocation_inputs, audited_inputs, inputs
 
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
     "--disable-dev-shm-usage",
 )  # fmt: skip
+
+#: What a page may be of.
+KINDS = {"plain": inputs, "allocation": allocation_inputs, "audits": audited_inputs}
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +41,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session.quit()
 
 
-@pytest.fixture(scope="module", params=[inputs, allocation_inputs], ids=["plain", "allocation"])
+@pytest.fixture(scope="module", params=KINDS.values(), ids=KINDS)
 def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("report") / "report"
     write_report(request.param(), folder)

@@ -18,7 +18,7 @@ def test_each_benchmark_has_its_four_tasks_and_the_two_groups_hold_them():
     found = {task.name: task for task in list_tasks()}
     expected = {f"gapft_{b}{s}" for b in BENCHMARKS for s in ("", "_passk", "_pool", "_pool_passk")}
     assert set(BENCHMARKS) >= {"demo", "demo_code", "livecodebench", "logiqa", "math", "reclor"}
-    assert set(found) == expected | {"gapft", "gapft_passk"}
+    assert set(found) == expected | {"gapft", "gapft_passk", "gapft_logiqa_whole"}
     assert found["gapft_logiqa"].split == "audit"
     assert found["gapft_logiqa_pool"].split == "pool"
     assert found["gapft"].description == ", ".join(f"gapft_{b}" for b in BENCHMARKS)
@@ -69,8 +69,9 @@ def test_logiqa(data):
         "LogiQA 2.0 audit: 1 of 3 records of test.txt dropped, their prompt is in train.txt; "
         "2 kept",
     ]
-    assert task.published().found == {"audit": 2, "dropped from the pool": 1}
-    assert task.published().expected == {"audit": 1_367, "dropped from the pool": 211}
+    found, expected = task.published().found, task.published().expected
+    assert found == {"audit": 2, "dropped from the pool": 1, "whole test split": 3}
+    assert expected == {"audit": 1_367, "dropped from the pool": 211, "whole test split": 1_572}
     assert not task.published().agree
     assert pool[2].id == f"{pool[0].id}#2"
     assert audit[0].id.startswith("2-")
@@ -85,6 +86,18 @@ def test_logiqa(data):
     assert (task.verifier, task.verifier_params) == ("option_letter", {"rule": "first_explicit"})
     assert task.keep == "shortest"
     assert task.decoding().max_gen_toks == 64
+
+
+def test_the_whole_logiqa_holds_the_audit_and_no_pool_problem(data):
+    """The older protocol's audit: its pool is that of the main one, and so is every prompt."""
+    task, whole = load_task("gapft_logiqa"), load_task("gapft_logiqa_whole")
+    audit = {problem.prompt for problem in task.audit()}
+    every = {problem.prompt for problem in whole.audit()}
+    assert audit < every
+    assert len(whole.audit()) == 3
+    assert [p.id for p in whole.pool()] == [p.id for p in task.pool()]
+    assert not {problem.prompt for problem in whole.pool()} & every
+    assert "its counts are NOT as published: found whole test split 3" in whole.warnings[0]
 
 
 def test_reclor(data):

@@ -36,8 +36,9 @@ def test_counts_that_are_not_the_published_ones_are_shown_beside_them(data, exam
         "told apart by #2, #3, ...",
         "    LogiQA 2.0 audit: 1 of 3 records of test.txt dropped, their prompt is in train.txt; "
         "2 kept",
-        "    published counts: NOT as published: found audit 2, dropped from the pool 1; "
-        "expected audit 1,367, dropped from the pool 211",
+        "    published counts: NOT as published: found audit 2, dropped from the pool 1, "
+        "whole test split 3; "
+        "expected audit 1,367, dropped from the pool 211, whole test split 1,572",
     ]
     assert about("gapft_reclor", lines) == [
         "  gapft_reclor: 3 pool problems, 2 audit problems",
@@ -50,9 +51,10 @@ def test_counts_that_are_not_the_published_ones_are_shown_beside_them(data, exam
 def test_the_published_counts_are_verified_where_the_files_come_to_them(
     data, examined, monkeypatch
 ):
-    monkeypatch.setattr(logiqa, "PAPER_COUNTS", {"audit": 2, "dropped from the pool": 1})
+    counts = {"audit": 2, "dropped from the pool": 1, "whole test split": 3}
+    monkeypatch.setattr(logiqa, "PAPER_COUNTS", counts)
     assert about("gapft_logiqa", examined())[-1] == (
-        "    published counts: verified (audit 2, dropped from the pool 1)"
+        "    published counts: verified (audit 2, dropped from the pool 1, whole test split 3)"
     )
 
 

@@ -22,7 +22,8 @@ from gapft_harness.run_directory.file_states import compare, states
 from gapft_harness.stages.foundation import model_state
 from gapft_harness.stages.foundation.foundation import bound
 from gapft_harness.stages.foundation.holding import hold
-from gapft_harness.stages.search.job import check_splits, search
+from gapft_harness.stages.search.data import check_splits
+from gapft_harness.stages.search.job import search
 from gapft_harness.stages.verify import run as verifying
 from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed

@@ -2,7 +2,8 @@
 
 Section 4.1 of the paper: the audit are the 1,367 test problems whose prompt never appears in the
 training split; the 211 training records whose prompt appears in the test split leave the pool.
-A prompt here is text, question and options together, white space at their ends apart.
+A prompt here is text, question and options together, white space at their ends apart. The older
+protocol's audit is the whole test split, whose problems the pool holds none of either.
 """
 
 from __future__ import annotations
@@ -29,14 +30,16 @@ SOURCE = Source(
     variable="GAPFT_REVISION_LOGIQA2",
 )
 
-#: What the real splits come to (Section 4.1).
-PAPER_COUNTS = {"audit": 1_367, "dropped from the pool": 211}
+_WHOLE = "whole test split"
+
+#: What the real splits come to (Section 4.1, and of the older protocol its appendix).
+PAPER_COUNTS = {"audit": 1_367, "dropped from the pool": 211, _WHOLE: 1_572}
 
 _Prompt = tuple[str, ...]
 
 
 def load(revision: str, **_: Any) -> Splits:
-    """The splits ``pool`` and ``audit``; each needs both files, to keep the two apart.
+    """The splits ``pool`` and ``audit``, which need both files to keep the two apart, and ``test``.
 
     Args:
         revision: commit of the repository that the files are downloaded from where
@@ -71,10 +74,16 @@ def load(revision: str, **_: Any) -> Splits:
             Published({what: found}, {what: PAPER_COUNTS[what]}),
         )
 
+    def whole() -> SplitData:
+        documents = read("test.txt")
+        counts = Published({_WHOLE: len(documents)}, {_WHOLE: PAPER_COUNTS[_WHOLE]})
+        return SplitData(documents, published=counts)
+
     return Splits(
         {
             "pool": lambda: split("train.txt", "test.txt", "pool"),
             "audit": lambda: split("test.txt", "train.txt", "audit"),
+            "test": whole,
         }
     )
 

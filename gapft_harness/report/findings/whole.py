@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import combinations
 from typing import Any
@@ -139,6 +139,7 @@ class Findings:
         lead: the condition the report is about: ``gapft``, else the first that an experiment
             names, else the recipe's first; empty if none.
         parts: the experiments' findings.
+        further: the same on other problems, by the names of the recipe's ``audits``.
     """
 
     source: SourceFindings
@@ -147,6 +148,7 @@ class Findings:
     contrasts: tuple[Contrast, ...]
     lead: str
     parts: tuple[Found, ...] = ()
+    further: Mapping[str, Findings] = field(default_factory=dict)
 
     def found(self, name: str) -> Any:
         """An experiment's findings; None if the run has none of that name."""
@@ -183,11 +185,16 @@ class Findings:
         raise KeyError(f"{a} minus {b}")
 
 
-def compute(inputs: ReportInputs) -> Findings:
-    """Computes everything. ``inputs`` must be ``in_order()``."""
+def compute(inputs: ReportInputs, ordered: Sequence[str] = ()) -> Findings:
+    """Computes everything.
+
+    Args:
+        inputs: must be ``in_order()``.
+        ordered: the conditions, those that the report is about first; default: ``_ordered``.
+    """
     audit = inputs.audit
     names = inputs.conditions
-    ordered = _ordered(inputs)
+    ordered = ordered or _ordered(inputs)
     lead = ordered[0] if ordered else ""
     source = SourceFindings(
         n=len(audit.ids),
@@ -202,8 +209,9 @@ def compute(inputs: ReportInputs) -> Findings:
         },
         verdicts=count_codes(audit.greedy),
     )
+    further = {of.name: compute(of.inputs, ordered) for of in inputs.further}
     if not names:
-        return Findings(source, inputs.pool_states, {}, (), lead)
+        return Findings(source, inputs.pool_states, {}, (), lead, further=further)
     passed = np.array([[arm.passed for arm in inputs.of(name)] for name in names])
     statistics = inputs.recipe["statistics"]
     replicates = replicate(
@@ -220,7 +228,7 @@ def compute(inputs: ReportInputs) -> Findings:
     }
     contrasts = _contrasts(conditions, replicates, ordered)
     parts = tuple(Found(of.part, of.part.compute(inputs, of.read)) for of in inputs.parts)
-    return Findings(source, inputs.pool_states, conditions, contrasts, lead, parts)
+    return Findings(source, inputs.pool_states, conditions, contrasts, lead, parts, further)
 
 
 def _ordered(inputs: ReportInputs) -> list[str]:

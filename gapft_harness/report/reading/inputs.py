@@ -2,85 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gapft_harness.analysis.decomposition import partition
-from gapft_harness.core.records import GREEDY, Arm, Budget, State
-from gapft_harness.report.reading.columns import PASS, STATUSES, codes, columns
+from gapft_harness.core.records import Arm, State
+from gapft_harness.report.reading.audits import Audit, TrainedArm, read_arm, read_audit
+from gapft_harness.report.reading.columns import PASS, STATUSES, columns
 from gapft_harness.report.reading.episodes import EpisodeFacts, read_episodes
 from gapft_harness.report.reading.failures import Failures, read_failures
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import require
+from gapft_harness.run_directory.manifest import task_of
+from gapft_harness.run_directory.tables import read_items
 
 __all__ = ["PASS", "STATUSES", "Audit", "ReportInputs", "TrainedArm", "read_inputs"]
-
-
-@dataclass(frozen=True, slots=True)
-class Audit:
-    """The audit split under the source model. Every array's first axis is the problem.
-
-    Attributes:
-        ids: shape (P,), distinct.
-        prompts: P prompts as rendered.
-        golds: P gold answers as JSON.
-        states: shape (P,), ``G``, ``S`` or ``U``.
-        greedy: shape (P,), status codes of the greedy decode.
-        greedy_texts: P responses.
-        samples: shape (P, K), status codes of the samples by sample number.
-    """
-
-    ids: NDArray[np.str_]
-    prompts: tuple[str, ...]
-    golds: tuple[str, ...]
-    states: NDArray[np.str_]
-    greedy: NDArray[np.uint8]
-    greedy_texts: tuple[str, ...]
-    samples: NDArray[np.uint8]
-
-    @property
-    def greedy_passed(self) -> NDArray[np.bool_]:
-        """Shape (P,), V of the source's greedy decode."""
-        passed: NDArray[np.bool_] = self.greedy == PASS
-        return passed
-
-    @property
-    def passing_samples(self) -> NDArray[np.int64]:
-        """Shape (P,), c of the Pass@k estimator."""
-        passing: NDArray[np.int64] = (self.samples == PASS).sum(axis=1, dtype=np.int64)
-        return passing
-
-
-@dataclass(frozen=True, slots=True)
-class TrainedArm:
-    """One trained model on the audit, in the order of ``Audit.ids``.
-
-    Attributes:
-        arm: condition and seed.
-        statuses: shape (P,), status codes of its greedy decode.
-        texts: P responses.
-        budget: what it was trained on.
-        matched: whether the budget is the comparison's matched one, not a reference's own.
-        problems: distinct problems among the budget's n example slots.
-    """
-
-    arm: Arm
-    statuses: NDArray[np.uint8]
-    texts: tuple[str, ...]
-    budget: Budget
-    matched: bool
-    problems: int
-
-    @property
-    def passed(self) -> NDArray[np.bool_]:
-        """Shape (P,), V of its greedy decode."""
-        passed: NDArray[np.bool_] = self.statuses == PASS
-        return passed
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +28,21 @@ class Taken:
 
     part: Any
     read: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Further:
+    """The run on other problems than its own audit's, which are never compared with those.
+
+    Attributes:
+        name: the recipe's.
+        of: the audit that they are a subset of; empty: they are of a task of their own.
+        inputs: as of the run: ``audit`` and ``arms`` hold these problems alone.
+    """
+
+    name: str
+    of: str
+    inputs: ReportInputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +69,7 @@ class ReportInputs:
         episodes: how decodes of several attempts went; None where a decode is one response.
         parts: the experiments that the run has, each with what it read.
         failures: why so little passes, where nothing or little does.
+        further: the recipe's ``audits``, in its order.
     """
 
     recipe: Mapping[str, Any]
@@ -136,6 +91,25 @@ class ReportInputs:
     episodes: EpisodeFacts | None = None
     parts: tuple[Taken, ...] = ()
     failures: tuple[Failures, ...] = ()
+    further: tuple[Further, ...] = ()
+
+    def at(self, ids: Sequence[str]) -> ReportInputs:
+        """The run on some of its audit's problems alone.
+
+        Raises:
+            GapftError: the audit lacks one.
+        """
+        positions = np.flatnonzero(np.isin(self.audit.ids, ids))
+        require(len(positions) == len(ids), f"{len(ids)} problems are not all of the audit")
+        return replace(
+            self,
+            audit=self.audit.at(positions),
+            arms=tuple(trained.at(positions) for trained in self.arms),
+            episodes=None,
+            parts=(),
+            failures=(),
+            further=(),
+        )
 
     def of(self, condition: str) -> tuple[TrainedArm, ...]:
         """A condition's arms, by ascending seed."""
@@ -148,22 +122,7 @@ class ReportInputs:
     def in_order(self) -> ReportInputs:
         """The same content with problems by id and seeds ascending, so that order says nothing."""
         order = np.argsort(self.audit.ids)
-        audit = replace(
-            self.audit,
-            ids=self.audit.ids[order],
-            prompts=_take(self.audit.prompts, order),
-            golds=_take(self.audit.golds, order),
-            states=self.audit.states[order],
-            greedy=self.audit.greedy[order],
-            greedy_texts=_take(self.audit.greedy_texts, order),
-            samples=self.audit.samples[order],
-        )
-        by_arm = {
-            trained.arm: replace(
-                trained, statuses=trained.statuses[order], texts=_take(trained.texts, order)
-            )
-            for trained in self.arms
-        }
+        by_arm = {trained.arm: trained.at(order) for trained in self.arms}
         seeds = tuple(sorted(self.seeds))
         wanted = [Arm(condition, seed) for condition in self.conditions for seed in seeds]
         require(
@@ -174,9 +133,10 @@ class ReportInputs:
         return replace(
             self,
             seeds=seeds,
-            audit=audit,
+            audit=self.audit.at(order),
             arms=tuple(by_arm[arm] for arm in wanted),
             parts=tuple(replace(of, read=of.part.in_order(of.read, seeds)) for of in self.parts),
+            further=tuple(replace(of, inputs=of.inputs.in_order()) for of in self.further),
         )
 
 
@@ -194,10 +154,10 @@ def read_inputs(
         GapftError: the tables contradict each other.
     """
     recipe, budgets = manifest["recipe"], manifest["budgets"]
-    audit = _read_audit(run_path, recipe["search"]["k"])
+    audit = read_audit(run_path, recipe["search"]["k"])
     conditions, seeds = tuple(recipe["conditions"]), tuple(recipe["seeds"])
     arms = [Arm(condition, seed) for condition in conditions for seed in seeds] if budgets else []
-    return ReportInputs(
+    inputs = ReportInputs(
         recipe=recipe,
         task=manifest["task"],
         k=recipe["search"]["k"],
@@ -205,7 +165,7 @@ def read_inputs(
         seeds=seeds,
         pool_states=_count_states(run_path / layout.states("pool")),
         audit=audit,
-        arms=tuple(_read_arm(run_path, arm, budgets, audit.ids) for arm in arms),
+        arms=tuple(read_arm(run_path, arm, budgets, audit.ids) for arm in arms),
         source=manifest["source"],
         verdict_counts=manifest["verdict_counts"],
         judged_by={name: said for name, said in manifest["judged_by"].items() if said},
@@ -225,69 +185,35 @@ def read_inputs(
         ),
         failures=read_failures(run_path, manifest["verdict_counts"], [arm.name for arm in arms]),
     )
+    return replace(inputs, further=tuple(_read_further(run_path, manifest, inputs)))
 
 
-def _read_audit(run_path: Path, k: int) -> Audit:
-    table, states_table = run_path / layout.responses("audit"), run_path / layout.states("audit")
-    problems = columns(run_path / layout.problems("audit"), ("problem_id", "prompt", "gold"))
-    states = columns(states_table, ("problem_id", "state"))
-    responses = columns(table, ("problem_id", "index", "status"))
-    greedy = columns(table, ("problem_id", "text"), filters=[("index", "=", GREEDY)])
-    ids = problems["problem_id"]
-    require(
-        states["problem_id"] == ids
-        and greedy["problem_id"] == ids
-        and responses["index"] == [GREEDY, *range(k)] * len(ids),
-        f"{table.parent}: problems, responses and states are not of the same problems in the same "
-        "order",
-    )
-    statuses = codes(responses["status"]).reshape(len(ids), k + 1)
-    audit = Audit(
-        ids=np.array(ids, dtype=np.str_),
-        prompts=tuple(problems["prompt"]),
-        golds=tuple(problems["gold"]),
-        states=np.array(states["state"], dtype=np.str_),
-        greedy=statuses[:, 0],
-        greedy_texts=tuple(greedy["text"]),
-        samples=statuses[:, 1:],
-    )
-    expected = partition(audit.greedy_passed, audit.samples == PASS)
-    require(
-        bool((expected == audit.states).all()),
-        f"{states_table}: states are not those of the verdicts in responses.parquet",
-    )
-    return audit
-
-
-def _read_arm(
-    run_path: Path, arm: Arm, budgets: Mapping[str, Mapping[str, Any]], ids: NDArray[np.str_]
-) -> TrainedArm:
-    path = run_path / layout.decisions(arm)
-    found = columns(path, ("problem_id", "text", "status"))
-    require(found["problem_id"] == ids.tolist(), f"{path}: holds other problems than the audit")
-    entry = budgets[arm.name]
-    selection = run_path / layout.selection(arm)
-    return TrainedArm(
-        arm=arm,
-        statuses=codes(found["status"]),
-        texts=tuple(found["text"]),
-        budget=Budget(
-            n=entry["n"],
-            repetitions=entry["repetitions"],
-            exposures=entry["exposures"],
-            tokens=entry["tokens"],
-            supervised_tokens=entry["supervised_tokens"],
-            steps=entry["steps"],
-        ),
-        matched=entry.get("matched", True),
-        problems=len(set(columns(selection, ("problem_id",))["problem_id"])),
-    )
+def _read_further(
+    run_path: Path, manifest: Mapping[str, Any], inputs: ReportInputs
+) -> Iterator[Further]:
+    """The further audits and the subsets, in the recipe's order."""
+    audits, subsets = manifest["recipe"].get("audits", {}), []
+    whole = {"audit": inputs}
+    for name, said in audits.items():
+        split = layout.audit(name)
+        if said["of"] is not None:
+            subsets.append((name, *read_items(run_path / layout.items(split))))
+            continue
+        audit = read_audit(run_path, inputs.k, split)
+        whole[name] = replace(
+            inputs.at([]),
+            task=task_of(manifest, split),
+            audit=audit,
+            arms=tuple(
+                read_arm(run_path, of.arm, manifest["budgets"], audit.ids, name)
+                for of in inputs.arms
+            ),
+        )
+    found = {name: Further(name, "", of) for name, of in whole.items()}
+    found |= {name: Further(name, of, whole[of].at(ids)) for name, of, ids, _ in subsets}
+    return (found[name] for name in audits)
 
 
 def _count_states(path: Path) -> dict[State, int]:
     states = columns(path, ("state",))["state"]
     return {"G": states.count("G"), "S": states.count("S"), "U": states.count("U")}
-
-
-def _take(values: Sequence[str], order: NDArray[np.intp]) -> tuple[str, ...]:
-    return tuple(values[position] for position in order)

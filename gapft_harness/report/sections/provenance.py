@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gapft_harness.report.findings.whole import Findings
+from gapft_harness.report.findings.whole import ConditionFindings, Findings
 from gapft_harness.report.reading.inputs import STATUSES, ReportInputs
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Block, Bullets, Code, Section, Table, Text
@@ -77,13 +77,25 @@ def _reproduce(inputs: ReportInputs) -> list[Block]:
     return blocks
 
 
+def _summed(condition: ConditionFindings) -> dict[str, int]:
+    """Responses by status, of all seeds."""
+    return {
+        status: sum(seed.verdicts[status] for seed in condition.seeds.values())
+        for status in STATUSES
+    }
+
+
 def _verdicts(inputs: ReportInputs, findings: Findings) -> list[Block]:
     counts = {"audit, source greedy": findings.source.verdicts}
     for name, condition in findings.conditions.items():
-        counts[f"audit, {wording.condition_name(name)}"] = {
-            status: sum(seed.verdicts[status] for seed in condition.seeds.values())
-            for status in STATUSES
-        }
+        counts[f"audit, {wording.condition_name(name)}"] = _summed(condition)
+    for further in inputs.further:
+        if further.of:
+            continue
+        on = findings.further[further.name]
+        counts[f"audit {further.name}, source greedy"] = on.source.verdicts
+        for name, condition in on.conditions.items():
+            counts[f"audit {further.name}, {wording.condition_name(name)}"] = _summed(condition)
     for of in inputs.parts:
         counts |= of.part.verdicts(inputs, of.read)
     for split in ("pool", "audit"):

@@ -1,6 +1,8 @@
 """The sealed tables of a run: one module owns a table, its columns, rows written and rows read."""
 
 from gapft_harness.run_directory.tables.evidence import read_evidence as read_evidence
+from gapft_harness.run_directory.tables.items import read_items as read_items
+from gapft_harness.run_directory.tables.items import write_items as write_items
 from gapft_harness.run_directory.tables.parquet import read_facts as read_facts
 from gapft_harness.run_directory.tables.parquet import read_ids as read_ids
 from gapft_harness.run_directory.tables.problems import read_problems as read_problems
@@ -17,9 +19,11 @@ __all__ = [
     "read_examples",
     "read_facts",
     "read_ids",
+    "read_items",
     "read_judged",
     "read_problems",
     "read_prompts",
     "read_states",
     "sealed_status",
+    "write_items",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,7 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_facts, read_ids
 from gapft_harness.stages.differences import Differences, unequal_ids
 from gapft_harness.stages.experiment import Answered, Experiment
-from gapft_harness.stages.search.rejudging import Rejudge
+from gapft_harness.stages.search.judges import Judges
 
 
 def check_decisions(
@@ -22,7 +22,7 @@ def check_decisions(
     selected: Sequence[Arm],
     trained: Sequence[Arm],
     experiments: Sequence[Experiment],
-    judge: Rejudge,
+    judge: Judges,
     found: Differences,
 ) -> None:
     """Every table of decisions: its problems, its verdicts, and what it was decoded with.
@@ -40,7 +40,10 @@ def check_decisions(
     for arm in selected:
         adapter = layout.adapter(arm)
         there = (run.path / adapter).is_dir()
-        tables = [Answered(layout.decisions(arm), "audit")]
+        tables = [
+            Answered(layout.decisions_on(arm, audit), layout.audit(audit))
+            for audit in _audits(manifest)
+        ]
         tables += [table for each in experiments for table in each.answered(run, arm)]
         for table in (table for table in tables if table.file in manifest["files"]):
             found.gather(table.file, partial(_problems, run, table))
@@ -50,14 +53,23 @@ def check_decisions(
         for made in (each.file(arm) for each in experiments if each.folder):
             if not there and made in manifest["files"]:
                 found.differences.append(f"{made}: is there, and {adapter} is not")
-    audited = [arm for arm in trained if layout.decisions(arm) in manifest["files"]]
-    found.gather(layout.DECISIONS, partial(_decoded_with, run, audited))
-    found.missing += [f"{arm.name} is not audited" for arm in trained if arm not in audited]
-    if audited:
-        found.checked.append(
-            f"{len(audited)} arms' decisions are of the audit's problems, each once, and were "
-            "decoded with their adapters"
-        )
+    for audit in _audits(manifest):
+        files = {arm: layout.decisions_on(arm, audit) for arm in trained}
+        audited = {arm: file for arm, file in files.items() if file in manifest["files"]}
+        found.gather(layout.DECISIONS, partial(_decoded_with, run, audited))
+        on = f" on {audit}" if audit else ""
+        found.missing += [f"{arm.name} is not audited{on}" for arm in trained if arm not in audited]
+        if audited:
+            whose = f"the audit {audit}'s" if audit else "the audit's"
+            found.checked.append(
+                f"{len(audited)} arms' decisions are of {whose} problems, each once, and were "
+                "decoded with their adapters"
+            )
+
+
+def _audits(manifest: Mapping[str, Any]) -> list[str]:
+    """The run's own audit, which has no name, and the further ones that are searched."""
+    return ["", *manifest.get("audits", {})]
 
 
 def _problems(run: RunDirectory, table: Answered) -> Iterable[str]:
@@ -69,11 +81,11 @@ def _problems(run: RunDirectory, table: Answered) -> Iterable[str]:
     yield from unequal_ids(table.file, read_ids(run.path / table.file), of, ids)
 
 
-def _decoded_with(run: RunDirectory, audited: Sequence[Arm]) -> Iterable[str]:
+def _decoded_with(run: RunDirectory, audited: Mapping[Arm, str]) -> Iterable[str]:
     """The audits' decisions name the adapters that are there, where the sampler says anything."""
-    said = {arm: read_facts(run.path / layout.decisions(arm)).get("adapter") for arm in audited}
+    said = {arm: read_facts(run.path / file).get("adapter") for arm, file in audited.items()}
     for arm, adapter in said.items():
-        table = layout.decisions(arm)
+        table = audited[arm]
         if adapter is None:
             if any(said.values()):
                 yield f"{table}: does not say what it was decoded with, as others do"

@@ -1,7 +1,7 @@
 """Auditing one arm: the stage function that executors run per arm.
 
 ``audit_arm`` decodes the audit split greedily with an arm's adapter and writes
-``decisions/ARM.parquet`` (Section 3.4).
+``decisions/ARM.parquet`` (Section 3.4); of a further audit, ``decisions/ARM@NAME.parquet``.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import ReportProgress
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.manifest import task_of
 from gapft_harness.run_directory.tables import read_problems
 from gapft_harness.stages.foundation.foundation import codes, named, require_same
 from gapft_harness.stages.generation.answering import answer
@@ -30,15 +32,26 @@ def audit_arm(
     seed: int,
     plugin_files: Sequence[str] = (),
     progress: ReportProgress = lambda done, total: None,
+    audit: str = "",
 ) -> dict[str, Any]:
     """Decodes the audit problems greedily with one arm's adapter, and verifies the answers.
+
+    Args:
+        run_path: the run directory.
+        condition: the arm's.
+        seed: the arm's.
+        plugin_files: files given by ``--plugin``.
+        progress: called as by ``decode_arm``.
+        audit: a further audit's name; empty: the run's own.
 
     Returns:
         Facts for the manifest, those of ``sealing.write_responses``.
     """
     run, arm = RunDirectory.open(run_path), Arm(condition, seed)
-    file, purpose = layout.decisions(arm), f"audit/{arm.name}"
-    return decode_split(run, arm, "audit", file, purpose, plugin_files, progress)
+    on = replace(arm, variant=audit)
+    file, purpose = layout.decisions(on), f"audit/{on.name}"
+    split = layout.audit(audit)
+    return decode_split(run, arm, split, file, purpose, plugin_files, progress)
 
 
 def decode_split(
@@ -79,7 +92,9 @@ def decode_split(
         if wanted is None or problem.id in wanted
     ]
     with contextlib.nullcontext() if adapter is None else adapter() as made:
-        return decode_arm(run, arm, problems, path, purpose, plugin_files, progress, made)
+        return decode_arm(
+            run, arm, problems, path, purpose, plugin_files, progress, made, split=split
+        )
 
 
 def decode_arm(
@@ -91,6 +106,8 @@ def decode_arm(
     plugin_files: Sequence[str],
     progress: ReportProgress,
     adapter: Adapter | None = None,
+    *,
+    split: str = "audit",
 ) -> dict[str, Any]:
     """One deployment decode of each problem with an arm's adapter, verified and sealed.
 
@@ -103,13 +120,14 @@ def decode_arm(
         plugin_files: files given by ``--plugin``.
         progress: called with (0, 0) before the model is loaded, then as ``generate`` does.
         adapter: what to decode with; default: the arm's sealed adapter.
+        split: whose problems they are: a further audit has its own task.
 
     Returns:
         The facts of ``sealing.write_responses``.
     """
     progress(0, 0)
     plugins = load_plugins(plugin_files)
-    task = run.manifest()["task"]
+    task = task_of(run.manifest(), split)
     require_same(run, {"plugins": codes(plugins, named(run.recipe, task))})
     return answer(
         run,
@@ -119,7 +137,7 @@ def decode_arm(
         path,
         plugins,
         plugins.verifier(task["verifier"], task["verifier_params"]),
-        name=arm.name,
+        name=path.stem,
         purpose=purpose,
         progress=progress,
         extra=lambda source: {"adapter": source.get("adapter")},

@@ -9,6 +9,7 @@ case or in white space within makes another problem; such pairs are counted and 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.identities import content_digest
@@ -19,6 +20,12 @@ from gapft_harness.run_directory.tables import read_prompts
 
 #: A problem's id, and the text by which it is compared: its prompt without few-shot examples.
 Keyed = tuple[str, str]
+
+#: What to do about a problem that is in a further audit.
+ADVICE_FURTHER = (
+    "take them out of the data of either task, or give another task to audit (data.drop_shared is "
+    "about the run's own audit)"
+)
 
 #: What to do about a problem of two splits, by the split that is to lose it.
 ADVICE = {
@@ -72,9 +79,11 @@ def require_disjoint(
     """
     problems = list(problems)
     if shared := Known(others).shared(problems):
+        further = other not in ADVICE and other != "audit"
+        advice = ADVICE_FURTHER if further else ADVICE[split]
         raise UserError(
             f"task {task}: {len(shared)} of {len(problems)} {split} problems are also in the "
-            f"{other}, first: {shared[0][0]} (there {shared[0][1]}); expected none: {ADVICE[split]}"
+            f"{other}, first: {shared[0][0]} (there {shared[0][1]}); expected none: {advice}"
         )
 
 
@@ -93,10 +102,12 @@ def require_apart(run: RunDirectory, splits: Iterable[str]) -> str:
     """
     there = {split: list(read_prompts(run.path / layout.problems(split))) for split in splits}
     task = run.recipe.data.task
-    for split, other in ((CALIBRATION, "pool"), (CALIBRATION, "audit"), ("pool", "audit")):
+    audits = [split for split in there if split not in ("pool", CALIBRATION)]
+    pairs = [(split, audit) for split in (CALIBRATION, "pool") for audit in audits]
+    for split, other in ((CALIBRATION, "pool"), *pairs):
         if split in there and other in there:
             require_disjoint(there[split], there[other], split, other, task)
-    return nearly(there.get("pool", ()), there.get("audit", ()))
+    return nearly(there.get("pool", ()), chain(*(there[audit] for audit in audits)))
 
 
 def nearly(pool: Iterable[Keyed], audit: Iterable[Keyed]) -> str:

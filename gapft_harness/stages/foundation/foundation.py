@@ -35,6 +35,9 @@ SECTION = "rests_on"
 #: Sections of it that say what the task and its data are, wherever they lie.
 _CONTENT = ("task", "code", "data", "plugins")
 
+#: Where further audits' tasks are told: by name ``task`` and ``code``.
+AUDITS = "audits"
+
 #: Characters of a value that a message shows.
 _SHOWN = 60
 
@@ -158,6 +161,9 @@ def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
                 for key in a
                 if key in b and a[key] != b[key]
             ]
+    for name, audit in before.get(AUDITS, {}).items():
+        found = differing(audit, now.get(AUDITS, {}).get(name, {}))
+        lines += [f"audits.{name}, {line}" for line in found]
     return lines
 
 

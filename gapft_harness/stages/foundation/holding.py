@@ -21,6 +21,7 @@ from gapft_harness.stages.foundation.foundation import (
     searched_in,
 )
 from gapft_harness.stages.foundation.model_state import model_changes
+from gapft_harness.stages.foundation.subsets import changed_subsets
 
 #: Reads the task and its data and gives all of ``rests_on``; takes folders with task YAML.
 Read = Callable[[Sequence[str]], dict[str, Any]]
@@ -64,12 +65,15 @@ def hold(
         UserError: something was changed; the message names it.
     """
     recorded = bound(run, manifest)
+    subsets, alike, without = changed_subsets(run, manifest["files"])
+    if subsets:
+        raise changed(run.path, subsets)
     if not recorded:
         said = (
             "not checked: whether task, data and plugins are as they were searched; an earlier "
             "version made this run and did not record them"
         )
-        return Held(None, [], [said])
+        return Held(None, alike, [said, *without])
     lines, given, unchecked = _plugins(run, recorded, plugins)
     files, absent = compare(recorded.get("files", {}))
     moved = elsewhere(recorded, include_paths)
@@ -89,6 +93,8 @@ def hold(
     if recorded.get("files") and not absent and now is None:
         compared.append("the files of task and data")
     compared += [f"plugins ({', '.join(given)})"] if given else []
+    compared += alike
+    unchecked += without
     if model := recorded.get("model"):
         other, unsure = model_changes(run.recipe, model, manifest["source"])
         lines, unchecked = lines + other, unchecked + unsure

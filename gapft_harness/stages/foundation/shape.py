@@ -23,6 +23,11 @@ class _Model(BaseModel):
     weights: dict[str, tuple[int, int]]
 
 
+class _Audit(BaseModel):
+    task: dict[str, Any]
+    code: dict[str, str]
+
+
 class _RestsOn(BaseModel):
     """What an earlier version did not record may be missing."""
 
@@ -34,6 +39,7 @@ class _RestsOn(BaseModel):
     include_paths: list[str] = []
     data_dir: str | None = None
     model: _Model | None = None
+    audits: dict[str, _Audit] = {}
 
 
 class _Sections(BaseModel):

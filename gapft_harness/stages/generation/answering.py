@@ -66,7 +66,8 @@ def answer(
     journal = Journal(path.with_suffix(".jsonl"))
     with contextlib.closing(journal), closing_verifier(verifier):
         if not plugins.rejudges(task["verifier"]):
-            require_same_rules(run.manifest(), name, description_of(verifier))
+            said = description_of(verifier)
+            require_same_rules(run.manifest(), name, task["verifier"], said)
         episodes = episodes_of(verifier, task["episode"]["attempts"], task["verifier"])
         sampler = plugins.sampler(sampler_settings(run.recipe), adapter)
         with contextlib.closing(sampler):

@@ -10,6 +10,7 @@ from typing import Any
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.manifest import task_of
 from gapft_harness.run_directory.tables import (
     read_facts,
     read_ids,
@@ -33,14 +34,15 @@ def check_tables(run: RunDirectory, manifest: dict[str, Any], split: str) -> Ite
         if table == responses or (run.path / table).exists():
             yield from unequal_ids(table, read_ids(run.path / table), problems, ids)
     facts = read_facts(run.path / responses)
-    where = f"manifest.json, task: {responses} was made with another"
+    task = task_of(manifest, split)
+    where = f"manifest.json, task{_of(split)}: {responses} was made with another"
     # what was dropped, and warned of, is said of all splits together
     free = {"dropped", "warnings"}
     if run.recipe.evidence.keep is not None:
         free.add("keep")  # may have changed after the search; ``check_task`` compares it
     for key, value in facts["task"].items():
-        if key not in free and manifest["task"].get(key) != value:
-            yield f"{where} {key}: {value!r}, not {manifest['task'].get(key)!r}"
+        if key not in free and task.get(key) != value:
+            yield f"{where} {key}: {value!r}, not {task.get(key)!r}"
     hashes = (facts["source"].get("weights_sha256"), manifest["source"].get("weights_sha256"))
     if hashes[0] != hashes[1]:
         yield (
@@ -49,21 +51,34 @@ def check_tables(run: RunDirectory, manifest: dict[str, Any], split: str) -> Ite
         )
 
 
-def check_task(run: RunDirectory, manifest: dict[str, Any]) -> Iterable[str]:
-    """What the recipe says of the verifier and the response rule is what the manifest records."""
-    task, recipe = manifest["task"], run.recipe
+def check_task(run: RunDirectory, manifest: dict[str, Any], split: str) -> Iterable[str]:
+    """What the recipe says of the verifier and the response rule is what the manifest records.
+
+    Args:
+        run: the run.
+        manifest: its manifest.
+        split: whose task; a further audit has its own.
+    """
+    task, recipe = task_of(manifest, split), run.recipe.on(layout.further(split))
+    where = f"manifest.json, task{_of(split)}"
+    if layout.further(split):
+        yield from unequal(where, task, {"name": recipe.data.task}, "the recipe has")
     asked: dict[str, Any] = {}
     if recipe.verifier.name is not None:
         asked["verifier"] = recipe.verifier.name
     if recipe.evidence.keep is not None:
         asked["keep"] = recipe.evidence.keep
-    yield from unequal("manifest.json, task", task, asked, "the recipe has")
+    yield from unequal(where, task, asked, "the recipe has")
     yield from unequal(
-        "manifest.json, task, verifier_params",
+        f"{where}, verifier_params",
         task["verifier_params"],
         dict(recipe.verifier.params),
         "the recipe has",
     )
+
+
+def _of(split: str) -> str:
+    return f" of {split}" if layout.further(split) else ""
 
 
 def check_states(

@@ -7,7 +7,7 @@ generated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from gapft_harness.core.identities import is_repeat
 from gapft_harness.core.records import Problem
 from gapft_harness.core.streams import derive
 from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, Split, splits_of
 from gapft_harness.stages.foundation.disjoint import Keyed, Known, keyed, require_disjoint
 
@@ -41,24 +42,57 @@ class ReadSplit:
 
 
 def read_splits(task: LoadedTask, recipe: Recipe) -> dict[Split, ReadSplit]:
-    """Reads all splits of a run and holds them apart.
+    """Reads all splits that are of a run's own task and holds them apart.
 
     Raises:
         UserError: data that are missing or malformed, an empty split, a problem of one split that
             is also in another, or few-shot examples that are audit or calibration problems.
     """
-    read = {split: read_split(task, recipe, split) for split in splits_of(recipe)}
+    own = [split for split in splits_of(recipe) if not layout.further(split)]
+    read = {split: read_split(task, recipe, split) for split in own}
 
     def texts(split: Split) -> list[Keyed]:
         return [(problem.id, task.question(problem)) for problem in read[split].problems]
 
     for split, other in (("pool", "audit"), (CALIBRATION, "pool"), (CALIBRATION, "audit")):
         if split in read:
-            require_disjoint(texts(split), texts(other), split, other, task.name)  # type: ignore[arg-type]
+            require_disjoint(texts(split), texts(other), split, other, task.name)
     for split in ("audit", CALIBRATION):
         if split in read:
             _require_other_examples(task, recipe, split, texts(split))
     return read
+
+
+def require_unseen(
+    recipe: Recipe,
+    task: LoadedTask,
+    read: Mapping[Split, ReadSplit],
+    audit: str,
+    other: LoadedTask,
+    audited: Mapping[Split, ReadSplit],
+) -> None:
+    """Holds a further audit apart from what the run learns of.
+
+    Args:
+        recipe: the run's.
+        task: the run's own.
+        read: its splits.
+        audit: the further audit's name.
+        other: that one's task.
+        audited: its split.
+
+    Raises:
+        UserError: one of its problems is in the pool or the calibration split, or among the
+            few-shot examples of either task.
+    """
+    ((split, found),) = audited.items()
+    problems = [(problem.id, other.question(problem)) for problem in found.problems]
+    for seen in ("pool", CALIBRATION):
+        if seen in read:
+            learned = [(problem.id, task.question(problem)) for problem in read[seen].problems]
+            require_disjoint(learned, problems, seen, split, task.name)
+    for shown, by in ((task, recipe), (other, recipe.on(audit))):
+        _require_other_examples(shown, by, split, problems)
 
 
 def _require_other_examples(

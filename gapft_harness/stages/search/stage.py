@@ -24,10 +24,13 @@ from gapft_harness.run_directory.directory import RunDirectory, Split, splits_of
 from gapft_harness.run_directory.recording import record_search, record_warnings
 from gapft_harness.run_directory.shards import Shard, part_of, plan_search
 from gapft_harness.stages.experiment import experiments_of
+from gapft_harness.stages.foundation.audits import with_audits
 from gapft_harness.stages.foundation.disjoint import require_apart
 from gapft_harness.stages.foundation.foundation import SECTION, require_same
 from gapft_harness.stages.foundation.model_state import model_state
-from gapft_harness.stages.search.job import check_data, finished, search
+from gapft_harness.stages.foundation.subsets import seal_subsets, unsealed
+from gapft_harness.stages.search.data import check_data, match_subset
+from gapft_harness.stages.search.job import finished, search
 from gapft_harness.stages.search.merging import merge_split
 
 if TYPE_CHECKING:
@@ -66,6 +69,20 @@ def search_stage(context: Context) -> None:
     if context.shard is None:
         for split in {split: None for split, shard in parts if shard}:
             merge_stage(context, split, [run])
+    _seal_subsets(context)
+
+
+def _seal_subsets(context: Context) -> None:
+    """Every subset whose audit is searched: those of ids, and those that a task chooses."""
+    run = context.run
+    seal_subsets(run)
+    if not (names := [name for name, _ in unsealed(run)]):
+        return
+    _record(context, read_data(context), [layout.audit(name) for name in names])
+    jobs = [Job.of(f"match {name}", match_subset, name=name, **_where(context)) for name in names]
+    context.executor.run(jobs, context.progress)
+    for name in names:
+        run.seal(layout.items(layout.audit(name)))
 
 
 def _search(context: Context, parts: Sequence[_Portion]) -> None:
@@ -76,10 +93,21 @@ def _search(context: Context, parts: Sequence[_Portion]) -> None:
     if run.is_empty() or SECTION not in run.manifest():
         rests = {**now, "model": model_state(run.recipe)}
         run.update_manifest(lambda manifest: manifest.update({SECTION: rests}))
-    run.update_manifest(lambda manifest: manifest[SECTION]["plugins"].update(now["plugins"]))
+    _record(context, now, [split for split, _ in parts])
     context.executor.run([_job(context, *part) for part in parts], context.progress)
     for part in parts:
         _wait_for(context.run.path, part_of(*part))
+
+
+def _record(context: Context, now: dict[str, Any], splits: Sequence[Split]) -> None:
+    """What splits rest on that come to the run now."""
+
+    def change(manifest: dict[str, Any]) -> None:
+        if SECTION in manifest:  # an earlier version's run has none
+            manifest[SECTION] = with_audits(manifest[SECTION], now, splits)
+            manifest[SECTION]["plugins"].update(now["plugins"])
+
+    context.run.update_manifest(change)
 
 
 def read_data(context: Context, include_paths: Sequence[str] | None = None) -> dict[str, Any]:
@@ -127,15 +155,15 @@ def _take_up(context: Context, parts: deque[_Portion]) -> None:
 def keep_searched(context: Context) -> None:
     """Writes the recipe of a search that is a command of its own: later stages go by it.
 
-    Of a run that has selected it only adds what is to be calibrated; to select anew is a command
-    of its own too.
+    Of a run that has selected it only adds what is to be calibrated and audited; to select anew is
+    a command of its own too.
     """
     run = context.run
     if "n" not in run.manifest():
         run.commit()
         return
     earlier = RunDirectory.open(run.path).recipe
-    now = earlier.calibrated_as(run.recipe)
+    now = earlier.searched_as(run.recipe)
     RunDirectory(run.path, now).commit()
     if later := differences(now.model_dump(mode="json"), run.recipe.model_dump(mode="json")):
         context.say(f"taken up by gapft run alone, which selects: {'; '.join(later)}")
@@ -166,6 +194,7 @@ def merge_all(context: Context, shard_runs: Sequence[RunDirectory]) -> None:
         )
     if grounds:
         context.run.update_manifest(lambda manifest: manifest.setdefault(SECTION, grounds[0]))
+    _seal_subsets(context)
 
 
 def _job(context: Context, split: Split, shard: Shard | None) -> Job:
@@ -198,7 +227,9 @@ def _finish(context: Context, split: Split, facts: dict[str, Any]) -> None:
     for experiment in experiments_of(context):
         more = experiment.searched(context, split, facts)
         facts = {**facts, "warnings": [*facts["warnings"], *more]}
-    record, manifest = record_search(split, facts), context.run.manifest()
+    choice = context.run.recipe.audits.get(layout.further(split))
+    said = None if choice is None else choice.model_dump(mode="json", exclude_defaults=True)
+    record, manifest = record_search(split, facts, said), context.run.manifest()
     record(manifest)  # on a copy: what is refused is not sealed
     there = [each for each in splits_of(context.run.recipe) if each in manifest["verdict_counts"]]
     near = require_apart(context.run, there)

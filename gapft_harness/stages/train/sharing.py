@@ -128,7 +128,13 @@ def take_decisions(
     return read_facts(path)
 
 
-def check_taken(run: RunDirectory, arm: Arm, other: Arm, files: Iterable[str]) -> Iterator[str]:
+def check_taken(
+    run: RunDirectory,
+    arm: Arm,
+    other: Arm,
+    files: Iterable[str],
+    audits: Iterable[str] = ("",),
+) -> Iterator[str]:
     """For ``gapft verify``: an adapter that was taken is the other's, and so are its answers.
 
     Args:
@@ -136,6 +142,7 @@ def check_taken(run: RunDirectory, arm: Arm, other: Arm, files: Iterable[str]) -
         arm: who took it.
         other: whose it is, by its ``training.json``.
         files: what is sealed.
+        audits: the names of the further audits, and an empty one for the run's own.
     """
     where = f"{layout.adapter(arm)}/training.json"
     if other == arm or layout.adapter(other) not in files:
@@ -146,11 +153,12 @@ def check_taken(run: RunDirectory, arm: Arm, other: Arm, files: Iterable[str]) -
         yield f"{where}: was taken from {other.name}, which was itself taken from another"
     right = {key: original.get(key) for key in _COMMON}
     yield from unequal(where, facts, right, f"{other.name}, from which it was taken, has")
-    mine, theirs = layout.decisions(arm), layout.decisions(other)
-    if mine in files and theirs in files and TRAINED_AS in read_facts(run.path / mine):
-        pairs = zip_longest(read_judged(run.path / mine), read_judged(run.path / theirs))
-        if any(one != another for one, another in pairs):
-            yield f"{mine}: was taken from {theirs}, and says something else"
+    for audit in audits:
+        mine, theirs = (layout.decisions_on(of, audit) for of in (arm, other))
+        if mine in files and theirs in files and TRAINED_AS in read_facts(run.path / mine):
+            pairs = zip_longest(read_judged(run.path / mine), read_judged(run.path / theirs))
+            if any(one != another for one, another in pairs):
+                yield f"{mine}: was taken from {theirs}, and says something else"
 
 
 def _facts(folder: Path) -> dict[str, Any]:

@@ -18,16 +18,17 @@ from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.registered import TrainerTraits
 from gapft_harness.recipe.called_plugins import find_selector
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import SPLITS, RunDirectory, splits_of
+from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, splits_of
 from gapft_harness.stages.audit.check import check_decisions
 from gapft_harness.stages.differences import Differences
 from gapft_harness.stages.experiment import Experiment, every_experiment
 from gapft_harness.stages.foundation.disjoint import require_apart
 from gapft_harness.stages.foundation.foundation import bound
 from gapft_harness.stages.foundation.holding import hold
+from gapft_harness.stages.foundation.subsets import check_subsets
 from gapft_harness.stages.search.check import check_states, check_tables, check_task
-from gapft_harness.stages.search.job import check_splits
-from gapft_harness.stages.search.rejudging import Rejudge, judging
+from gapft_harness.stages.search.data import check_splits
+from gapft_harness.stages.search.judges import Judges, judges
 from gapft_harness.stages.selection.check import check_selections
 from gapft_harness.stages.train.check import check_adapter, check_alike
 from gapft_harness.stages.train.sharing import check_taken, takers
@@ -92,9 +93,13 @@ def _check(
     searched = _searched(run, manifest, found)
     for split in searched:
         found.gather(split, partial(check_tables, run, manifest, split))
+    for split in dict.fromkeys(s if layout.further(s) else "pool" for s in searched):
+        if split not in splits_of(run.recipe):
+            continue
+        found.gather("manifest.json, task", partial(check_task, run, manifest, split))
     if searched:
-        found.gather("manifest.json, task", partial(check_task, run, manifest))
         found.gather("problems", partial(_check_apart, run, searched, found))
+    check_subsets(run, manifest, found)
     try:
         _look_up(run, manifest, plugins)
     except UserError as error:
@@ -103,7 +108,7 @@ def _check(
         # a name was changed, or its plugin is not given: what was found is not lost for that
         found.differences.append(str(error))
         return
-    with judging(manifest, plugins, found) as judge:
+    with judges(manifest, plugins, found) as judge:
         for split in searched:
             table = layout.responses(split)
             found.gather(table, partial(judge.check, run, manifest, table, split))
@@ -116,7 +121,7 @@ def _check(
 def _states(run: RunDirectory, manifest: dict[str, Any], split: str) -> Iterator[str]:
     """The tables of a split's states: of all its samples, and of those in a window."""
     whole = layout.states(split)
-    if split in SPLITS and (run.path / whole).exists():
+    if split != CALIBRATION and (run.path / whole).exists():
         yield whole
     for name in manifest["files"]:
         place = layout.read(name)
@@ -127,7 +132,9 @@ def _states(run: RunDirectory, manifest: dict[str, Any], split: str) -> Iterator
 def _searched(run: RunDirectory, manifest: dict[str, Any], found: Differences) -> list[str]:
     """The splits whose search is sealed; the manifest says nothing yet of one that is in work."""
     splits = splits_of(run.recipe)
-    there = [s for s in splits if layout.responses(s) in manifest["files"]]
+    left = map(layout.audit, manifest.get("audits", {}))  # some that the recipe does not name now
+    known = dict.fromkeys([*splits, *left])
+    there = [s for s in known if layout.responses(s) in manifest["files"]]
     found.missing += [f"the {split} is not searched" for split in splits if split not in there]
     return [str(split) for split in there]
 
@@ -155,6 +162,8 @@ def _look_up(run: RunDirectory, manifest: dict[str, Any], plugins: Plugins) -> N
     for kind, key in (("response rule", "keep"), ("verifier", "verifier")):
         if manifest["task"].get(key) is not None:
             names.append((kind, str(manifest["task"][key])))
+    for audit in manifest.get("audits", {}).values():
+        names.append(("verifier", str(audit["task"]["verifier"])))
     names += [("experiment", name) for name in run.recipe.experiments]
     for kind, name in names:
         plugins.get(kind, name)
@@ -166,7 +175,7 @@ def _adapters(
     plugins: Plugins,
     examples: dict[Arm, list[Example]],
     experiments: Sequence[Experiment],
-    judge: Rejudge,
+    judge: Judges,
     found: Differences,
 ) -> None:
     """Trained adapters, what was decoded with them, and what experiments made of them."""
@@ -181,7 +190,9 @@ def _adapters(
     taken = found.attempt("manifest.json, training", partial(takers, run, trained))
     for arm, other in (taken or {}).items() if documented else ():
         files = manifest["files"]
-        found.gather(layout.adapter(arm), partial(check_taken, run, arm, other, files))
+        audits = ["", *manifest.get("audits", {})]
+        check_it = partial(check_taken, run, arm, other, files, audits)
+        found.gather(layout.adapter(arm), check_it)
     if taken and documented:
         found.checked.append(
             f"{len(taken)} arms have the adapter and the answers of an arm with the same training "

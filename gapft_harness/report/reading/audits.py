@@ -1,0 +1,182 @@
+"""An audit as arrays: the source's responses to its problems, and the trained models' decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapft_harness.analysis.decomposition import partition
+from gapft_harness.core.records import GREEDY, Arm, Budget
+from gapft_harness.report.reading.columns import PASS, codes, columns
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import require
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """The audit split under the source model. Every array's first axis is the problem.
+
+    Attributes:
+        ids: shape (P,), distinct.
+        prompts: P prompts as rendered.
+        golds: P gold answers as JSON.
+        states: shape (P,), ``G``, ``S`` or ``U``.
+        greedy: shape (P,), status codes of the greedy decode.
+        greedy_texts: P responses.
+        samples: shape (P, K), status codes of the samples by sample number.
+    """
+
+    ids: NDArray[np.str_]
+    prompts: tuple[str, ...]
+    golds: tuple[str, ...]
+    states: NDArray[np.str_]
+    greedy: NDArray[np.uint8]
+    greedy_texts: tuple[str, ...]
+    samples: NDArray[np.uint8]
+
+    def at(self, positions: NDArray[np.intp]) -> Audit:
+        """Some of its problems, or all in another order, by their positions."""
+        return Audit(
+            ids=self.ids[positions],
+            prompts=_take(self.prompts, positions),
+            golds=_take(self.golds, positions),
+            states=self.states[positions],
+            greedy=self.greedy[positions],
+            greedy_texts=_take(self.greedy_texts, positions),
+            samples=self.samples[positions],
+        )
+
+    @property
+    def greedy_passed(self) -> NDArray[np.bool_]:
+        """Shape (P,), V of the source's greedy decode."""
+        passed: NDArray[np.bool_] = self.greedy == PASS
+        return passed
+
+    @property
+    def passing_samples(self) -> NDArray[np.int64]:
+        """Shape (P,), c of the Pass@k estimator."""
+        passing: NDArray[np.int64] = (self.samples == PASS).sum(axis=1, dtype=np.int64)
+        return passing
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedArm:
+    """One trained model on the audit, in the order of ``Audit.ids``.
+
+    Attributes:
+        arm: condition and seed.
+        statuses: shape (P,), status codes of its greedy decode.
+        texts: P responses.
+        budget: what it was trained on.
+        matched: whether the budget is the comparison's matched one, not a reference's own.
+        problems: distinct problems among the budget's n example slots.
+    """
+
+    arm: Arm
+    statuses: NDArray[np.uint8]
+    texts: tuple[str, ...]
+    budget: Budget
+    matched: bool
+    problems: int
+
+    def at(self, positions: NDArray[np.intp]) -> TrainedArm:
+        """It on some of the audit's problems, or on all in another order, by their positions."""
+        return replace(self, statuses=self.statuses[positions], texts=_take(self.texts, positions))
+
+    @property
+    def passed(self) -> NDArray[np.bool_]:
+        """Shape (P,), V of its greedy decode."""
+        passed: NDArray[np.bool_] = self.statuses == PASS
+        return passed
+
+
+def read_audit(run_path: Path, k: int, split: str = "audit") -> Audit:
+    """Reads an audit's problems, the source's responses and their states.
+
+    Args:
+        run_path: the run directory.
+        k: K.
+        split: the audit's.
+
+    Raises:
+        GapftError: the tables contradict each other.
+    """
+    table, states_table = run_path / layout.responses(split), run_path / layout.states(split)
+    problems = columns(run_path / layout.problems(split), ("problem_id", "prompt", "gold"))
+    states = columns(states_table, ("problem_id", "state"))
+    responses = columns(table, ("problem_id", "index", "status"))
+    greedy = columns(table, ("problem_id", "text"), filters=[("index", "=", GREEDY)])
+    ids = problems["problem_id"]
+    require(
+        states["problem_id"] == ids
+        and greedy["problem_id"] == ids
+        and responses["index"] == [GREEDY, *range(k)] * len(ids),
+        f"{table.parent}: problems, responses and states are not of the same problems in the same "
+        "order",
+    )
+    statuses = codes(responses["status"]).reshape(len(ids), k + 1)
+    audit = Audit(
+        ids=np.array(ids, dtype=np.str_),
+        prompts=tuple(problems["prompt"]),
+        golds=tuple(problems["gold"]),
+        states=np.array(states["state"], dtype=np.str_),
+        greedy=statuses[:, 0],
+        greedy_texts=tuple(greedy["text"]),
+        samples=statuses[:, 1:],
+    )
+    expected = partition(audit.greedy_passed, audit.samples == PASS)
+    require(
+        bool((expected == audit.states).all()),
+        f"{states_table}: states are not those of the verdicts in responses.parquet",
+    )
+    return audit
+
+
+def read_arm(
+    run_path: Path,
+    arm: Arm,
+    budgets: Mapping[str, Mapping[str, Any]],
+    ids: NDArray[np.str_],
+    audit: str = "",
+) -> TrainedArm:
+    """Reads an arm's decisions on an audit, and its budget.
+
+    Args:
+        run_path: the run directory.
+        arm: condition and seed.
+        budgets: the manifest's section.
+        ids: the audit's problems, in the order of the table.
+        audit: a further audit's name; empty: the run's own.
+
+    Raises:
+        GapftError: the decisions are on other problems.
+    """
+    path = run_path / layout.decisions_on(arm, audit)
+    found = columns(path, ("problem_id", "text", "status"))
+    require(found["problem_id"] == ids.tolist(), f"{path}: holds other problems than the audit")
+    entry = budgets[arm.name]
+    selection = run_path / layout.selection(arm)
+    return TrainedArm(
+        arm=arm,
+        statuses=codes(found["status"]),
+        texts=tuple(found["text"]),
+        budget=Budget(
+            n=entry["n"],
+            repetitions=entry["repetitions"],
+            exposures=entry["exposures"],
+            tokens=entry["tokens"],
+            supervised_tokens=entry["supervised_tokens"],
+            steps=entry["steps"],
+        ),
+        matched=entry.get("matched", True),
+        problems=len(set(columns(selection, ("problem_id",))["problem_id"])),
+    )
+
+
+def _take(values: Sequence[str], order: NDArray[np.intp]) -> tuple[str, ...]:
+    return tuple(values[position] for position in order)

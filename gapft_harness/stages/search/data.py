@@ -1,0 +1,232 @@
+"""Reading the task and its data: all splits at once, to check them, and one to search it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Problem
+from gapft_harness.hooks.manager import Plugins, load_plugins
+from gapft_harness.hooks.protocols import ReportProgress, Verifier
+from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.recipe.sections import AuditChoice
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import RunDirectory, Split
+from gapft_harness.run_directory.tables import read_prompts, write_items
+from gapft_harness.stages.foundation.audits import together
+from gapft_harness.stages.foundation.disjoint import Keyed, Known
+from gapft_harness.stages.foundation.foundation import codes, content, named, places
+from gapft_harness.stages.foundation.subsets import check_items, split_of, words
+from gapft_harness.stages.generation.sealing import closing_verifier
+from gapft_harness.stages.search.splits import ReadSplit, read_split, read_splits, require_unseen
+
+if TYPE_CHECKING:
+    from gapft_harness.lm_eval_bridge.loaded_task import LoadedTask
+
+
+def check_data(
+    run_path: str,
+    plugin_files: Sequence[str] = (),
+    include_paths: Sequence[str] = (),
+    progress: ReportProgress = lambda done, total: None,
+    recipe: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Reads all splits of a run before any is searched, and holds them apart.
+
+    Args:
+        run_path: the run directory.
+        plugin_files: files given by ``--plugin``.
+        include_paths: folders with task YAML given by ``--include-path``.
+        progress: called when all are read.
+        recipe: as ``RunDirectory.open`` takes it.
+
+    Returns:
+        What the run rests on (``stages/foundation``), but for its model.
+
+    Raises:
+        UserError: as ``check_splits``.
+    """
+    run, plugins = RunDirectory.open(run_path, recipe), load_plugins(plugin_files)
+    found = check_splits(run.recipe, plugins, include_paths)[2]
+    progress(1, 1)
+    return found
+
+
+def check_splits(
+    recipe: Recipe, plugins: Plugins, include_paths: Sequence[str]
+) -> tuple[dict[Split, ReadSplit], dict[str, Any], dict[str, Any]]:
+    """Reads all splits that a recipe searches, and checks every gold answer.
+
+    Returns:
+        The splits; the task's facts; what it rests on (``stages/foundation``), but for its model.
+
+    Raises:
+        UserError: an unknown task or verifier, data that are missing or malformed, a problem of
+            two splits, few-shot examples that are audit or calibration problems, or a subset of
+            an audit with problems that it has not.
+    """
+    found, task, facts, rests = _read_task(recipe, plugins, include_paths)
+    audits, tasks = {}, {}
+    for name in recipe.further:
+        read, other, told, more = _read_task(recipe.on(name), plugins, include_paths, name)
+        require_unseen(recipe, task, found, name, other, read)
+        found |= read
+        rests = together(rests, more, name)
+        audits[name], tasks[name] = told, other
+    for name, choice in _matched(recipe):
+        read, other, _, more = _read_task(recipe.on(name), plugins, include_paths, name)
+        ((_, shared),) = read.items()
+        of = task if choice.of == "audit" else tasks[str(choice.of)]
+        problems = found[split_of(str(choice.of))].problems
+        _match(name, choice, other, shared, [(p.id, of.question(p)) for p in problems])
+        rests = together(rests, more, name)
+    check_items(recipe, {split: [p.id for p in read.problems] for split, read in found.items()})
+    return found, {**facts, "audits": audits}, rests
+
+
+def match_subset(
+    run_path: str,
+    name: str,
+    plugin_files: Sequence[str] = (),
+    include_paths: Sequence[str] = (),
+    progress: ReportProgress = lambda done, total: None,
+    recipe: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Writes the problems of a subset that are also in the audit of the task that it names.
+
+    Args:
+        run_path: the run directory.
+        name: the subset's.
+        plugin_files: files given by ``--plugin``.
+        include_paths: folders with task YAML given by ``--include-path``.
+        progress: called when it is written.
+        recipe: as ``RunDirectory.open`` takes it.
+
+    Raises:
+        UserError: there are none.
+    """
+    run = RunDirectory.open(run_path, recipe)
+    choice = run.recipe.audits[name]
+    of, own = str(choice.of), run.recipe.on(name)
+    task = _load(own, include_paths)
+    problems = read_prompts(run.sealed(layout.problems(split_of(of))))
+    ids = _match(name, choice, task, read_split(task, own, "audit"), problems)
+    write_items(run.path / layout.items(layout.audit(name)), of, ids, choice.task)
+    progress(1, 1)
+    return {}
+
+
+def _matched(recipe: Recipe) -> list[tuple[str, AuditChoice]]:
+    """The subsets whose problems another task chooses."""
+    return [(name, of) for name, of in recipe.subsets.items() if of.task is not None]
+
+
+def _match(
+    name: str, choice: AuditChoice, task: LoadedTask, read: ReadSplit, problems: Iterable[Keyed]
+) -> list[str]:
+    """The ids of those problems that a task's audit has too, by content."""
+    known = Known((problem.id, task.question(problem)) for problem in read.problems)
+    if ids := [problem[0] for problem in problems if known.find(problem) is not None]:
+        return ids
+    raise UserError(
+        f"key 'audits.{name}.task': no problem of {words(str(choice.of))} is in the audit of task "
+        f"{choice.task}, which has {len(read.problems)}; expected some"
+    )
+
+
+def _read_task(
+    recipe: Recipe, plugins: Plugins, include_paths: Sequence[str], audit: str = ""
+) -> tuple[dict[Split, ReadSplit], LoadedTask, dict[str, Any], dict[str, Any]]:
+    """A task's splits, or of a further audit that one; the task, its facts, what it rests on."""
+    from gapft_harness.lm_eval_bridge.task_file.opened_files import watching
+
+    with watching() as opened:
+        task = _load(recipe, include_paths)
+    facts, verifier = _judge(task, recipe, plugins, audit)
+    with closing_verifier(verifier):
+        with watching() as more:
+            if audit:
+                found = {layout.audit(audit): read_split(task, recipe, "audit")}
+            else:
+                found = read_splits(task, recipe)
+        for read in found.values():
+            task.check_golds(verifier, read.golds)
+    opened |= more
+    rests = {
+        **content(task, opened, {split: read.problems for split, read in found.items()}),
+        "plugins": codes(plugins, named(recipe, facts)),
+        **places(task, opened, include_paths),
+    }
+    return found, task, facts, rests
+
+
+def load_problems(
+    recipe: Recipe, split: Split, plugins: Plugins, include_paths: Sequence[str]
+) -> tuple[list[Problem], dict[str, Any], Verifier, dict[str, Any]]:
+    """Loads a split's problems, with the recipe's overrides of the task applied.
+
+    Returns:
+        The problems; the task's facts for the manifest; the verifier, which has accepted every
+        gold answer (close it); what of ``rests_on`` was loaded.
+
+    Raises:
+        UserError: an unknown task or verifier, or data that are missing or malformed.
+    """
+    audit = layout.further(split)
+    recipe = recipe.on(audit)
+    task = _load(recipe, include_paths)
+    read = read_split(task, recipe, "audit" if audit else split)
+    facts, verifier = _judge(task, recipe, plugins, audit)
+    task.check_golds(verifier, read.golds)
+    told = {"dropped": list(read.dropped), "warnings": list(read.warnings)}
+    own = {
+        **content(task, (), {split: read.problems}),
+        "plugins": codes(plugins, named(recipe, facts)),
+    }
+    rests = together({}, own, audit) if audit else own
+    return read.problems, facts | told, verifier, rests
+
+
+def _load(recipe: Recipe, include_paths: Sequence[str]) -> LoadedTask:
+    from gapft_harness.lm_eval_bridge.discovery import load_task
+
+    return load_task(recipe.data.task, [Path(path) for path in include_paths])
+
+
+def _judge(
+    task: LoadedTask, recipe: Recipe, plugins: Plugins, audit: str
+) -> tuple[dict[str, Any], Verifier]:
+    """The task's facts, and its verifier."""
+    decoding = task.decoding(recipe.search)
+    override = recipe.verifier
+    renamed = override.name is not None and override.name != task.verifier
+    name = override.name or task.verifier
+    params = {**({} if renamed else task.verifier_params), **override.params}
+    try:
+        verifier = plugins.verifier(name, params)
+    except UserError as error:
+        if override.name or override.params:
+            section = f"audits.{audit}.verifier" if audit else "verifier"
+            raise type(error)(f"recipe, section {section}: {error}") from error
+        raise type(error)(f"{task.where}: {error}") from error
+    facts = {
+        "name": task.name,
+        "version": task.version,
+        "fingerprint": task.fingerprint,
+        "dropped": [],
+        "warnings": [],
+        "verifier": name,
+        "verifier_params": params,
+        "keep": recipe.evidence.keep or task.keep,
+        "decoding": {
+            "max_gen_toks": recipe.search.max_gen_toks or decoding.max_gen_toks,
+            "until": list(decoding.until),
+        },
+        "episode": {
+            "attempts": recipe.episode.attempts or task.episode.attempts,
+            "executions": recipe.episode.executions or task.episode.executions,
+        },
+    }
+    return facts, verifier

@@ -1,0 +1,116 @@
+"""Further audits in the report: each by itself, as if it were the run's only one."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gapft_harness.core.errors import GapftError
+from gapft_harness.report import document, tables
+from gapft_harness.report.findings.whole import compute
+from gapft_harness.report.reading.inputs import Further, ReportInputs
+from gapft_harness.report.results import results
+from tests.report import planted
+from tests.report.test_results import undocumented
+
+FEW = planted.recipe(statistics={"replicates": 40, "seed": 0})
+SMALL = planted.inputs(sizes=(30, 24, 16), recipe=FEW)
+ON_AUDIT = ("source", "conditions", "contrasts")
+
+
+def content(inputs: ReportInputs) -> dict[str, Any]:
+    inputs = inputs.in_order()
+    return results(inputs, compute(inputs))
+
+
+@settings(max_examples=12)
+@given(st.sets(st.integers(0, 69), min_size=1))
+def test_a_subset_is_told_as_a_run_that_has_no_other_problems(members: set[int]) -> None:
+    """Whatever its problems: the same figures and intervals, to the last digit."""
+    rows = sorted(members)
+    ids = SMALL.audit.ids[rows]
+    alone = SMALL.at(ids)
+    found = content(replace(SMALL, further=(Further("some", "audit", alone),)))
+    assert found["audits"]["some"]["source"]["n"] == len(members)
+    of_alone = content(alone)
+    for key in ON_AUDIT:
+        assert found["audits"]["some"][key] == of_alone[key]
+        assert found[key] == content(SMALL)[key], "the run's own audit is as without it"
+    for arm in SMALL.arms:
+        told = of_alone["conditions"][arm.arm.condition]["seeds"][str(arm.arm.seed)]["counts"]
+        solved, passed = SMALL.audit.greedy_passed[rows], arm.passed[rows]
+        assert told["correct"] == passed.sum()
+        assert told["G_regressed"] == (solved & ~passed).sum()
+        assert told["S_corrected"] + told["U_corrected"] == (~solved & passed).sum()
+
+
+def test_a_subset_of_all_problems_is_the_audit() -> None:
+    found = content(replace(SMALL, further=(Further("all", "audit", SMALL.at(SMALL.audit.ids)),)))
+    assert {key: found["audits"]["all"][key] for key in ON_AUDIT} == {
+        key: found[key] for key in ON_AUDIT
+    }
+
+
+def test_problems_that_the_audit_lacks_are_an_error() -> None:
+    with pytest.raises(GapftError, match="are not all of the audit"):
+        SMALL.at([*SMALL.audit.ids[:3], "nobody"])
+
+
+def test_the_order_of_problems_and_seeds_says_nothing() -> None:
+    inputs = planted.audited_inputs(sizes=(40, 35, 25))
+    assert content(planted.shuffled(inputs, np.random.default_rng(4))) == content(inputs)
+
+
+def test_the_conditions_of_an_experiment_lead_in_every_audit() -> None:
+    """The lead is the run's, though further audits have no experiment."""
+    made = planted.allocation_inputs(sizes=(30, 20, 20))
+    made = replace(made, conditions=made.conditions[::-1])
+    found = content(replace(made, further=(Further("all", "audit", made.at(made.audit.ids)),)))
+    pairs = [[(c["a"], c["b"]) for c in of["contrasts"]] for of in (found, found["audits"]["all"])]
+    assert pairs[0] == pairs[1]
+
+
+def test_every_key_of_a_further_audit_is_documented() -> None:
+    found = content(planted.audited_inputs(sizes=(40, 35, 25)))
+    names = {"other", "deduplicated", "hard"}
+    assert list(found["audits"]) == ["other", "deduplicated", "hard"]
+    assert undocumented(found, names) == set()
+    assert next(iter(found["audits"]["other"])) == "task"
+    assert next(iter(found["audits"]["hard"])) == "of"
+
+
+def test_its_tables_are_those_of_each_audit_by_name() -> None:
+    inputs = planted.audited_inputs(sizes=(40, 35, 25)).in_order()
+    written = dict(tables.all_tables(inputs, compute(inputs)))
+    for name in ("conditions", "seeds", "contrasts", "source_pass_at_k", "problems", "items"):
+        rows = list(csv.reader(io.StringIO(written[f"audits_{name}.csv"])))
+        own = list(csv.reader(io.StringIO(written[f"{name}.csv"])))
+        assert rows[0] == ["audit", *own[0]]
+        assert list(dict.fromkeys(row[0] for row in rows[1:])) == ["other", "deduplicated", "hard"]
+    problems = list(csv.DictReader(io.StringIO(written["audits_problems.csv"])))
+    assert len([row for row in problems if row["audit"] == "other"]) == 112
+    assert {row["state"] for row in problems if row["audit"] == "hard"} == {"S", "U"}
+    plain = SMALL.in_order()
+    assert not [n for n, _ in tables.all_tables(plain, compute(plain)) if n.startswith("audits")]
+
+
+def test_each_has_a_section_that_says_whose_problems_they_are() -> None:
+    inputs = planted.audited_inputs(sizes=(40, 35, 25)).in_order()
+    sections = {section.title: section for section in document.build(inputs, compute(inputs))}
+    said = {
+        name: sections[f"Audit {name}"].blocks[0].text  # type: ignore[union-attr]
+        for name in ("other", "deduplicated", "hard")
+    }
+    assert said["other"].startswith(
+        "A further audit: 112 problems of task gapft_other, version 1, verified by boxed_math "
+        "(rule: strict)."
+    )
+    assert "34 of the 100 problems of the audit." in said["deduplicated"]
+    assert "42 of the 112 problems of the audit other." in said["hard"]
