@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -238,29 +240,33 @@ def test_a_pool_problem_in_it_is_refused_before_anything_is_generated(folder: Pa
     assert "1 of 60 pool problems are also in the audit/leak" in told
 
 
+@contextlib.contextmanager
+def edited(path: Path, before: str, after: str) -> Iterator[None]:
+    """A file with another text for a while; then it is as it was, its times too."""
+    text, stat = path.read_text(), path.stat()
+    assert before in text
+    path.write_text(text.replace(before, after))
+    try:
+        yield
+    finally:
+        path.write_text(text)
+        os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+
 def test_another_task_under_its_name_and_edited_data_are_refused(folder: Path) -> None:
     done = gapft(*RUN, "added", *OPTIONS, "--set", "audits.other.limit=5", cwd=folder)
     assert done.returncode == 2
     said = " ".join(done.stderr.split())
     assert "the audit 'other' was searched otherwise; differing: audits.other.limit (None" in said
-    data = folder / "tasks/others.jsonl"
-    whole = data.read_text()
-    data.write_text(whole.replace("other 5?", "other five?"))
-    try:
+    data, task = folder / "tasks/others.jsonl", folder / "tasks/others.yaml"
+    with edited(data, "other 5?", "other five?"):
         for command in ([*RUN, "added", *OPTIONS], ["verify", "added", *PLUGIN]):
             done = gapft(*command, cwd=folder)
             assert done.returncode == 2
             assert "data, audit/other: 34 problems (" in done.stderr
-    finally:
-        data.write_text(whole)
-    task = folder / "tasks/others.yaml"
-    text = task.read_text()
-    task.write_text(text.replace("max_gen_toks: 9", "max_gen_toks: 8"))
-    try:
+    with edited(task, "max_gen_toks: 9", "max_gen_toks: 8"):
         done = gapft("report", "added", *PLUGIN, cwd=folder)
         assert "audits.other, task, generation_kwargs.max_gen_toks: 8 now, 9 then" in done.stderr
-    finally:
-        task.write_text(text)
     succeed("report", "added", *PLUGIN, cwd=folder)
 
 
