@@ -127,7 +127,7 @@ def test_the_report_has_the_papers_table_and_figure_of_each(finished: Changing) 
     assert "gold is below GapFT under " in section(finished, "Gold-label selection")
     coverage = section(finished, "Coverage at the same exposures")
     assert re.findall(r"^\| (\S+ each) ", coverage, flags=re.MULTILINE) == ["4 each", "1 each"]
-    assert "every problem once minus with replacement" in section(finished, "The whole pool")
+    assert "all verified minus repeated draws" in section(finished, "The whole pool")
     assert results["full_pool"]["steps"][1]["slots"]["13"]["U"] == 0
     figures = finished.folder / "r/report/figures"
     names = {path.stem for path in figures.glob("*.svg")}

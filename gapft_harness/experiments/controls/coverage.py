@@ -9,7 +9,7 @@ from gapft_harness.experiments.controls.steps import Step, by_parameter
 from gapft_harness.recipe.conditions import Condition
 
 #: Of the comparison of the whole pool: selectors with their labels, the reference first.
-_WHOLE = {"uniform_with_replacement": "with replacement", "uniform": "every problem once"}
+_WHOLE = {"uniform_with_replacement": "repeated draws", "uniform": "all verified"}
 
 
 class Coverage(Control):
