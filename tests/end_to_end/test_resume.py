@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import subprocess
 import time
 from collections import Counter
@@ -175,8 +176,11 @@ def test_a_finished_run_given_again_changes_nothing(letters: Letters) -> None:
 
 
 def test_a_pool_too_small_for_the_budget_says_by_how_many(letters: Letters) -> None:
-    done = letters.try_(letters.folder / "small", "--set", f"budget.n={POOL + 1}")
+    run = letters.folder / "small"
+    before_selection = shutil.ignore_patterns("selections", "adapters", "decisions", "report")
+    shutil.copytree(letters.folder / "whole", run, ignore=before_selection)
+    done = letters.try_(run, "--set", f"budget.n={POOL + 1}")
     assert done.returncode == 2
     assert f"cannot fill the budget of {POOL + 1} examples" in done.stderr
     assert "too few" in done.stderr
-    assert not (letters.folder / "small" / "selections").exists()
+    assert not (run / "selections").exists()
