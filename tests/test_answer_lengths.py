@@ -133,7 +133,7 @@ def test_without_its_plugin_the_run_is_neither_verified_nor_reported(folder: Pat
     for stage in ("verify", "report"):
         done = gapft(stage, "whole", "--plugin", "plugin.py", cwd=folder)
         assert done.returncode == 2
-        assert f"unknown experiment '{NAME}'; known: allocation, scaling" in done.stderr
+        assert f"unknown experiment '{NAME}'; known: allocation, coverage, " in done.stderr
 
 
 def test_killed_in_its_stage_it_goes_on_and_ends_with_the_same_files(again: Path) -> None:

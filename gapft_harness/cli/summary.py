@@ -15,11 +15,8 @@ from rich.text import Text
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.report.rendering.wording import k_eq
+from gapft_harness.report.rendering.wording import UNSTABLE, k_eq
 from gapft_harness.stages.experiment import every_experiment, parts
-
-#: Marks what rests on few problems, as the report does.
-_FEW = "†"
 
 #: Characters of a response that the terminal shows.
 _SHOWN = 160
@@ -52,7 +49,7 @@ def print_summary(
         *(said.problems for said in summaries),
     ]
     if any(map(_mark, rests)):
-        console.print(f"{_FEW} fewer than {STABLE_ITEMS} problems: rates on them are unstable")
+        console.print(f"{UNSTABLE} fewer than {STABLE_ITEMS} problems: rates on them are unstable")
     for found in results.get("failures", ()):
         _print_failures(found, console)
     if not results["conditions"]:
@@ -94,11 +91,11 @@ def _on_audit(name: str, found: dict[str, Any]) -> str:
 
 
 def _mark(problems: int) -> str:
-    return _FEW if 0 < problems < STABLE_ITEMS else ""
+    return UNSTABLE if 0 < problems < STABLE_ITEMS else ""
 
 
 def _rate(value: float, few: bool) -> str:
-    return f"{value:.1%}{_FEW if few else ''}"
+    return f"{value:.1%}{UNSTABLE if few else ''}"
 
 
 def _print_failures(found: dict[str, Any], console: Console) -> None:

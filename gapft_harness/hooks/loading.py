@@ -56,7 +56,10 @@ BUNDLED = (
     "plugins.verifiers.task_metric",
     "experiments.allocation",
     "experiments.controls",
+    "experiments.redistribution",
     "experiments.scaling",
+    "experiments.scope",
+    "experiments.stability",
 )
 
 #: What imports a plugin.

@@ -119,9 +119,9 @@ def _seed(found: SeedFindings) -> dict[str, Any]:
 
 def _rates(parts: Decomposition) -> dict[str, Any]:
     return {
-        "kappa_S": _number(parts.kappa_s),
-        "kappa_U": _number(parts.kappa_u),
-        "rho_G": _number(parts.rho_g),
+        "kappa_S": number(parts.kappa_s),
+        "kappa_U": number(parts.kappa_u),
+        "rho_G": number(parts.rho_g),
         "terms": _terms(parts.terms),
     }
 
@@ -155,5 +155,6 @@ def _terms(terms: Terms) -> Mapping[str, float]:
     return {"S": float(terms.s), "U": float(terms.u), "G": float(terms.g)}
 
 
-def _number(rate: Fraction | None) -> float | None:
+def number(rate: Fraction | None) -> float | None:
+    """An exact value as results.json has it; None where it is undefined."""
     return None if rate is None else float(rate)

@@ -12,6 +12,7 @@ from gapft_harness.experiments.scaling.findings import CheckpointFindings, Scali
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Block, Table, Text
 from gapft_harness.report.rendering.wording import condition_name, percent, points, whole
+from gapft_harness.report.results import number
 
 Rows = Iterator[Sequence[object]]
 
@@ -64,7 +65,7 @@ def content(found: ScalingFindings) -> dict[str, Any]:
                 "audit": {
                     "solved": of.solved,
                     "regressed": {"before": of.lost_before, "after": of.lost_after},
-                    "rho_G": {"before": _number(of.rho_before), "after": _number(of.rho_after)},
+                    "rho_G": {"before": number(of.rho_before), "after": number(of.rho_after)},
                     "pass_at_1": {name: float(rate) for name, rate in of.pass_at_1.items()},
                 },
             }
@@ -270,7 +271,3 @@ def _several(found: ScalingFindings) -> bool:
 
 def _scale(scale: float) -> str:
     return f"{scale:g}"
-
-
-def _number(rate: Fraction | None) -> float | None:
-    return None if rate is None else float(rate)

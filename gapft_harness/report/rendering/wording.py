@@ -14,6 +14,9 @@ STATE_NAMES = {
     "U": "missed by search",
 }
 
+#: Marks a rate that rests on few problems.
+UNSTABLE = "†"
+
 _CONDITIONS = {"gapft": "GapFT", SOURCE: "source"}
 _MINUS = "\N{MINUS SIGN}"
 

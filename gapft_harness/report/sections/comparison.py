@@ -9,9 +9,7 @@ from gapft_harness.report.findings.whole import ConditionFindings, Findings
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Table
-from gapft_harness.report.rendering.wording import condition_name, percent, points, whole
-
-_UNSTABLE = "†"
+from gapft_harness.report.rendering.wording import UNSTABLE, condition_name, percent, points, whole
 
 #: The columns of ``accuracy``.
 ACCURACY = ("condition", "Pass@1", "95% interval", "each seed", "K_eq")
@@ -74,7 +72,7 @@ def decomposition(findings: Findings, *, explained: bool = True) -> Table:
     unstable = findings.source.unstable
 
     def rate(value: Fraction | None, state: str) -> str:
-        mark = _UNSTABLE if state in unstable and value is not None else ""
+        mark = UNSTABLE if state in unstable and value is not None else ""
         return percent(value) + mark
 
     rows = []
@@ -101,7 +99,7 @@ def decomposition(findings: Findings, *, explained: bool = True) -> Table:
     if unstable:
         few = [f"{state} ({findings.source.states[state]})" for state in unstable]
         note += (
-            f" {_UNSTABLE} Unstable: the rate rests on fewer than {STABLE_ITEMS} audit problems: "
+            f" {UNSTABLE} Unstable: the rate rests on fewer than {STABLE_ITEMS} audit problems: "
             f"{wording.listed(few)}. A dash: the state is empty, its rate undefined and its term 0."
         )
     columns = ["condition", "κ_S", "κ_U", "ρ_G", "S term", "U term", "G term", "change"]

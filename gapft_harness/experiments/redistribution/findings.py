@@ -1,0 +1,22 @@
+"""What answer redistribution finds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gapft_harness.analysis.redistribution import Redistributed
+from gapft_harness.core.records import State
+
+
+@dataclass(frozen=True, slots=True)
+class RedistributionFindings:
+    """Observed and null rates.
+
+    Attributes:
+        permutations: B.
+        conditions: by name, S and U where they have problems.
+    """
+
+    permutations: int
+    conditions: Mapping[str, Mapping[State, Redistributed]]

@@ -1,0 +1,93 @@
+"""What answer redistribution adds to the report: findings, a section, an entry in results.json."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.analysis.redistribution import redistribute
+from gapft_harness.core.records import Arm
+from gapft_harness.core.streams import Stream
+from gapft_harness.experiments.redistribution import section
+from gapft_harness.experiments.redistribution.findings import RedistributionFindings
+from gapft_harness.experiments.redistribution.settings import RedistributionSettings
+from gapft_harness.report.findings.whole import Findings
+from gapft_harness.report.part import Part, Rows
+from gapft_harness.report.reading.answers import Answers, read_answers
+from gapft_harness.report.reading.inputs import ReportInputs
+from gapft_harness.report.rendering.blocks import Section
+from gapft_harness.run_directory.directory import require
+
+
+class RedistributionPart(Part):
+    """Answer redistribution."""
+
+    name = "redistribution"
+    after = "Where the change comes from"
+
+    def read(
+        self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[Arm]
+    ) -> Answers | None:
+        """The answers of the source and of every arm."""
+        return read_answers(run_path, manifest["task"], arms) if arms else None
+
+    def in_order(self, read: Answers, seeds: Sequence[int]) -> Answers:
+        """The same with problems by id."""
+        return read.in_order()
+
+    def compute(self, inputs: ReportInputs, read: Answers) -> RedistributionFindings:
+        """Each condition's rates."""
+        require(
+            bool((read.ids == inputs.audit.ids).all()),
+            "redistribution: the answers are to other problems than the audit's",
+        )
+        given = inputs.recipe["experiments"][self.name] or {}
+        permutations = RedistributionSettings.model_validate(given).permutations
+        stream = Stream(inputs.recipe["statistics"]["seed"], "report/redistribution")
+        return RedistributionFindings(
+            permutations,
+            {
+                name: redistribute(
+                    read.of(name),
+                    read.golds,
+                    read.source,
+                    inputs.audit.states,
+                    item_ids=read.ids,
+                    permutations=permutations,
+                    stream=stream,
+                )
+                for name in inputs.conditions
+            },
+        )
+
+    def sections(
+        self, inputs: ReportInputs, findings: Findings, found: RedistributionFindings
+    ) -> Iterator[Section]:
+        """Answer redistribution."""
+        yield Section("Answer redistribution", section.blocks(findings.lead, found))
+
+    def tables(
+        self, inputs: ReportInputs, findings: Findings, found: RedistributionFindings
+    ) -> Iterator[tuple[str, Rows]]:
+        """Every rate, unrounded."""
+        yield "redistribution.csv", section.rows(found)
+
+    def results(self, found: RedistributionFindings) -> dict[str, Any]:
+        """For results.json."""
+        return {
+            "permutations": found.permutations,
+            "conditions": {
+                name: {
+                    state: {
+                        "problems": of.items,
+                        "fixed": of.fixed,
+                        "observed": float(of.observed),
+                        "null": float(of.null),
+                        "p": float(of.p_value),
+                    }
+                    for state, of in states.items()
+                }
+                for name, states in found.conditions.items()
+            },
+        }

@@ -1,0 +1,86 @@
+"""States by parts of the audit's samples, for the experiments that rest on them.
+
+Adjacent windows of one search are independent sample sets; windows from sample 0 are nested search
+budgets. Each window's table of states is sealed, and ``gapft verify`` computes it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Arm
+from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.stages.context import Context
+from gapft_harness.stages.differences import Differences
+from gapft_harness.stages.experiment import Experiment
+from gapft_harness.stages.search.states import Window, partition
+
+SPLIT = "audit"
+
+
+def window_table(window: Window) -> str:
+    """The table of the audit's states by a window's samples."""
+    return layout.states(SPLIT, (window.offset, window.k))
+
+
+class OnWindows(Experiment):
+    """An experiment on the audit's states by several windows; its stage seals their tables.
+
+    Its section has a method ``windows()``, which gives them.
+    """
+
+    def settings(self, recipe: Recipe, options: Mapping[str, str] | None = None) -> Any:
+        """As of every experiment; a window beyond the samples of the search is refused."""
+        found = super().settings(recipe, options)
+        if found is None:
+            return None
+        drawn, needed = recipe.search.k, max(window.end for window in found.windows())
+        if needed > drawn:
+            key = f"experiments.{self.name}"
+            raise UserError(
+                f"recipe {recipe.name}: key '{key}': needs {needed} samples of each problem, and "
+                f"search.k is {drawn}; ask for fewer, or search with search.k {needed} or more in "
+                "a new run directory"
+            )
+        return found
+
+    def run(self, context: Context) -> None:
+        """Writes and seals the states of every window."""
+        run = context.run
+        run.sealed(layout.responses(SPLIT))
+        for window in self.settings(run.recipe).windows():
+            table = window_table(window)
+            if not run.is_sealed(table):
+                partition(str(run.path), SPLIT, context.plugin_files, window)
+            run.seal(table)
+
+    def reads(self, context: Context) -> Iterator[str]:
+        """These tables."""
+        return map(window_table, self.settings(context.run.recipe).windows())
+
+    def plan(self, recipe: Recipe, run_dir: str, adapters: int) -> Sequence[str]:
+        """The stage's line."""
+        windows = ", ".join(map(str, self.settings(recipe).windows()))
+        line = f"{self.stage}  states by samples {windows} of the audit"
+        return [f"{line} -> {run_dir}/{SPLIT}/states/"]
+
+    def check(
+        self,
+        run: RunDirectory,
+        manifest: dict[str, Any],
+        trained: Sequence[Arm],
+        found: Differences,
+    ) -> None:
+        """Every window has its table; what these hold is checked with all states."""
+        tables = [window_table(window) for window in self.settings(run.recipe).windows()]
+        missing = [table for table in tables if table not in manifest["files"]]
+        found.missing += [f"{table} is not made" for table in missing]
+        if not missing:
+            found.checked.append(
+                f"{self.name}: the states by {len(tables)} parts of the audit's samples were "
+                "computed again from its verdicts"
+            )

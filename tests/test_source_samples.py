@@ -1,0 +1,364 @@
+"""Stability, scope and redistribution in one run of the real command, on options by hashes."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from fractions import Fraction
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from gapft_harness.core.files import sha256, write_json
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.stages.verify.run import verify
+from tests.command import gapft, succeed
+
+CONDITIONS, SEEDS, SETS, K = ("gapft", "uniform"), (13, 21), 4, 3
+
+TASK = """
+task: options
+class: !function gapft_harness.lm_eval_bridge.task.GapTask
+dataset_path: json
+dataset_kwargs: {data_files: {train: pool.jsonl, test: audit.jsonl}}
+training_split: train
+test_split: test
+doc_to_text: "{{question}} {{answer}}"
+doc_to_target: "{{answer}}"
+generation_kwargs: {do_sample: false, max_gen_toks: 12}
+metadata:
+  version: 1
+  gapft: {verifier: VERIFIER, keep: shortest, id: "{{id}}", content: [question]}
+"""
+
+#: The prompt ends with the right option. The source knows it for a third of the problems; its
+#: samples and trained models say it now and then, else another option, or nothing.
+PLUGIN = '''
+import hashlib
+
+from gapft_harness import hookimpl
+from gapft_harness.core.records import Verdict
+from gapft_harness.hooks.protocols import Generated, Generation
+
+
+class Options:
+    def __init__(self, settings, adapter):
+        self._who = adapter.arm.name if adapter else "source"
+
+    def generate(self, requests, decoding, seed):
+        return [
+            Generated(tuple(r.prompt.encode()), tuple(self._say(r, i) for i in r.indices))
+            for r in requests
+        ]
+
+    def _say(self, request, index):
+        text = f"{self._who} {index} {request.problem_id}"
+        first, second = hashlib.sha256(text.encode()).digest()[:2]
+        sampled = index >= 0
+        knows = first % 12 < (1 if sampled else 4 if self._who == "source" else 6)
+        guess = "ABCD"[second % 4] if second % 9 == 0 or not sampled else "none"
+        said = request.prompt[-1] if knows else guess
+        return Generation(said, tuple(said.encode()), "stop")
+
+    def describe(self):
+        return {"model": "options"}
+
+    def close(self):
+        pass
+
+
+class Contains:
+    """Gives no answers."""
+
+    def verify(self, responses, golds):
+        return [Verdict("pass" if g == r else "fail") for r, g in zip(responses, golds)]
+
+
+class Lenient(Contains):
+    """Takes what it calls another answer."""
+
+    def answer(self, text):
+        return text.lower()
+
+
+def train(job):
+    job.output.mkdir(parents=True)
+    (job.output / "adapter_config.json").write_text("{}")
+    return {"seconds": 0.0}
+
+
+@hookimpl
+def register_samplers(register):
+    register("options", Options)
+
+
+@hookimpl
+def register_verifiers(register):
+    register("silent", Contains)
+    register("lenient", Lenient)
+
+
+@hookimpl
+def register_trainers(register):
+    register("none", train)
+'''
+
+RECIPE = f"""
+name: options
+data: {{task: options}}
+model: {{backend: options, args: {{pretrained: none}}}}
+search: {{k: {SETS * K}, chunk: 20}}
+conditions: [{", ".join(CONDITIONS)}]
+seeds: {list(SEEDS)}
+training: {{trainer: none, repetitions: 1}}
+statistics: {{replicates: 50}}
+experiments:
+  stability: {{sets: {SETS}, k: {K}}}
+  scope: {{k: [{K}, 12, {K}]}}
+  redistribution: {{permutations: 300}}
+"""
+
+
+def prepare(folder: Path, verifier: str = "option_letter") -> Path:
+    (folder / "tasks").mkdir(parents=True)
+    (folder / "tasks/options.yaml").write_text(TASK.replace("VERIFIER", verifier))
+    for split, count in (("pool", 40), ("audit", 90)):
+        lines = [
+            {"id": f"{split}{i}", "question": f"{split} {i * i}?", "answer": "ABCD"[i * i % 7 % 4]}
+            for i in range(count)
+        ]
+        (folder / f"tasks/{split}.jsonl").write_text("".join(f"{json.dumps(x)}\n" for x in lines))
+    (folder / "plugin.py").write_text(PLUGIN)
+    (folder / "recipe.yaml").write_text(RECIPE)
+    return folder
+
+
+def command(*more: str, run: str = "run") -> list[str]:
+    given = ["--include-path", "tasks", "--plugin", "plugin.py", "--run-dir", run]
+    return ["run", "recipe.yaml", *given, *more]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = prepare(tmp_path_factory.mktemp("options") / "whole")
+    (made / "said").write_text(succeed(*command(), cwd=made).stdout)
+    return made
+
+
+@pytest.fixture
+def again(folder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(folder, tmp_path / "copy", symlinks=True))
+
+
+def results(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "run/report/results.json").read_text())
+    return found
+
+
+class Sealed:
+    """The sealed tables as plain dictionaries by problem."""
+
+    def __init__(self, folder: Path) -> None:
+        def rows(table: str) -> list[dict[str, Any]]:
+            found: list[dict[str, Any]] = pq.read_table(folder / "run" / table).to_pylist()
+            return found
+
+        responses = rows("audit/responses.parquet")
+        self.gold = {r["problem_id"]: json.loads(r["gold"]) for r in rows("audit/problems.parquet")}
+        self.source = {r["problem_id"]: r for r in responses if r["index"] == -1}
+        self.samples: dict[str, list[bool]] = {problem: [] for problem in self.gold}
+        for row in responses:
+            if row["index"] >= 0:
+                self.samples[row["problem_id"]].append(row["status"] == "pass")
+        self.arms = {
+            (c, s): {r["problem_id"]: r for r in rows(f"decisions/{c}-seed{s}.parquet")}
+            for c in CONDITIONS
+            for s in SEEDS
+        }
+
+    def state(self, problem: str, start: int, end: int) -> str:
+        if self.source[problem]["status"] == "pass":
+            return "G"
+        return "S" if any(self.samples[problem][start:end]) else "U"
+
+    def right(self, condition: str, problems: list[str]) -> Fraction:
+        """The mean over seeds of the share of the whole audit that these are right."""
+        right = sum(
+            self.arms[condition, seed][p]["status"] == "pass" for seed in SEEDS for p in problems
+        )
+        return Fraction(right, len(SEEDS) * len(self.gold))
+
+
+def test_stability_is_that_of_the_sealed_verdicts(folder: Path) -> None:
+    found, sealed = results(folder)["stability"], Sealed(folder)
+    sets = [{p: sealed.state(p, K * i, K * i + K) for p in sealed.gold} for i in range(SETS)]
+    failed = [p for p in sealed.gold if sets[0][p] != "G"]
+    assert found["source_failures"] == len(failed)
+    changing = [p for p in failed if len({of[p] for of in sets}) == 2]
+    assert found["unstable_share"] == len(changing) / len(failed)
+    pairs = [*combinations(sets, 2)]
+    agreeing = sum(a[p] == b[p] for a, b in pairs for p in failed)
+    assert found["agreement"] == agreeing / (len(pairs) * len(failed))
+    overlaps = [
+        Fraction(sum(a[p] == b[p] == "S" for p in failed), sum("S" in (a[p], b[p]) for p in failed))
+        for a, b in pairs
+    ]
+    assert found["S_jaccard"] == float(sum(overlaps) / len(pairs))
+    for condition in CONDITIONS:
+        of = found["conditions"][condition]
+        flows = [sealed.right(condition, [p for p in failed if by[p] == "S"]) for by in sets]
+        assert of["S_flow"]["sets"] == [*map(float, flows)]
+        assert of["S_flow"]["range"] == float(max(flows) - min(flows)) > 0
+        assert of["S_flow"]["mean"] == float(sum(flows) / SETS)
+        for name in ("total_gain", "G_regression", "combined_correction"):
+            assert of[name]["range"] == 0
+        of_contrasts = next(
+            c for c in results(folder)["contrasts"] if (c["a"], c["b"]) == (condition, "source")
+        )
+        assert of["total_gain"]["mean"] == of_contrasts["delta"]
+
+
+def test_scope_lines_are_those_of_nested_budgets(folder: Path) -> None:
+    found, sealed = results(folder)["scope"], Sealed(folder)
+    assert [(x["condition"], x["K"]) for x in found["lines"]] == [
+        (condition, k) for condition in CONDITIONS for k in (K, 12)
+    ]
+    for line in found["lines"]:
+        states = {p: sealed.state(p, 0, line["K"]) for p in sealed.gold}
+        for state in "GSU":
+            assert line["states"][state] == sum(of == state for of in states.values())
+        recovered = [p for p in states if states[p] == "S"]
+        share = sealed.right(line["condition"], recovered)
+        assert line["kappa_S"] == float(share * len(states) / len(recovered))
+        assert line["p_S"] == len(recovered) / len(states)
+    whole = [x for x in found["lines"] if x["K"] == 12]
+    assert found["no_null_rates"] is None
+    for line in whole:
+        null = results(folder)["redistribution"]["conditions"][line["condition"]]
+        assert (line["null_S"], line["null_U"]) == (null["S"]["null"], null["U"]["null"])
+        main = results(folder)["conditions"][line["condition"]]
+        assert (line["kappa_S"], line["rho_G"]) == (main["kappa_S"], main["rho_G"])
+
+
+def test_redistribution_is_that_of_dealing_answers_out_anew(folder: Path) -> None:
+    """Null rates against shuffles of the sealed answers, done plainly here."""
+    found, sealed = results(folder)["redistribution"], Sealed(folder)
+    rng = random.Random(1)
+    for condition in CONDITIONS:
+        for state in "SU":
+            members = sorted(p for p in sealed.gold if sealed.state(p, 0, 12) == state)
+            of = found["conditions"][condition][state]
+            assert of["problems"] == len(members)
+            observed = sealed.right(condition, members) * len(sealed.gold) / len(members)
+            assert of["observed"] == float(observed)
+            rates = []
+            for _ in range(600):
+                dealt = {p: p for p in members}
+                for answer in sorted({sealed.source[p]["answer"] for p in members}, key=str):
+                    own = [p for p in members if sealed.source[p]["answer"] == answer]
+                    dealt |= dict(zip(own, rng.sample(own, len(own)), strict=True))
+                right = [
+                    sealed.arms[condition, seed][dealt[p]]["answer"] == sealed.gold[p]
+                    for seed in SEEDS
+                    for p in members
+                ]
+                rates.append(sum(right) / len(right))
+            mean = sum(rates) / len(rates)
+            assert of["null"] == pytest.approx(mean, abs=0.02)
+            share = sum(rate >= of["observed"] for rate in rates) / len(rates)
+            assert of["p"] == pytest.approx(share, abs=0.12)  # 600 draws here, 300 in the run
+
+
+def test_the_page_shows_them_and_marks_what_rests_on_few(folder: Path) -> None:
+    page = (folder / "run/report/report.md").read_text()
+    titles = ("Stability of the source states", "Scope matrix", "Answer redistribution")
+    for title in titles:
+        assert f"## {title}" in page
+    small = [x for x in results(folder)["scope"]["lines"] if x["unstable"]]
+    assert small
+    assert "†" in page.partition("## Scope matrix")[2].partition("\n## ")[0]
+    for name in ("stability", "scope", "redistribution"):
+        assert (folder / f"run/report/tables/{name}.csv").read_text().count("\n") > 3
+    planned = succeed(*command("--dry-run"), cwd=folder).stdout
+    assert "states by samples 0-3, 3-3, 6-3, 9-3 of the audit -> run/audit/states/" in planned
+    assert "sets of 3 samples" in (folder / "said").read_text()
+
+
+def test_verify_computes_the_windows_again_and_holds_answers_to_verdicts(again: Path) -> None:
+    done = succeed("verify", "run", "--plugin", "plugin.py", cwd=again)
+    assert "stability: the states by 4 parts of the audit's samples were computed" in done.stdout
+    assert "scope: the states by 2 parts" in done.stdout
+    assert "redistribution: the answers of the source and of 4 arms are right" in done.stdout
+    table = again / "run/audit/states/3-3.parquet"
+    content = pq.read_table(table)
+    states = content["state"].to_pylist()
+    place = states.index("S")
+    states[place] = "U"
+    index = content.schema.get_field_index("state")
+    pq.write_table(content.set_column(index, content.schema.field(index), [states]), table)
+    manifest = json.loads((again / "run/manifest.json").read_text())
+    manifest["files"]["audit/states/3-3.parquet"] = sha256(table)
+    write_json(again / "run/manifest.json", manifest)
+    problem = content["problem_id"][place].as_py()
+    told = f"audit/states/3-3.parquet: problem {problem} has state 'U', its verdicts give 'S'"
+    assert told in verify(again / "run", [str(again / "plugin.py")]).differences
+
+
+def test_other_sets_may_be_asked_of_a_finished_run(again: Path) -> None:
+    changed = command("--set", "experiments.stability.sets=2", "--set", "experiments.scope.k=[5]")
+    before = (again / "run/audit/responses.parquet").stat().st_mtime_ns
+    succeed(*changed, cwd=again)
+    assert (again / "run/audit/responses.parquet").stat().st_mtime_ns == before
+    assert len(results(again)["stability"]["sets"]) == 2
+    assert {x["K"] for x in results(again)["scope"]["lines"]} == {5}
+    assert RunDirectory.open(again / "run").is_sealed("audit/states/0-5.parquet")
+    assert verify(again / "run", [str(again / "plugin.py")]).differences == []
+
+
+MISTAKES = {
+    "experiments.stability.k=4": "key 'experiments.stability': needs 16 samples of each problem, "
+    "and search.k is 12",
+    "experiments.scope.k=[4, 13]": "key 'experiments.scope': needs 13 samples",
+    "experiments.stability.sets=1": "should be greater than or equal to 2",
+    "experiments.scope.k=[]": "key 'experiments.scope.k'",
+    "experiments.redistribution.permutations=0": "key 'experiments.redistribution.permutations'",
+    "experiments.scope.k=[0]": "key 'experiments.scope.k.0': input should be greater",
+}
+
+
+@pytest.mark.parametrize("setting", MISTAKES)
+def test_mistakes_in_a_recipe_are_the_users(folder: Path, setting: str) -> None:
+    done = gapft(*command("--set", setting, run="none"), cwd=folder)
+    assert done.returncode == 2
+    assert MISTAKES[setting] in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (folder / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("verifier", "why"),
+    [
+        ("silent", "the verifier 'silent' gives no answers"),
+        ("lenient", "the verifier 'lenient' judges some responses otherwise than by"),
+    ],
+)
+def test_a_verifier_whose_answers_will_not_do_is_refused_by_name(
+    tmp_path: Path, verifier: str, why: str
+) -> None:
+    """Before anything is trained; the search stays, and without the experiment the run goes on."""
+    made = prepare(tmp_path / "made", verifier)
+    done = gapft(*command(), cwd=made)
+    assert done.returncode == 2
+    assert why in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (made / "run/adapters").exists()
+    text = (made / "recipe.yaml").read_text()
+    (made / "recipe.yaml").write_text(text.partition("  redistribution:")[0])
+    succeed(*command(), cwd=made)
+    assert why in results(made)["scope"]["no_null_rates"]
+    assert {x["null_S"] for x in results(made)["scope"]["lines"]} == {None}
+    assert "redistribution" not in results(made)
