@@ -59,7 +59,7 @@ def test_real_generation_by_a_random_model(
 ) -> None:
     data = lay_out(benchmark, tmp_path)
     task = load(benchmark, data, monkeypatch)
-    model = byte_llama(tmp_path / "model", hidden=16, layers=1, context=8192)
+    model = byte_llama(tmp_path / "model", hidden=16, layers=1, heads=1, context=8192)
     results = run(
         tmp_path,
         {
