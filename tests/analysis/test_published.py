@@ -15,8 +15,8 @@ from scipy.stats import norm
 from gapft_harness.analysis.allocation import Successes
 from gapft_harness.analysis.decomposition import Decomposition, Terms
 from gapft_harness.analysis.k_equivalent import k_equivalent_bounds, k_label
+from gapft_harness.analysis.partition.scope import ScopeRow
 from gapft_harness.analysis.scaling import upper_bound
-from gapft_harness.analysis.scope import ScopeRow
 from gapft_harness.recipe.training import Training
 from gapft_harness.training.plan import count_steps
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapft_harness.analysis.scope import scope_rows
+from gapft_harness.analysis.partition.scope import scope_rows
 
 
 @given(st.integers(0, 2**32 - 1))

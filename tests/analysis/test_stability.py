@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gapft_harness.analysis.decomposition import partition
-from gapft_harness.analysis.stability import (
+from gapft_harness.analysis.partition.stability import (
     Spread,
     agreement,
     flows,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gapft_harness.analysis.redistribution import Redistributed
+from gapft_harness.analysis.partition.redistribution import Redistributed
 from gapft_harness.core.records import State
 
 

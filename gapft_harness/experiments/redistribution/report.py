@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.analysis.redistribution import redistribute
+from gapft_harness.analysis.partition.redistribution import redistribute
 from gapft_harness.core.records import Arm
 from gapft_harness.core.streams import Stream
 from gapft_harness.experiments.redistribution import section

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
-from gapft_harness.analysis.redistribution import Redistributed
+from gapft_harness.analysis.partition.redistribution import Redistributed
 from gapft_harness.experiments.redistribution.findings import RedistributionFindings
 from gapft_harness.report.rendering.blocks import Block, Table, Text
 from gapft_harness.report.rendering.wording import (

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from gapft_harness.analysis.redistribution import null_rates
-from gapft_harness.analysis.scope import scope_row
+from gapft_harness.analysis.partition.redistribution import null_rates
+from gapft_harness.analysis.partition.scope import scope_row
 from gapft_harness.core.records import Arm, State
 from gapft_harness.experiments.scope import section
 from gapft_harness.experiments.scope.findings import ScopeFindings, ScopeLine, ScopeRead

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from gapft_harness.analysis.decomposition import unstable_states
-from gapft_harness.analysis.stability import Agreement, Spread
+from gapft_harness.analysis.partition.stability import Agreement, Spread
 from gapft_harness.report.reading.windows import WindowStates
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gapft_harness.analysis.stability import (
+from gapft_harness.analysis.partition.stability import (
     QUANTITIES,
     agreement,
     flows,
