@@ -16,12 +16,14 @@ from gapft_harness.core.offline import offline
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.registered import Registered, SamplerTraits
 from gapft_harness.recipe.called_plugins import check_names
+from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.models import model_args, sampler_settings
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import CALIBRATION, Split, splits_of
+from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, Split, splits_of
 from gapft_harness.stages.experiment import Experiment, asked
 from gapft_harness.stages.foundation.foundation import searched_in
+from gapft_harness.stages.foundation.sources import check_sources
 from gapft_harness.stages.foundation.subsets import told
 from gapft_harness.stages.generation.early_stop import check_early_stop
 from gapft_harness.stages.generation.sealing import closing_verifier
@@ -49,6 +51,7 @@ def describe(choice: Options, run_dir: str | None) -> str:
     config, of_model = _model(recipe, sampler)
     size = size_of(recipe, config)
     missing += [*of_model, *_no_gpu(recipe, sampler, size), *missing_packages(recipe, plugins)]
+    missing += _sources(recipe, place)
     lines = [
         "# resolved recipe",
         yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False).rstrip(),
@@ -163,7 +166,8 @@ def _stages(
     trained = arms(recipe)
     named = []
     for name, of in recipe.conditions.items():
-        said = [of.selector] * (of.selector != name) + [f"n = {of.n}"] * (of.n is not None)
+        chosen = [of.selector] * (of.selector != name) if of.run is None else [_taken(name, of)]
+        said = chosen + [f"n = {of.n}"] * (of.n is not None)
         named.append(f"{name} ({', '.join(said)})" if said else name)
     return [
         f"search  {recipe.data.task}: pool and audit, 1 greedy + {k} samples a problem{early}",
@@ -195,6 +199,19 @@ def _further(recipe: Recipe, name: str, task: Mapping[str, Any], run_dir: str) -
         f"problem{verified}",
         f"        -> {run_dir}/{layout.responses(layout.audit(name))}",
     ]
+
+
+def _taken(name: str, condition: Condition) -> str:
+    return f"taken from {condition.run}, its {condition.condition or name}"
+
+
+def _sources(recipe: Recipe, place: str) -> list[str]:
+    """A sentence on the first training set that cannot be taken from the run it is to be of."""
+    try:
+        check_sources(RunDirectory(Path(place), recipe))
+    except GapftError as error:
+        return [str(error)]
+    return []
 
 
 def _calibration(recipe: Recipe, run_dir: str) -> list[str]:

@@ -35,6 +35,7 @@ from gapft_harness.stages.context import Context
 from gapft_harness.stages.experiment import asked
 from gapft_harness.stages.foundation.foundation import SECTION, searched_in
 from gapft_harness.stages.foundation.holding import hold as rested
+from gapft_harness.stages.foundation.sources import check_sources
 from gapft_harness.stages.pipeline import STAGES, run_stages, stages_of
 from gapft_harness.stages.search.stage import keep_searched, merge_all, read_data
 from gapft_harness.stages.selection.stage import trained_conditions
@@ -87,6 +88,8 @@ def opened(
     plugins = load_plugins(choice.plugin_files)
     check_names(run.recipe, plugins, stages, trained_conditions(run))
     asked(run.recipe, plugins, set_by(choice))
+    if "select" in stages:
+        check_sources(run)
     executor = CheckedExecutor(
         plugins.get("executor", run.recipe.executor.name),
         plugins.executor(run.recipe.executor.model_dump(), choice.plugin_files),

@@ -57,7 +57,7 @@ def check_names(
     }
     if "select" in stages:
         for condition in recipe.conditions:
-            if condition not in selected:
+            if condition not in (*selected, *recipe.taken()):
                 find_selector(recipe, condition, plugins)
     for kind in dict.fromkeys(kind for stage in stages for kind in _CALLED.get(stage, _GENERATES)):
         for name in named[kind]:

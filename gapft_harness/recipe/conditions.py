@@ -1,4 +1,4 @@
-"""A recipe's conditions: each a name, and the selector that fills its training sets."""
+"""A recipe's conditions: each a name, and the selector or the run that its training sets are of."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import Field, PlainSerializer, PlainValidator, TypeAdapter
+from pydantic import Field, PlainSerializer, PlainValidator, TypeAdapter, model_validator
 from pydantic_core import PydanticKnownError
 
 from gapft_harness.core.records import SOURCE
@@ -18,7 +18,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 
 class Condition(RecipeSection):
-    """How one condition's training sets are chosen."""
+    """How one condition's training sets are chosen, or where they are taken from."""
 
     selector: str = Field(description="the selector; default: the one of the condition's name")
     params: dict[str, Any] = Field(
@@ -29,18 +29,41 @@ class Condition(RecipeSection):
         description="the condition's own number of example slots, written as `budget.n`; budgets "
         "are matched among conditions of the same n; default: `budget.n`",
     )
+    run: str | None = Field(
+        None,
+        description="another run's folder, from which the training sets are taken as they are; no "
+        "selector is called",
+    )
+    condition: str | None = Field(
+        None,
+        description="with `run`: the condition there whose sets are taken; default: the one of the "
+        "same name",
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Condition:
+        if self.run is None and self.condition is not None:
+            raise ValueError("says `condition`, which is one of another run; say `run` too")
+        if self.run is not None and self.params:
+            raise ValueError("says `run` and `params`, and a set that is taken has no selector")
+        return self
 
     def said(self, name: str) -> dict[str, Any]:
         """What a recipe has to say of it under a name: nothing, if the name says it all."""
         found = self.model_dump(mode="json", exclude_defaults=True)
-        if self.selector == name:
+        if self.selector in (name, ""):
             del found["selector"]
         return found
 
 
 def named(name: str, said: Mapping[str, Any]) -> Condition:
     """The inverse of ``Condition.said``."""
-    return Condition.model_validate({"selector": name, **said})
+    return Condition.model_validate(_filled(name, said))
+
+
+def _filled(name: str, said: Mapping[str, Any]) -> dict[str, Any]:
+    """With the selector that is not said; sets of another run are of none."""
+    return {"selector": name if said.get("run") is None else "", **said}
 
 
 def as_mapping(value: Any) -> Any:
@@ -74,8 +97,11 @@ def _read(value: Any) -> Mapping[str, Condition]:
     if not given:
         context = {"field_type": "List", "min_length": 1, "actual_length": 0}
         raise PydanticKnownError("too_short", context)
+    for name, said in given.items():
+        if _is_mapping(said) and said.get("run") is not None and "selector" in said:
+            raise ValueError(f"{name!r} says `run` and `selector`; its sets are of one of them")
     filled = {
-        name: {"selector": name, **(said or {})} if said is None or _is_mapping(said) else said
+        name: _filled(name, said or {}) if said is None or _is_mapping(said) else said
         for name, said in given.items()
     }
     found = _CONDITIONS.validate_json(json.dumps(filled), strict=True)

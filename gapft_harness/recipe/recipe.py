@@ -255,7 +255,12 @@ class Recipe(RecipeSection):
 
     def selectors(self) -> list[str]:
         """The names of the selectors that its conditions call."""
-        return list(dict.fromkeys(of.selector for of in self.conditions.values()))
+        called = (of.selector for of in self.conditions.values() if of.run is None)
+        return list(dict.fromkeys(called))
+
+    def taken(self) -> dict[str, Condition]:
+        """Its conditions whose training sets are those of another run."""
+        return {name: of for name, of in self.conditions.items() if of.run is not None}
 
     def run_as(self, other: Recipe) -> Recipe:
         """This recipe, with jobs run and the model asked as another of the same identity says."""

@@ -114,7 +114,13 @@ def _seed(found: SeedFindings) -> dict[str, Any]:
         "verdicts": dict(found.verdicts),
         "budget": _budget(found.budget) | {"problems": found.problems},
         **({"trained_as": found.trained_as} if found.trained_as else {}),
+        **_taken(found.taken),
     }
+
+
+def _taken(taken: Mapping[str, str] | None) -> dict[str, Any]:
+    """The arm of another run and the hash of its set; where that run lay is no finding."""
+    return {} if taken is None else {"taken": {key: taken[key] for key in ("arm", "sha256")}}
 
 
 def _rates(parts: Decomposition) -> dict[str, Any]:

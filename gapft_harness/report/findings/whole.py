@@ -64,6 +64,7 @@ class SeedFindings:
         problems: the distinct ones in its budget's n slots.
         trained_as: the arm that it is, where its training set is that arm's, which was trained
             once for both; else empty.
+        taken: of a training set of another run where it comes from (``TrainedArm.taken``).
     """
 
     decomposition: Decomposition
@@ -71,6 +72,7 @@ class SeedFindings:
     problems: int
     verdicts: Mapping[str, int]
     trained_as: str = ""
+    taken: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +248,7 @@ def _condition(inputs: ReportInputs, name: str, interval: Interval) -> Condition
             trained.problems,
             count_codes(trained.statuses),
             inputs.training.get(trained.arm.name, {}).get("trained_as", ""),
+            trained.taken,
         )
         for trained in arms
     }

@@ -75,6 +75,7 @@ class TrainedArm:
         budget: what it was trained on.
         matched: whether the budget is the comparison's matched one, not a reference's own.
         problems: distinct problems among the budget's n example slots.
+        taken: of a set of another run: ``run``, ``arm`` there, and the file's ``sha256``.
     """
 
     arm: Arm
@@ -83,6 +84,7 @@ class TrainedArm:
     budget: Budget
     matched: bool
     problems: int
+    taken: Mapping[str, str] | None = None
 
     def at(self, positions: NDArray[np.intp]) -> TrainedArm:
         """It on some of the audit's problems, or on all in another order, by their positions."""
@@ -175,6 +177,7 @@ def read_arm(
         ),
         matched=entry.get("matched", True),
         problems=len(set(columns(selection, ("problem_id",))["problem_id"])),
+        taken=entry.get("taken"),
     )
 
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 from gapft_harness.report.findings.whole import ConditionFindings, Findings
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering import wording
-from gapft_harness.report.rendering.blocks import Block, Table, Text
+from gapft_harness.report.rendering.blocks import Block, Bullets, Table, Text
 from gapft_harness.report.rendering.wording import condition_name, percent, whole
 
 
@@ -41,7 +41,26 @@ def blocks(inputs: ReportInputs, findings: Findings) -> list[Block]:
     note += _trained_once(findings)
     budget = ["slots n", "distinct problems", "exposures N", "tokens L", "supervised", "steps J"]
     columns = ["condition", "seed", *budget]
-    return [Text(note), Table(columns, rows, summary="Every condition and seed")]
+    return [
+        Text(note),
+        *_taken(findings),
+        Table(columns, rows, summary="Every condition and seed"),
+    ]
+
+
+def _taken(findings: Findings) -> list[Block]:
+    """Which training sets are another run's, and by which hashes to know them."""
+    lines = [
+        f"{condition_name(name)}, seed {seed}: {of.taken['arm']} of {of.taken['run']}, SHA-256 "
+        f"{of.taken['sha256']}"
+        for name, condition in findings.conditions.items()
+        for seed, of in condition.seeds.items()
+        if of.taken
+    ]
+    if not lines:
+        return []
+    said = "These training sets were taken from another run, each response verified there:"
+    return [Text(said), Bullets(lines)]
 
 
 def _trained_once(findings: Findings) -> str:

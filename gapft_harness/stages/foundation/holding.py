@@ -21,6 +21,7 @@ from gapft_harness.stages.foundation.foundation import (
     searched_in,
 )
 from gapft_harness.stages.foundation.model_state import model_changes
+from gapft_harness.stages.foundation.sources import source_states
 from gapft_harness.stages.foundation.subsets import changed_subsets
 
 #: Reads the task and its data and gives all of ``rests_on``; takes folders with task YAML.
@@ -68,12 +69,13 @@ def hold(
     subsets, alike, without = changed_subsets(run, manifest["files"])
     if subsets:
         raise changed(run.path, subsets)
+    taken = list(source_states(manifest))
     if not recorded:
         said = (
             "not checked: whether task, data and plugins are as they were searched; an earlier "
             "version made this run and did not record them"
         )
-        return Held(None, alike, [said, *without])
+        return Held(None, alike, [said, *without, *taken])
     lines, given, unchecked = _plugins(run, recorded, plugins)
     files, absent = compare(recorded.get("files", {}))
     moved = elsewhere(recorded, include_paths)
@@ -101,7 +103,7 @@ def hold(
         compared += [] if unsure else ["model"]
     if lines:
         raise changed(run.path, lines)
-    return Held(now, compared, unchecked)
+    return Held(now, compared, [*unchecked, *taken])
 
 
 def _plugins(

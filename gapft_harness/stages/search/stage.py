@@ -28,6 +28,7 @@ from gapft_harness.stages.foundation.audits import with_audits
 from gapft_harness.stages.foundation.disjoint import require_apart
 from gapft_harness.stages.foundation.foundation import SECTION, require_same
 from gapft_harness.stages.foundation.model_state import model_state
+from gapft_harness.stages.foundation.sources import check_grounds
 from gapft_harness.stages.foundation.subsets import seal_subsets, unsealed
 from gapft_harness.stages.search.data import check_data, match_subset
 from gapft_harness.stages.search.job import finished, search
@@ -90,6 +91,7 @@ def _search(context: Context, parts: Sequence[_Portion]) -> None:
     run, now = context.run, read_data(context)
     if not run.is_empty():
         require_same(run, now)
+    check_grounds(run, now)
     if run.is_empty() or SECTION not in run.manifest():
         rests = {**now, "model": model_state(run.recipe)}
         run.update_manifest(lambda manifest: manifest.update({SECTION: rests}))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 from gapft_harness.core.records import Arm, Budget, Evidence, Example
-from gapft_harness.hooks.manager import Plugins, Registered
+from gapft_harness.hooks.manager import Plugins
+from gapft_harness.hooks.registered import SelectorTraits
 from gapft_harness.recipe.called_plugins import find_selector
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
@@ -17,7 +18,6 @@ from gapft_harness.stages.differences import Differences, unequal
 from gapft_harness.stages.generation.generation import decoding_from
 from gapft_harness.stages.selection.budgets import enforce_tokens, in_groups
 from gapft_harness.stages.selection.choosing import (
-    borrows,
     fill,
     has_own_budget,
     is_gold,
@@ -28,6 +28,13 @@ from gapft_harness.stages.selection.choosing import (
     to_example,
 )
 from gapft_harness.stages.selection.stage import arms, chosen_by
+from gapft_harness.stages.selection.taking import (
+    Taking,
+    check_taken,
+    differing_keys,
+    example_fault,
+    told_of_taken,
+)
 from gapft_harness.training.plan import budget
 
 
@@ -59,13 +66,16 @@ def check_selections(
     slots = found.attempt("n", lambda: slots_by_condition(run.recipe, pool))
     if slots is None:
         return {}
-    examples = _examples(run, plugins, evidence, slots, found)
+    examples = _examples(run, manifest, plugins, evidence, slots, found)
     _check_budgets(run, manifest, plugins, examples, slots, found)
-    gold = [arm.name for arm in examples if _is_gold(run, arm, plugins)]
+    taken = [arm for arm in examples if arm.condition in run.recipe.taken()]
+    chosen = [arm for arm in examples if arm not in taken]
+    gold = [arm.name for arm in chosen if _is_gold(run, arm, plugins)]
     found.checked.append(
-        f"{len(examples)} selections hold the evidence that their conditions choose, each a "
+        f"{len(chosen)} selections hold the evidence that their conditions choose, each a "
         "response that passed" + (f", but in {', '.join(gold)} (gold=True)" if gold else "")
     )
+    found.checked += [line for arm in taken for line in told_of_taken(arm, manifest)]
     named = {run.path / layout.selection(arm) for arm in arms(run.recipe)}
     if others := [file.stem for file in there if file not in named]:
         found.checked.append(
@@ -82,17 +92,24 @@ def _read_pool(run: RunDirectory, manifest: dict[str, Any]) -> list[Evidence]:
 
 def _examples(
     run: RunDirectory,
+    manifest: dict[str, Any],
     plugins: Plugins,
     evidence: Sequence[Evidence],
     slots: Mapping[str, int],
     found: Differences,
 ) -> dict[Arm, list[Example]]:
     examples: dict[Arm, list[Example]] = {}
+    taking = Taking(run)
     for arm in arms(run.recipe):
         relative = layout.selection(arm)
         read = found.attempt(relative, partial(read_examples, run.path / relative))
-        if read is not None:
-            examples[arm] = read
+        if read is None:
+            continue
+        examples[arm] = read
+        if arm.condition in run.recipe.taken():
+            entry = manifest["budgets"].get(arm.name, {})
+            found.gather(relative, partial(check_taken, taking, arm, read, entry))
+        else:
             found.gather(relative, partial(_evidence, run, arm, read, evidence, plugins))
             n = slots[arm.condition]
             found.gather(relative, partial(_chosen_again, run, arm, read, evidence, plugins, n))
@@ -114,9 +131,13 @@ def _check_budgets(
         counted = found.attempt(what, partial(budget, chosen, run.recipe.training))
         if counted is None:
             continue
-        own = has_own_budget(find_selector(run.recipe, arm.condition, plugins)[1])
         recorded = manifest["budgets"].get(arm.name, {})
-        said = {"matched": not own, "condition": None, **chosen_by(run.recipe, arm)}
+        said: dict[str, Any] = {"condition": None, **chosen_by(run.recipe, arm)}
+        if arm.condition in run.recipe.taken():
+            own = not recorded.get("matched", True)  # held against the other run's, if it is there
+        else:
+            own = has_own_budget(find_selector(run.recipe, arm.condition, plugins)[1])
+            said |= {"matched": not own, "taken": None}
         found.gather(what, partial(_budget, arm, {**asdict(counted), **said}, recorded))
         if not own:
             matched[arm] = counted
@@ -128,7 +149,7 @@ def _check_budgets(
             f"{len(group)} matched arms have n = {first.n}, N = {first.exposures}, "
             f"J = {first.steps}"
         )
-    replayed = {arm: examples[arm] for arm in matched}
+    replayed = {arm: examples[arm] for arm in matched if arm.condition not in run.recipe.taken()}
     found.gather("replay", partial(_replay, replayed, run.recipe.budget.replay))
 
 
@@ -143,42 +164,11 @@ def _evidence(
     _, entry = find_selector(run.recipe, arm.condition, plugins)
     known = {e.problem_id: e for e in evidence}
     for slot, example in enumerate(examples):
-        if fault := _example_fault(example, known, entry):
+        if is_gold(entry) and example.origin == example.problem_id in known:
+            continue  # held against what its selector chooses
+        if fault := example_fault(example, known, entry.declared(SelectorTraits).responses):
             who = f"{layout.selection(arm)}: slot {slot}, problem {example.problem_id}"
             yield f"{who}: {fault}"
-
-
-def _example_fault(example: Example, known: Mapping[str, Evidence], entry: Registered) -> str:
-    right = known.get(example.problem_id)
-    if right is None:
-        return "is no problem of the pool"
-    index = example.response_index
-    if example.origin != example.problem_id:
-        lent = f"has the response of problem {example.origin}"
-        if not borrows(entry):
-            return f"{lent}, and its selector is not registered with responses='borrowed'"
-        lender = known.get(example.origin)
-        if lender is None or lender.response is None:
-            return f"{lent}, of which none passed"
-        right = replace(right, response=_with_response(lender, index).response)
-    elif is_gold(entry):
-        return ""  # held against what its selector chooses
-    elif takes_others(entry):
-        right = _with_response(right, index)
-    if right.response is None:
-        return "search missed it, so no response of it passed"
-    if example == to_example(right):
-        return ""
-    differing = _differing(example, to_example(right))
-    return f"is not the evidence that the states table keeps; differing: {differing}"
-
-
-def _with_response(evidence: Evidence, index: int) -> Evidence:
-    """A problem with its verified response of an index; with the kept one if that did not pass."""
-    if evidence.response and evidence.response.index == index:
-        return evidence
-    verified = (of for of in evidence.each_verified() if of.response and of.response.index == index)
-    return next(verified, evidence)
 
 
 def _chosen_again(
@@ -206,17 +196,12 @@ def _chosen_again(
         elif free and one != other:  # of other arms ``_evidence`` says it
             yield (
                 f"{where}: slot {slot}, problem {one.problem_id}: is not the example that its "
-                f"selector chooses; differing: {_differing(one, other)}"
+                f"selector chooses; differing: {differing_keys(one, other)}"
             )
 
 
 def _is_gold(run: RunDirectory, arm: Arm, plugins: Plugins) -> bool:
     return is_gold(find_selector(run.recipe, arm.condition, plugins)[1])
-
-
-def _differing(one: Example, other: Example) -> str:
-    a, b = asdict(one), asdict(other)
-    return ", ".join(key for key in a if a[key] != b[key])
 
 
 def _budget(arm: Arm, expected: dict[str, Any], recorded: dict[str, Any]) -> Iterable[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from reprlib import repr as short
 from typing import Any
 
@@ -16,6 +16,29 @@ from gapft_harness.hooks.protocols import Selector
 from gapft_harness.hooks.registered import Registered, SelectorTraits
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.stages.selection.budgets import set_replay_aside
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """One arm's training set.
+
+    Attributes:
+        examples: in order.
+        matched: whether its budget is the comparison's matched one.
+        ends_unknown: examples whose generator did not say how they ended.
+        taken: of a set of another run: ``run``, its folder, ``arm``, whose set it is there, and
+            ``sha256`` of the file.
+    """
+
+    examples: list[Example]
+    matched: bool
+    ends_unknown: int
+    taken: dict[str, str] | None = None
+
+    def said(self) -> dict[str, Any]:
+        """What the manifest's ``budgets`` say of it besides the budget."""
+        found = {"matched": self.matched, "ends_unknown": self.ends_unknown}
+        return found | ({"taken": self.taken} if self.taken else {})
 
 
 def make_pool(evidence: Sequence[Evidence]) -> Pool:

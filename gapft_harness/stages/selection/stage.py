@@ -7,7 +7,7 @@ computed and enforced here, before anything is trained.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,11 @@ from gapft_harness.run_directory.binding import differences
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_evidence, read_examples, read_facts
 from gapft_harness.run_directory.tables.selections import write_examples
+from gapft_harness.stages.foundation.sources import is_taken
 from gapft_harness.stages.generation.generation import decoding_from
 from gapft_harness.stages.selection.budgets import enforce_matched, enforce_tokens, in_groups
 from gapft_harness.stages.selection.choosing import (
+    Selected,
     fill,
     has_own_budget,
     make_pool,
@@ -31,27 +33,13 @@ from gapft_harness.stages.selection.choosing import (
     slots_of,
     to_example,
 )
+from gapft_harness.stages.selection.taking import Taking, check_slots
 from gapft_harness.training.plan import budget
 
 
 def arms(recipe: Recipe) -> list[Arm]:
     """Every (condition, seed) of a recipe, in the recipe's order."""
     return [Arm(condition, seed) for condition in recipe.conditions for seed in recipe.seeds]
-
-
-@dataclass(frozen=True, slots=True)
-class Selected:
-    """One arm's training set.
-
-    Attributes:
-        examples: in order.
-        matched: whether its budget is the comparison's matched one.
-        ends_unknown: examples whose generator did not say how they ended.
-    """
-
-    examples: list[Example]
-    matched: bool
-    ends_unknown: int
 
 
 def trained_conditions(run: RunDirectory) -> set[str]:
@@ -66,7 +54,8 @@ def select(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any
     """Selects every arm's training set under the matched budget.
 
     What is sealed and trained on must be chosen again; without its selector at hand it is taken as
-    it is. What nothing was trained on is made anew if it would be chosen otherwise now.
+    it is. What nothing was trained on is made anew if it would be chosen otherwise now. What was
+    taken from another run stays as it is sealed here.
 
     Args:
         run: the run, with the recipe whose conditions, seeds and budget are wanted.
@@ -79,8 +68,9 @@ def select(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any
 
     Raises:
         UserError: a pool too small for the budget (the message says by how many), supervised
-            tokens that differ by more than the recipe allows, or a budget by which other examples
-            would be chosen than those that are trained on.
+            tokens that differ by more than the recipe allows, a budget by which other examples
+            would be chosen than those that are trained on, or a set of another run that cannot be
+            taken.
         PluginError: a selector that broke its contract, or that now chooses other examples than
             those that are trained on.
     """
@@ -93,15 +83,20 @@ def select(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any
         return {"budgets": {}, "n": 0}
     slots = slots_by_condition(run.recipe, pool)
     plugins = load_plugins(plugin_files)
-    trained, said = run.trained_arms(), run.manifest()["budgets"]
-    chosen = {
-        arm: _sealed(run, arm, said[arm.name])
-        if arm in trained
-        and arm.name in said
-        and not plugins.has("selector", run.recipe.conditions[arm.condition].selector)
-        else _select(plugins, run.recipe, pool, slots[arm.condition], arm)
-        for arm in arms(run.recipe)
-    }
+    trained, manifest, taking = run.trained_arms(), run.manifest(), Taking(run)
+
+    def choose(arm: Arm) -> Selected:
+        said, by = manifest["budgets"].get(arm.name), run.recipe.conditions[arm.condition]
+        if by.run is not None:
+            taken = is_taken(run, manifest, arm)
+            found = _sealed(run, arm, said) if taken else taking.take(arm)
+            check_slots(arm, found, run, slots[arm.condition])
+            return found
+        if arm in trained and said is not None and not plugins.has("selector", by.selector):
+            return _sealed(run, arm, said)
+        return _select(plugins, run.recipe, pool, slots[arm.condition], arm)
+
+    chosen = {arm: choose(arm) for arm in arms(run.recipe)}
     budgets = {arm: budget(found.examples, run.recipe.training) for arm, found in chosen.items()}
     matched = {arm: b for arm, b in budgets.items() if chosen[arm].matched}
     for group in in_groups(matched, slots):
@@ -126,12 +121,7 @@ def select(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any
     return {
         "n": n,
         "budgets": {
-            arm.name: {
-                **asdict(b),
-                "matched": chosen[arm].matched,
-                "ends_unknown": chosen[arm].ends_unknown,
-                **chosen_by(run.recipe, arm),
-            }
+            arm.name: {**asdict(b), **chosen[arm].said(), **chosen_by(run.recipe, arm)}
             for arm, b in budgets.items()
         },
     }
@@ -155,7 +145,9 @@ def _select(plugins: Plugins, recipe: Recipe, pool: Pool, n: int, arm: Arm) -> S
 
 def _sealed(run: RunDirectory, arm: Arm, said: Mapping[str, Any]) -> Selected:
     examples = read_examples(run.sealed(layout.selection(arm)))
-    return Selected(examples, said.get("matched", True), said.get("ends_unknown", 0))
+    return Selected(
+        examples, said.get("matched", True), said.get("ends_unknown", 0), said.get("taken")
+    )
 
 
 def _other_examples(run: RunDirectory, arm: Arm, path: Path) -> UserError:

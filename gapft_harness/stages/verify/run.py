@@ -157,7 +157,8 @@ def _look_up(run: RunDirectory, manifest: dict[str, Any], plugins: Plugins) -> N
         UserError: one is not there.
     """
     for condition in run.recipe.conditions:
-        find_selector(run.recipe, condition, plugins)
+        if condition not in run.recipe.taken():
+            find_selector(run.recipe, condition, plugins)
     names = []
     for kind, key in (("response rule", "keep"), ("verifier", "verifier")):
         if manifest["task"].get(key) is not None:

@@ -1,0 +1,236 @@
+"""A training set that is taken from another run, in place of one that a selector chooses.
+
+It is taken as it is: its examples in their order, replay among them. Each must be a verified
+response of the run that it is taken from, to a problem that this run's pool has too, with the same
+prompt, gold and prompt ids. So no audit problem comes in by it, and its ids mean the same here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.files import sha256
+from gapft_harness.core.identities import canonical
+from gapft_harness.core.records import Arm, Evidence, Example
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.tables import read_evidence, read_examples, read_problems
+from gapft_harness.stages.foundation.sources import (
+    check_task,
+    file_of,
+    open_source,
+    sealed_set,
+    taken_arm,
+)
+from gapft_harness.stages.generation.generation import decoding_from
+from gapft_harness.stages.selection.choosing import Selected, to_example
+
+
+class Taking:
+    """Takes the training sets of a run's arms from the runs that their conditions name.
+
+    Args:
+        run: the run that takes them; its pool is searched.
+    """
+
+    def __init__(self, run: RunDirectory) -> None:
+        self._run = run
+        self._evidence: dict[Path, dict[str, Evidence]] = {}  # of one run many arms take
+
+    def take(self, arm: Arm, source: RunDirectory | None = None) -> Selected:
+        """An arm's set, as it is there.
+
+        Args:
+            arm: the arm.
+            source: the run to take it from; None: the one that the recipe says.
+
+        Raises:
+            UserError: there is no such set, or it would mean something else in this run.
+        """
+        condition = self._run.recipe.conditions[arm.condition]
+        source = source or open_source(self._run, arm.condition)
+        file = sealed_set(source, arm, condition)
+        check_task(self._run, arm.condition, source)
+        examples = read_examples(file)
+        ids = {name for example in examples for name in (example.problem_id, example.origin)}
+        _check_problems(self._run, arm, source, ids)
+        known = self._known(source)
+        for slot, example in enumerate(examples):
+            if fault := example_fault(example, known):
+                raise UserError(
+                    f"key {f'conditions.{arm.condition}'!r}: {file}, slot {slot}, problem "
+                    f"{example.problem_id}: {fault}. Only verified responses can be taken"
+                )
+        of = taken_arm(arm, condition).name
+        said = source.manifest()["budgets"].get(of, {})
+        return Selected(
+            examples,
+            said.get("matched", True),
+            said.get("ends_unknown", 0),
+            {"run": str(source.path.resolve()), "arm": of, "sha256": sha256(file)},
+        )
+
+    def _known(self, source: RunDirectory) -> dict[str, Evidence]:
+        if source.path not in self._evidence:
+            for table in (layout.problems, layout.responses, layout.states):
+                source.sealed(table("pool"))
+            limit = decoding_from(source.manifest()["task"]).max_gen_toks
+            found = read_evidence(source.path, "pool", source.recipe.evidence.context, limit)
+            self._evidence = {source.path: {evidence.problem_id: evidence for evidence in found}}
+        return self._evidence[source.path]
+
+
+def check_slots(arm: Arm, found: Selected, run: RunDirectory, n: int) -> None:
+    """Holds a set that was taken to the slots of its comparison group.
+
+    Args:
+        arm: whose set it is.
+        found: the set.
+        run: the run that takes it.
+        n: the slots of the condition, replay apart.
+
+    Raises:
+        UserError: it has another number, or one was said of a reference with its own budget.
+    """
+    name, size, budget = arm.condition, len(found.examples), run.recipe.budget
+    if not found.matched and run.recipe.conditions[name].n is not None:
+        raise UserError(
+            f"key {f'conditions.{name}.n'!r}: the set that is taken is a reference's, with a "
+            "budget of its own; leave n out"
+        )
+    if found.matched and size != n + budget.replay:
+        replay = f" and {budget.replay} of replay" if budget.replay else ""
+        fits = size - budget.replay
+        remedy = f"conditions.{name}.n={fits}, a group of its own, or budget.n={fits}"
+        raise UserError(
+            f"key {f'conditions.{name}.run'!r}: the set taken for {arm.name} has {size} examples, "
+            f"and its group has {n} slots{replay}; set "
+            + (remedy if fits > 0 else "budget.replay to that of the run it is taken from")
+        )
+
+
+def example_fault(
+    example: Example, known: Mapping[str, Evidence], responses: str = "borrowed"
+) -> str:
+    """What keeps an example from being a verified response to a problem, or ``""``.
+
+    Args:
+        example: it.
+        known: the pool's evidence by problem.
+        responses: as ``SelectorTraits.responses`` says: those it may be of.
+    """
+    right = known.get(example.problem_id)
+    if right is None:
+        return "is no problem of the pool"
+    index = example.response_index
+    if example.origin != example.problem_id:
+        lent = f"has the response of problem {example.origin}"
+        if responses != "borrowed":
+            return f"{lent}, and its selector is not registered with responses='borrowed'"
+        lender = known.get(example.origin)
+        if lender is None or lender.response is None:
+            return f"{lent}, of which none passed"
+        right = replace(right, response=_with_response(lender, index).response)
+    elif responses != "kept":
+        right = _with_response(right, index)
+    if right.response is None:
+        return "search missed it, so no response of it passed"
+    if example == to_example(right):
+        return ""
+    differing = differing_keys(example, to_example(right))
+    return f"is not the evidence that the states table keeps; differing: {differing}"
+
+
+def differing_keys(one: Example, other: Example) -> str:
+    """The columns in which two examples differ."""
+    return ", ".join(
+        key for key in one.__dataclass_fields__ if getattr(one, key) != getattr(other, key)
+    )
+
+
+def check_taken(
+    taking: Taking, arm: Arm, examples: Sequence[Example], entry: Mapping[str, Any]
+) -> Iterable[str]:
+    """A sealed set is, by ``gapft verify``, the one that the other run has.
+
+    Args:
+        taking: takes it again.
+        arm: the arm.
+        examples: its sealed set.
+        entry: what the manifest's ``budgets`` say of it.
+    """
+    where, file = layout.selection(arm), file_of(entry)
+    if file is None:
+        yield f"manifest.json: the budget of {arm.name} does not say where its set was taken from"
+        return
+    if not file.exists():
+        return  # told for every command, see ``sources.source_states``
+    again = taking.take(arm, RunDirectory.open(file.parent.parent))
+    for key, value in again.said().items():
+        if entry.get(key) != value:
+            yield (
+                f"manifest.json: the budget of {arm.name} has {key} = {entry.get(key)}, and its "
+                f"set, taken again from {file}, gives {value}"
+            )
+    if len(examples) != len(again.examples):
+        yield f"{where}: holds {len(examples)} examples, {file} holds {len(again.examples)}"
+    for slot, (one, other) in enumerate(zip(examples, again.examples, strict=False)):
+        if one != other:
+            yield (
+                f"{where}: slot {slot}, problem {one.problem_id}: is not that of {file}; "
+                f"differing: {differing_keys(one, other)}"
+            )
+
+
+def told_of_taken(arm: Arm, manifest: Mapping[str, Any]) -> Iterable[str]:
+    """A sentence on a set that is the one of the run it was taken from, where that is here."""
+    file = file_of(manifest["budgets"].get(arm.name, {}))
+    if file is not None and file.exists():
+        yield (
+            f"{arm.name} was compared with the set that it was taken from, {file}: each a response "
+            "that passed there, to a problem of this run's pool"
+        )
+
+
+def _with_response(evidence: Evidence, index: int) -> Evidence:
+    """A problem with its verified response of an index; with the kept one if that did not pass."""
+    if evidence.response and evidence.response.index == index:
+        return evidence
+    verified = (of for of in evidence.each_verified() if of.response and of.response.index == index)
+    return next(verified, evidence)
+
+
+def _check_problems(run: RunDirectory, arm: Arm, source: RunDirectory, ids: set[str]) -> None:
+    here, there = (_known(of.path, ids) for of in (run, source))
+    lines = []
+    for name in sorted(ids):
+        if name not in here:
+            lines.append(f"{name} is not in this run's pool")
+        elif here[name] != there.get(name):
+            same = there.get(name, ("", ()))[0] == here[name][0]
+            lines.append(f"{name} has other {'prompt tokens' if same else 'prompt or gold'} here")
+    if lines:
+        raise UserError(
+            f"key {f'conditions.{arm.condition}.run'!r}: {len(lines)} of the {len(ids)} problems "
+            f"of {taken_arm(arm, run.recipe.conditions[arm.condition]).name} in {source.path} are "
+            f"others here; first: {lines[0]}. Search a pool that holds them (data.pool_limit, the "
+            "task's data), with prompts rendered alike (model.chat_template, "
+            "model.system_instruction)"
+        )
+
+
+def _known(path: Path, ids: set[str]) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Of some problems of a pool what makes them the same: prompt and gold, and prompt ids."""
+    return {
+        problem.id: (
+            hashlib.sha256(canonical([problem.prompt, problem.gold]).encode()).hexdigest(),
+            prompt_ids,
+        )
+        for problem, prompt_ids in read_problems(path / layout.problems("pool"))
+        if problem.id in ids
+    }

@@ -1,0 +1,393 @@
+"""Training sets that are taken from another run, by the real command on tiny models."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gapft_harness.cli.dry_run import describe
+from gapft_harness.cli.options import Options
+from gapft_harness.cli.runs import run_recipe, run_stage
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.files import sha256, write_json
+from gapft_harness.recipe.conditions import named
+from gapft_harness.run_directory.tables import read_examples
+from gapft_harness.stages.selection.choosing import to_example
+from gapft_harness.stages.selection.taking import example_fault
+from gapft_harness.stages.verify.run import verify
+from tests.command import gapft, succeed
+from tests.letters_task import CONTAINS, write_letters
+from tests.pools import pool
+from tests.test_conditions import recipe
+from tests.tiny_models import byte_llama
+
+N, SEED = 4, 13
+ARM = f"theirs-seed{SEED}"
+TRAINING = {"dtype": "float32", "repetitions": 1}
+TAKES = {"theirs": {"run": "source", "condition": "gapft"}, "uniform": {}}
+SELECTION = f"selections/{ARM}.parquet"
+SOURCE = f"source/selections/gapft-seed{SEED}.parquet"
+
+
+def write_recipe(folder: Path, name: str, model: str, **keys: Any) -> None:
+    content = {
+        "name": name,
+        "data": {"task": "letters"},
+        "model": {"args": {"pretrained": model, "dtype": "float32", "device": "cpu"}},
+        "search": {"k": 4, "temperature": 1.0, "top_p": 1.0},
+        "seeds": [SEED],
+        "budget": {"n": N},
+        "training": TRAINING,
+        "statistics": {"replicates": 20},
+    }
+    (folder / f"{name}.yaml").write_text(yaml.safe_dump({**content, **keys}))
+
+
+def options(name: str, *overrides: str) -> Options:
+    return Options(
+        f"{name}.yaml", include_paths=["tasks"], plugin_files=["plugin.py"], overrides=overrides
+    )
+
+
+def loaded(*more: str) -> list[str]:
+    return ["--include-path", "tasks", "--plugin", "plugin.py", *more]
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that chose its sets, and one of another base that took one of them; both finished.
+
+    In ``here``, with a copy of it all beside it: their paths are in their manifests.
+    """
+    folder = tmp_path_factory.mktemp("taken") / "here"
+    folder.mkdir()
+    byte_llama(folder / "model")
+    byte_llama(folder / "other", seed=1)
+    write_letters(folder, {"pool": 48, "audit": 12})
+    (folder / "plugin.py").write_text(CONTAINS)
+    write_recipe(folder, "source", "model", conditions=["gapft", "all_verified"])
+    write_recipe(
+        folder, "taking", "other", conditions=TAKES, training=TRAINING | {"repetitions": 3}
+    )
+    for name in ("source", "taking"):
+        succeed("run", f"{name}.yaml", "--run-dir", name, *loaded(), cwd=folder)
+    shutil.copytree(folder, folder.with_name("copy"))
+    return folder
+
+
+@pytest.fixture
+def made(kept: Path) -> Path:
+    """It all as it was."""
+    shutil.rmtree(kept)
+    shutil.copytree(kept.with_name("copy"), kept)
+    return kept
+
+
+@pytest.fixture
+def work(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same, and commands are given there."""
+    monkeypatch.chdir(made)
+    return made
+
+
+def manifest_of(run: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(Path(run, "manifest.json").read_text())
+    return found
+
+
+def checked(run: str = "taking") -> tuple[list[str], list[str]]:
+    found = verify(Path(run), ["plugin.py"])
+    return found.differences, found.checked
+
+
+def rewrite(path: str, change: Callable[[list[dict[str, Any]]], None]) -> None:
+    """Other examples in a set, which is sealed again."""
+    table = pq.read_table(path)
+    rows = table.to_pylist()
+    change(rows)
+    pq.write_table(type(table).from_pylist(rows, schema=table.schema), path)
+    run, relative = path.split("/", 1)
+    manifest = manifest_of(run)
+    manifest["files"][relative] = sha256(Path(path))
+    write_json(Path(run, "manifest.json"), manifest)
+
+
+def test_another_base_is_trained_by_other_settings_on_the_same_set(made: Path) -> None:
+    there, here = (
+        json.loads((made / r / "manifest.json").read_text()) for r in ("source", "taking")
+    )
+    assert read_examples(made / "taking" / SELECTION) == read_examples(made / SOURCE)
+    assert here["budgets"][ARM]["taken"] == {
+        "run": str((made / "source").resolve()),
+        "arm": f"gapft-seed{SEED}",
+        "sha256": sha256(made / SOURCE),
+    }
+    assert here["budgets"][ARM]["matched"]
+    assert here["budgets"][ARM]["exposures"] == 3 * N
+    assert "taken" not in here["budgets"][f"uniform-seed{SEED}"]
+    a, b = (
+        found["training"][arm]["base_sha256"]
+        for found, arm in ((there, f"gapft-seed{SEED}"), (here, ARM))
+    )
+    assert a != b
+    report = (made / "taking/report/report.md").read_text("utf-8").replace("\\", "")
+    assert "These training sets were taken from another run" in report
+    assert f"theirs, seed {SEED}: gapft-seed{SEED} of {made.resolve() / 'source'}" in report
+    results = json.loads((made / "taking/report/results.json").read_text())
+    told = {"arm": f"gapft-seed{SEED}", "sha256": sha256(made / SOURCE)}
+    assert results["conditions"]["theirs"]["seeds"][str(SEED)]["taken"] == told
+    assert "taken" not in results["conditions"]["uniform"]["seeds"][str(SEED)]
+    assert all(c["matched_budget"] for c in results["contrasts"] if c["b"] == "uniform")
+    done = succeed("verify", "taking", "--plugin", "plugin.py", cwd=made)
+    assert f"{ARM} was compared with the set that it was taken from" in " ".join(
+        done.stdout.split()
+    )
+
+
+def test_the_dry_run_says_where_sets_come_from_and_what_is_missing(work: Path) -> None:
+    text = describe(options("taking"), "new")
+    assert "theirs (taken from source, its gapft), uniform" in text
+    assert "nothing: this recipe can run" in text
+    Path("source").rename("away")
+    text = describe(options("taking"), "new")
+    assert "key 'conditions.theirs.run': source: is no run directory" in text
+    assert not Path("new").exists()
+
+
+def another_tokenizer() -> None:
+    file = Path("other/tokenizer.json")
+    content = json.loads(file.read_text())
+    vocab = content["model"]["vocab"]
+    vocab["a"], vocab["b"] = vocab["b"], vocab["a"]
+    file.write_text(json.dumps(content))
+
+
+def another_task() -> None:
+    file = Path("tasks/letters.yaml")
+    file.write_text(file.read_text().replace('"{{question}}"', '"Q: {{question}}"'))
+
+
+def edited() -> None:
+    with Path(SOURCE).open("ab") as file:
+        file.write(b"x")
+
+
+def forged() -> None:
+    rewrite(SOURCE, lambda rows: rows[1]["response_ids"].reverse())
+
+
+@pytest.mark.parametrize(
+    ("said", "change", "expected"),
+    [
+        ({"run": "nowhere"}, None, "key 'conditions.c.run': nowhere: is no run directory"),
+        ({"run": "s3://b/r"}, None, "key 'conditions.c.run': s3://b/r: expected a folder"),
+        ({"run": "new"}, None, "key 'conditions.c.run': new is this run itself"),
+        ({"run": "source"}, None, "source has no training set c-seed13; it has: gapft-seed13, all"),
+        ({"run": "taking", "condition": "theirs"}, None, "was itself taken from /.*source; take"),
+        ({"run": "source", "condition": "gapft"}, edited, "was changed after it was sealed"),
+        ({"run": "source", "condition": "gapft"}, another_tokenizer, "tokenizer, tokenizer.json: "),
+        ({"run": "source", "condition": "gapft"}, another_task, "task, doc_to_text: .*Q: .* now"),
+    ],
+)
+def test_a_set_that_cannot_be_taken_is_refused_before_a_search(
+    work: Path, said: dict[str, str], change: Callable[[], None] | None, expected: str
+) -> None:
+    if change:
+        change()
+    write_recipe(work, "new", "other", conditions={"c": said})
+    with pytest.raises(UserError, match=expected):
+        run_recipe(options("new"), "new")
+    assert not list(Path("new").glob("pool/*"))
+
+
+def test_the_command_refuses_without_a_traceback(work: Path) -> None:
+    done = gapft(
+        "run",
+        "taking.yaml",
+        "--run-dir",
+        "new",
+        "--set",
+        "conditions.theirs.condition=gaptf",
+        *loaded(),
+        cwd=work,
+    )
+    assert done.returncode == 2
+    assert "source has no training set gaptf-seed13" in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+    assert not (work / "new").exists()
+
+
+def unselected(run: str) -> None:
+    """The run as a kill left it after the set was written, and before the manifest was."""
+    manifest = manifest_of(run)
+    del manifest["n"]
+    for section in ("budgets", "training"):
+        manifest[section] = {}
+    manifest["files"] = {k: v for k, v in manifest["files"].items() if k[:4] in ("pool", "audi")}
+    write_json(Path(run, "manifest.json"), manifest)
+    for folder in ("adapters", "decisions", "report"):
+        shutil.rmtree(Path(run, folder))
+
+
+@pytest.mark.parametrize(
+    ("change", "settings", "expected"),
+    [
+        (forged, [], "slot 1, problem .*: is not the evidence that the states table keeps; differ"),
+        (None, ["budget.n=3"], f"has {N} examples, and its group has 3 slots; set conditions.the"),
+        (None, ["budget.replay=2"], f"has {N} examples, and its group has {N} slots and 2 of rep"),
+        (
+            None,
+            ["conditions.theirs.condition=all_verified", "conditions.theirs.n=9"],
+            "leave n out",
+        ),
+    ],
+)
+def test_a_set_that_does_not_fit_is_refused_when_it_is_taken(
+    work: Path, change: Callable[[], None] | None, settings: list[str], expected: str
+) -> None:
+    unselected("taking")
+    if change:
+        change()
+    with pytest.raises(UserError, match=expected):
+        run_stage("select", "taking", options("taking", *settings))
+
+
+def test_a_problem_that_this_pool_lacks_or_has_otherwise_is_refused(work: Path) -> None:
+    unselected("taking")
+    first = read_examples(Path(SOURCE))[0].problem_id
+    for column, expected in (("prompt_ids", "prompt tokens"), ("gold", "prompt or gold")):
+        shutil.copytree("source", f"by_{column}")
+
+        def change(rows: list[dict[str, Any]], column: str = column) -> None:
+            row = next(row for row in rows if row["problem_id"] == first)
+            row[column] = [*row[column], 3] if column == "prompt_ids" else '"z"'
+
+        rewrite(f"by_{column}/pool/problems.parquet", change)
+        with pytest.raises(UserError, match=f"1 of the .* first: {first} has other {expected}"):
+            run_stage("select", "taking", options("taking", f"conditions.theirs.run=by_{column}"))
+    write_recipe(work, "few", "other", conditions=TAKES, data={"task": "letters", "pool_limit": 6})
+    with pytest.raises(UserError, match="of the 4 problems of gapft-seed13 in source are others"):
+        run_recipe(options("few"), "few")
+
+
+def test_an_interrupted_selection_goes_on_and_a_sealed_one_needs_no_source(work: Path) -> None:
+    before = sha256(Path("taking", SELECTION))
+    unselected("taking")
+    run_stage("select", "taking", options("taking"))
+    assert sha256(Path("taking", SELECTION)) == before
+    assert manifest_of("taking")["files"][SELECTION] == before
+    Path("source").rename("away")
+    done = succeed("run", "taking.yaml", "--run-dir", "taking", *loaded(), cwd=work)
+    said = " ".join((done.stdout + done.stderr).split())
+    assert f"not compared, for it is not here: {work / SOURCE}" in said
+    assert sha256(Path("taking", SELECTION)) == before
+    differences, told = checked()
+    assert differences == []
+    assert any("not compared" in line for line in told)
+    assert not any("was compared with the set" in line for line in told)
+    with pytest.raises(UserError, match="is no run directory"):
+        run_recipe(options("taking"), "new")
+
+
+def test_other_settings_train_on_the_sealed_set_anew(work: Path) -> None:
+    unselected("taking")
+    run_stage("select", "taking", options("taking"))
+    Path("source").rename("away")
+    run_stage("select", "taking", options("taking", "training.repetitions=2"))
+    assert manifest_of("taking")["budgets"][ARM]["exposures"] == 2 * N
+    assert manifest_of("taking")["budgets"][ARM]["taken"]["sha256"] == sha256(
+        Path("away", SOURCE.partition("/")[2])
+    )
+
+
+def test_an_edited_source_is_told_by_commands_and_found_by_verify(work: Path) -> None:
+    edited()
+    done = succeed("report", "taking", "--plugin", "plugin.py", cwd=work)
+    said = " ".join((done.stdout + done.stderr).split())
+    assert f"when {ARM} was taken from it; the set stays as it is sealed" in said
+    (difference,) = checked()[0]
+    assert "gapft-seed13.parquet: was changed after it was sealed" in difference
+
+
+def test_verify_finds_a_source_that_was_sealed_anew(work: Path) -> None:
+    rewrite(SOURCE, lambda rows: rows.reverse())
+    differences = checked()[0]
+    assert any("the budget of theirs-seed13 has taken = " in line for line in differences)
+    assert any(f"{SELECTION}: slot 0, problem " in line for line in differences)
+
+
+def test_verify_finds_a_set_that_is_not_the_one_that_was_taken(work: Path) -> None:
+    rewrite(f"taking/{SELECTION}", lambda rows: rows.reverse())
+    assert any(f"{SELECTION}: slot 0, problem " in line for line in checked()[0])
+
+
+def test_verify_finds_a_forged_origin(work: Path) -> None:
+    manifest = manifest_of("taking")
+    taken = manifest["budgets"][ARM].pop("taken")
+    write_json(Path("taking/manifest.json"), manifest)
+    assert "does not say where its set was taken from" in "".join(checked()[0])
+    manifest["budgets"][ARM]["taken"] = taken
+    manifest["budgets"][f"uniform-seed{SEED}"]["taken"] = taken
+    write_json(Path("taking/manifest.json"), manifest)
+    assert "the budget of uniform-seed13 has taken = " in "".join(checked()[0])
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({"condition": "gapft"}, "key 'conditions.c': says `condition`, .* say `run` too"),
+        ({"run": "r", "params": {"a": 1}}, "key 'conditions.c': says `run` and `params`"),
+        ({"run": "r", "selector": "gapft"}, "key 'conditions': 'c' says `run` and `selector`"),
+        ({"run": 3}, "key 'conditions.c.run'"),
+    ],
+)
+def test_a_condition_has_one_source(said: dict[str, Any], expected: str) -> None:
+    with pytest.raises(UserError, match=expected):
+        recipe({"c": said})
+
+
+def test_what_is_taken_is_no_selector() -> None:
+    found = recipe({"gapft": {"run": "r"}, "uniform": {}})
+    assert found.selectors() == ["uniform"]
+    assert found.conditions["gapft"].selector == ""
+    again = recipe(found.model_dump(mode="json")["conditions"])
+    assert again == found
+    assert named("gapft", found.conditions["gapft"].said("gapft")) == found.conditions["gapft"]
+    assert list(found.taken()) == ["gapft"]
+    assert found.model_dump(mode="json")["conditions"] == {"gapft": {"run": "r"}, "uniform": {}}
+
+
+#: A change of each column of an example; none of them gives a verified response of the pool.
+CHANGES: dict[str, Any] = {
+    "problem_id": "another",
+    "state": "U",
+    "prompt_ids": (9, 9),
+    "response_ids": (9, 9, 9),
+    "response_index": 77,
+    "first_success": 55,
+    "ended": None,
+    "origin": "another",
+}
+
+
+@given(st.integers(0, 5), st.integers(1, 5), st.data())
+def test_what_a_pool_gives_has_no_fault_and_any_change_of_it_has(
+    solved: int, recovered: int, data: st.DataObject
+) -> None:
+    source = pool(solved, recovered)
+    known = {e.problem_id: e for e in (*source.verified, *source.missed)}
+    example = to_example(data.draw(st.sampled_from(source.verified)))
+    assert example_fault(example, known) == ""
+    column = data.draw(st.sampled_from(sorted(CHANGES)))
+    changed = not example.ended if column == "ended" else CHANGES[column]
+    assert example_fault(replace(example, **{column: changed}), known) != ""
