@@ -12,6 +12,7 @@ from gapft_harness.hooks.manager import Plugins
 from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.facts import AuditFacts
 
 #: Folders that are there before anything is trained; what is sealed in any other came of adapters.
 _BEFORE = ("pool", "audit", "calibration", layout.SELECTIONS)
@@ -84,7 +85,7 @@ def require_bound(
         )
 
 
-def require_audits(path: Path, searched: Mapping[str, Any], recipe: Recipe) -> None:
+def require_audits(path: Path, searched: Mapping[str, AuditFacts], recipe: Recipe) -> None:
     """Stops a recipe that would have another further audit under a name that is searched.
 
     Args:

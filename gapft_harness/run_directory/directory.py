@@ -10,7 +10,7 @@ import contextlib
 import json
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import binding, layout
 from gapft_harness.run_directory.binding import came_of_adapters
+from gapft_harness.run_directory.facts import Manifest
 from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK, hold
 from gapft_harness.run_directory.manifest import (
     condition_of,
@@ -97,7 +98,7 @@ class RunDirectory:
         """Makes this recipe the one on disk: its conditions, seeds and budget hold."""
         content = yaml.safe_dump(self.recipe.model_dump(mode="json"), sort_keys=False)
         replace_file(self.path / layout.RECIPE, lambda new: new.write_text(content, "utf-8"))
-        self.update_manifest(lambda m: m.update(recipe=self.recipe.model_dump(mode="json")))
+        self.update_manifest(lambda m: m.update({"recipe": self.recipe.model_dump(mode="json")}))
 
     def discard_if_empty(self) -> None:
         """Removes a run that this command made and generated nothing in: a mistake leaves no trace.
@@ -153,11 +154,11 @@ class RunDirectory:
     def _manifest_path(self) -> Path:
         return self.path / layout.MANIFEST
 
-    def manifest(self) -> dict[str, Any]:
+    def manifest(self) -> Manifest:
         """The manifest as it stands."""
         return read_manifest(self.path)
 
-    def update_manifest(self, change: Any) -> None:
+    def update_manifest(self, change: Callable[[Manifest], object]) -> None:
         """Reads, changes and replaces the manifest. Only the process with the lock calls this."""
         manifest = self.manifest()
         before = json.dumps(manifest)
@@ -191,9 +192,8 @@ class RunDirectory:
         """Records the hash of a file or folder that is complete. Sealing again must agree."""
         found = sha256(self.path / relative)
 
-        def change(manifest: dict[str, Any]) -> None:
-            recorded = manifest["files"].setdefault(relative, found)
-            if recorded != found:
+        def change(manifest: Manifest) -> None:
+            if manifest["files"].setdefault(relative, found) != found:
                 raise UserError(self._changed(relative))
 
         self.update_manifest(change)
@@ -211,7 +211,7 @@ class RunDirectory:
         if not names:
             return
 
-        def change(manifest: dict[str, Any]) -> None:
+        def change(manifest: Manifest) -> None:
             for name in names:
                 if (recorded := manifest["files"].pop(name, None)) is not None:
                     manifest.setdefault("replaced", {}).setdefault(name, []).append(recorded)
@@ -266,7 +266,7 @@ class RunDirectory:
         """Adds a stage's wall seconds to the manifest (several sittings add up)."""
         start = time.monotonic()
 
-        def change(manifest: dict[str, Any]) -> None:
+        def change(manifest: Manifest) -> None:
             entry = manifest["stages"].setdefault(stage, {"seconds": 0.0})
             entry["seconds"] = round(entry["seconds"] + time.monotonic() - start, 3)
 

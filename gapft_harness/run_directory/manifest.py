@@ -6,10 +6,9 @@ import contextlib
 import json
 import os
 import platform
-from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import PARTIAL
@@ -17,6 +16,7 @@ from gapft_harness.core.records import Arm
 from gapft_harness.recipe.conditions import Condition, named
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.facts import Manifest, TaskFacts
 from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK
 from gapft_harness.version import __version__
 
@@ -33,7 +33,7 @@ _SAID_OF = {
 }
 
 
-def new_manifest(recipe: Recipe) -> dict[str, Any]:
+def new_manifest(recipe: Recipe) -> Manifest:
     """The manifest of a run in which nothing was made yet."""
     return {
         "schema": 1,
@@ -60,7 +60,7 @@ def new_manifest(recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def task_of(manifest: Mapping[str, Any], split: str) -> dict[str, Any]:
+def task_of(manifest: Manifest, split: str) -> TaskFacts:
     """The facts of the task that a split's problems are of.
 
     Raises:
@@ -69,29 +69,28 @@ def task_of(manifest: Mapping[str, Any], split: str) -> dict[str, Any]:
     name = layout.further(split)
     if name and name not in manifest.get("audits", {}):
         raise UserError(f"the audit {name!r} is not searched yet; run gapft search first")
-    found: dict[str, Any] = (manifest["audits"][name] if name else manifest)["task"]
-    return found
+    return manifest["audits"][name]["task"] if name else manifest["task"]
 
 
-def verifier_of(manifest: Mapping[str, Any], name: str) -> str | None:
+def verifier_of(manifest: Manifest, name: str) -> str | None:
     """The name of the verifier that judges a table, which the manifest calls by a name."""
     audit = manifest.get("audits", {}).get(layout.audited(name))
-    found: str | None = (audit or manifest)["task"].get("verifier")
-    return found
+    return (audit["task"] if audit else manifest["task"]).get("verifier")
 
 
-def forget(manifest: dict[str, Any], relative: str) -> None:
+def forget(manifest: Manifest, relative: str) -> None:
     """Takes what a manifest says of an adapter, its scale or its decisions out of it."""
     place = layout.read(relative)
     if place is None or place.kind not in _SAID_OF:
         return
+    sections = cast(dict[str, Any], manifest)
     for section in _SAID_OF[place.kind]:
-        manifest.get(section, {}).pop(place.name, None)
+        sections.get(section, {}).pop(place.name, None)
     said = f"{place.name}: "
     manifest["warnings"] = [line for line in manifest["warnings"] if not line.startswith(said)]
 
 
-def condition_of(manifest: Mapping[str, Any], arm: Arm) -> Condition:
+def condition_of(manifest: Manifest, arm: Arm) -> Condition:
     """By what an arm's training set was chosen."""
     return named(arm.condition, manifest["budgets"].get(arm.name, {}).get("condition", {}))
 
@@ -104,7 +103,7 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def read_manifest(run_path: Path) -> dict[str, Any]:
+def read_manifest(run_path: Path) -> Manifest:
     """A run's manifest.
 
     Raises:
@@ -117,7 +116,7 @@ def read_manifest(run_path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: cannot be read: {error}") from error
     if not isinstance(content, dict):
         raise UserError(f"{path}: expected a JSON object")
-    return content
+    return cast(Manifest, content)
 
 
 def says_nothing(path: Path, run_path: Path) -> bool:

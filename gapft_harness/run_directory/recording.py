@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final, cast
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, SPLITS
+from gapft_harness.run_directory.facts import AuditFacts, Manifest, TaskFacts
 from gapft_harness.run_directory.manifest import verifier_of
 
 
 def record_search(
     split: str, facts: dict[str, Any], said: Mapping[str, Any] | None = None
-) -> Callable[[dict[str, Any]], None]:
+) -> Callable[[Manifest], None]:
     """The task, the model and the verdicts of a split's search.
 
     Args:
@@ -25,12 +26,12 @@ def record_search(
         UserError: when it is applied, if another split was searched with another task or model.
     """
 
-    def change(manifest: dict[str, Any]) -> None:
-        task, name = dict(facts["task"]), layout.further(split)
+    def change(manifest: Manifest) -> None:
+        task, name = cast(TaskFacts, dict(facts["task"])), layout.further(split)
         # Said once of a split's data, however many shards read them; an older table has none.
         record_warnings(manifest, task.pop("warnings", []))
         if name:
-            audit = {"task": task, "said": said or {}}
+            audit: AuditFacts = {"task": task, "said": said or {}}
             record_warnings(manifest, _other_params(manifest, name, task))
             manifest.setdefault("audits", {})[name] = audit
         else:
@@ -44,7 +45,7 @@ def record_search(
     return change
 
 
-def _record_task(manifest: dict[str, Any], task: dict[str, Any]) -> None:
+def _record_task(manifest: Manifest, task: TaskFacts) -> None:
     """The run's own task, of which pool, audit and calibration are."""
     before = manifest["task"].get("fingerprint", task["fingerprint"])
     if before != task["fingerprint"]:
@@ -54,13 +55,15 @@ def _record_task(manifest: dict[str, Any], task: dict[str, Any]) -> None:
         )
     earlier = manifest["task"].get("dropped", [])
     task["dropped"] = earlier + [line for line in task["dropped"] if line not in earlier]
-    # the states may have been made by another response rule since
-    manifest["task"] = task | {k: v for k, v in manifest["task"].items() if k == "keep"}
+    if "keep" in manifest["task"]:  # another response rule may have made the states since
+        task["keep"] = manifest["task"]["keep"]
+    manifest["task"] = task
 
 
-def _other_params(manifest: Mapping[str, Any], name: str, task: Mapping[str, Any]) -> list[str]:
+def _other_params(manifest: Manifest, name: str, task: TaskFacts) -> list[str]:
     """A warning if an audit's answers are judged by the run's verifier under another rule."""
-    own, key = manifest["task"], "verifier_params"
+    own = manifest["task"]
+    key: Final = "verifier_params"
     if own.get("verifier") != task["verifier"] or own[key] == task[key]:
         return []
     return [
@@ -69,7 +72,7 @@ def _other_params(manifest: Mapping[str, Any], name: str, task: Mapping[str, Any
     ]
 
 
-def require_same_model(manifest: dict[str, Any], split: str, source: Mapping[str, Any]) -> None:
+def require_same_model(manifest: Manifest, split: str, source: Mapping[str, Any]) -> None:
     """Stops if a split's model is another than that of the splits that are recorded.
 
     Two models are told apart by their weights' hashes; where one has none (servers, plugins), by
@@ -104,7 +107,7 @@ def require_same_model(manifest: dict[str, Any], split: str, source: Mapping[str
 
 
 def require_same_rules(
-    manifest: Mapping[str, Any], name: str, verifier: str, said: Mapping[str, Any]
+    manifest: Manifest, name: str, verifier: str, said: Mapping[str, Any]
 ) -> None:
     """Stops before responses are generated whose verdicts could not be told from other rules'.
 
@@ -132,7 +135,7 @@ def require_same_rules(
             )
 
 
-def record_judging(manifest: dict[str, Any], name: str, facts: dict[str, Any]) -> None:
+def record_judging(manifest: Manifest, name: str, facts: dict[str, Any]) -> None:
     """What was found when the responses of a split or an arm were judged, and by what."""
     for section, key in (
         ("verdict_counts", "verdicts"),
@@ -144,11 +147,11 @@ def record_judging(manifest: dict[str, Any], name: str, facts: dict[str, Any]) -
         if key == "judged_by" and key in facts:
             record_warnings(manifest, _other_rules(manifest, name, facts[key]))
         if key in facts:
-            manifest.setdefault(section, {})[name] = facts[key]
+            cast(dict[str, Any], manifest).setdefault(section, {})[name] = facts[key]
     record_warnings(manifest, [f"{name}: {warning}" for warning in facts["warnings"]])
 
 
-def _other_rules(manifest: Mapping[str, Any], name: str, judged_by: Mapping[str, Any]) -> list[str]:
+def _other_rules(manifest: Manifest, name: str, judged_by: Mapping[str, Any]) -> list[str]:
     """A warning if others of the run were judged by another edition of the verifier's rules."""
     others = [
         other
@@ -166,15 +169,15 @@ def _other_rules(manifest: Mapping[str, Any], name: str, judged_by: Mapping[str,
     ]
 
 
-def record_warnings(manifest: dict[str, Any], warnings: Sequence[str]) -> None:
+def record_warnings(manifest: Manifest, warnings: Sequence[str]) -> None:
     """Sentences that the report shows; one that is there already is not repeated."""
     manifest["warnings"] += [w for w in warnings if w not in manifest["warnings"]]
 
 
-def recorder(section: str, key: str, value: Any) -> Callable[[dict[str, Any]], None]:
+def recorder(section: str, key: str, value: Any) -> Callable[[Manifest], None]:
     """One entry of a section."""
 
-    def change(manifest: dict[str, Any]) -> None:
-        manifest.setdefault(section, {})[key] = value
+    def change(manifest: Manifest) -> None:
+        cast(dict[str, Any], manifest).setdefault(section, {})[key] = value
 
     return change

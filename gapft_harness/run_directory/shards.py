@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Problem
 from gapft_harness.core.streams import derive
 from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.facts import Manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,7 @@ def begun_parts(run_path: Path, split: str) -> list[Shard]:
     return sorted(found, key=lambda shard: (shard.of, shard.number))
 
 
-def of_merged_shard(relative: str, manifest: Mapping[str, Any]) -> bool:
+def of_merged_shard(relative: str, manifest: Manifest) -> bool:
     """Whether a sealed file is a shard's of a split that is merged: nothing reads it any more.
 
     Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -53,7 +53,10 @@ class Differences:
 
 
 def unequal(
-    where: str, found: dict[str, Any], expected: dict[str, Any], says: str = "computed again it is"
+    where: str,
+    found: Mapping[str, Any],
+    expected: dict[str, Any],
+    says: str = "computed again it is",
 ) -> Iterable[str]:
     """Yields a sentence for each expected value that is not the one found.
 

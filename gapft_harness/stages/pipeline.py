@@ -18,6 +18,7 @@ from gapft_harness.hooks.registered import ExecutorTraits
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import came_of_adapters
 from gapft_harness.run_directory.directory import RunDirectory, stated
+from gapft_harness.run_directory.facts import Manifest
 from gapft_harness.run_directory.recording import record_judging, record_warnings, recorder
 from gapft_harness.stages.audit.job import audit_arm
 from gapft_harness.stages.context import Context, require_selected
@@ -58,7 +59,7 @@ def _settle_rule(context: Context) -> None:
     places = {name: layout.read(name) for name in run.manifest()["files"]}
     windows = [name for name, place in places.items() if place and place.window]
     run.unseal([*(layout.states(split) for split in stated(run.recipe)), *windows])
-    run.update_manifest(lambda manifest: manifest["task"].update(keep=keep))
+    run.update_manifest(lambda manifest: manifest["task"].update({"keep": keep}))
 
 
 def select_stage(context: Context) -> None:
@@ -71,7 +72,7 @@ def select_stage(context: Context) -> None:
     facts = select(run, context.plugin_files)
     run.commit()
 
-    def change(manifest: dict[str, Any]) -> None:
+    def change(manifest: Manifest) -> None:
         trained = {arm.name for arm in run.trained_arms()}
         kept = {name: of for name, of in manifest["budgets"].items() if name in trained}
         manifest["n"] = facts["n"]

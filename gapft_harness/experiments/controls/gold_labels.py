@@ -69,7 +69,7 @@ class GoldLabels(Control):
     def check(
         self,
         run: RunDirectory,
-        manifest: dict[str, Any],
+        manifest: Mapping[str, Any],
         trained: Sequence[Arm],
         found: Differences,
     ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +41,7 @@ class RedistributionExperiment(Experiment):
     def check(
         self,
         run: RunDirectory,
-        manifest: dict[str, Any],
+        manifest: Mapping[str, Any],
         trained: Sequence[Arm],
         found: Differences,
     ) -> None:
@@ -56,7 +56,7 @@ class RedistributionExperiment(Experiment):
             )
 
 
-def _read(run: RunDirectory, manifest: dict[str, Any], arms: Sequence[Arm]) -> Iterable[str]:
+def _read(run: RunDirectory, manifest: Mapping[str, Any], arms: Sequence[Arm]) -> Iterable[str]:
     """Raises where they are not, which is told as a difference."""
     from gapft_harness.report.reading.answers import read_answers
 

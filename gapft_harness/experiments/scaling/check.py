@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from gapft_harness.stages.differences import unequal
 
 
 def check_scaled(
-    run: RunDirectory, arm: Arm, settings: Scaling, manifest: dict[str, Any]
+    run: RunDirectory, arm: Arm, settings: Scaling, manifest: Mapping[str, Any]
 ) -> Iterable[str]:
     """Chooses one arm's scale again from the sealed decisions, and scales its adapter again."""
     where, trained = layout.of_arm(FOLDER, arm), layout.adapter(arm)

@@ -22,6 +22,7 @@ from gapft_harness.hooks.protocols import Job
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, Split
+from gapft_harness.run_directory.facts import Manifest
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.differences import Differences
 from gapft_harness.stages.experiment import Answered, Decodes, Experiment
@@ -69,7 +70,7 @@ class ScalingExperiment(Experiment):
     def check(
         self,
         run: RunDirectory,
-        manifest: dict[str, Any],
+        manifest: Mapping[str, Any],
         trained: Sequence[Arm],
         found: Differences,
     ) -> None:
@@ -110,7 +111,7 @@ class ScalingExperiment(Experiment):
         return Decodes([line], count + more, adapters=1)
 
 
-def _drop_no_scale(manifest: dict[str, Any], but: str) -> None:
+def _drop_no_scale(manifest: Manifest, but: str) -> None:
     """Of an earlier level and tolerance the warning that no scale can be chosen goes."""
     old = f"{CALIBRATION}: {NO_SCALE}"
     manifest["warnings"] = [w for w in manifest["warnings"] if w == but or not w.startswith(old)]

@@ -9,6 +9,7 @@ from typing import Any
 
 from gapft_harness.core.records import GREEDY, Arm
 from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.facts import Manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +75,7 @@ class EpisodeFacts:
 _NAMED = 5
 
 
-def read_episodes(
-    run_path: Path, manifest: Mapping[str, Any], arms: Sequence[Arm]
-) -> EpisodeFacts | None:
+def read_episodes(run_path: Path, manifest: Manifest, arms: Sequence[Arm]) -> EpisodeFacts | None:
     """Reads the audit's episodes; None where a decode is a single response run once.
 
     Args:

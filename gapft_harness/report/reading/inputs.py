@@ -16,6 +16,7 @@ from gapft_harness.report.reading.episodes import EpisodeFacts, read_episodes
 from gapft_harness.report.reading.failures import Failures, read_failures
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import require
+from gapft_harness.run_directory.facts import Manifest
 from gapft_harness.run_directory.manifest import task_of
 from gapft_harness.run_directory.tables import read_items
 
@@ -140,9 +141,7 @@ class ReportInputs:
         )
 
 
-def read_inputs(
-    run_path: Path, manifest: Mapping[str, Any], parts: Sequence[Any] = ()
-) -> ReportInputs:
+def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -> ReportInputs:
     """Reads a run's sealed tables. The caller has checked their hashes.
 
     Args:
@@ -188,9 +187,7 @@ def read_inputs(
     return replace(inputs, further=tuple(_read_further(run_path, manifest, inputs)))
 
 
-def _read_further(
-    run_path: Path, manifest: Mapping[str, Any], inputs: ReportInputs
-) -> Iterator[Further]:
+def _read_further(run_path: Path, manifest: Manifest, inputs: ReportInputs) -> Iterator[Further]:
     """The further audits and the subsets, in the recipe's order."""
     audits, subsets = manifest["recipe"].get("audits", {}), []
     whole = {"audit": inputs}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from gapft_harness.core.records import Arm
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.facts import Manifest
 from gapft_harness.run_directory.tables import read_facts, read_ids
 from gapft_harness.stages.differences import Differences, unequal_ids
 from gapft_harness.stages.experiment import Answered, Experiment
@@ -18,7 +18,7 @@ from gapft_harness.stages.search.judges import Judges
 
 def check_decisions(
     run: RunDirectory,
-    manifest: dict[str, Any],
+    manifest: Manifest,
     selected: Sequence[Arm],
     trained: Sequence[Arm],
     experiments: Sequence[Experiment],
@@ -67,7 +67,7 @@ def check_decisions(
             )
 
 
-def _audits(manifest: Mapping[str, Any]) -> list[str]:
+def _audits(manifest: Manifest) -> list[str]:
     """The run's own audit, which has no name, and the further ones that are searched."""
     return ["", *manifest.get("audits", {})]
 

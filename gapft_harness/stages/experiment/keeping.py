@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pydantic import BaseModel
 
 from gapft_harness.core.errors import UserError
@@ -10,7 +12,7 @@ from gapft_harness.stages.context import Context
 from gapft_harness.stages.experiment.protocol import Experiment
 
 #: The section of the manifest: by name the settings and the code that an experiment was run with.
-SECTION = "experiments"
+SECTION: Final = "experiments"
 
 
 def keep(context: Context, experiment: Experiment) -> None:

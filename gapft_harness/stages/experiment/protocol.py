@@ -146,7 +146,7 @@ class Experiment:
     def check(
         self,
         run: RunDirectory,
-        manifest: dict[str, Any],
+        manifest: Mapping[str, Any],
         trained: Sequence[Arm],
         found: Differences,
     ) -> None:

@@ -12,7 +12,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import sha256
@@ -22,6 +22,7 @@ from gapft_harness.hooks.manager import Plugins
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.facts import Manifest
 from gapft_harness.run_directory.file_states import states
 from gapft_harness.run_directory.manifest import read_manifest
 from gapft_harness.stages.foundation.shape import require_shape
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from gapft_harness.lm_eval_bridge.loaded_task import LoadedTask
 
 #: The section of the manifest.
-SECTION = "rests_on"
+SECTION: Final = "rests_on"
 
 #: Sections of it that say what the task and its data are, wherever they lie.
 _CONTENT = ("task", "code", "data", "plugins")
@@ -111,9 +112,7 @@ def codes(plugins: Plugins, names: Iterable[tuple[str, str]]) -> dict[str, str]:
     return {key: code for key, code in found.items() if code}
 
 
-def record_plugins(
-    manifest: dict[str, Any], plugins: Plugins, names: Iterable[tuple[str, str]]
-) -> None:
+def record_plugins(manifest: Manifest, plugins: Plugins, names: Iterable[tuple[str, str]]) -> None:
     """Adds plugins' parts that a stage takes to what the run rests on; those there already stay."""
     if SECTION in manifest:
         kept = manifest[SECTION]["plugins"]
@@ -126,7 +125,7 @@ def has_adapters(run: RunDirectory) -> bool:
     return folder.is_dir() and any(folder.iterdir())
 
 
-def record_trainer(manifest: dict[str, Any], plugins: Plugins, run: RunDirectory) -> None:
+def record_trainer(manifest: Manifest, plugins: Plugins, run: RunDirectory) -> None:
     """Adds the trainer; it takes the place of an earlier one that no adapter is of."""
     names = [("trainer", run.recipe.training.trainer)]
     record_plugins(manifest, plugins, names)
@@ -167,7 +166,7 @@ def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def bound(run: RunDirectory, manifest: Mapping[str, Any]) -> dict[str, Any]:
+def bound(run: RunDirectory, manifest: Manifest) -> dict[str, Any]:
     """What a run rests on by now: until a response was judged, verifiers and rules may be mended.
 
     Args:
@@ -211,7 +210,7 @@ def require_same(run: RunDirectory, now: Mapping[str, Any]) -> None:
         raise changed(run.path, lines)
 
 
-def require_common(manifests: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+def require_common(manifests: Sequence[tuple[str, Manifest]]) -> None:
     """Stops if runs that are to be merged rest on different things; older ones do not say.
 
     Args:

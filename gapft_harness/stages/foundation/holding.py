@@ -10,6 +10,7 @@ from typing import Any
 from gapft_harness.core.errors import UserError
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.facts import Manifest
 from gapft_harness.run_directory.file_states import compare
 from gapft_harness.stages.foundation.foundation import (
     bound,
@@ -48,7 +49,7 @@ class Held:
 
 def hold(
     run: RunDirectory,
-    manifest: dict[str, Any],
+    manifest: Manifest,
     plugins: Plugins,
     include_paths: Sequence[str],
     read: Read,

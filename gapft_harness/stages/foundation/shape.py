@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, StringConstraints, ValidationError
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.run_directory.facts import Manifest
 
 _Part = Annotated[str, StringConstraints(pattern=r". .")]
 
@@ -47,7 +47,7 @@ class _Sections(BaseModel):
     rests_on: _RestsOn
 
 
-def require_shape(manifest: Mapping[str, Any], where: Path) -> None:
+def require_shape(manifest: Manifest, where: Path) -> None:
     """Holds a manifest's section to its shape.
 
     Raises:

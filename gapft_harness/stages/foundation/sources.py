@@ -19,6 +19,7 @@ from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.facts import Manifest
 from gapft_harness.run_directory.manifest import new_manifest
 from gapft_harness.run_directory.mirror import is_url
 from gapft_harness.stages.foundation.foundation import SECTION, differing
@@ -36,7 +37,7 @@ def taken_arm(arm: Arm, condition: Condition) -> Arm:
     return Arm(condition.condition or arm.condition, arm.seed)
 
 
-def is_taken(run: RunDirectory, manifest: Mapping[str, Any], arm: Arm) -> bool:
+def is_taken(run: RunDirectory, manifest: Manifest, arm: Arm) -> bool:
     """Whether an arm's set was taken already, as its condition says now; then it stays."""
     said, name = manifest["budgets"].get(arm.name, {}), layout.selection(arm)
     by = run.recipe.conditions[arm.condition].said(arm.condition)
@@ -153,7 +154,7 @@ def require_alike(condition: str, source: RunDirectory, lines: list[str]) -> Non
         )
 
 
-def source_states(manifest: Mapping[str, Any]) -> Iterator[str]:
+def source_states(manifest: Manifest) -> Iterator[str]:
     """Sentences on sets that were taken and whose files are not what they were any more."""
     for name, entry in manifest["budgets"].items():
         file = file_of(entry)
@@ -180,7 +181,7 @@ def file_of(entry: Mapping[str, Any]) -> Path | None:
     return Path(str(taken.get("run"))) / layout.selection(of) if of else None
 
 
-def _grounds(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
+def _grounds(theirs: Manifest, ours: Mapping[str, Any]) -> list[str]:
     """How the task or the verifier's code differs; an earlier version did not record them."""
 
     def of(section: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.core.files import sha256
@@ -17,6 +16,7 @@ from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.recipe.sections import AuditChoice
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.facts import Manifest
 from gapft_harness.run_directory.tables import read_ids, read_items, write_items
 from gapft_harness.stages.differences import Differences, unequal_ids
 
@@ -190,7 +190,7 @@ def _differing(
             )
 
 
-def check_subsets(run: RunDirectory, manifest: dict[str, Any], found: Differences) -> None:
+def check_subsets(run: RunDirectory, manifest: Manifest, found: Differences) -> None:
     """For ``gapft verify``: every sealed subset holds problems of its audit, each once."""
     places = {file: layout.read(file) for file in manifest["files"]}
     subsets = [file for file, place in places.items() if place and place.kind == layout.ITEMS]

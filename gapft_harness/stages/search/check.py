@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.facts import Manifest
 from gapft_harness.run_directory.manifest import task_of
 from gapft_harness.run_directory.tables import (
     read_facts,
@@ -22,7 +23,7 @@ from gapft_harness.stages.generation.early_stop import stops
 from gapft_harness.stages.search.states import Window, state_row
 
 
-def check_tables(run: RunDirectory, manifest: dict[str, Any], split: str) -> Iterable[str]:
+def check_tables(run: RunDirectory, manifest: Manifest, split: str) -> Iterable[str]:
     """A split's tables hold the same problems, each once, of the task and model of the manifest."""
     problems, responses, states = (
         table(split) for table in (layout.problems, layout.responses, layout.states)
@@ -51,7 +52,7 @@ def check_tables(run: RunDirectory, manifest: dict[str, Any], split: str) -> Ite
         )
 
 
-def check_task(run: RunDirectory, manifest: dict[str, Any], split: str) -> Iterable[str]:
+def check_task(run: RunDirectory, manifest: Manifest, split: str) -> Iterable[str]:
     """What the recipe says of the verifier and the response rule is what the manifest records.
 
     Args:
@@ -82,13 +83,14 @@ def _of(split: str) -> str:
 
 
 def check_states(
-    run: RunDirectory, manifest: dict[str, Any], plugins: Plugins, table: str
+    run: RunDirectory, manifest: Manifest, plugins: Plugins, table: str
 ) -> Iterable[str]:
     """A table's states and kept responses follow from its split's verdicts, by the frozen rule."""
     place = layout.read(table)
     assert place is not None
     split, window = place.split, Window(*place.window) if place.window else None
-    rule, search = plugins.get("response rule", manifest["task"].get("keep")), run.recipe.search
+    keep = cast(str, manifest["task"].get("keep"))
+    rule, search = plugins.get("response rule", keep), run.recipe.search
     stop = stops(search, split)
     judged = read_judged(run.path / layout.responses(split))
     for (problem_id, of_problem), stated in zip(judged, read_states(run.path / table), strict=True):

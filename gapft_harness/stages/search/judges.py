@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.facts import Manifest
 from gapft_harness.stages.differences import Differences
 from gapft_harness.stages.search.rejudging import Rejudge, judging
 
@@ -27,7 +27,7 @@ class Judges:
     audits: Mapping[str, Rejudge]
 
     def check(
-        self, run: RunDirectory, manifest: dict[str, Any], relative: str, split: str
+        self, run: RunDirectory, manifest: Manifest, relative: str, split: str
     ) -> Iterable[str]:
         """As ``Rejudge.check``."""
         judge = self.audits.get(layout.further(split), self.own)
@@ -35,7 +35,7 @@ class Judges:
 
 
 @contextlib.contextmanager
-def judges(manifest: dict[str, Any], plugins: Plugins, found: Differences) -> Iterator[Judges]:
+def judges(manifest: Manifest, plugins: Plugins, found: Differences) -> Iterator[Judges]:
     """Gives the run's judges; each says at the end what it judged again and what not.
 
     Raises:
@@ -47,6 +47,6 @@ def judges(manifest: dict[str, Any], plugins: Plugins, found: Differences) -> It
         for name, audit in manifest.get("audits", {}).items():
             keys = ("verifier", "verifier_params")
             if any(audit["task"].get(key) != manifest["task"].get(key) for key in keys):
-                asked = {**manifest, "task": audit["task"]}
+                asked: Manifest = {**manifest, "task": audit["task"]}
                 audits[name] = stack.enter_context(judging(asked, plugins, found))
         yield Judges(own, audits)

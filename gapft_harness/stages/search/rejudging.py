@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
+from gapft_harness.run_directory.facts import Manifest
 from gapft_harness.run_directory.tables import Judged, read_facts, read_judged, read_problems
 from gapft_harness.run_directory.tables.parquet import has_column
 from gapft_harness.stages.differences import Differences, unequal
@@ -48,7 +49,7 @@ class Rejudge:
     other_rules: list[str] = field(default_factory=list)
 
     def check(
-        self, run: RunDirectory, manifest: dict[str, Any], relative: str, split: str
+        self, run: RunDirectory, manifest: Manifest, relative: str, split: str
     ) -> Iterable[str]:
         """A table's verdicts are the verifier's, and what is counted of them is so.
 
@@ -94,8 +95,9 @@ class Rejudge:
         counted: dict[str, Any] = {key: dict(sorted(of.items())) for key, of in counts.items()}
         counted["drawn"] = drawn
         yield from unequal(f"{relative}, its facts", facts, counted)
+        said: Mapping[str, Any] = manifest
         recorded = {
-            key: manifest.get("verdict_counts" if key == "verdicts" else key, {}).get(place.name)
+            key: said.get("verdict_counts" if key == "verdicts" else key, {}).get(place.name)
             for key in counted
         }
         yield from unequal(f"manifest.json, {place.name}", recorded, counted)
@@ -140,7 +142,7 @@ class Rejudge:
 
 
 @contextlib.contextmanager
-def judging(manifest: dict[str, Any], plugins: Plugins, found: Differences) -> Iterator[Rejudge]:
+def judging(manifest: Manifest, plugins: Plugins, found: Differences) -> Iterator[Rejudge]:
     """Gives the run's judge, and says at the end what was judged again and what was not.
 
     Raises:
@@ -183,7 +185,7 @@ def judging(manifest: dict[str, Any], plugins: Plugins, found: Differences) -> I
             )
 
 
-def _rules_told(manifest: dict[str, Any]) -> Iterator[str]:
+def _rules_told(manifest: Manifest) -> Iterator[str]:
     """By which edition of the verifier's rules each table was judged: more than one, one by one."""
     parts: dict[str, list[str]] = {}
     for part, said in manifest.get("judged_by", {}).items():

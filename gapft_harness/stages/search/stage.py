@@ -21,6 +21,7 @@ from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import differences
 from gapft_harness.run_directory.directory import RunDirectory, Split, splits_of
+from gapft_harness.run_directory.facts import Manifest
 from gapft_harness.run_directory.recording import record_search, record_warnings
 from gapft_harness.run_directory.shards import Shard, part_of, plan_search
 from gapft_harness.stages.experiment import experiments_of
@@ -104,7 +105,7 @@ def _search(context: Context, parts: Sequence[_Portion]) -> None:
 def _record(context: Context, now: dict[str, Any], splits: Sequence[Split]) -> None:
     """What splits rest on that come to the run now."""
 
-    def change(manifest: dict[str, Any]) -> None:
+    def change(manifest: Manifest) -> None:
         if SECTION in manifest:  # an earlier version's run has none
             manifest[SECTION] = with_audits(manifest[SECTION], now, splits)
             manifest[SECTION]["plugins"].update(now["plugins"])
@@ -244,7 +245,7 @@ def _finish(context: Context, split: Split, facts: dict[str, Any]) -> None:
     _tell(context, split, facts)
 
 
-def _record_model(manifest: dict[str, Any], recipe: Recipe) -> None:
+def _record_model(manifest: Manifest, recipe: Recipe) -> None:
     """The model's files, where they were not here before the first search downloaded them."""
     if SECTION in manifest and manifest[SECTION].get("model") is None:
         manifest[SECTION]["model"] = model_state(recipe)

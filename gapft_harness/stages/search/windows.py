@@ -71,7 +71,7 @@ class OnWindows(Experiment):
     def check(
         self,
         run: RunDirectory,
-        manifest: dict[str, Any],
+        manifest: Mapping[str, Any],
         trained: Sequence[Arm],
         found: Differences,
     ) -> None:

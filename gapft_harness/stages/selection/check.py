@@ -13,6 +13,7 @@ from gapft_harness.hooks.registered import SelectorTraits
 from gapft_harness.recipe.called_plugins import find_selector
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.facts import Manifest
 from gapft_harness.run_directory.tables import read_evidence, read_examples
 from gapft_harness.stages.differences import Differences, unequal
 from gapft_harness.stages.generation.generation import decoding_from
@@ -39,7 +40,7 @@ from gapft_harness.training.plan import budget
 
 
 def check_selections(
-    run: RunDirectory, manifest: dict[str, Any], plugins: Plugins, found: Differences
+    run: RunDirectory, manifest: Manifest, plugins: Plugins, found: Differences
 ) -> dict[Arm, list[Example]]:
     """Every arm's examples and budget, computed again; then what arms must have in common.
 
@@ -85,14 +86,14 @@ def check_selections(
     return examples
 
 
-def _read_pool(run: RunDirectory, manifest: dict[str, Any]) -> list[Evidence]:
+def _read_pool(run: RunDirectory, manifest: Manifest) -> list[Evidence]:
     limit = decoding_from(manifest["task"]).max_gen_toks
     return read_evidence(run.path, "pool", run.recipe.evidence.context, limit)
 
 
 def _examples(
     run: RunDirectory,
-    manifest: dict[str, Any],
+    manifest: Manifest,
     plugins: Plugins,
     evidence: Sequence[Evidence],
     slots: Mapping[str, int],
@@ -118,7 +119,7 @@ def _examples(
 
 def _check_budgets(
     run: RunDirectory,
-    manifest: dict[str, Any],
+    manifest: Manifest,
     plugins: Plugins,
     examples: dict[Arm, list[Example]],
     slots: Mapping[str, int],
@@ -204,7 +205,7 @@ def _is_gold(run: RunDirectory, arm: Arm, plugins: Plugins) -> bool:
     return is_gold(find_selector(run.recipe, arm.condition, plugins)[1])
 
 
-def _budget(arm: Arm, expected: dict[str, Any], recorded: dict[str, Any]) -> Iterable[str]:
+def _budget(arm: Arm, expected: dict[str, Any], recorded: Mapping[str, Any]) -> Iterable[str]:
     for key, value in expected.items():
         if recorded.get(key) != value:
             yield (

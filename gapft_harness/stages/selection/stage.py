@@ -89,7 +89,7 @@ def select(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any
         said, by = manifest["budgets"].get(arm.name), run.recipe.conditions[arm.condition]
         if by.run is not None:
             taken = is_taken(run, manifest, arm)
-            found = _sealed(run, arm, said) if taken else taking.take(arm)
+            found = _sealed(run, arm, said) if said and taken else taking.take(arm)
             check_slots(arm, found, run, slots[arm.condition])
             return found
         if arm in trained and said is not None and not plugins.has("selector", by.selector):

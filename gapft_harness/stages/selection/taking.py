@@ -19,6 +19,7 @@ from gapft_harness.core.identities import canonical
 from gapft_harness.core.records import Arm, Evidence, Example
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.facts import Manifest
 from gapft_harness.run_directory.tables import read_evidence, read_examples, read_problems
 from gapft_harness.stages.foundation.sources import (
     check_task,
@@ -187,7 +188,7 @@ def check_taken(
             )
 
 
-def told_of_taken(arm: Arm, manifest: Mapping[str, Any]) -> Iterable[str]:
+def told_of_taken(arm: Arm, manifest: Manifest) -> Iterable[str]:
     """A sentence on a set that is the one of the run it was taken from, where that is here."""
     file = file_of(manifest["budgets"].get(arm.name, {}))
     if file is not None and file.exists():

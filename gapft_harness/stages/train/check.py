@@ -14,6 +14,7 @@ from gapft_harness.core.weights import weights_hash
 from gapft_harness.recipe.sections import Training
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.facts import Manifest
 from gapft_harness.stages.differences import unequal
 from gapft_harness.training.ledger import OPTIMIZER, Step, ledger, ledger_facts, sequences_hash
 from gapft_harness.training.plan import budget, plan, sequences
@@ -35,7 +36,7 @@ def check_adapter(
     run: RunDirectory,
     arm: Arm,
     examples: Sequence[Example],
-    manifest: dict[str, Any],
+    manifest: Manifest,
     documented: bool,
 ) -> Iterable[str]:
     """Compares one arm's folder, facts and log with what its selection and the recipe give.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from gapft_harness.core.files import sha256
 from gapft_harness.recipe.reading import check_recipe
@@ -15,6 +15,7 @@ from gapft_harness.run_directory.directory import (
     SPLITS,
     RunDirectory,
 )
+from gapft_harness.run_directory.facts import Manifest
 from gapft_harness.run_directory.manifest import read_manifest
 from gapft_harness.run_directory.shards import of_merged_shard
 from gapft_harness.stages.differences import Differences
@@ -27,7 +28,7 @@ _SECTIONS = ("recipe", "task", "source", "files", "budgets", "training")
 _TABLES = (*SPLITS, CALIBRATION, layout.SELECTIONS, layout.DECISIONS)
 
 
-def open_run(path: Path, found: Differences) -> tuple[RunDirectory, dict[str, Any]] | None:
+def open_run(path: Path, found: Differences) -> tuple[RunDirectory, Manifest] | None:
     """Opens what is to be verified, also where its recipe or its manifest was damaged.
 
     Returns:
@@ -42,10 +43,11 @@ def open_run(path: Path, found: Differences) -> tuple[RunDirectory, dict[str, An
     manifest = found.attempt(layout.MANIFEST, lambda: read_manifest(path))
     if manifest is None:
         return None
+    sections = cast(dict[str, Any], manifest)
     for section in _SECTIONS:
-        if not isinstance(manifest.get(section), dict):
+        if not isinstance(sections.get(section), dict):
             found.differences.append(f"manifest.json: has no section {section}")
-            manifest[section] = {}
+            sections[section] = {}
     sealed = found.attempt(
         "manifest.json", lambda: check_recipe(manifest["recipe"], "its section recipe")
     )
@@ -61,7 +63,7 @@ def open_run(path: Path, found: Differences) -> tuple[RunDirectory, dict[str, An
     return run, manifest
 
 
-def other_version(manifest: dict[str, Any]) -> str:
+def other_version(manifest: Manifest) -> str:
     """A sentence if another version of this package made the run; else nothing."""
     made_by = manifest.get("gapft_harness")
     if made_by in (None, __version__):
@@ -73,7 +75,7 @@ def other_version(manifest: dict[str, Any]) -> str:
 
 
 def check_files(
-    run: RunDirectory, manifest: dict[str, Any], folders: Sequence[str], found: Differences
+    run: RunDirectory, manifest: Manifest, folders: Sequence[str], found: Differences
 ) -> Iterable[str]:
     """Sealed files have the hashes that the manifest recorded, and nothing lies there unsealed.
 

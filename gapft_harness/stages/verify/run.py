@@ -19,6 +19,7 @@ from gapft_harness.hooks.registered import TrainerTraits
 from gapft_harness.recipe.called_plugins import find_selector
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, splits_of
+from gapft_harness.run_directory.facts import Manifest
 from gapft_harness.stages.audit.check import check_decisions
 from gapft_harness.stages.differences import Differences
 from gapft_harness.stages.experiment import Experiment, every_experiment
@@ -56,9 +57,7 @@ def verify(path: Path, plugin_files: Sequence[str] = ()) -> Differences:
     return found
 
 
-def _hold(
-    run: RunDirectory, manifest: dict[str, Any], plugins: Plugins, found: Differences
-) -> None:
+def _hold(run: RunDirectory, manifest: Manifest, plugins: Plugins, found: Differences) -> None:
     """Task, data, plugins and model are what the run rests on, as far as they are here.
 
     Raises:
@@ -84,9 +83,7 @@ def _hold(
     found.checked += held.unchecked
 
 
-def _check(
-    run: RunDirectory, manifest: dict[str, Any], plugins: Plugins, found: Differences
-) -> None:
+def _check(run: RunDirectory, manifest: Manifest, plugins: Plugins, found: Differences) -> None:
     experiments = every_experiment(plugins)
     folders = [layout.ADAPTERS, *(each.folder for each in experiments if each.folder)]
     found.gather("manifest.json, files", partial(check_files, run, manifest, folders, found))
@@ -118,7 +115,7 @@ def _check(
         _adapters(run, manifest, plugins, examples, experiments, judge, found)
 
 
-def _states(run: RunDirectory, manifest: dict[str, Any], split: str) -> Iterator[str]:
+def _states(run: RunDirectory, manifest: Manifest, split: str) -> Iterator[str]:
     """The tables of a split's states: of all its samples, and of those in a window."""
     whole = layout.states(split)
     if split != CALIBRATION and (run.path / whole).exists():
@@ -129,7 +126,7 @@ def _states(run: RunDirectory, manifest: dict[str, Any], split: str) -> Iterator
             yield name
 
 
-def _searched(run: RunDirectory, manifest: dict[str, Any], found: Differences) -> list[str]:
+def _searched(run: RunDirectory, manifest: Manifest, found: Differences) -> list[str]:
     """The splits whose search is sealed; the manifest says nothing yet of one that is in work."""
     splits = splits_of(run.recipe)
     left = map(layout.audit, manifest.get("audits", {}))  # some that the recipe does not name now
@@ -150,7 +147,7 @@ def _check_apart(run: RunDirectory, searched: Sequence[str], found: Differences)
     return ()
 
 
-def _look_up(run: RunDirectory, manifest: dict[str, Any], plugins: Plugins) -> None:
+def _look_up(run: RunDirectory, manifest: Manifest, plugins: Plugins) -> None:
     """Finds the plugins that verifying takes.
 
     Raises:
@@ -159,10 +156,9 @@ def _look_up(run: RunDirectory, manifest: dict[str, Any], plugins: Plugins) -> N
     for condition in run.recipe.conditions:
         if condition not in run.recipe.taken():
             find_selector(run.recipe, condition, plugins)
-    names = []
-    for kind, key in (("response rule", "keep"), ("verifier", "verifier")):
-        if manifest["task"].get(key) is not None:
-            names.append((kind, str(manifest["task"][key])))
+    task = manifest["task"]
+    of_task = (("response rule", task.get("keep")), ("verifier", task.get("verifier")))
+    names = [(kind, str(name)) for kind, name in of_task if name is not None]
     for audit in manifest.get("audits", {}).values():
         names.append(("verifier", str(audit["task"]["verifier"])))
     names += [("experiment", name) for name in run.recipe.experiments]
@@ -172,7 +168,7 @@ def _look_up(run: RunDirectory, manifest: dict[str, Any], plugins: Plugins) -> N
 
 def _adapters(
     run: RunDirectory,
-    manifest: dict[str, Any],
+    manifest: Manifest,
     plugins: Plugins,
     examples: dict[Arm, list[Example]],
     experiments: Sequence[Experiment],
@@ -218,7 +214,7 @@ def _adapters(
 def _own(
     experiment: Experiment,
     run: RunDirectory,
-    manifest: dict[str, Any],
+    manifest: Manifest,
     trained: Sequence[Arm],
     found: Differences,
 ) -> None:
