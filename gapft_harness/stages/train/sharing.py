@@ -19,7 +19,7 @@ from gapft_harness.core.files import write_json
 from gapft_harness.core.records import Arm
 from gapft_harness.core.weights import adapter_facts
 from gapft_harness.hooks.manager import Plugins
-from gapft_harness.hooks.registered import TrainerTraits
+from gapft_harness.hooks.registered import SamplerTraits, TrainerTraits
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples, read_facts, read_judged
@@ -42,14 +42,17 @@ def shared(run: RunDirectory, arms: Sequence[Arm], plugins: Plugins) -> dict[Arm
         run: the run, whose selections are sealed.
         arms: the arms to train, in the recipe's order. Of several that are the same, one that has
             an adapter is trained, or else the first.
-        plugins: those that are loaded. With a trainer that is not as documented nothing is shared:
-            it may go by an arm's name.
+        plugins: those that are loaded. Nothing is shared with a trainer that is not as documented
+            or a sampler that does not generate: they may go by an arm's name.
 
     Returns:
         For each arm that is not to be trained, the arm that is.
     """
-    entry = plugins.get("trainer", run.recipe.training.trainer)
-    if not entry.declared(TrainerTraits).as_documented:
+    trainer = plugins.get("trainer", run.recipe.training.trainer)
+    sampler = plugins.get("sampler", run.recipe.model.backend)
+    if not trainer.declared(TrainerTraits).as_documented:
+        return {}
+    if not sampler.declared(SamplerTraits).generates:
         return {}
     there = {arm for arm in arms if (run.path / layout.adapter(arm)).exists()}
     sizes = run.manifest()["budgets"]
