@@ -31,6 +31,7 @@ from gapft_harness.cli.options import (
 )
 from gapft_harness.cli.tools import add_tools
 from gapft_harness.core.errors import GapftError
+from gapft_harness.core.processes.garbage import collect_seldom
 from gapft_harness.version import __version__
 
 app = typer.Typer(
@@ -266,6 +267,7 @@ def _stage(name: str, run_dir: str, choice: Options) -> Path:
 
 def main() -> None:
     """The ``gapft`` command. Exit status 0, 2 for the user's mistake, 1 for a failure, 130."""
+    collect_seldom()
     try:
         with told(), shown_on_failure():
             app()

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
+from gapft_harness.core.processes.garbage import collect_seldom
+
 #: How a frame begins: the bytes that follow.
 LENGTH = struct.Struct(">I")
 
@@ -34,6 +36,7 @@ def begin(serve: str, pipes: Sequence[int], arguments: Sequence[Any]) -> None:
         pipes: the ends that messages arrive on and reports leave by.
         arguments: further arguments.
     """
+    collect_seldom()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
     for fd in pipes:
         os.set_inheritable(fd, False)
