@@ -14,7 +14,7 @@ _TASK = """
 task: {name}
 {kind}
 dataset_path: json
-dataset_kwargs: {{data_files: {{train: {data}, test: {data}}}}}
+dataset_kwargs: {{data_files: {{train: {data}, test: {test}}}}}
 training_split: train
 test_split: test
 doc_to_text: "{{{{question}}}}\\nAnswer:"
@@ -43,9 +43,20 @@ def measure(folder: Path) -> list[Figure]:
         for i in range(PROBLEMS):
             record = {"id": f"p{i}", "question": f"What is {i} plus {i}?", "answer": str(2 * i)}
             file.write(json.dumps(record) + "\n")
-    kind = "class: !function gapft_harness.lm_eval_bridge.task.GapTask"
-    ours_yaml = _TASK.format(name="bench", kind=kind, data=data, sample="false", rest="")
-    stock_yaml = _TASK.format(name="bench_stock", kind="", data=data, sample="true", rest=_STOCK)
+    # stock lm_eval decodes the test split; a pool, which is decoded here, must not be the audit
+    audit = folder / "audit.jsonl"
+    audit.write_text('{"id": "a", "question": "What is one plus one?", "answer": "2"}\n')
+    ours_yaml = _TASK.format(
+        name="bench",
+        kind="class: !function gapft_harness.lm_eval_bridge.task.GapTask",
+        data=data,
+        test=audit,
+        sample="false",
+        rest="",
+    )
+    stock_yaml = _TASK.format(
+        name="bench_stock", kind="", data=data, test=data, sample="true", rest=_STOCK
+    )
     (folder / "tasks").mkdir()
     (folder / "tasks" / "bench.yaml").write_text(ours_yaml)
     (folder / "tasks" / "bench_stock.yaml").write_text(stock_yaml)

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.benchmarks.gpu import invariances
 from tests.benchmarks.gpu.__main__ import main
+from tests.benchmarks.gpu.lora_linear import LoraLinear
 from tests.benchmarks.gpu.shapes import LLAMA_8B
 from tests.benchmarks.gpu.ways import LITERAL, OURS
 
@@ -38,6 +40,48 @@ def test_all_ways_train_the_same_and_figures_follow_from_what_was_measured(
     assert plain["losses"][0] != plain["losses"][-1], "other examples at every step"
     shown = capsys.readouterr().out
     assert all(way in shown for way in ways)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_the_fused_layer_computes_what_lora_is(dropout: float) -> None:
+    torch.manual_seed(0)
+    x, weight, bias = (torch.randn(*shape) for shape in ((2, 9, 16), (12, 16), (12,)))
+    a, b, scaling = torch.randn(4, 16), torch.randn(12, 4), 2.0
+
+    def outcome(dtype: torch.dtype, fused: bool) -> list[torch.Tensor]:
+        inputs = [t.detach().clone().to(dtype).requires_grad_() for t in (x, a, b)]
+        base = (weight.to(dtype), bias.to(dtype))
+        torch.manual_seed(1)
+        if fused:
+            out = LoraLinear.apply(inputs[0], *base, *inputs[1:], scaling, dropout)  # type: ignore[no-untyped-call]
+        else:
+            kept = torch.nn.functional.dropout(inputs[0], dropout)
+            out = torch.nn.functional.linear(inputs[0], *base)
+            out = out + kept @ inputs[1].T @ inputs[2].T * scaling
+        torch.manual_seed(2)
+        out.backward(torch.randn(out.shape).to(dtype))
+        return [out.detach().float(), *(t.grad.float() for t in inputs if t.grad is not None)]
+
+    exact = outcome(torch.float32, fused=False)
+    for dtype, tolerance in ((torch.float32, 1e-6), (torch.bfloat16, 2e-2)):
+        found = outcome(dtype, fused=True)
+        assert len(found) == len(exact) == 4
+        for one, other in zip(found, exact, strict=True):
+            assert (one - other).norm() <= tolerance * other.norm()
+
+
+def test_cuts_compute_the_same_and_a_killed_arm_goes_on(tmp_path: Path) -> None:
+    output = tmp_path / "found.json"
+    arguments = ["--device", "cpu", "--hidden", "32", "--layers", "1"]
+    assert invariances.main([*arguments, "--output", str(output)]) == 0
+    rows = {row["what"]: row for row in json.loads(output.read_text())}
+    cuts = [row for what, row in rows.items() if "float32: " in what and "against 2 x 8" in what]
+    assert len(cuts) == 4
+    assert all(0 < row["adapter, largest"] < 1e-3 for row in cuts)
+    resumed = rows["resumed against whole; twice the same bytes: True"]
+    assert resumed["loss"] == resumed["adapter, largest"] == 0
+    rounded = rows["cpu, 2 x 8: bfloat16 against float32"]
+    assert rounded["adapter, mean"] > 1e-3, "16 bits are not 32"
 
 
 def test_the_large_shape_is_llama_3_1_8b_s_with_about_240_tokens_a_sequence() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from gapft_harness.core.records import Arm
 from gapft_harness.experiments.allocation.halves import exposed_file, read_halves
 from gapft_harness.experiments.allocation.job import exposed_arm, stale_exposed
-from gapft_harness.experiments.allocation.report import AllocationPart
 from gapft_harness.hooks.protocols import Job
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.recipe.sections import Allocation as Compared
@@ -16,6 +16,9 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory, Split
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.experiment import Answered, Decodes, Experiment
+
+if TYPE_CHECKING:
+    from gapft_harness.experiments.allocation.report import AllocationPart
 
 
 class AllocationExperiment(Experiment):
@@ -25,6 +28,8 @@ class AllocationExperiment(Experiment):
 
     def part(self) -> AllocationPart:
         """Its section, figure and tables."""
+        from gapft_harness.experiments.allocation.report import AllocationPart
+
         return AllocationPart()
 
     def conditions(self, recipe: Recipe) -> Sequence[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gapft_harness.analysis.scaling import FIXED, SCALES
 from gapft_harness.core.records import Arm
@@ -16,7 +16,6 @@ from gapft_harness.experiments.scaling.job import (
     no_scale_warning,
     scaled_file,
 )
-from gapft_harness.experiments.scaling.report import ScalingPart
 from gapft_harness.experiments.scaling.stage import scale_stage, scaled_audits, scaled_decisions
 from gapft_harness.hooks.protocols import Job
 from gapft_harness.recipe.recipe import Recipe
@@ -26,6 +25,9 @@ from gapft_harness.run_directory.facts import Manifest
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.differences import Differences
 from gapft_harness.stages.experiment import Answered, Decodes, Experiment
+
+if TYPE_CHECKING:
+    from gapft_harness.experiments.scaling.report import ScalingPart
 
 
 class ScalingExperiment(Experiment):
@@ -37,6 +39,8 @@ class ScalingExperiment(Experiment):
 
     def part(self) -> ScalingPart:
         """Its section and tables."""
+        from gapft_harness.experiments.scaling.report import ScalingPart
+
         return ScalingPart()
 
     def searched(self, context: Context, split: Split, facts: Mapping[str, Any]) -> list[str]:

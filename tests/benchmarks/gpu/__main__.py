@@ -20,6 +20,7 @@ from rich.table import Table
 
 from gapft_harness.training.machine.speed import matrix_peak, synchronize
 from tests.benchmarks.gpu.shapes import LLAMA_8B, SHAPES
+from tests.benchmarks.gpu.tries import TRIES
 from tests.benchmarks.gpu.ways import LITERAL, OURS, Bench, Measured
 
 
@@ -29,7 +30,15 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--shape", choices=sorted(SHAPES), default=LLAMA_8B.name)
     parser.add_argument("--steps", type=int, default=12, help="timed steps of each way")
     parser.add_argument("--dropout", type=float, default=0.05, help="the recipe's is 0.05")
-    parser.add_argument("--profile", action="store_true", help="profile two more steps of each way")
+    parser.add_argument(
+        "--profile",
+        nargs="?",
+        const="",
+        metavar="NAME",
+        help="profile two more steps of each way, or of those with NAME in their names",
+    )
+    parser.add_argument("--only", default="", metavar="NAME", help="ways with NAME in their names")
+    parser.add_argument("--tries", action="store_true", help="also what was tried; see tries.py")
     parser.add_argument("--output", type=Path, default=Path("gpu_training.json"))
     chosen = parser.parse_args(arguments)
     shape = SHAPES[chosen.shape]
@@ -55,18 +64,27 @@ def main(arguments: list[str]) -> int:
         "machine": machine,
         "ways": [],
         "out_of_memory": [],
+        "failed": {},
     }
     found = []
-    for way in [*OURS, LITERAL]:
+    ways = {**OURS, **(TRIES if chosen.tries else {})}
+    for way in (way for way in [*ways, LITERAL] if chosen.only in way):
         print(f"{way} ...", file=sys.stderr, flush=True)
         try:
             with tempfile.TemporaryDirectory() as folder:
-                found.append(bench.literal() if way == LITERAL else bench.ours(way, Path(folder)))
+                found.append(
+                    bench.literal() if way == LITERAL else bench.ours(way, ways[way], Path(folder))
+                )
             last = found[-1]
             written["ways"].append({**dataclasses.asdict(last), "tokens_per_second": last.rate})
         except torch.OutOfMemoryError:
             print(f"{way}: the device has too little memory", file=sys.stderr, flush=True)
             written["out_of_memory"].append(way)
+        except Exception as error:
+            if way not in TRIES:
+                raise
+            print(f"{way}: failed: {error!r}"[:2000], file=sys.stderr, flush=True)
+            written["failed"][way] = repr(error)
         # after each way, so that a later one's failure loses nothing
         chosen.output.write_text(json.dumps(written, indent=1) + "\n")
         gc.collect()  # the model of one way makes room for the next
@@ -96,16 +114,16 @@ def _print(machine: dict[str, Any], found: list[Measured]) -> None:
         f"({machine['dtype']}), memory {machine['bandwidth_gb_per_s']:.4g} GB/s"
     )
     table = Table(
-        "way", "tokens/s", "supervised/s", "s a step", "share of peak", "memory GB", title=title
+        "way", "tokens/s", "s a step", "share of peak", "memory GB", "estimated", title=title
     )
     for m in found:
         table.add_row(
             m.way,
             f"{m.rate:,.0f}",
-            f"{m.supervised_tokens / m.seconds:,.0f}",
             f"{m.seconds / m.steps:.3f}",
             f"{m.share_of_peak:.1%}",
             "—" if m.peak_gb is None else f"{m.peak_gb:.1f}",
+            f"{m.estimated_gb:.1f}",
         )
     console = Console(width=140)
     console.print(table)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +21,41 @@ from gapft_harness.training.checkpoint import Checkpoint
 from gapft_harness.training.ledger import Step, ledger
 from gapft_harness.training.loop import run_steps
 from gapft_harness.training.machine.devices import Devices
+from gapft_harness.training.machine.memory import estimate
 from gapft_harness.training.machine.speed import FLOPS, base_parameters, synchronize
+from gapft_harness.training.passes import cut
 from gapft_harness.training.plan import Fitted, plan, sequences
 from tests.benchmarks.gpu.shapes import Shape
 
 #: Steps before the clock starts: kernels are chosen and memory is reserved in them.
 WARM = 3
 
-#: Our loop's ways: what each changes of the main LogiQA recipe's settings.
-OURS: dict[str, dict[str, Any]] = {
-    "ours, padded 2 x 8": {},
-    "ours, padded 16 x 1": {"micro_batch": 16, "accumulation": 1},
-    "ours, padding-free": {"padding_free": True},
-    "ours, padding-free, gradient checkpointing": {
-        "padding_free": True,
-        "gradient_checkpointing": True,
-    },
+
+@dataclass(frozen=True)
+class Way:
+    """What a way of training changes.
+
+    Attributes:
+        settings: of the main LogiQA recipe's.
+        within: the way runs in this context.
+        on_base: is called with the base before it gets an adapter.
+        on_adapted: is called with base and adapter.
+    """
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    within: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+    on_base: Callable[[Any], object] = lambda _: None
+    on_adapted: Callable[[Any], object] = lambda _: None
+
+
+_PACKED = {"padding_free": True}
+
+#: Our loop's ways.
+OURS: dict[str, Way] = {
+    "ours, padded 2 x 8": Way(),
+    "ours, padded 16 x 1": Way({"micro_batch": 16, "accumulation": 1}),
+    "ours, padding-free": Way(_PACKED),
+    "ours, padding-free, gradient checkpointing": Way({**_PACKED, "gradient_checkpointing": True}),
 }
 LITERAL = "literal loop, padded 2 x 8"
 
@@ -54,6 +73,8 @@ class Measured:
         parameters: of the base.
         share_of_peak: 4 x parameters x tokens / seconds, over the measured matrix peak.
         peak_gb: most memory that was allocated on the device; None on a CPU.
+        estimated_gb: what ``memory.estimate`` says of the way's settings; of the literal loop,
+            which makes all logits, too little.
         losses: of all steps, the untimed ones first.
         profile: the operations that took longest; empty if it was not asked for.
     """
@@ -66,6 +87,7 @@ class Measured:
     parameters: int
     share_of_peak: float
     peak_gb: float | None
+    estimated_gb: float
     losses: list[float]
     profile: str = ""
 
@@ -84,15 +106,19 @@ class Bench:
     peak: float
     steps: int
     dropout: float
-    profile: bool
+    profile: str | None
 
-    def settings(self, changes: dict[str, Any]) -> Training:
+    def settings(self, changes: Mapping[str, Any]) -> Training:
         """The paper's logic settings (Table 4), which are the recipe's defaults."""
         return Training(dtype=self.shape.dtype, dropout=self.dropout, repetitions=1, **changes)  # type: ignore[arg-type, unused-ignore]
 
-    def ours(self, way: str, folder: Path) -> Measured:
+    def ours(self, name: str, way: Way, folder: Path) -> Measured:
         """The loop that ``gapft train`` runs, on a base made on the device."""
-        settings = self.settings(OURS[way])
+        with way.within():
+            return self._ours(name, way, folder)
+
+    def _ours(self, name: str, way: Way, folder: Path) -> Measured:
+        settings = self.settings(way.settings)
         job = TrainingJob(
             arm=Arm("bench", 13),
             examples=self.shape.examples(16 * (WARM + self.steps)),
@@ -103,7 +129,10 @@ class Bench:
         if settings.padding_free:
             register_segments()
         attention = SEGMENTS if settings.padding_free else None
-        model = add_lora(self.shape.model(self.device, attention), settings, 13)
+        base = self.shape.model(self.device, attention)
+        way.on_base(base)
+        model = add_lora(base, settings, 13)
+        way.on_adapted(model)
 
         def go(end_of_step: Callable[[], None], steps: list[Step], fitted: Any) -> list[float]:
             told = dataclasses.replace(job, progress=lambda done, total: end_of_step())
@@ -114,7 +143,7 @@ class Bench:
             )
             return [line["loss"] for line in log]
 
-        return self._measured(way, model, settings, go)
+        return self._measured(name, model, settings, go)
 
     def literal(self) -> Measured:
         """What the recipe says, written down plainly: PEFT, masks, all logits, the plan's order."""
@@ -156,6 +185,11 @@ class Bench:
             synchronize(self.device)
             stamps.append(time.perf_counter())
 
+        passes = [
+            one
+            for step in steps
+            for one in cut([fitted[slot] for slot in step.slots], step.weights, settings)
+        ]
         parameters = base_parameters(model)
         torch.manual_seed(0)
         if self.device.type == "cuda":
@@ -166,7 +200,7 @@ class Bench:
         on_gpu = self.device.type == "cuda"
         peak_gb = torch.cuda.max_memory_allocated(self.device) / 1e9 if on_gpu else None
         profile = ""
-        if self.profile:
+        if self.profile is not None and self.profile in way:
             with _profiler(self.device) as profiler:
                 go(lambda: None, steps[:2], fitted)
             by = "self_device_time_total" if on_gpu else "self_cpu_time_total"
@@ -180,6 +214,7 @@ class Bench:
             parameters,
             FLOPS * parameters * tokens / seconds / self.peak,
             peak_gb,
+            estimate(self.shape.model(torch.device("meta"), None), settings, passes).total / 1e9,
             losses,
             profile,
         )

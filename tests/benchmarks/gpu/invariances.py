@@ -1,0 +1,150 @@
+"""The same arm trained on a CPU and on a device, cut in every way: ``python -m …invariances``.
+
+What must not depend on how a step is laid out is compared by the size of each tensor's difference,
+as the tests on a CPU do; what a GPU promises less of (the same bytes twice) is told.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from safetensors.torch import load_file
+
+from gapft_harness.core.records import Example
+from gapft_harness.hooks.protocols import TrainingJob
+from gapft_harness.training.lora import train
+from tests.tiny_models import byte_llama
+from tests.training.examples import example, job
+
+_CUTS: dict[str, dict[str, Any]] = {
+    "2 x 8": {"micro_batch": 2, "accumulation": 8},
+    "1 x 16": {"micro_batch": 1, "accumulation": 16},
+    "16 x 1": {"micro_batch": 16, "accumulation": 1},
+    "padding-free": {"padding_free": True},
+    "padding-free, 512 tokens": {"padding_free": True, "max_tokens": 512, "max_length": 512},
+}
+_STEPS = 6
+_RATE = 5e-5  # the paper's
+
+
+class _Killed(BaseException):
+    """Stands for a kill: nothing in the harness catches it."""
+
+
+def main(arguments: list[str]) -> int:
+    """The exit status: 0."""
+    parser = argparse.ArgumentParser(prog="tests.benchmarks.gpu.invariances", description=__doc__)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--hidden", type=int, default=256)
+    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--output", type=Path, default=Path("gpu_invariances.json"))
+    chosen = parser.parse_args(arguments)
+    examples = [example(f"p{i}", 20 + i * 37 % 200, 3 + i * 7 % 40) for i in range(16 * _STEPS)]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        byte_llama(folder / "model", hidden=chosen.hidden, layers=chosen.layers)
+        rows = _all_ways(folder, folder / "model", examples, chosen.device)
+        rows.append(_resumed(folder / "resumed", folder / "model", examples, chosen.device))
+    chosen.output.write_text(json.dumps(rows, indent=1) + "\n")
+    table = Table(*rows[0])
+    for row in rows:
+        table.add_row(*(f"{v:.1e}" if isinstance(v, float) else str(v) for v in row.values()))
+    Console(width=140).print(table)
+    return 0
+
+
+def _all_ways(
+    folder: Path, model: Path, examples: list[Example], device: str
+) -> list[dict[str, Any]]:
+    rows = []
+    made: dict[tuple[str, str, str], Path] = {}
+    for dtype in ("float32", "bfloat16"):
+        for where in dict.fromkeys(("cpu", device)):
+            for cut, shape in _CUTS.items():
+                if where == "cpu" and where != device and cut != "2 x 8":
+                    continue
+                path = folder / f"{dtype}-{where}-{cut}".replace(" ", "")
+                train(_on(where, model, path, examples, dtype, shape))
+                made[dtype, where, cut] = path
+    for dtype in ("float32", "bfloat16"):
+        first = made[dtype, device, "2 x 8"]
+        for cut in list(_CUTS)[1:]:
+            what = f"{device}, {dtype}: {cut} against 2 x 8"
+            rows.append(_compared(what, first, made[dtype, device, cut]))
+        what = f"{dtype}, 2 x 8: {device} against cpu"
+        rows.append(_compared(what, made[dtype, "cpu", "2 x 8"], first))
+    one, other = made["float32", device, "2 x 8"], made["bfloat16", device, "2 x 8"]
+    rows.append(_compared(f"{device}, 2 x 8: bfloat16 against float32", one, other))
+    return rows
+
+
+def _resumed(folder: Path, model: Path, examples: list[Example], device: str) -> dict[str, Any]:
+    """An arm that is killed after its third step and begun again, against one that is not."""
+    shape = {"padding_free": True}
+
+    def arm(name: str, **more: Any) -> TrainingJob:
+        plain = _on(device, model, folder / name, examples, "bfloat16", shape)
+        return dataclasses.replace(plain, **more)
+
+    def kill(done: int, total: int) -> None:
+        if done == 3:
+            raise _Killed
+
+    train(arm("whole"))
+    train(arm("again"))
+    try:
+        train(arm("broken", checkpoint_steps=1, progress=kill))
+    except _Killed:
+        train(arm("broken", checkpoint_steps=1))
+    found = _compared("resumed against whole", folder / "whole", folder / "broken")
+    bytes_of = [
+        (folder / arm / "adapter_model.safetensors").read_bytes() for arm in ("whole", "again")
+    ]
+    found["what"] += f"; twice the same bytes: {bytes_of[0] == bytes_of[1]}"
+    return found
+
+
+def _on(
+    device: str,
+    model: Path,
+    output: Path,
+    examples: list[Example],
+    dtype: str,
+    shape: Mapping[str, Any],
+) -> TrainingJob:
+    made = job(model, output, examples, dtype=dtype, learning_rate=_RATE, **shape)
+    return dataclasses.replace(made, model_args={"pretrained": str(model), "device": device})
+
+
+def _compared(what: str, one: Path, other: Path) -> dict[str, Any]:
+    """The largest relative difference of a step's loss, and of a tensor of the adapter."""
+    logs = [
+        [json.loads(line)["loss"] for line in (p / "training_log.jsonl").read_text().splitlines()]
+        for p in (one, other)
+    ]
+    weights = [load_file(p / "adapter_model.safetensors") for p in (one, other)]
+    changed = [
+        float((a - weights[1][name]).norm() / a.norm())
+        for name, a in weights[0].items()
+        if a.norm() > 0
+    ]
+    return {
+        "what": what,
+        "loss": max(abs(a - b) / a for a, b in zip(*logs, strict=True)),
+        "adapter, largest": max(changed),
+        "adapter, mean": sum(changed) / len(changed),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
