@@ -1,7 +1,8 @@
-"""The scope matrix: a trained model's decomposition at several search budgets.
+"""A fixed trained model's decomposition at several search budgets.
 
-The paper's table "Logic Scope Matrix and Answer-Redistribution Control". Budgets are nested: the
-first K samples of one search.
+It has the columns of the paper's table "Logic Scope Matrix and Answer-Redistribution Control", but
+there each K has models of its own, trained at that K. Here budgets are nested: the first K samples
+of one search, which the trained model does not depend on.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class ScopeRow:
 
     @property
     def net_gain(self) -> Fraction:
-        """Pass@1 minus the source's; the same at every K."""
+        """Pass@1 minus the source's; of a fixed model the same at every K."""
         return self.mean.terms.total
 
     @property

@@ -47,7 +47,7 @@ def result(findings: Findings, steps: Sequence[Step]) -> str:
     """How the last step differs from the first."""
     contrast = against_first(findings, steps)[-1]
     return (
-        f"{steps[-1].label} minus {steps[0].label}, at the same training budget, is "
+        f"{steps[-1].label} minus {steps[0].label}, at the same n, N and J, is "
         f"{points(contrast.delta)} points of Pass@1 {wording.points_interval(contrast.interval)}; "
         f"{wording.resolution(contrast.interval)}."
     )

@@ -1,4 +1,4 @@
-"""The scope matrix: the decomposition at several search budgets of one search."""
+"""The scope matrix: fixed models' decomposition at several search budgets of one search."""
 
 from __future__ import annotations
 

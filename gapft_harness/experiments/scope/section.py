@@ -42,7 +42,8 @@ def _result(found: ScopeFindings) -> str:
     shares = [f"{percent(row.p_s)} at K = {k}" for k, row in sizes.items()]
     return (
         f"Search recovers {listed(shares)} of the audit, all from one search. A larger K moves "
-        "problems from U to S; it changes neither Pass@1 nor the regression on G."
+        "problems from U to S. The trained models are the same at every K, and so are Pass@1 and "
+        "the regression on G."
     )
 
 
