@@ -119,21 +119,19 @@ def partition(
 
     Args:
         greedy_passed: shape (P,), V of the source's greedy decode.
-        samples_passed: shape (..., P, K), V of the samples that search drew; leading axes are
-            sample sets of the same problems.
+        samples_passed: shape (P, K), V of the samples that search drew.
 
     Returns:
-        Shape (..., P): ``G`` where the greedy decode passed, else ``S`` where a sample did, else
-        ``U``.
+        Shape (P,): ``G`` where the greedy decode passed, else ``S`` where a sample did, else ``U``.
 
     Raises:
         ValueError: shapes that do not fit.
     """
-    if samples_passed.ndim < 2 or samples_passed.shape[-2:-1] != greedy_passed.shape:
+    if samples_passed.ndim != 2 or samples_passed.shape[:1] != greedy_passed.shape:
         raise ValueError(
             f"samples of shape {samples_passed.shape} do not fit {greedy_passed.shape} problems"
         )
-    return np.where(greedy_passed, "G", np.where(samples_passed.any(axis=-1), "S", "U"))
+    return np.where(greedy_passed, "G", np.where(samples_passed.any(axis=1), "S", "U"))
 
 
 def decompose(states: NDArray[np.str_], passed: NDArray[np.bool_]) -> Decomposition:

@@ -119,12 +119,7 @@ def test_states_are_a_partition_and_more_samples_move_problems_from_u_to_s_alone
         before = states
 
 
-def test_sample_sets_give_a_partition_each():
-    greedy = np.array([True, False, False])
-    first, second = [[0], [1], [0]], [[1], [0], [0]]
-    found = partition(greedy, np.array([first, second], dtype=bool))
-    assert found.tolist() == [["G", "S", "U"], ["G", "U", "U"]]
+@pytest.mark.parametrize("shape", [(2, 1), (3,), (1, 3, 1)])
+def test_samples_of_other_problems_are_refused(shape):
     with pytest.raises(ValueError, match="do not fit"):
-        partition(greedy, np.zeros((2, 1), dtype=bool))
-    with pytest.raises(ValueError, match="do not fit"):
-        partition(greedy, np.zeros(3, dtype=bool))
+        partition(np.array([True, False, False]), np.zeros(shape, dtype=bool))

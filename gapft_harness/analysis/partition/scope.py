@@ -7,20 +7,13 @@ of one search, which the trained model does not depend on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.analysis.decomposition import (
-    Decomposition,
-    decompose,
-    partition,
-    pool,
-    unstable_states,
-)
+from gapft_harness.analysis.decomposition import Decomposition, decompose, pool, unstable_states
 from gapft_harness.core.records import State
 
 
@@ -52,29 +45,6 @@ class ScopeRow:
     def unstable(self) -> tuple[State, ...]:
         """States whose rates rest on few problems, to be marked."""
         return unstable_states(*self.sizes)
-
-
-def scope_rows(
-    greedy_passed: NDArray[np.bool_],
-    samples_passed: NDArray[np.bool_],
-    passed: NDArray[np.bool_],
-    budgets: Sequence[int],
-) -> list[ScopeRow]:
-    """A row for each search budget.
-
-    Args:
-        greedy_passed: shape (P,), V of the source's greedy decode.
-        samples_passed: shape (P, n), V of its samples by sample number.
-        passed: shape (S, P), V of each seed's greedy decode.
-        budgets: the K, each within 1..n.
-
-    Raises:
-        ValueError: a K beyond the samples, or shapes that do not fit.
-    """
-    drawn = samples_passed.shape[-1]
-    if beyond := [k for k in budgets if not 1 <= k <= drawn]:
-        raise ValueError(f"K must be within 1..{drawn} (the samples drawn), found {beyond}")
-    return [scope_row(k, partition(greedy_passed, samples_passed[:, :k]), passed) for k in budgets]
 
 
 def scope_row(k: int, states: NDArray[np.str_], passed: NDArray[np.bool_]) -> ScopeRow:

@@ -15,7 +15,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.analysis.decomposition import Decomposition, decompose, partition, pool
+from gapft_harness.analysis.decomposition import Decomposition, decompose, pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,27 +75,6 @@ QUANTITIES: dict[str, Callable[[Decomposition], Fraction | None]] = {
 }
 
 
-def sample_sets(samples_passed: NDArray[np.bool_], sets: int, k: int) -> NDArray[np.bool_]:
-    """Cuts the samples of one search into independent sets of K, in order of sample number.
-
-    Args:
-        samples_passed: shape (P, n), n >= sets K; samples beyond are not used.
-        sets: W.
-        k: K.
-
-    Returns:
-        Shape (W, P, K).
-
-    Raises:
-        ValueError: there are fewer samples.
-    """
-    problems, drawn = samples_passed.shape
-    if sets < 1 or k < 1 or sets * k > drawn:
-        raise ValueError(f"{sets} sets of {k} samples do not fit into {drawn} samples")
-    cut = samples_passed[:, : sets * k].reshape(problems, sets, k)
-    return np.moveaxis(cut, 1, 0)
-
-
 def agreement(states: NDArray[np.str_]) -> Agreement | None:
     """How far partitions of the same problems agree.
 
@@ -150,20 +129,6 @@ def spreads(by_partition: Sequence[Sequence[Decomposition]]) -> dict[str, Spread
     return {
         name: Spread(tuple(quantity(of) for of in pooled)) for name, quantity in QUANTITIES.items()
     }
-
-
-def partitions(
-    greedy_passed: NDArray[np.bool_], samples_passed: NDArray[np.bool_], sets: int, k: int
-) -> NDArray[np.str_]:
-    """The states of every problem under each of several sample sets, shape (W, P).
-
-    Args:
-        greedy_passed: shape (P,), V of the source's greedy decode.
-        samples_passed: shape (P, n).
-        sets: W.
-        k: K.
-    """
-    return partition(greedy_passed, sample_sets(samples_passed, sets, k))
 
 
 def _jaccard(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> Fraction:

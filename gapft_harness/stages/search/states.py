@@ -58,20 +58,16 @@ class Window:
         return self.offset + self.k
 
 
-def state_of(
-    greedy_passed: bool, samples_passed: Sequence[bool], k: int | None = None, offset: int = 0
-) -> State:
-    """The state of one problem at search budget K.
+def state_of(greedy_passed: bool, samples_passed: Sequence[bool]) -> State:
+    """The state of one problem.
 
     Args:
         greedy_passed: V(x, d_src(x)).
-        samples_passed: V(x, y_1), ..., in order of sample number.
-        k: use k samples; default all.
-        offset: number of the first one that is used; with 0, k is a nested budget.
+        samples_passed: V(x, y_1), ..., V(x, y_K).
     """
     if greedy_passed:
         return "G"
-    return "S" if any(samples_passed[offset : None if k is None else offset + k]) else "U"
+    return "S" if any(samples_passed) else "U"
 
 
 def states_in(
