@@ -71,6 +71,15 @@ class Options:
         pass
 
 
+class Bracketed(Options):
+    """Trained models put brackets around what they say."""
+
+    def _say(self, request, index):
+        said = super()._say(request, index)
+        text = said.text if self._who == "source" else f"({said.text})"
+        return Generation(text, tuple(text.encode()), "stop")
+
+
 class Contains:
     """Gives no answers."""
 
@@ -85,6 +94,16 @@ class Lenient(Contains):
         return text.lower()
 
 
+class Brackets(Contains):
+    """Takes brackets for right, and for a part of the answer."""
+
+    def verify(self, responses, golds):
+        return super().verify([r.strip("()") for r in responses], golds)
+
+    def answer(self, text):
+        return text
+
+
 def train(job):
     job.output.mkdir(parents=True)
     (job.output / "adapter_config.json").write_text("{}")
@@ -94,12 +113,14 @@ def train(job):
 @hookimpl
 def register_samplers(register):
     register("options", Options)
+    register("bracketed", Bracketed)
 
 
 @hookimpl
 def register_verifiers(register):
     register("silent", Contains)
     register("lenient", Lenient)
+    register("brackets", Brackets)
 
 
 @hookimpl
@@ -237,6 +258,7 @@ def test_scope_lines_are_those_of_nested_budgets(folder: Path) -> None:
         assert line["p_S"] == len(recovered) / len(states)
     whole = [x for x in found["lines"] if x["K"] == 12]
     assert found["no_null_rates"] is None
+    assert results(folder)["redistribution"]["no_rates"] is None
     for line in whole:
         null = results(folder)["redistribution"]["conditions"][line["condition"]]
         assert (line["null_S"], line["null_U"]) == (null["S"]["null"], null["U"]["null"])
@@ -362,3 +384,21 @@ def test_a_verifier_whose_answers_will_not_do_is_refused_by_name(
     assert why in results(made)["scope"]["no_null_rates"]
     assert {x["null_S"] for x in results(made)["scope"]["lines"]} == {None}
     assert "redistribution" not in results(made)
+
+
+def test_an_arm_whose_answers_will_not_do_costs_the_rates_alone(tmp_path: Path) -> None:
+    """It is known only after training, so the report goes on and says why it has none."""
+    made = prepare(tmp_path / "made", "brackets")
+    succeed(*command("--set", "model.backend=bracketed"), cwd=made)
+    found = results(made)
+    why = "decisions/gapft-seed13.parquet: the verifier 'brackets' judges some responses otherwise"
+    assert why in found["redistribution"]["no_rates"]
+    assert found["redistribution"]["conditions"] == {}
+    assert why in found["scope"]["no_null_rates"]
+    page = (made / "run/report/report.md").read_text().replace("\\", "")
+    section = page.partition("## Answer redistribution")[2].partition("\n## ")[0]
+    assert "No rates: " in section
+    assert why in section
+    checked = verify(made / "run", [str(made / "plugin.py")])
+    assert checked.differences == []
+    assert any("redistribution: no rates, as the report says" in line for line in checked.checked)

@@ -15,8 +15,10 @@ class RedistributionFindings:
 
     Attributes:
         permutations: B.
-        conditions: by name, S and U where they have problems.
+        conditions: by name, S and U where they have problems; empty where there are no rates.
+        why: then the reason.
     """
 
     permutations: int
     conditions: Mapping[str, Mapping[State, Redistributed]]
+    why: str = ""

@@ -14,7 +14,7 @@ from gapft_harness.experiments.redistribution.findings import RedistributionFind
 from gapft_harness.experiments.redistribution.settings import RedistributionSettings
 from gapft_harness.report.findings.whole import Findings
 from gapft_harness.report.part import Part, Rows
-from gapft_harness.report.reading.answers import Answers, read_answers
+from gapft_harness.report.reading.answers import Answers, answers_or_why
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering.blocks import Section
 from gapft_harness.run_directory.directory import require
@@ -28,32 +28,40 @@ class RedistributionPart(Part):
 
     def read(
         self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[Arm]
-    ) -> Answers | None:
-        """The answers of the source and of every arm."""
-        return read_answers(run_path, manifest["task"], arms) if arms else None
+    ) -> tuple[Answers | None, str] | None:
+        """The answers of the source and of every arm, or why they cannot be redistributed."""
+        return answers_or_why(run_path, manifest["task"], arms) if arms else None
 
-    def in_order(self, read: Answers, seeds: Sequence[int]) -> Answers:
+    def in_order(
+        self, read: tuple[Answers | None, str], seeds: Sequence[int]
+    ) -> tuple[Answers | None, str]:
         """The same with problems by id."""
-        return read.in_order()
+        answers, why = read
+        return answers and answers.in_order(), why
 
-    def compute(self, inputs: ReportInputs, read: Answers) -> RedistributionFindings:
+    def compute(
+        self, inputs: ReportInputs, read: tuple[Answers | None, str]
+    ) -> RedistributionFindings:
         """Each condition's rates."""
-        require(
-            bool((read.ids == inputs.audit.ids).all()),
-            "redistribution: the answers are to other problems than the audit's",
-        )
+        answers, why = read
         given = inputs.recipe["experiments"][self.name] or {}
         permutations = RedistributionSettings.model_validate(given).permutations
+        if answers is None:
+            return RedistributionFindings(permutations, {}, why)
+        require(
+            bool((answers.ids == inputs.audit.ids).all()),
+            "redistribution: the answers are to other problems than the audit's",
+        )
         stream = Stream(inputs.recipe["statistics"]["seed"], "report/redistribution")
         return RedistributionFindings(
             permutations,
             {
                 name: redistribute(
-                    read.of(name),
-                    read.golds,
-                    read.source,
+                    answers.of(name),
+                    answers.golds,
+                    answers.source,
                     inputs.audit.states,
-                    item_ids=read.ids,
+                    item_ids=answers.ids,
                     permutations=permutations,
                     stream=stream,
                 )
@@ -77,6 +85,7 @@ class RedistributionPart(Part):
         """For results.json."""
         return {
             "permutations": found.permutations,
+            "no_rates": found.why or None,
             "conditions": {
                 name: {
                     state: {

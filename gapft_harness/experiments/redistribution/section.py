@@ -20,7 +20,9 @@ from gapft_harness.report.rendering.wording import (
 
 
 def blocks(lead: str, found: RedistributionFindings) -> list[Block]:
-    """A sentence and the rates."""
+    """A sentence and the rates, or why there are none."""
+    if found.why:
+        return [Text(f"No rates: {found.why}.")]
     return [Text(_result(lead, found)), _rates(found)]
 
 

@@ -18,7 +18,7 @@ from gapft_harness.experiments.scope.findings import ScopeFindings, ScopeLine, S
 from gapft_harness.experiments.scope.settings import ScopeSettings
 from gapft_harness.report.findings.whole import Findings
 from gapft_harness.report.part import Part, Rows
-from gapft_harness.report.reading.answers import NoAnswersError, read_answers
+from gapft_harness.report.reading.answers import answers_or_why
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.reading.windows import read_windows
 from gapft_harness.report.rendering.blocks import Section
@@ -38,10 +38,7 @@ class ScopePart(Part):
         settings = ScopeSettings.model_validate(manifest["recipe"]["experiments"][self.name] or {})
         windows = settings.windows()
         states = read_windows(run_path, [window_table(window) for window in windows])
-        try:
-            answers, why = read_answers(run_path, manifest["task"], arms), ""
-        except NoAnswersError as error:
-            answers, why = None, str(error)
+        answers, why = answers_or_why(run_path, manifest["task"], arms)
         return ScopeRead(tuple(window.k for window in windows), states, answers, why)
 
     def in_order(self, read: ScopeRead, seeds: Sequence[int]) -> ScopeRead:

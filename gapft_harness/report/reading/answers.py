@@ -100,6 +100,20 @@ def read_answers(run_path: Path, task: Mapping[str, Any], arms: Sequence[Arm]) -
     )
 
 
+def answers_or_why(
+    run_path: Path, task: Mapping[str, Any], arms: Sequence[Arm]
+) -> tuple[Answers | None, str]:
+    """The answers as of ``read_answers``; where they cannot be redistributed, None and the reason.
+
+    Raises:
+        GapftError: the tables are not of the same problems.
+    """
+    try:
+        return read_answers(run_path, task, arms), ""
+    except NoAnswersError as error:
+        return None, str(error)
+
+
 def _none_given(task: Mapping[str, Any]) -> str:
     return (
         f"the verifier {task['verifier']!r} gives no answers (the column 'answer' of "
