@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from controlled_study.sizes import SIZES
+from controlled_study.sizes import SEEDS, SIZES
 from controlled_study.tasks import RUNS
 from gapft_harness.core.errors import UserError
 
@@ -44,7 +44,10 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="do what is left of a study")
     run.add_argument("--size", choices=SIZES, required=True)
     run.add_argument("--out", type=Path, required=True, help="the study's folder")
-    run.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of pre-training")
+    run.add_argument(
+        "--seeds", type=int, nargs="+", choices=SEEDS, default=SEEDS,
+        help="of pre-training (default: all)",
+    )  # fmt: skip
     run.add_argument("--parallel", type=int, default=2, help="runs at a time (default: 2)")
     run.add_argument("--only", choices=RUNS, nargs="+", help="only these runs")
     report = commands.add_parser("report", help="hold what came out against the predictions")

@@ -4,8 +4,8 @@ A response shows its intermediate values, each followed by a semicolon, and ends
 a box. There is one way to write it, so a passing response that differs from the worked one has a
 wrong or missing step: it was lucky. The verifier reads the box alone.
 
-Where a family has few answers, they are drawn uniformly, so that a blind guess is right once in
-that many times whatever it is.
+Where a family has few answers, a random problem has each with equal probability. The pool and the
+audit do not leave this to chance: they are balanced (``splits.distinct``).
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ class Family:
     Attributes:
         name: the question's first word.
         lengths: the lengths that the study uses.
-        answers: how many answers there are where a guess can be right; None: too many to guess.
+        answers: all of them where a guess can be right; none: too many to guess.
         make: a random problem's body, steps and answer, of a length.
     """
 
     name: str
     lengths: tuple[int, ...]
-    answers: int | None
+    answers: tuple[str, ...]
     make: Callable[[Random, int], tuple[str, tuple[str, ...], str]]
 
     def problem(self, rng: Random, length: int) -> Problem:
@@ -192,17 +192,17 @@ def _coin(rng: Random, length: int) -> tuple[str, tuple[str, ...], str]:
 
 
 FAMILIES: Final = (
-    Family("add", (2, 3, 4, 5), None, _add),
-    Family("base", (3, 4, 5, 6), None, _base),
-    Family("both", (4, 5, 6, 7), None, _both),
-    Family("rewrite", (1, 2, 3, 4), None, _rewrite),
-    Family("sort", (4, 5, 6, 7), None, _sort),
-    Family("mod", (3, 4, 5, 6), MODULUS, _mod),
-    Family("depth", (8, 9, 10, 11), DEEPEST, _depth),
-    Family("parity", (12, 14, 16, 18), 2, _parity),
+    Family("add", (2, 3, 4, 5), (), _add),
+    Family("base", (3, 4, 5, 6), (), _base),
+    Family("both", (4, 5, 6, 7), (), _both),
+    Family("rewrite", (1, 2, 3, 4), (), _rewrite),
+    Family("sort", (4, 5, 6, 7), (), _sort),
+    Family("mod", (3, 4, 5, 6), ("0", "1", "2", "3", "4"), _mod),
+    Family("depth", (8, 9, 10, 11), ("1", "2", "3", "4"), _depth),
+    Family("parity", (12, 14, 16, 18), ("0", "1"), _parity),
 )
 #: For the null of pure luck; not among the families of the study.
-COIN: Final = Family("coin", (6,), 2, _coin)
+COIN: Final = Family("coin", (6,), ("0", "1"), _coin)
 
 BY_NAME: Final = MappingProxyType({family.name: family for family in (*FAMILIES, COIN)})
 CELLS: Final = tuple((family, length) for family in FAMILIES for length in family.lengths)

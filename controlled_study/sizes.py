@@ -46,6 +46,10 @@ class Size:
     null_audit: int
 
 
+#: The size whose outcomes count. Those of the others are shown, and decide nothing.
+DECIDES: Final = "small"
+#: The pre-training seeds of a study: no more, and no outcome with fewer.
+SEEDS: Final = (0, 1, 2, 3, 4, 5)
 SIZES: Final = MappingProxyType(
     {
         "tiny": Size(

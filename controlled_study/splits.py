@@ -7,6 +7,7 @@ never occurs in pre-training, whatever the seed.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from random import Random
 from typing import Final, Literal
@@ -67,16 +68,30 @@ def drawn(part: Part, cell: Cell, rng: Random) -> Iterator[Problem]:
 
 
 def distinct(part: Part, cell: Cell, count: int) -> list[Problem]:
-    """So many different problems of a cell in a part: the same for every policy."""
+    """So many different problems of a cell in a part: the same for every policy.
+
+    Where answers are few, each occurs equally often but for one; so it does over the lengths of a
+    family, if all have the same count.
+    """
     family, length = cell
+    room = _balanced(family, family.lengths.index(length), count)
     found: dict[str, Problem] = {}
     for tried, problem in enumerate(drawn(part, cell, Random(f"{part}:{family.name}:{length}"))):
-        found.setdefault(problem.question, problem)
+        wanted = room[problem.answer] > 0 or not family.answers
+        if wanted and problem.question not in found:
+            found[problem.question] = problem
+            room[problem.answer] -= 1
         if len(found) == count:
             return list(found.values())
         if tried > 1000 * count:
             break
     raise ValueError(f"{part}: fewer than {count} problems of {family.name}-{length}")
+
+
+def _balanced(family: Family, place: int, count: int) -> Counter[str]:
+    """How often each of few answers occurs; the next length goes on where this one stops."""
+    places = range(place * count, (place + 1) * count) if family.answers else ()
+    return Counter(family.answers[number % len(family.answers)] for number in places)
 
 
 def spread(part: Part, count: int) -> list[Problem]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from random import Random
@@ -12,7 +13,7 @@ from typing import Any, Final
 import yaml
 
 from controlled_study import tokens
-from controlled_study.families import COIN, Problem
+from controlled_study.families import BY_NAME, COIN, Problem
 from controlled_study.sizes import Size
 from controlled_study.splits import Kind, Part, distinct, spread
 
@@ -42,13 +43,53 @@ def record(problem: Problem, answer: str) -> dict[str, Any]:
 
 
 def permuted(problems: Sequence[Problem], part: Part) -> list[str]:
-    """The problems' answers, exchanged at random among those of one cell."""
-    answers: dict[str, list[str]] = {}
-    for problem in problems:
-        answers.setdefault(problem.cell, []).append(problem.answer)
-    for cell, members in answers.items():
-        Random(f"permuted:{part}:{cell}").shuffle(members)
-    return [answers[problem.cell].pop() for problem in problems]
+    """The problems' answers, exchanged at random among those of one cell, so that nothing tells.
+
+    Where answers are many, no problem keeps its own. Where they are few, that would tell which
+    answer is not wanted; there the problems of each answer get all answers equally often, as
+    nearly as their numbers allow, and so one in so many keeps its own.
+
+    Raises:
+        ValueError: half of a cell's problems or more have one of many answers.
+    """
+    cells: dict[str, list[int]] = {}
+    for index, problem in enumerate(problems):
+        cells.setdefault(problem.cell, []).append(index)
+    found = [""] * len(problems)
+    for cell, members in cells.items():
+        rng = Random(f"permuted:{part}:{cell}")
+        rng.shuffle(members)
+        answers = [problems[index].answer for index in members]
+        counts = Counter(answers)
+        rank = {
+            answer: place for place, answer in enumerate(rng.sample(sorted(counts), len(counts)))
+        }
+        order = sorted(members, key=lambda index: rank[problems[index].answer])
+        if BY_NAME[problems[members[0]].family].answers:
+            given = _dealt(counts, rng)
+        else:
+            # Equal answers are neighbours, so this many places on there is none of the same.
+            shift = max(counts.values())
+            if 2 * shift > len(members):
+                raise ValueError(f"{cell}: {shift} of {len(members)} problems have one answer")
+            given = [problems[index].answer for index in (*order[shift:], *order[:shift])]
+        for index, answer in zip(order, given, strict=True):
+            found[index] = answer
+    return found
+
+
+def _dealt(counts: Counter[str], rng: Random) -> list[str]:
+    """All answers in turn, in random order: any stretch has each equally often but for one.
+
+    So it is if their numbers differ by one at most; the commoner ones come first.
+    """
+    left = counts.copy()
+    order = sorted(rng.sample(sorted(counts), len(counts)), key=counts.__getitem__, reverse=True)
+    given = []
+    while turn := [answer for answer in order if left[answer] > 0]:
+        given += turn
+        left.subtract(turn)
+    return given
 
 
 def records(run: str, part: Part, size: Size) -> list[dict[str, Any]]:

@@ -1,24 +1,26 @@
-"""What came out as Markdown and JSON: refuted predictions first."""
+"""What came out as Markdown and JSON: refuted predictions first, and what is missing."""
 
 from __future__ import annotations
 
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from controlled_study.driver import STUDY, run_folder
-from controlled_study.outcome.predictions import Figure, Runs, Told, as_json, luck_by_family, tell
-from controlled_study.outcome.readings import Run, read_run
+from controlled_study.outcome.figures import Figure
+from controlled_study.outcome.predictions import Runs, Told, as_json, luck_by_family, tell
+from controlled_study.outcome.readings import Flags, Run, read_run
+from controlled_study.sizes import DECIDES, SEEDS
 from controlled_study.tasks import MAIN, RUNS
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import write_json
 
-_ORDER: Final = ("refuted", "undecided", "supported")
+_ORDER: Final = ("refuted", "undecided", "supported", "unfinished")
 
 
 def write_outcome(folders: Sequence[Path], out: Path | None) -> str:
@@ -32,73 +34,99 @@ def write_outcome(folders: Sequence[Path], out: Path | None) -> str:
         UserError: no study, studies of different sizes, or no finished main run.
     """
     size, seeds = read_studies(folders)
-    told = tell(list(seeds.values()))
-    text = "\n".join(_page(size, seeds, told)) + "\n"
+    told = tell(seeds)
+    missing = missing_figures(told)
+    for line in missing:
+        print(line, file=sys.stderr)
+    text = "\n".join(_page(size, seeds, told, missing)) + "\n"
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        write_json(
-            out / "outcome.json",
-            {"size": size, "seeds": list(seeds), "predictions": [as_json(each) for each in told]},
-        )
+        facts = {"size": size, "decides": size == DECIDES, "seeds": list(SEEDS)}
+        predictions = {"predictions": [as_json(each) for each in told]}
+        write_json(out / "outcome.json", facts | predictions)
         (out / "outcome.md").write_text(text, "utf-8")
     return text
 
 
 def read_studies(folders: Sequence[Path]) -> tuple[str, dict[int, dict[str, Run]]]:
-    """The size, and by pre-training seed the finished runs; unfinished ones are named on the way.
+    """The size, and for every pre-training seed of the design its finished runs by name.
 
     Raises:
-        UserError: see ``write_outcome``.
+        UserError: see ``write_outcome``; a seed that is in two folders, or not in the design.
     """
-    sizes, found = set(), dict[int, dict[str, Run]]()
+    sizes, found = set(), {seed: dict[str, Run]() for seed in SEEDS}
     for folder in folders:
         if not (folder / STUDY).exists():
             raise UserError(f"{folder}: holds no study; expected a folder of `run`")
         study = json.loads((folder / STUDY).read_text("utf-8"))
         sizes.add(study["size"])
         for seed in study["seeds"]:
-            runs = {name: read_run(run_folder(folder, seed, name)) for name in RUNS}
-            if missing := [name for name, run in runs.items() if run is None]:
-                said = f"seed {seed}: not finished, left out: {', '.join(missing)}"
-                print(said, file=sys.stderr)
-            if runs[MAIN] is not None:
-                if seed in found:
-                    raise UserError(f"{folder}: has seed {seed}, which another folder has too")
-                found[seed] = {name: run for name, run in runs.items() if run is not None}
+            if seed not in found:
+                raise UserError(f"{folder / STUDY}: has seed {seed}, expected some of {SEEDS}")
+            read = {name: read_run(run_folder(folder, seed, name)) for name in RUNS}
+            runs = {name: run for name, run in read.items() if run is not None}
+            if runs and found[seed]:
+                raise UserError(f"{folder}: has seed {seed}, which another folder has too")
+            found[seed] |= runs
     if len(sizes) != 1:
         raise UserError(f"studies of different sizes: {', '.join(sorted(sizes))}; expected one")
-    if not found:
+    if not any(MAIN in runs for runs in found.values()):
         raise UserError("no main run is finished; give the command `run` again")
-    if empty := [seed for seed, runs in found.items() if not runs[MAIN].n]:
-        raise UserError(f"seed {empty[0]}: the main run had nothing to train on")
-    return sizes.pop(), dict(sorted(found.items()))
+    return sizes.pop(), found
 
 
-def _page(size: str, seeds: Mapping[int, Mapping[str, Run]], told: Sequence[Told]) -> list[str]:
-    ordered = sorted(told, key=lambda each: _ORDER.index(each.outcome))
+def missing_figures(told: Sequence[Told]) -> list[str]:
+    """For every reason why figures are missing, the seeds and the predictions, as a sentence."""
+    found: dict[str, tuple[set[int], set[int]]] = {}
+    for each in told:
+        for figure in each.figures:
+            for seed, why in figure.missing.items():
+                seeds, predictions = found.setdefault(why, (set(), set()))
+                seeds.add(seed)
+                predictions.add(each.number)
+    return [
+        f"pre-training seed {_listed(seeds)}: {why}; missing for prediction {_listed(predictions)}"
+        for why, (seeds, predictions) in found.items()
+    ]
+
+
+def _listed(numbers: set[int]) -> str:
+    return ", ".join(map(str, sorted(numbers)))
+
+
+def _page(size: str, seeds: Runs, told: Sequence[Told], missing: Sequence[str]) -> list[str]:
+    whole = sum(set(runs) == set(RUNS) for runs in seeds.values())
+    counts = "This size decides." if size == DECIDES else f"It decides nothing; `{DECIDES}` does."
+    if whole < len(SEEDS):
+        counts += f" **Unfinished: {whole} of {len(SEEDS)} pre-training seeds are whole.**"
     lines = [
-        f"Size `{size}`, pre-training seeds {', '.join(map(str, seeds))}. Points, with intervals "
-        "of 95% over pre-training seeds.",
+        f"Size `{size}`. {counts} Points, with intervals of 95% over the pre-training seeds "
+        f"{', '.join(map(str, SEEDS))}.",
         "",
         "| | prediction | outcome | figures |",
         "|---|---|---|---|",
     ]
-    for each in ordered:
-        figures = "; ".join(map(_figure, each.figures))
+    for each in sorted(told, key=lambda each: _ORDER.index(each.outcome)):
+        figures = "; ".join(f"{figure.name} {_figure(figure)}" for figure in each.figures)
         lines.append(f"| {each.number} | {each.claim} | **{each.outcome}** | {figures} |")
-    runs = list(seeds.values())
-    return [*lines, "", *_policies(seeds), "", *_conditions(runs), "", *_families(runs)]
+    if missing:
+        lines += ["", "Missing, so that nothing is told by it and no mean taken of the rest:", ""]
+        lines += [f"- {line}" for line in missing]
+    mains = [runs.get(MAIN) for runs in seeds.values()]
+    trained = [run if run is not None and run.n else None for run in mains]
+    return [*lines, "", *_policies(seeds), "", *_conditions(trained), "", *_families(trained)]
 
 
 def _figure(figure: Figure) -> str:
-    return f"{figure.name} {_number(figure.mean)} [{_number(figure.low)}, {_number(figure.high)}]"
+    low, high = figure.interval()
+    return f"{_number(figure.mean)} [{_number(low)}, {_number(high)}]"
 
 
 def _number(value: float) -> str:
     return "–" if math.isnan(value) else f"{value:+.1f}"
 
 
-def _policies(seeds: Mapping[int, Mapping[str, Run]]) -> list[str]:
+def _policies(seeds: Runs) -> list[str]:
     lines = [
         "| seed | run | pool G/S/U | n | audit Pass@1 | audit G/S/U | lucky passing samples |",
         "|---|---|---|---|---|---|---|",
@@ -117,45 +145,59 @@ def _policies(seeds: Mapping[int, Mapping[str, Run]]) -> list[str]:
     return lines
 
 
-def _conditions(runs: Runs) -> list[str]:
+#: The main run of every pre-training seed; None where it is not finished, or trained nothing.
+Mains = Sequence[Run | None]
+_OTHERS: Final = ("source", "uniform", "replay")
+
+
+def _over(mains: Mains, value: Callable[[Run], float]) -> Figure:
+    return Figure("", tuple(math.nan if run is None else value(run) for run in mains))
+
+
+def _conditions(mains: Mains) -> list[str]:
     """Pass@1 by condition, and the same of passing responses whose steps are right too."""
-    mains = [each[MAIN] for each in runs]
-    lines = [
+
+    def line(name: str) -> str:
+        rate = _over(mains, lambda run: 100 * float(run.passed[name].mean()))
+        gain = _over(mains, lambda run: run.gain(name, "source"))
+        sound = _over(mains, lambda run: 100 * float(run.sound[name].mean()))
+        each = " ".join(map(_plain, rate.values))
+        mean = f"{_plain(rate.mean)} | {_figure(gain)} | {_plain(sound.mean)}"
+        return f"| {name} | {each} | {mean} |"
+
+    names = next((run.passed for run in mains if run is not None), {})
+    return [
         "| condition | Pass@1, by pre-training seed | mean | - source | steps right too, mean |",
         "|---|---|---|---|---|",
+        *map(line, names),
     ]
-    for name in mains[0].passed:
-        rates = [100 * float(run.passed[name].mean()) for run in mains]
-        gain = Figure.of("", [run.gain(name, "source") for run in mains])
-        sound = np.mean([100 * run.sound[name].mean() for run in mains])
-        each = " ".join(f"{rate:.1f}" for rate in rates)
-        lines.append(f"| {name} | {each} | {np.mean(rates):.1f} |{_figure(gain)} | {sound:.1f} |")
-    return lines
 
 
-def _families(runs: Runs) -> list[str]:
+def _families(mains: Mains) -> list[str]:
     """What the audit says of every family, as means over pre-training seeds."""
-    mains = [each[MAIN] for each in runs]
-    lines = [
-        "| family | Pass@1 of the source | S in the audit | lucky among kept | gapft - source "
-        "| gapft - uniform | gapft - replay |",
+
+    def line(family: str) -> str:
+        def here(run: Run) -> Flags:
+            return np.equal(run.audit.family, family)
+
+        source = _over(mains, lambda run: 100 * float(run.audit.solved[here(run)].mean()))
+        share = _over(mains, lambda run: 100 * float((run.audit.state[here(run)] == "S").mean()))
+        luck = _over(mains, lambda run: 100 * luck_by_family(run).get(family, math.nan))
+
+        def gain(other: str) -> str:
+            return _number(_over(mains, lambda run: run.gain("gapft", other, here(run))).mean)
+
+        plain = " | ".join(_plain(figure.mean) for figure in (source, share, luck))
+        return f"| {family} | {plain} | {' | '.join(map(gain, _OTHERS))} |"
+
+    names = {family for run in mains if run is not None for family in run.audit.family.tolist()}
+    return [
+        "| family | Pass@1 of the source | S in the audit, % | lucky among kept, % "
+        "| gapft - source | gapft - uniform | gapft - replay |",
         "|---|---|---|---|---|---|---|",
+        *map(line, sorted(names)),
     ]
-    for family in np.unique(mains[0].audit.family).tolist():
-        here = [run.audit.family == family for run in mains]
-        each = list(zip(mains, here, strict=True))
-        source = _mean([100 * float(run.audit.solved[where].mean()) for run, where in each])
-        share = _mean([100 * float((run.audit.state[where] == "S").mean()) for run, where in each])
-        luck = _mean([100 * luck_by_family(run).get(family, math.nan) for run in mains])
-        gains = [
-            _number(_mean([run.gain("gapft", other, where) for run, where in each]))
-            for other in ("source", "uniform", "replay")
-        ]
-        lucky = "–" if math.isnan(luck) else f"{luck:.0f}%"
-        lines.append(f"| {family} | {source:.1f} | {share:.1f}% | {lucky} | {' | '.join(gains)} |")
-    return lines
 
 
-def _mean(values: Sequence[float]) -> float:
-    """The mean of those that are defined; NaN where none is."""
-    return Figure.of("", values).mean
+def _plain(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.1f}"

@@ -1,7 +1,8 @@
 """The seven predictions as figures, and the rules by which each is told.
 
-Every figure is computed for each pre-training seed; its interval is Student's over these seeds.
-The rules stand here and on docs/controlled-study.md, and were committed before any arm was trained.
+Every figure is computed for each of the pre-training seeds ``SEEDS``; its interval is Student's
+over them. Nothing is supported or refuted unless all seeds have the figure. The rules stand here
+and on docs/controlled-study.md, and were committed before any arm was trained.
 """
 
 from __future__ import annotations
@@ -13,66 +14,21 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from controlled_study.outcome.figures import Figure
 from controlled_study.outcome.readings import Flags, Run
+from controlled_study.sizes import SEEDS
 from controlled_study.tasks import MAIN, RUNS
 
-Outcome = Literal["supported", "refuted", "undecided"]
-#: Points within which a difference counts as none.
-NONE_POINTS: Final = 1.0
+#: ``unfinished``: not all seeds have the runs; ``undecided`` is said of finished studies.
+Outcome = Literal["supported", "refuted", "undecided", "unfinished"]
 #: Greedy accuracy on the pool between which a cell is of middle mastery.
 MIDDLE: Final = (0.2, 0.8)
 #: Share of lucky responses among those kept from which luck dominates a family.
 DOMINATES: Final = 0.5
-#: S problems of the pool that a family must have to be among those of a slope.
-_FEWEST: Final = 5
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A number with its interval over pre-training seeds.
-
-    Attributes:
-        name: what it is.
-        values: by pre-training seed, in points unless the name says otherwise; NaN where a seed
-            does not have it.
-        mean: over seeds.
-        low: the lower end of the interval of 95%; NaN for fewer than two seeds.
-        high: the upper end.
-    """
-
-    name: str
-    values: tuple[float, ...]
-    mean: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, name: str, values: Sequence[float]) -> Figure:
-        """The mean of some values with Student's interval; undefined values have no part."""
-        from scipy.stats import t
-
-        known = [value for value in values if not math.isnan(value)]
-        mean = float(np.mean(known)) if known else math.nan
-        half = math.nan
-        if len(known) > 1:
-            error = float(np.std(known, ddof=1)) / math.sqrt(len(known))
-            half = float(t.ppf(0.975, len(known) - 1)) * error
-        return cls(name, tuple(values), mean, mean - half, mean + half)
-
-    @property
-    def above(self) -> bool:
-        """Whether the whole interval is above 0."""
-        return self.low > 0
-
-    @property
-    def below(self) -> bool:
-        """Whether the whole interval is below 0."""
-        return self.high < 0
-
-    @property
-    def none(self) -> bool:
-        """Whether the whole interval is within one point of 0."""
-        return self.low >= -NONE_POINTS and self.high <= NONE_POINTS
+#: Problems in S that a family must have in the pool to say how large its share of luck is.
+FEWEST: Final = 5
+#: Of all intervals of the nulls together.
+NULLS_ALPHA: Final = 0.05
 
 
 @dataclass(frozen=True)
@@ -92,7 +48,8 @@ class Told:
     outcome: Outcome
 
 
-Runs = Sequence[Mapping[str, Run]]
+#: Of every pre-training seed, the finished runs by name.
+Runs = Mapping[int, Mapping[str, Run]]
 
 
 def more(figure: Figure) -> Outcome:
@@ -101,108 +58,128 @@ def more(figure: Figure) -> Outcome:
     Refuted: the interval is within one point of 0 (also where it excludes 0) or below it.
     Supported: it is above 0 otherwise.
     """
-    if figure.none or figure.below:
+    if figure.none or figure.below():
         return "refuted"
-    return "supported" if figure.above else "undecided"
+    return "supported" if figure.above() else "undecided"
 
 
 def tell(seeds: Runs) -> list[Told]:
-    """All predictions, in their order.
-
-    Args:
-        seeds: of each pre-training seed, its finished runs by name; ``main`` is among them.
-    """
-    mains = [runs[MAIN] for runs in seeds]
-
-    def figure(name: str, value: Callable[[Run], float]) -> Figure:
-        return Figure.of(name, [value(run) for run in mains])
-
-    gain = figure("gapft - uniform", lambda run: run.gain("gapft", "uniform"))
-    gold = figure("gapft - gold", lambda run: run.gain("gapft", "gold"))
-    coverage = figure("gapft - repetition", lambda run: run.gain("gapft", "repetition"))
+    """All predictions, in their order."""
+    gain = _of(seeds, "gapft - uniform", lambda run: run.gain("gapft", "uniform"))
+    gold = _of(seeds, "gapft - gold", lambda run: run.gain("gapft", "gold"))
+    coverage = _of(seeds, "gapft - repetition", lambda run: run.gain("gapft", "repetition"))
     return [
-        Told(1, "GapFT gains more than uniform", (gain,), more(gain)),
-        _mastery(figure),
-        Told(3, "Gold labels for U give less than verified responses for S", (gold,), more(gold)),
-        _luck(figure),
-        _replay(figure),
-        Told(6, "Coverage beats repetition at fixed n × R", (coverage,), more(coverage)),
+        _told(1, "GapFT gains more than uniform", [gain], more(gain)),
+        _mastery(seeds),
+        _told(3, "Gold labels for U give less than verified responses for S", [gold], more(gold)),
+        _luck(seeds),
+        _replay(seeds),
+        _told(6, "Coverage beats repetition at fixed n × R", [coverage], more(coverage)),
         _nulls(seeds),
     ]
 
 
-def _mastery(figure: Callable[[str, Callable[[Run], float]], Figure]) -> Told:
+def _of(
+    seeds: Runs, name: str, value: Callable[[Run], float], run: str = MAIN, lacks: str = ""
+) -> Figure:
+    """A figure of one run of every seed; ``lacks`` says why the value may be NaN."""
+    values, missing, finished = list[float](), dict[int, str](), True
+    for seed in SEEDS:
+        found = seeds.get(seed, {}).get(run)
+        if found is None:
+            finished, why, number = False, f"the run {run} is not finished", math.nan
+        elif not found.n:
+            why, number = f"the run {run} had nothing to train on (n = 0)", math.nan
+        else:
+            why, number = f"the run {run} has {lacks}", value(found)
+        values.append(number)
+        if math.isnan(number):
+            missing[seed] = why
+    return Figure(name, tuple(values), missing, finished)
+
+
+def _told(number: int, claim: str, figures: Sequence[Figure], outcome: Outcome) -> Told:
+    """Holds the outcome back where a seed lacks a figure."""
+    if not all(figure.finished for figure in figures):
+        outcome = "unfinished"
+    elif any(figure.missing for figure in figures):
+        outcome = "undecided"
+    return Told(number, claim, tuple(figures), outcome)
+
+
+def _mastery(seeds: Runs) -> Told:
     """Supported: the gain in the middle is above 0, and above that elsewhere."""
-    middle = figure(
-        "gapft - uniform, cells of middle mastery",
-        lambda run: run.gain("gapft", "uniform", in_middle(run)),
-    )
-    elsewhere = figure(
-        "gapft - uniform, other cells",
-        lambda run: run.gain("gapft", "uniform", ~in_middle(run)),
-    )
-    difference = Figure.of(
-        "middle - other", [a - b for a, b in zip(middle.values, elsewhere.values, strict=True)]
-    )
-    outcomes = {more(middle), more(difference)}
-    return Told(
-        2,
-        "The gain lies in cells of middle mastery",
-        (difference, middle, elsewhere),
-        _all_of(outcomes),
-    )
+
+    def inside(run: Run) -> float:
+        return run.gain("gapft", "uniform", in_middle(run))
+
+    def outside(run: Run) -> float:
+        return run.gain("gapft", "uniform", ~in_middle(run))
+
+    lacks = "no cells of middle mastery, or no others"
+    middle = _of(seeds, "gapft - uniform, cells of middle mastery", inside, lacks=lacks)
+    elsewhere = _of(seeds, "gapft - uniform, other cells", outside, lacks=lacks)
+    difference = _of(seeds, "middle - other", lambda run: inside(run) - outside(run), lacks=lacks)
+    claim = "The gain lies in cells of middle mastery"
+    outcome = _all_of({more(middle), more(difference)})
+    return _told(2, claim, [difference, middle, elsewhere], outcome)
 
 
-def _luck(figure: Callable[[str, Callable[[Run], float]], Figure]) -> Told:
+def _luck(seeds: Runs) -> Told:
     """Supported: the slope is below 0, and so is the gain of families that luck dominates.
 
     Refuted: the slope or that gain is above 0.
     """
-    slope = figure("slope of gapft - uniform on a family's share of luck", luck_slope)
-    dominated = figure("gapft - uniform, families that luck dominates", luck_gain)
-    if slope.above or dominated.above:
+    slope = _of(
+        seeds, "slope of gapft - uniform on a family's share of luck", luck_slope,
+        lacks="no two families with different shares of luck",
+    )  # fmt: skip
+    dominated = _of(
+        seeds, "gapft - uniform, families that luck dominates", luck_gain,
+        lacks="no family that luck dominates",
+    )  # fmt: skip
+    if slope.above() or dominated.above():
         outcome: Outcome = "refuted"
     else:
-        outcome = "supported" if slope.below and dominated.below else "undecided"
-    return Told(
-        4,
-        "The more luck a family has, the smaller GapFT's gain; below 0 where luck dominates",
-        (slope, dominated),
-        outcome,
-    )
+        outcome = "supported" if slope.below() and dominated.below() else "undecided"
+    claim = "The more luck a family has, the smaller GapFT's gain; below 0 where luck dominates"
+    return _told(4, claim, [slope, dominated], outcome)
 
 
-def _replay(figure: Callable[[str, Callable[[Run], float]], Figure]) -> Told:
+def _replay(seeds: Runs) -> Told:
     def saved(run: Run) -> float:
         return _weighted(run, "replay", "gapft", run.audit.state == "G")
 
     def cost(run: Run) -> float:
         return _weighted(run, "gapft", "replay", run.audit.state == "S")
 
-    net = figure("cost on S - saved on G", lambda run: cost(run) - saved(run))
-    return Told(
-        5,
-        "Replay lowers regressions on G by less than it costs on S",
-        (net, figure("saved on G", saved), figure("cost on S", cost)),
-        more(net),
-    )
+    net = _of(seeds, "cost on S - saved on G", lambda run: cost(run) - saved(run))
+    figures = [net, _of(seeds, "saved on G", saved), _of(seeds, "cost on S", cost)]
+    return _told(5, "Replay lowers regressions on G by less than it costs on S", figures, more(net))
 
 
 def _nulls(seeds: Runs) -> Told:
-    """Refuted: an interval excludes 0. Supported: none does, and every one could be computed."""
-    figures = []
-    for name in (name for name in RUNS if name != MAIN):
-        done = [runs[name] for runs in seeds if name in runs]
-        for other in ("uniform", "replay"):
-            values = [run.gain("gapft", other) if run.n else math.nan for run in done]
-            figures.append(Figure.of(f"{name}: gapft - {other}", values))
-    if any(figure.above or figure.below for figure in figures):
+    """Supported: every interval holds 0 and is within one point of it.
+
+    Refuted: an interval excludes 0 at a level that makes up for their number (Bonferroni).
+    """
+    figures = [
+        _of(seeds, f"{name}: gapft - {other}", _gain_over(other), run=name)
+        for name in RUNS
+        if name != MAIN
+        for other in ("uniform", "replay")
+    ]
+    strict = 1 - NULLS_ALPHA / len(figures)
+    if any(figure.above(strict) or figure.below(strict) for figure in figures):
         outcome: Outcome = "refuted"
     else:
-        known = not any(math.isnan(figure.low) for figure in figures)
-        outcome = "supported" if known else "undecided"
-    claim = "In every null the contrasts' intervals hold 0"
-    return Told(7, claim, tuple(figures), outcome)
+        held = [each.none and not each.above() and not each.below() for each in figures]
+        outcome = "supported" if all(held) else "undecided"
+    return _told(7, "In every null the contrasts' intervals hold 0", figures, outcome)
+
+
+def _gain_over(other: str) -> Callable[[Run], float]:
+    return lambda run: run.gain("gapft", other)
 
 
 def _all_of(outcomes: set[Outcome]) -> Outcome:
@@ -229,7 +206,7 @@ def luck_by_family(run: Run) -> dict[str, float]:
     found = {}
     for family in np.unique(run.pool.family).tolist():
         kept = run.pool.kept_lucky[recovered & (run.pool.family == family)]
-        if len(kept) >= _FEWEST:
+        if len(kept) >= FEWEST:
             found[family] = float(kept.mean())
     return found
 
@@ -269,7 +246,8 @@ def as_json(told: Told) -> dict[str, Any]:
                 "name": figure.name,
                 "seeds": [number(value) for value in figure.values],
                 "mean": number(figure.mean),
-                "ci95": [number(figure.low), number(figure.high)],
+                "ci95": list(map(number, figure.interval())),
+                "missing": {str(seed): why for seed, why in figure.missing.items()},
             }
             for figure in told.figures
         ],

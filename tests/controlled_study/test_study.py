@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -36,9 +37,13 @@ def test_a_study_is_run_and_told(study: Path, capsys: pytest.CaptureFixture[str]
     outcome = json.loads((study / "outcome" / "outcome.json").read_text())
     assert outcome["size"] == "tiny"
     assert [each["number"] for each in outcome["predictions"]] == list(range(1, 8))
-    # one pre-training seed has no interval, so nothing can be told
-    assert {each["outcome"] for each in outcome["predictions"]} == {"undecided"}
-    assert "not finished, left out: luck, mastery" in told
+    # one pre-training seed of six, so nothing is told
+    assert {each["outcome"] for each in outcome["predictions"]} == {"unfinished"}
+    assert not outcome["decides"]
+    for run, seeds in (("main", "1, 2, 3, 4, 5"), ("luck", "0, 1, 2, 3, 4, 5")):
+        line = f"pre-training seed {seeds}: the run {run} is not finished; missing for prediction"
+        assert line in told
+        assert line in said
     assert (study / "outcome" / "outcome.md").read_text() in said
 
 
@@ -72,6 +77,20 @@ def test_gold_labels_are_the_worked_responses_of_missed_problems(study: Path) ->
     for example in examples:
         assert list(example.response_ids) == documents[example.problem_id]["solution_ids"]
         assert example.ended
+
+
+def test_repetition_has_half_of_gapfts_problems_twice(study: Path) -> None:
+    from gapft_harness.run_directory.tables import read_examples
+
+    folder = run_folder(study, 0, "main") / "selections"
+    gapft, twice = (
+        Counter(example.problem_id for example in read_examples(folder / f"{name}-seed13.parquet"))
+        for name in ("gapft", "repetition")
+    )
+    assert set(gapft.values()) == {1}
+    assert set(twice.values()) == {2}
+    assert twice.total() == gapft.total()
+    assert twice.keys() < gapft.keys()
 
 
 def test_it_goes_on_where_it_stopped_and_does_nothing_twice(study: Path) -> None:
@@ -129,4 +148,5 @@ def test_a_run_with_nothing_to_train_on_is_told_as_such(study: Path, tmp_path: P
     assert null is not None
     assert whole is not None
     assert null.passed == {}
-    assert tell([{"main": whole, "permuted": null}])[6].outcome == "undecided"
+    permuted = tell({0: {"main": whole, "permuted": null}})[6].figures[0]
+    assert permuted.missing[0] == "the run permuted had nothing to train on (n = 0)"
