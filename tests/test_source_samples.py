@@ -206,12 +206,14 @@ class Sealed:
             return "G"
         return "S" if any(self.samples[problem][start:end]) else "U"
 
-    def right(self, condition: str, problems: list[str]) -> Fraction:
+    def right(
+        self, condition: str, problems: list[str], seeds: tuple[int, ...] = SEEDS
+    ) -> Fraction:
         """The mean over seeds of the share of the whole audit that these are right."""
         right = sum(
-            self.arms[condition, seed][p]["status"] == "pass" for seed in SEEDS for p in problems
+            self.arms[condition, seed][p]["status"] == "pass" for seed in seeds for p in problems
         )
-        return Fraction(right, len(SEEDS) * len(self.gold))
+        return Fraction(right, len(seeds) * len(self.gold))
 
 
 def test_stability_is_that_of_the_sealed_verdicts(folder: Path) -> None:
@@ -229,9 +231,15 @@ def test_stability_is_that_of_the_sealed_verdicts(folder: Path) -> None:
         for a, b in pairs
     ]
     assert found["S_jaccard"] == float(sum(overlaps) / len(pairs))
+    recovered = [[p for p in failed if by[p] == "S"] for by in sets]
+    unlike = 0
     for condition in CONDITIONS:
         of = found["conditions"][condition]
-        flows = [sealed.right(condition, [p for p in failed if by[p] == "S"]) for by in sets]
+        by_seed = [[sealed.right(condition, s, (seed,)) for s in recovered] for seed in SEEDS]
+        ranges = [max(values) - min(values) for values in by_seed]
+        assert of["largest_flow_range_of_a_seed"] == float(max(ranges))
+        unlike += min(ranges) < max(ranges)
+        flows = [sealed.right(condition, s) for s in recovered]
         assert of["S_flow"]["sets"] == [*map(float, flows)]
         assert of["S_flow"]["range"] == float(max(flows) - min(flows)) > 0
         assert of["S_flow"]["mean"] == float(sum(flows) / SETS)
@@ -241,6 +249,7 @@ def test_stability_is_that_of_the_sealed_verdicts(folder: Path) -> None:
             c for c in results(folder)["contrasts"] if (c["a"], c["b"]) == (condition, "source")
         )
         assert of["total_gain"]["mean"] == of_contrasts["delta"]
+    assert unlike, "the largest range is no other seed's"
 
 
 def test_scope_lines_are_those_of_nested_budgets(folder: Path) -> None:

@@ -56,10 +56,9 @@ def _permutations() -> list[Figure]:
     ids = np.array([f"q{i:05}" for i in range(items)])
     answers = generator.integers(4, size=(SEEDS, items))
     golds, source = generator.integers(4, size=items), generator.integers(4, size=items)
-    strata = [
-        np.flatnonzero((states == state) & (source == answer))
+    groups = [
+        [np.flatnonzero((states == state) & (source == answer)) for answer in range(4)]
         for state in ("S", "U")
-        for answer in range(4)
     ]
 
     def ours() -> None:
@@ -71,12 +70,10 @@ def _permutations() -> list[Figure]:
     def loop() -> None:
         draws = np.random.default_rng(1)
         for _ in range(PERMUTATIONS // SHARE):
-            moved = answers.copy()
-            for of in strata:
-                moved[:, of] = answers[:, draws.permutation(of)]
-            right = moved == golds
-            for state in ("S", "U"):
-                right[:, states == state].mean()
+            for strata in groups:
+                right = 0
+                for of in strata:
+                    right += np.count_nonzero(answers[:, draws.permutation(of)] == golds[of])
 
     what = f"{PERMUTATIONS:,} stratified permutations, {SEEDS} seeds x {items:,} items"
     return _figures(what, ours, loop, None)
