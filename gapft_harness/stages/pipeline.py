@@ -37,6 +37,7 @@ from gapft_harness.stages.selection.stage import select
 from gapft_harness.stages.train.job import TRACKING_WARNINGS, train_arms
 from gapft_harness.stages.train.sharing import shared, take_adapter, take_decisions, takers
 from gapft_harness.stages.train.trackers import check_trackers
+from gapft_harness.stages.train.unsealed import remove, stale
 
 
 def states_stage(context: Context) -> None:
@@ -94,6 +95,7 @@ def train_stage(context: Context) -> None:
     require_selected(run)
     check_trackers(run.recipe, context.plugins)
     run.update_manifest(partial(record_trainer, plugins=context.plugins, run=run))
+    remove(run, stale(run, context.arms(), context.plugins), context.say)
     taken = shared(run, context.arms(), context.plugins)
     jobs = [
         Job.of(
@@ -126,12 +128,13 @@ def audit_stage(context: Context) -> None:
         keep(context, experiment)
         run.unseal(experiment.stale(context))
     arms, audits = context.arms(), ("", *run.recipe.further)
-    taken = {arm: other for arm, other in takers(run, arms).items() if other in arms}
+    taken = takers(run, arms)
+    # who took an adapter has its answers too: also where the arm that it is of was not asked for
+    decoding = dict.fromkeys([*(arm for arm in arms if arm not in taken), *taken.values()])
     jobs = [
         (layout.decisions_on(arm, audit), _audit_job(context, arm, audit))
         for audit in audits
-        for arm in arms
-        if arm not in taken
+        for arm in decoding
     ]
     for experiment in experiments_of(context):
         jobs += experiment.audits(context)

@@ -20,13 +20,16 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_facts, read_judged
 from gapft_harness.run_directory.tables.parquet import copy_table
+from gapft_harness.stages.context import Context
+from gapft_harness.stages.pipeline import audit_stage
 from gapft_harness.stages.train.sharing import shared, takers
 from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
+from tests.recording_run import Here
 from tests.training.letters import prepare
 from tests.verify.tampering import change_json, change_manifest, differences, seal_again
 
-GAPFT, SAME, LATER = (Arm(name, 13) for name in ("gapft", "same", "later"))
+GAPFT, SAME, LATER, UNIFORM = (Arm(name, 13) for name in ("gapft", "same", "later", "uniform"))
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +120,54 @@ def test_a_command_that_was_killed_before_the_copy_goes_on(made: Path, run: Path
         assert differences(made, run) == []
 
 
+def forgotten(run: Path, *arms: Arm, adapters: bool = True) -> None:
+    """As a kill leaves it: decisions are not there yet, and adapters not sealed."""
+    for arm in arms:
+        (run / layout.decisions(arm)).unlink()
+        change_manifest(run, lambda m, arm=arm: [
+            m["files"].pop(layout.decisions(arm)), m["verdict_counts"].pop(arm.name),
+            adapters and (m["files"].pop(layout.adapter(arm)), m["training"].pop(arm.name)),
+        ])  # fmt: skip
+
+
+def test_an_adapter_that_a_kill_left_is_not_sealed_for_another_training_set(
+    made: Path, run: Path
+) -> None:
+    """Its condition's selector is changed before the next command."""
+    forgotten(run, UNIFORM, Arm("uniform", 21))
+    arguments = ("--include-path", "tasks", "--plugin", "plugin.py", "--run-dir", run)
+    setting = ("--set", "conditions.uniform.selector=gapft")
+    done = succeed("run", "recipe.yaml", *arguments, *setting, cwd=made)
+    said = " ".join((done.stdout + done.stderr).split())
+    assert "adapters/uniform-seed13/training.json: sequences_sha256 is" in said
+    assert "so it was removed and is made anew" in said
+    assert facts_of(run, UNIFORM)["trained_as"] == GAPFT.name
+    assert differences(made, run) == []
+
+
+def test_an_original_that_was_lost_is_trained_again(made: Path, run: Path) -> None:
+    before = sha256(run / layout.adapter(GAPFT))
+    shutil.rmtree(run / layout.adapter(GAPFT))
+    shutil.rmtree(run / layout.adapter(Arm("same", 21)))
+    succeed("train", run, "--plugin", "plugin.py", cwd=made)
+    assert "trained_as" not in facts_of(run, GAPFT)
+    assert sha256(run / layout.adapter(GAPFT)) == before
+    assert differences(made, run) == []
+
+
+def test_who_took_an_adapter_has_its_answers_whatever_arms_are_asked_for(
+    made: Path, run: Path
+) -> None:
+    forgotten(run, GAPFT, SAME, adapters=False)
+    recipe = RunDirectory.open(run).recipe
+    asked = recipe.model_copy(update={"conditions": {"same": recipe.conditions["same"]}})
+    context = Context(RunDirectory(run, asked), Here(), [str(made / "plugin.py")])
+    assert {arm.condition for arm in context.arms()} == {"same"}
+    audit_stage(context)
+    assert read_facts(run / layout.decisions(SAME))["trained_as"] == GAPFT.name
+    assert differences(made, run) == []
+
+
 def say(key: str, value: Any) -> Any:
     """Changes what an adapter says of itself, and what the manifest has of it."""
 
@@ -141,6 +192,28 @@ def other_answers(run: Path) -> None:
     source, target = (run / layout.decisions(arm) for arm in (Arm("uniform", 13), SAME))
     copy_table(source, target, read_facts(target))
     seal_again(run, layout.decisions(SAME))
+
+
+def answers_of_its_own(run: Path) -> None:
+    """The same, and the table does not say that it was taken."""
+    other_answers(run)
+    target = run / layout.decisions(SAME)
+    aside = Path(shutil.move(target, target.with_suffix(".aside")))
+    facts = {key: of for key, of in read_facts(aside).items() if key != "trained_as"}
+    copy_table(aside, target, facts)
+    aside.unlink()
+    seal_again(run, layout.decisions(SAME))
+
+
+def test_answers_that_are_not_the_same_are_not_said_to_be(made: Path, run: Path) -> None:
+    answers_of_its_own(run)
+    verified = verify(run, [str(made / "plugin.py")])
+    assert any("seed13.parquet: does not say trained_as" in of for of in verified.differences)
+    assert any("and says something else" in line for line in verified.differences)
+    assert [of for of in verified.checked if "arms have the adapter and" in of] == [
+        "1 arms have the adapter and the answers of an arm with the same training set, which was "
+        "trained once"
+    ]
 
 
 @pytest.mark.parametrize(

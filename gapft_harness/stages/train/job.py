@@ -86,7 +86,7 @@ def finished(run: RunDirectory, arms: Iterable[Arm]) -> dict[str, dict[str, Any]
     sealed, found = run.manifest()["files"], {}
     for arm in arms:
         relative = layout.adapter(arm)
-        if relative in sealed:
+        if relative in sealed and (run.path / relative).exists():  # one that was lost is made again
             facts = json.loads((run.sealed(relative) / "training.json").read_text("utf-8"))
         else:
             facts = adapter_facts(run.path / relative, "training.json")

@@ -25,6 +25,7 @@ from gapft_harness.stages.selection.stage import arms
 from gapft_harness.stages.train.job import finished, train_here
 from gapft_harness.stages.train.launch import MARK
 from gapft_harness.stages.train.sharing import shared
+from gapft_harness.stages.train.unsealed import remove, stale
 
 
 def main(arguments: list[str]) -> int:
@@ -63,10 +64,15 @@ def main(arguments: list[str]) -> int:
         with run.lock() if first and not chosen.held else contextlib.nullcontext():
             known = _with_budget(run, chosen.arm)
             asked = [arm for name, arm in known.items() if name in (chosen.arm or known)]
+            plugins = load_plugins(chosen.plugin)
+            # every process leaves them out by itself, whether the first has removed them yet or not
+            old = stale(run, asked, plugins)
+            if first:
+                remove(run, old, print)
             if not chosen.arm:
-                taken = shared(run, asked, load_plugins(chosen.plugin))
+                taken = shared(run, asked, plugins, old)
                 asked = [arm for arm in asked if arm not in taken]
-            done = finished(run, asked)
+            done = finished(run, [arm for arm in asked if arm not in old])
             wanted = [arm for arm in asked if arm.name not in done]
             if wanted:
                 _, warnings = train_here(run, wanted, chosen.plugin, progress, fsdp=fsdp)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from typing import Any
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.files import write_json
 from gapft_harness.core.records import Arm
-from gapft_harness.core.weights import adapter_facts
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.registered import SamplerTraits, TrainerTraits
 from gapft_harness.run_directory import layout
@@ -35,7 +34,9 @@ TRAINED_AS = "trained_as"
 _COMMON = ("seed", "sequences_sha256", "plan_sha256", "weights_sha256", "adapter_sha256")
 
 
-def shared(run: RunDirectory, arms: Sequence[Arm], plugins: Plugins) -> dict[Arm, Arm]:
+def shared(
+    run: RunDirectory, arms: Sequence[Arm], plugins: Plugins, without: Collection[Arm] = ()
+) -> dict[Arm, Arm]:
     """Which arms take the adapter of which, of those that have none yet.
 
     Args:
@@ -44,6 +45,7 @@ def shared(run: RunDirectory, arms: Sequence[Arm], plugins: Plugins) -> dict[Arm
             an adapter is trained, or else the first.
         plugins: those that are loaded. Nothing is shared with a trainer that is not as documented
             or a sampler that does not generate: they may go by an arm's name.
+        without: arms whose adapters do not count, as if they were not there.
 
     Returns:
         For each arm that is not to be trained, the arm that is.
@@ -54,22 +56,37 @@ def shared(run: RunDirectory, arms: Sequence[Arm], plugins: Plugins) -> dict[Arm
         return {}
     if not sampler.declared(SamplerTraits).generates:
         return {}
-    there = {arm for arm in arms if (run.path / layout.adapter(arm)).exists()}
-    sizes = run.manifest()["budgets"]
+    manifest = run.manifest()
+    files, sizes = manifest["files"], manifest["budgets"]
+    originals = takers(run, arms)
+    there = {
+        arm
+        for arm in (*arms, *originals.values())
+        if (run.path / layout.adapter(arm)).exists() and arm not in without
+    }
     many = Counter((arm.seed, sizes[arm.name]["tokens"]) for arm in arms)
+    # a copy that was lost is taken of the same arm again: it is sealed
+    taken = {
+        arm: other
+        for arm, other in originals.items()
+        if arm not in there and (other in there or other in arms)
+    }
+    lost = {arm for arm in arms if arm not in there and layout.adapter(arm) in files}
     first: dict[tuple[int, str, str], Arm] = {}
-    taken: dict[Arm, Arm] = {}
-    for arm in sorted(arms, key=lambda arm: arm not in there):
+    for arm in sorted(arms, key=lambda arm: (arm not in there, arm not in lost)):
         if many[arm.seed, sizes[arm.name]["tokens"]] == 1:
             continue  # of this size there is no other: nothing has to be read
+        if arm in taken or (arm in originals and originals[arm] not in there):
+            continue  # nobody takes from a copy whose original is lost, or that is lost itself
         # a variant is trained by itself, such as a replicate that tells how far training repeats
-        other = first.setdefault((arm.seed, arm.variant, _trained_on(run, arm)), arm)
-        if arm not in there and other != arm:
+        other = first.setdefault((arm.seed, arm.variant, trained_on(run, arm)), arm)
+        if arm not in there and arm not in lost and other != arm:  # what was trained is so again
             taken[arm] = other
     return taken
 
 
-def _trained_on(run: RunDirectory, arm: Arm) -> str:
+def trained_on(run: RunDirectory, arm: Arm) -> str:
+    """What an arm's adapter is trained on, told by its selection."""
     examples = read_examples(run.sealed(layout.selection(arm)))
     return sequences_hash(sequences(examples, run.recipe.training))
 
@@ -83,14 +100,10 @@ def take_adapter(run: RunDirectory, arm: Arm, other: Arm) -> dict[str, Any]:
     from gapft_harness.training.adapter.card import model_card
     from gapft_harness.training.adapter.folder import whole_folder
 
-    folder = run.path / layout.adapter(arm)
-    there = adapter_facts(folder, "training.json")  # an earlier command was killed before the seal
-    if there is not None:
-        return there
     source = run.sealed(layout.adapter(other))
     facts = json.loads((source / "training.json").read_text("utf-8"))
     facts = {**facts, "condition": arm.condition, TRAINED_AS: facts.get(TRAINED_AS, other.name)}
-    with whole_folder(folder) as partial:
+    with whole_folder(run.path / layout.adapter(arm)) as partial:
         shutil.copytree(source, partial, dirs_exist_ok=True)
         (partial / "README.md").write_text(model_card(facts), encoding="utf-8")
         write_json(partial / "training.json", facts)
@@ -158,10 +171,17 @@ def check_taken(
     yield from unequal(where, facts, right, f"{other.name}, from which it was taken, has")
     for audit in audits:
         mine, theirs = (layout.decisions_on(of, audit) for of in (arm, other))
-        if mine in files and theirs in files and TRAINED_AS in read_facts(run.path / mine):
-            pairs = zip_longest(read_judged(run.path / mine), read_judged(run.path / theirs))
-            if any(one != another for one, another in pairs):
-                yield f"{mine}: was taken from {theirs}, and says something else"
+        if mine not in files:
+            continue
+        if theirs not in files:
+            yield f"{mine}: is of an adapter taken from {other.name}, and {theirs} is not sealed"
+            continue
+        # asked of the table, too: a table that does not say so is no other's
+        said = {TRAINED_AS: other.name}
+        yield from unequal(mine, read_facts(run.path / mine), said, "the adapter's says")
+        pairs = zip_longest(read_judged(run.path / mine), read_judged(run.path / theirs))
+        if any(one != another for one, another in pairs):
+            yield f"{mine}: was taken from {theirs}, and says something else"
 
 
 def _facts(folder: Path) -> dict[str, Any]:

@@ -7,6 +7,7 @@ compared with that, never believed. Reads; changes nothing.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -184,17 +185,8 @@ def _adapters(
         check = partial(check_adapter, run, arm, examples[arm], manifest, documented)
         found.gather(layout.adapter(arm), check)
     found.gather(layout.ADAPTERS, lambda: check_alike(run, trained, documented))
-    taken = found.attempt("manifest.json, training", partial(takers, run, trained))
-    for arm, other in (taken or {}).items() if documented else ():
-        files = manifest["files"]
-        audits = ["", *manifest.get("audits", {})]
-        check_it = partial(check_taken, run, arm, other, files, audits)
-        found.gather(layout.adapter(arm), check_it)
-    if taken and documented:
-        found.checked.append(
-            f"{len(taken)} arms have the adapter and the answers of an arm with the same training "
-            "set, which was trained once"
-        )
+    if documented:
+        _taken(run, manifest, trained, found)
     found.missing += [f"{arm.name} is not trained" for arm in examples if arm not in trained]
     if trained and not documented:
         found.checked.append(
@@ -209,6 +201,25 @@ def _adapters(
     check_decisions(run, manifest, [*examples], trained, experiments, judge, found)
     for experiment in experiments:
         found.attempt(experiment.name, partial(_own, experiment, run, manifest, trained, found))
+
+
+def _taken(
+    run: RunDirectory, manifest: Manifest, trained: Sequence[Arm], found: Differences
+) -> None:
+    """What arms took of another; said of those alone of which it holds."""
+    files, audits = manifest["files"], ["", *manifest.get("audits", {})]
+    taken = found.attempt("manifest.json, training", partial(takers, run, trained)) or {}
+    same: Counter[str] = Counter()
+    for arm, other in taken.items():
+        before = len(found.differences)
+        found.gather(layout.adapter(arm), partial(check_taken, run, arm, other, files, audits))
+        if len(found.differences) == before:
+            audited = any(layout.decisions_on(arm, audit) in files for audit in audits)
+            same["adapter and the answers" if audited else "adapter"] += 1
+    found.checked += [
+        f"{count} arms have the {what} of an arm with the same training set, which was trained once"
+        for what, count in same.items()
+    ]
 
 
 def _own(
