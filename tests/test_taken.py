@@ -20,16 +20,19 @@ from gapft_harness.cli.options import Options
 from gapft_harness.cli.runs import run_recipe, run_stage
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import sha256, write_json
+from gapft_harness.core.records import Arm
+from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.conditions import named
 from gapft_harness.run_directory.tables import read_examples
-from gapft_harness.stages.selection.choosing import to_example
-from gapft_harness.stages.selection.taking import example_fault
+from gapft_harness.stages.selection.choosing import Selected, to_example
+from gapft_harness.stages.selection.taking import check_one_source, example_fault
 from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
 from tests.letters_task import CONTAINS, write_letters
 from tests.pools import pool
 from tests.test_conditions import recipe
 from tests.tiny_models import byte_llama
+from tests.verify.tampering import change_rows
 
 N, SEED = 4, 13
 ARM = f"theirs-seed{SEED}"
@@ -105,21 +108,15 @@ def manifest_of(run: str) -> dict[str, Any]:
     return found
 
 
-def checked(run: str = "taking") -> tuple[list[str], list[str]]:
-    found = verify(Path(run), ["plugin.py"])
+def checked(run: str = "taking", plugin: str = "plugin.py") -> tuple[list[str], list[str]]:
+    found = verify(Path(run), [plugin])
     return found.differences, found.checked
 
 
 def rewrite(path: str, change: Callable[[list[dict[str, Any]]], None]) -> None:
     """Other examples in a set, which is sealed again."""
-    table = pq.read_table(path)
-    rows = table.to_pylist()
-    change(rows)
-    pq.write_table(type(table).from_pylist(rows, schema=table.schema), path)
     run, relative = path.split("/", 1)
-    manifest = manifest_of(run)
-    manifest["files"][relative] = sha256(Path(path))
-    write_json(Path(run, "manifest.json"), manifest)
+    change_rows(Path(run), relative, change)
 
 
 def test_another_base_is_trained_by_other_settings_on_the_same_set(made: Path) -> None:
@@ -156,11 +153,11 @@ def test_another_base_is_trained_by_other_settings_on_the_same_set(made: Path) -
 
 def test_the_dry_run_says_where_sets_come_from_and_what_is_missing(work: Path) -> None:
     text = describe(options("taking"), "new")
-    assert "theirs (taken from source, its gapft), uniform" in text
+    assert f"theirs (taken from {work / 'source'}, its gapft), uniform" in text
     assert "nothing: this recipe can run" in text
     Path("source").rename("away")
     text = describe(options("taking"), "new")
-    assert "key 'conditions.theirs.run': source: is no run directory" in text
+    assert f"key 'conditions.theirs.run': {work / 'source'}: is no run directory" in text
     assert not Path("new").exists()
 
 
@@ -189,9 +186,9 @@ def forged() -> None:
 @pytest.mark.parametrize(
     ("said", "change", "expected"),
     [
-        ({"run": "nowhere"}, None, "key 'conditions.c.run': nowhere: is no run directory"),
+        ({"run": "nowhere"}, None, "key 'conditions.c.run': /.*/nowhere: is no run directory"),
         ({"run": "s3://b/r"}, None, "key 'conditions.c.run': s3://b/r: expected a folder"),
-        ({"run": "new"}, None, "key 'conditions.c.run': new is this run itself"),
+        ({"run": "new"}, None, "key 'conditions.c.run': /.*/new is this run itself"),
         ({"run": "source"}, None, "source has no training set c-seed13; it has: gapft-seed13, all"),
         ({"run": "taking", "condition": "theirs"}, None, "was itself taken from /.*source; take"),
         ({"run": "source", "condition": "gapft"}, edited, "was changed after it was sealed"),
@@ -276,7 +273,9 @@ def test_a_problem_that_this_pool_lacks_or_has_otherwise_is_refused(work: Path) 
         with pytest.raises(UserError, match=f"1 of the .* first: {first} has other {expected}"):
             run_stage("select", "taking", options("taking", f"conditions.theirs.run=by_{column}"))
     write_recipe(work, "few", "other", conditions=TAKES, data={"task": "letters", "pool_limit": 6})
-    with pytest.raises(UserError, match="of the 4 problems of gapft-seed13 in source are others"):
+    with pytest.raises(
+        UserError, match=r"of the 4 problems of gapft-seed13 in /.*source are others"
+    ):
         run_recipe(options("few"), "few")
 
 
@@ -329,6 +328,97 @@ def test_verify_finds_a_source_that_was_sealed_anew(work: Path) -> None:
 def test_verify_finds_a_set_that_is_not_the_one_that_was_taken(work: Path) -> None:
     rewrite(f"taking/{SELECTION}", lambda rows: rows.reverse())
     assert any(f"{SELECTION}: slot 0, problem " in line for line in checked()[0])
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_verify_finds_audit_problems_in_a_taken_set(work: Path, away: bool) -> None:
+    audit = pq.read_table("taking/audit/problems.parquet").to_pylist()[:N]
+
+    def leak(rows: list[dict[str, Any]]) -> None:
+        for row, problem in zip(rows, audit, strict=True):
+            row["problem_id"] = row["origin"] = problem["problem_id"]
+            row["prompt_ids"] = problem["prompt_ids"]
+
+    rewrite(f"taking/{SELECTION}", leak)
+    if away:
+        Path("source").rename("away")
+    differences, told = checked()
+    lacking = [line for line in differences if "is no problem of this run's pool" in line]
+    assert [line.partition(": ")[2].partition(",")[0] for line in lacking] == [
+        f"slot {slot}" for slot in range(N)
+    ]
+    assert not any("its prompt" in line for line in told)
+
+
+def test_verify_finds_other_prompt_tokens_without_the_source(work: Path) -> None:
+    rewrite(f"taking/{SELECTION}", lambda rows: rows[2]["prompt_ids"].append(3))
+    Path("source").rename("away")
+    (line,) = [line for line in checked()[0] if "other prompt tokens" in line]
+    assert line.startswith(f"{SELECTION}: slot 2, problem ")
+
+
+def test_verify_judges_the_responses_of_a_taken_set_again(work: Path) -> None:
+    """The source says that a failed response passed; all that it keeps fits that."""
+    told = checked()[1]
+    assert any("that passed there, and passed again," in line for line in told)
+    first = read_examples(Path(SOURCE))[0]
+
+    def fail(rows: list[dict[str, Any]]) -> None:
+        of = (first.problem_id, first.response_index)
+        next(row for row in rows if (row["problem_id"], row["index"]) == of)["text"] = ""
+
+    rewrite("source/pool/responses.parquet", fail)
+    differences, told = checked()
+    (line,) = differences
+    assert f"problem {first.problem_id}, index {first.response_index} has the verdict pass" in line
+    assert "source/pool/responses.parquet" in line
+    assert "judged again it is fail" in line
+    assert not any("passed again" in line for line in told)
+
+
+def test_verify_says_what_it_cannot_judge_again(work: Path) -> None:
+    plugin = "costly.py"
+    Path(plugin).write_text(CONTAINS.replace(", Contains)", ", Contains, rejudge=False)"))
+    sealed = {run: manifest_of(run) for run in ("source", "taking")}
+    code = load_plugins([plugin]).code("verifier", "contains")
+    for run, manifest in sealed.items():
+        manifest["rests_on"]["plugins"]["verifier contains"] = code
+        write_json(Path(run, "manifest.json"), manifest)
+    differences, told = checked(plugin=plugin)
+    assert differences == []
+    assert any("that passed there, by its record, not judged again here" in line for line in told)
+    Path("source").rename("away")
+    differences, told = checked(plugin=plugin)
+    assert differences == []
+    assert any("that its responses passed was not verified" in line for line in told)
+
+
+def test_verify_computes_whether_a_taken_set_is_matched(work: Path) -> None:
+    for run, arm in (("source", f"gapft-seed{SEED}"), ("taking", ARM)):
+        manifest = manifest_of(run)
+        manifest["budgets"][arm]["matched"] = False
+        write_json(Path(run, "manifest.json"), manifest)
+    (line,) = [line for line in checked()[0] if "has matched = " in line]
+    assert "has matched = False, and its set, taken again from " in line
+    assert line.endswith("gives True")
+    Path("source").rename("away")
+    assert any("that its budget is its own, was not verified" in line for line in checked()[1])
+
+
+def test_a_condition_takes_its_sets_from_the_run_that_its_recipe_names(work: Path) -> None:
+    assert manifest_of("taking")["recipe"]["conditions"]["theirs"]["run"] == str(work / "source")
+    shutil.copytree("source", "twin")
+    manifest = manifest_of("taking")
+    manifest["budgets"][ARM]["taken"]["run"] = str(work / "twin")
+    write_json(Path("taking/manifest.json"), manifest)
+    (line,) = checked()[0]
+    assert f"the set of {ARM} was taken from run {work / 'twin'}, the recipe's" in line
+    first, second = (
+        Selected([], True, 0, {"run": run, "arm": "gapft-seed13", "sha256": ""})
+        for run in ("here", "there")
+    )
+    with pytest.raises(UserError, match=r"theirs-seed13 was taken from here, that of .*seed21 is"):
+        check_one_source({Arm("theirs", SEED): first, Arm("theirs", 21): second})
 
 
 def test_verify_finds_a_forged_origin(work: Path) -> None:

@@ -205,14 +205,23 @@ class Recipe(RecipeSection):
         return self.model_copy(update={"scaling": other.scaling, "audits": other.audits})
 
     def with_whole_paths(self) -> Recipe:
-        """This recipe, with the files of ids found from any folder."""
-        whole = {
+        """This recipe, with its files of ids and the runs it takes sets from found from anywhere.
+
+        A run at a URL stays as it is said: whoever opens it refuses it.
+        """
+        audits = {
             name: of.model_copy(update={"items": str(Path(of.items).resolve())})
             if isinstance(of.items, str)
             else of
             for name, of in self.audits.items()
         }
-        return self.model_copy(update={"audits": whole}) if whole else self
+        conditions = {
+            name: of.model_copy(update={"run": str(Path(of.run).resolve())})
+            if of.run is not None and "://" not in of.run
+            else of
+            for name, of in self.conditions.items()
+        }
+        return self.model_copy(update={"audits": audits, "conditions": conditions})
 
     def experiment(self, name: str) -> Any:
         """What the recipe says of an experiment; None if nothing."""

@@ -59,7 +59,10 @@ def _taken(findings: Findings) -> list[Block]:
     ]
     if not lines:
         return []
-    said = "These training sets were taken from another run, each response verified there:"
+    said = (
+        "These training sets were taken from another run, whose tables say that each response "
+        "passed (gapft verify judges them again, if that run is here):"
+    )
     return [Text(said), Bullets(lines)]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.records import GREEDY, Gold
+from gapft_harness.core.records import GREEDY, Gold, Response, Verdict
 from gapft_harness.hooks.checked import CheckedAnswers, answers_of
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import Verifier
@@ -70,7 +70,6 @@ class Rejudge:
         pairs = _with_golds(problems, table) if self.verifier else ((None, j) for _, j in table)
         answers = self._answers(run.path / relative)
         facts = read_facts(run.path / relative)
-        other = facts.get("judged_by", {}).get("rules") != self._rules
         for batch in _batches(pairs):
             for _, of_problem in batch:
                 if greedy_only and [j.response.index for j in of_problem] != [GREEDY]:
@@ -82,10 +81,7 @@ class Rejudge:
                     if each.response.index != GREEDY:
                         drawn["samples"] += 1
                         drawn["tokens"] += tokens_of(each.response)
-            for line in self._again(relative, batch, answers):
-                if other:
-                    self.other_rules.append(line)
-                    continue
+            for line in self._by_rules(facts, self._again(relative, batch, answers)):
                 differing += 1
                 if differing <= _NAMED:
                     yield line
@@ -101,6 +97,24 @@ class Rejudge:
             for key in counted
         }
         yield from unequal(f"manifest.json, {place.name}", recorded, counted)
+
+    def passed(self, table: Path, pairs: Sequence[tuple[Gold, Response]]) -> Iterable[str]:
+        """Responses that another run's table has as passed pass again.
+
+        Args:
+            table: the table.
+            pairs: of each response the gold answer.
+        """
+        judged = ((gold, [Judged(response, Verdict("pass"))]) for gold, response in pairs)
+        for batch in _batches(judged):
+            yield from self._by_rules(read_facts(table), self._again(str(table), batch, None))
+
+    def _by_rules(self, facts: Mapping[str, Any], lines: Iterable[str]) -> Iterable[str]:
+        """Sets aside what differs in a table that was judged by other rules."""
+        if facts.get("judged_by", {}).get("rules") == self._rules:
+            yield from lines
+        else:
+            self.other_rules += lines
 
     @property
     def _rules(self) -> object:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -29,20 +29,28 @@ from gapft_harness.stages.selection.choosing import (
     to_example,
 )
 from gapft_harness.stages.selection.stage import arms, chosen_by
-from gapft_harness.stages.selection.taking import (
-    Taking,
-    check_taken,
-    differing_keys,
-    example_fault,
-    told_of_taken,
-)
+from gapft_harness.stages.selection.taking import differing_keys, example_fault
 from gapft_harness.training.plan import budget
+
+#: Takes an arm, its sealed set, and what takes in the differences.
+CheckTaken = Callable[[Arm, Sequence[Example], Differences], None]
 
 
 def check_selections(
-    run: RunDirectory, manifest: Manifest, plugins: Plugins, found: Differences
+    run: RunDirectory,
+    manifest: Manifest,
+    plugins: Plugins,
+    check_taken: CheckTaken,
+    found: Differences,
 ) -> dict[Arm, list[Example]]:
     """Every arm's examples and budget, computed again; then what arms must have in common.
+
+    Args:
+        run: the run.
+        manifest: its manifest.
+        plugins: those that are loaded.
+        check_taken: checks a set that was taken from another run.
+        found: takes in the differences.
 
     Returns:
         The examples of the arms whose selection can be read.
@@ -67,16 +75,14 @@ def check_selections(
     slots = found.attempt("n", lambda: slots_by_condition(run.recipe, pool))
     if slots is None:
         return {}
-    examples = _examples(run, manifest, plugins, evidence, slots, found)
+    examples = _examples(run, check_taken, plugins, evidence, slots, found)
     _check_budgets(run, manifest, plugins, examples, slots, found)
-    taken = [arm for arm in examples if arm.condition in run.recipe.taken()]
-    chosen = [arm for arm in examples if arm not in taken]
+    chosen = [arm for arm in examples if arm.condition not in run.recipe.taken()]
     gold = [arm.name for arm in chosen if _is_gold(run, arm, plugins)]
     found.checked.append(
         f"{len(chosen)} selections hold the evidence that their conditions choose, each a "
         "response that passed" + (f", but in {', '.join(gold)} (gold=True)" if gold else "")
     )
-    found.checked += [line for arm in taken for line in told_of_taken(arm, manifest)]
     named = {run.path / layout.selection(arm) for arm in arms(run.recipe)}
     if others := [file.stem for file in there if file not in named]:
         found.checked.append(
@@ -93,14 +99,13 @@ def _read_pool(run: RunDirectory, manifest: Manifest) -> list[Evidence]:
 
 def _examples(
     run: RunDirectory,
-    manifest: Manifest,
+    check_taken: CheckTaken,
     plugins: Plugins,
     evidence: Sequence[Evidence],
     slots: Mapping[str, int],
     found: Differences,
 ) -> dict[Arm, list[Example]]:
     examples: dict[Arm, list[Example]] = {}
-    taking = Taking(run)
     for arm in arms(run.recipe):
         relative = layout.selection(arm)
         read = found.attempt(relative, partial(read_examples, run.path / relative))
@@ -108,8 +113,7 @@ def _examples(
             continue
         examples[arm] = read
         if arm.condition in run.recipe.taken():
-            entry = manifest["budgets"].get(arm.name, {})
-            found.gather(relative, partial(check_taken, taking, arm, read, entry))
+            check_taken(arm, read, found)
         else:
             found.gather(relative, partial(_evidence, run, arm, read, evidence, plugins))
             n = slots[arm.condition]

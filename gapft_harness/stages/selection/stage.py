@@ -33,7 +33,7 @@ from gapft_harness.stages.selection.choosing import (
     slots_of,
     to_example,
 )
-from gapft_harness.stages.selection.taking import Taking, check_slots
+from gapft_harness.stages.selection.taking import Taking, check_one_source, check_slots
 from gapft_harness.training.plan import budget
 
 
@@ -83,7 +83,7 @@ def select(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any
         return {"budgets": {}, "n": 0}
     slots = slots_by_condition(run.recipe, pool)
     plugins = load_plugins(plugin_files)
-    trained, manifest, taking = run.trained_arms(), run.manifest(), Taking(run)
+    trained, manifest, taking = run.trained_arms(), run.manifest(), Taking(run, plugins)
 
     def choose(arm: Arm) -> Selected:
         said, by = manifest["budgets"].get(arm.name), run.recipe.conditions[arm.condition]
@@ -97,6 +97,7 @@ def select(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any
         return _select(plugins, run.recipe, pool, slots[arm.condition], arm)
 
     chosen = {arm: choose(arm) for arm in arms(run.recipe)}
+    check_one_source(chosen)
     budgets = {arm: budget(found.examples, run.recipe.training) for arm, found in chosen.items()}
     matched = {arm: b for arm, b in budgets.items() if chosen[arm].matched}
     for group in in_groups(matched, slots):

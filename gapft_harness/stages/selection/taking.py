@@ -8,7 +8,7 @@ prompt, gold and prompt ids. So no audit problem comes in by it, and its ids mea
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,19 +17,18 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import sha256
 from gapft_harness.core.identities import canonical
 from gapft_harness.core.records import Arm, Evidence, Example
+from gapft_harness.hooks.manager import Plugins
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.facts import Manifest
 from gapft_harness.run_directory.tables import read_evidence, read_examples, read_problems
 from gapft_harness.stages.foundation.sources import (
     check_task,
-    file_of,
     open_source,
     sealed_set,
     taken_arm,
 )
 from gapft_harness.stages.generation.generation import decoding_from
-from gapft_harness.stages.selection.choosing import Selected, to_example
+from gapft_harness.stages.selection.choosing import Selected, has_own_budget, to_example
 
 
 class Taking:
@@ -37,10 +36,11 @@ class Taking:
 
     Args:
         run: the run that takes them; its pool is searched.
+        plugins: those that are loaded.
     """
 
-    def __init__(self, run: RunDirectory) -> None:
-        self._run = run
+    def __init__(self, run: RunDirectory, plugins: Plugins) -> None:
+        self._run, self._plugins = run, plugins
         self._evidence: dict[Path, dict[str, Evidence]] = {}  # of one run many arms take
 
     def take(self, arm: Arm, source: RunDirectory | None = None) -> Selected:
@@ -60,23 +60,24 @@ class Taking:
         examples = read_examples(file)
         ids = {name for example in examples for name in (example.problem_id, example.origin)}
         _check_problems(self._run, arm, source, ids)
-        known = self._known(source)
+        known = self.known(source)
         for slot, example in enumerate(examples):
             if fault := example_fault(example, known):
                 raise UserError(
                     f"key {f'conditions.{arm.condition}'!r}: {file}, slot {slot}, problem "
                     f"{example.problem_id}: {fault}. Only verified responses can be taken"
                 )
-        of = taken_arm(arm, condition).name
-        said = source.manifest()["budgets"].get(of, {})
+        of = taken_arm(arm, condition)
+        said = source.manifest()["budgets"].get(of.name, {})
         return Selected(
             examples,
-            said.get("matched", True),
+            self._matched(source, of, said),
             said.get("ends_unknown", 0),
-            {"run": str(source.path.resolve()), "arm": of, "sha256": sha256(file)},
+            {"run": str(source.path.resolve()), "arm": of.name, "sha256": sha256(file)},
         )
 
-    def _known(self, source: RunDirectory) -> dict[str, Evidence]:
+    def known(self, source: RunDirectory) -> dict[str, Evidence]:
+        """The evidence of a run's pool by problem, from its sealed tables."""
         if source.path not in self._evidence:
             for table in (layout.problems, layout.responses, layout.states):
                 source.sealed(table("pool"))
@@ -84,6 +85,13 @@ class Taking:
             found = read_evidence(source.path, "pool", source.recipe.evidence.context, limit)
             self._evidence = {source.path: {evidence.problem_id: evidence for evidence in found}}
         return self._evidence[source.path]
+
+    def _matched(self, source: RunDirectory, of: Arm, said: Mapping[str, Any]) -> bool:
+        """By what its selector declares; where that is not loaded, by what the other run says."""
+        condition = source.recipe.conditions.get(of.condition)
+        if condition is None or not self._plugins.has("selector", condition.selector):
+            return bool(said.get("matched", True))
+        return not has_own_budget(self._plugins.get("selector", condition.selector))
 
 
 def check_slots(arm: Arm, found: Selected, run: RunDirectory, n: int) -> None:
@@ -115,6 +123,26 @@ def check_slots(arm: Arm, found: Selected, run: RunDirectory, n: int) -> None:
         )
 
 
+def check_one_source(chosen: Mapping[Arm, Selected]) -> None:
+    """Refuses a condition whose sets are of more than one run.
+
+    Raises:
+        UserError: one is; the message names the arms and the runs.
+    """
+    first: dict[str, tuple[Arm, str]] = {}
+    for arm, found in chosen.items():
+        if found.taken is None:
+            continue
+        other, run = first.setdefault(arm.condition, (arm, found.taken["run"]))
+        if run != found.taken["run"]:
+            raise UserError(
+                f"key {f'conditions.{arm.condition}.run'!r}: the set of {other.name} was taken "
+                f"from {run}, that of {arm.name} is from {found.taken['run']}; one condition's "
+                "sets are of one run. Put the first run back, or take the other's sets under "
+                "another condition's name"
+            )
+
+
 def example_fault(
     example: Example, known: Mapping[str, Evidence], responses: str = "borrowed"
 ) -> str:
@@ -136,9 +164,9 @@ def example_fault(
         lender = known.get(example.origin)
         if lender is None or lender.response is None:
             return f"{lent}, of which none passed"
-        right = replace(right, response=_with_response(lender, index).response)
+        right = replace(right, response=with_response(lender, index).response)
     elif responses != "kept":
-        right = _with_response(right, index)
+        right = with_response(right, index)
     if right.response is None:
         return "search missed it, so no response of it passed"
     if example == to_example(right):
@@ -154,51 +182,7 @@ def differing_keys(one: Example, other: Example) -> str:
     )
 
 
-def check_taken(
-    taking: Taking, arm: Arm, examples: Sequence[Example], entry: Mapping[str, Any]
-) -> Iterable[str]:
-    """A sealed set is, by ``gapft verify``, the one that the other run has.
-
-    Args:
-        taking: takes it again.
-        arm: the arm.
-        examples: its sealed set.
-        entry: what the manifest's ``budgets`` say of it.
-    """
-    where, file = layout.selection(arm), file_of(entry)
-    if file is None:
-        yield f"manifest.json: the budget of {arm.name} does not say where its set was taken from"
-        return
-    if not file.exists():
-        return  # told for every command, see ``sources.source_states``
-    again = taking.take(arm, RunDirectory.open(file.parent.parent))
-    for key, value in again.said().items():
-        if entry.get(key) != value:
-            yield (
-                f"manifest.json: the budget of {arm.name} has {key} = {entry.get(key)}, and its "
-                f"set, taken again from {file}, gives {value}"
-            )
-    if len(examples) != len(again.examples):
-        yield f"{where}: holds {len(examples)} examples, {file} holds {len(again.examples)}"
-    for slot, (one, other) in enumerate(zip(examples, again.examples, strict=False)):
-        if one != other:
-            yield (
-                f"{where}: slot {slot}, problem {one.problem_id}: is not that of {file}; "
-                f"differing: {differing_keys(one, other)}"
-            )
-
-
-def told_of_taken(arm: Arm, manifest: Manifest) -> Iterable[str]:
-    """A sentence on a set that is the one of the run it was taken from, where that is here."""
-    file = file_of(manifest["budgets"].get(arm.name, {}))
-    if file is not None and file.exists():
-        yield (
-            f"{arm.name} was compared with the set that it was taken from, {file}: each a response "
-            "that passed there, to a problem of this run's pool"
-        )
-
-
-def _with_response(evidence: Evidence, index: int) -> Evidence:
+def with_response(evidence: Evidence, index: int) -> Evidence:
     """A problem with its verified response of an index; with the kept one if that did not pass."""
     if evidence.response and evidence.response.index == index:
         return evidence

@@ -35,6 +35,7 @@ from gapft_harness.stages.selection.check import check_selections
 from gapft_harness.stages.train.check import check_adapter, check_alike
 from gapft_harness.stages.train.sharing import check_taken, takers
 from gapft_harness.stages.verify.files import check_files, open_run, other_version
+from gapft_harness.stages.verify.taken_sets import TakenSets
 
 
 def verify(path: Path, plugin_files: Sequence[str] = ()) -> Differences:
@@ -112,7 +113,8 @@ def _check(run: RunDirectory, manifest: Manifest, plugins: Plugins, found: Diffe
             found.gather(table, partial(judge.check, run, manifest, table, split))
             for table in _states(run, manifest, split):
                 found.gather(table, partial(check_states, run, manifest, plugins, table))
-        examples = check_selections(run, manifest, plugins, found)
+        taken = TakenSets(run, manifest, plugins, judge.own)
+        examples = check_selections(run, manifest, plugins, taken.check, found)
         _adapters(run, manifest, plugins, examples, experiments, judge, found)
 
 
