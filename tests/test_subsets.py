@@ -10,6 +10,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.stages.foundation.subsets import changed_subsets
 from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
 from tests.end_to_end.letters_run import result
@@ -194,7 +196,9 @@ def test_a_subset_is_of_the_problems_that_another_task_audits_too(folder: Path) 
     ]
     results = json.loads((folder / "matched/report/results.json").read_text())
     assert results["audits"]["shared"]["source"]["n"] == 6
-    succeed("verify", "matched", *PLUGIN, cwd=folder)
+    told = " ".join(succeed("verify", "matched", *PLUGIN, cwd=folder).stdout.split())
+    assert "audit/shared/items.json was matched again with the audit of task few" in told
+    check_forged_match(folder)
     (folder / "tasks/few.jsonl").write_text("".join(few[1:]))
     for again in (asked, ("verify", "matched", *PLUGIN)):
         done = gapft(*again, cwd=folder)
@@ -203,6 +207,38 @@ def test_a_subset_is_of_the_problems_that_another_task_audits_too(folder: Path) 
     (folder / "tasks/few.jsonl").write_text(few[-1])
     done = gapft(*asked[:-1], "audits={none: {of: audit, task: few}}", cwd=folder)
     assert "no problem of the audit is in the audit of task few" in " ".join(done.stderr.split())
+
+
+def check_forged_match(folder: Path) -> None:
+    """The complement of what the task chooses, sealed again, is found while its data are here."""
+    forged_run = Path(shutil.copytree(folder / "matched", folder / "complement"))
+    path = forged_run / "audit/shared/items.json"
+    content = json.loads(path.read_text())
+    ids = pq.read_table(folder / "plain/audit/problems.parquet")["problem_id"].to_pylist()
+    path.write_text(json.dumps(content | {"items": sorted({*ids} - {*content["items"]})}))
+    seal_again(forged_run, "audit/shared/items.json")
+    plugin = str(folder / "plugin.py")
+    (line,) = [d for d in verify(forged_run, [plugin]).differences if "shared" in d]
+    assert "other problems than the problems that the audit of task few has too: 34 and 6" in line
+    (folder / "tasks/few.yaml").rename(folder / "few.yaml")
+    told = " ".join(verify(forged_run, [plugin]).checked)
+    assert "not matched again: audit/shared/items.json, for task few cannot be read" in told
+    (folder / "few.yaml").rename(folder / "tasks/few.yaml")
+
+
+def test_the_audit_of_a_subset_is_compared_where_its_ids_are_not_here(
+    folder: Path, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(folder / "run", tmp_path / "run"))
+    recipe = (run / "recipe.yaml").read_text()
+    (run / "recipe.yaml").write_text(recipe.replace("some.txt", "gone.txt"))
+    path = run / "audit/some/items.json"
+    path.write_text(path.read_text().replace('"of": "audit"', '"of": "other"'))
+    seal_again(run, "audit/some/items.json")
+    files = json.loads((run / "manifest.json").read_text())["files"]
+    lines, _, unchecked = changed_subsets(RunDirectory.open(run), files)
+    assert lines == ["audits.some.of: 'audit' now, 'other' then; another audit takes another name"]
+    assert unchecked == [f"not checked, for it is not here: {gone(run)} (audits.some)"]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ Nothing is decoded for a subset: the decisions on its audit are scored on these 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -155,23 +155,31 @@ def changed_subsets(
         path = run.path / file
         if file not in files or not path.exists() or sha256(path) != files[file]:
             continue
+        of, sealed, task = read_items(path)
+        found = [*_renamed(name, choice, of, task)]
         if isinstance(choice.items, str) and not Path(choice.items).exists():
             unchecked.append(f"not checked, for it is not here: {choice.items} (audits.{name})")
+            lines += found
             continue
-        found = [*_differing(name, choice, *read_items(path))]
+        found += _other_ids(name, choice, sealed)
         lines += found
         alike += [] if found else [f"audits.{name}"]
     return lines, alike, unchecked
 
 
-def _differing(
-    name: str, choice: AuditChoice, of: str, sealed: Sequence[str], task: str | None
-) -> Iterator[str]:
-    """Sentences on a subset that is another than it was sealed as."""
-    key = f"audits.{name}"
+def _renamed(name: str, choice: AuditChoice, of: str, task: str | None) -> Iterator[str]:
+    """Sentences on a subset that is of another audit, or chosen by another task, than sealed."""
     for part, given, then in (("of", choice.of, of), ("task", choice.task, task)):
         if given != then:
-            yield f"{key}.{part}: {given!r} now, {then!r} then; another audit takes another name"
+            yield (
+                f"audits.{name}.{part}: {given!r} now, {then!r} then; another audit takes another "
+                "name"
+            )
+
+
+def _other_ids(name: str, choice: AuditChoice, sealed: Sequence[str]) -> Iterator[str]:
+    """Sentences on a subset whose ids are others than it was sealed with."""
+    key = f"audits.{name}"
     if choice.items is None:
         return
     try:
@@ -190,20 +198,54 @@ def _differing(
             )
 
 
-def check_subsets(run: RunDirectory, manifest: Manifest, found: Differences) -> None:
-    """For ``gapft verify``: every sealed subset holds problems of its audit, each once."""
+def check_subsets(
+    run: RunDirectory, manifest: Manifest, match: Callable[[str], list[str]], found: Differences
+) -> None:
+    """For ``gapft verify``: every sealed subset holds problems of its audit, each once.
+
+    One that another task chooses is matched again, where that task's data are here.
+
+    Args:
+        run: the run.
+        manifest: its manifest.
+        match: the ids of a subset that another task chooses, by its name.
+        found: takes in the differences.
+    """
     places = {file: layout.read(file) for file in manifest["files"]}
     subsets = [file for file, place in places.items() if place and place.kind == layout.ITEMS]
     for file in subsets:
         found.gather(file, partial(_check, run, file))
-    for name in run.recipe.subsets:
-        if layout.items(layout.audit(name)) not in subsets:
+    for name, choice in run.recipe.subsets.items():
+        if (file := layout.items(layout.audit(name))) not in subsets:
             found.missing.append(f"the subset {name} of an audit is not sealed")
+        elif choice.task is not None:
+            _match_again(run, name, match, found)
     if subsets:
         found.checked.append(
             f"{len(subsets)} named subset{'s' * (len(subsets) > 1)} of problems of an audit, each "
             "once"
         )
+
+
+def _match_again(
+    run: RunDirectory, name: str, match: Callable[[str], list[str]], found: Differences
+) -> None:
+    task, file = run.recipe.audits[name].task, layout.items(layout.audit(name))
+    try:
+        ids = match(name)
+    except Exception as error:  # a task's own code and its data's readers raise nearly anything
+        words = " ".join(str(error).split())
+        found.checked.append(f"not matched again: {file}, for task {task} cannot be read ({words})")
+        return
+
+    def compare() -> Iterable[str]:
+        shared = f"the problems that the audit of task {task} has too"
+        return unequal_ids(file, read_items(run.path / file)[1], shared, sorted(ids))
+
+    before = len(found.differences)
+    found.gather(file, compare)
+    if len(found.differences) == before:
+        found.checked.append(f"{file} was matched again with the audit of task {task}")
 
 
 def _check(run: RunDirectory, file: str) -> Iterable[str]:

@@ -80,7 +80,8 @@ def check_splits(
         ((_, shared),) = read.items()
         of = task if choice.of == "audit" else tasks[str(choice.of)]
         problems = found[split_of(str(choice.of))].problems
-        _match(name, choice, other, shared, [(p.id, of.question(p)) for p in problems])
+        ids = _match(other, shared, [(p.id, of.question(p)) for p in problems])
+        _require_some(name, choice, ids)
         rests = together(rests, more, name)
     check_items(recipe, {split: [p.id for p in read.problems] for split, read in found.items()})
     return found, {**facts, "audits": audits}, rests
@@ -109,13 +110,28 @@ def match_subset(
     """
     run = RunDirectory.open(run_path, recipe)
     choice = run.recipe.audits[name]
-    of, own = str(choice.of), run.recipe.on(name)
-    task = _load(own, include_paths)
-    problems = read_prompts(run.sealed(layout.problems(split_of(of))))
-    ids = _match(name, choice, task, read_split(task, own, "audit"), problems)
-    write_items(run.path / layout.items(layout.audit(name)), of, ids, choice.task)
+    ids = matched_ids(run, name, include_paths)
+    _require_some(name, choice, ids)
+    write_items(run.path / layout.items(layout.audit(name)), str(choice.of), ids, choice.task)
     progress(1, 1)
     return {}
+
+
+def matched_ids(run: RunDirectory, name: str, include_paths: Sequence[str]) -> list[str]:
+    """The ids of a subset that another task chooses, by the sealed audit and that task's data.
+
+    Args:
+        run: the run.
+        name: the subset's.
+        include_paths: folders with task YAML.
+
+    Raises:
+        UserError: the task or its data cannot be read.
+    """
+    choice, own = run.recipe.audits[name], run.recipe.on(name)
+    task = _load(own, include_paths)
+    problems = read_prompts(run.sealed(layout.problems(split_of(str(choice.of)))))
+    return _match(task, read_split(task, own, "audit"), problems)
 
 
 def _matched(recipe: Recipe) -> list[tuple[str, AuditChoice]]:
@@ -123,17 +139,18 @@ def _matched(recipe: Recipe) -> list[tuple[str, AuditChoice]]:
     return [(name, of) for name, of in recipe.subsets.items() if of.task is not None]
 
 
-def _match(
-    name: str, choice: AuditChoice, task: LoadedTask, read: ReadSplit, problems: Iterable[Keyed]
-) -> list[str]:
+def _match(task: LoadedTask, read: ReadSplit, problems: Iterable[Keyed]) -> list[str]:
     """The ids of those problems that a task's audit has too, by content."""
     known = Known((problem.id, task.question(problem)) for problem in read.problems)
-    if ids := [problem[0] for problem in problems if known.find(problem) is not None]:
-        return ids
-    raise UserError(
-        f"key 'audits.{name}.task': no problem of {words(str(choice.of))} is in the audit of task "
-        f"{choice.task}, which has {len(read.problems)}; expected some"
-    )
+    return [problem[0] for problem in problems if known.find(problem) is not None]
+
+
+def _require_some(name: str, choice: AuditChoice, ids: Sequence[str]) -> None:
+    if not ids:
+        raise UserError(
+            f"key 'audits.{name}.task': no problem of {words(str(choice.of))} is in the audit of "
+            f"task {choice.task}; expected some"
+        )
 
 
 def _read_task(

@@ -25,11 +25,11 @@ from gapft_harness.stages.audit.check import check_decisions
 from gapft_harness.stages.differences import Differences
 from gapft_harness.stages.experiment import Experiment, every_experiment
 from gapft_harness.stages.foundation.disjoint import require_apart
-from gapft_harness.stages.foundation.foundation import bound
+from gapft_harness.stages.foundation.foundation import bound, searched_in
 from gapft_harness.stages.foundation.holding import hold
 from gapft_harness.stages.foundation.subsets import check_subsets
 from gapft_harness.stages.search.check import check_states, check_tables, check_task
-from gapft_harness.stages.search.data import check_splits
+from gapft_harness.stages.search.data import check_splits, matched_ids
 from gapft_harness.stages.search.judges import Judges, judges
 from gapft_harness.stages.selection.check import check_selections
 from gapft_harness.stages.train.check import check_adapter, check_alike
@@ -98,7 +98,8 @@ def _check(run: RunDirectory, manifest: Manifest, plugins: Plugins, found: Diffe
         found.gather("manifest.json, task", partial(check_task, run, manifest, split))
     if searched:
         found.gather("problems", partial(_check_apart, run, searched, found))
-    check_subsets(run, manifest, found)
+    match = partial(matched_ids, run, include_paths=searched_in(run.path))
+    check_subsets(run, manifest, match, found)
     try:
         _look_up(run, manifest, plugins)
     except UserError as error:
