@@ -84,7 +84,10 @@ def sha256_once(path: Path) -> str:
     """The hash of a file or folder, which is read again only if it may have changed.
 
     What would show a change, of every file: its name, inode, size, and the times of its last
-    write and of its last change. The system sets the latter, and no program can set it back.
+    write and of its last change. The system sets the latter, and no program can set it back. So
+    what is written, truncated or replaced is read again. A write through a shared memory map is
+    not seen for sure: the system may set the times later, when the pages go to the disk, or not
+    at all for a page that the program had written to before.
     """
     place, start = path.resolve(), time.time_ns()
     looks = _looks(place)
