@@ -277,6 +277,10 @@ class AuditChoice(RecipeSection):
             return "is a subset: expected `of` with either `items` or `task`, and nothing else"
         return ""
 
+    def said(self) -> dict[str, Any]:
+        """What it says, without defaults."""
+        return self.model_dump(mode="json", exclude_defaults=True)
+
 
 class Statistics(RecipeSection):
     """Intervals: replicates resample seeds and, jointly, audit items (Section 4.1)."""

@@ -97,14 +97,28 @@ def require_audits(path: Path, searched: Mapping[str, AuditFacts], recipe: Recip
         UserError: it would; the message names the keys that differ.
     """
     for name, found in searched.items():
-        choice, before = recipe.audits.get(name), found["said"]
-        now = None if choice is None else choice.model_dump(mode="json", exclude_defaults=True)
-        if now is not None and before != now:
-            raise UserError(
-                f"run directory {path}: the audit {name!r} was searched otherwise; differing: "
-                f"{'; '.join(differences(before, now, f'audits.{name}'))}. Give what is audited "
-                "otherwise another name, or give another --run-dir"
-            )
+        require_said(path, name, found["said"], recipe)
+
+
+def require_said(path: Path, name: str, before: Mapping[str, Any], recipe: Recipe) -> None:
+    """Stops a recipe that says something else of a further audit than it was searched by.
+
+    Args:
+        path: the run directory.
+        name: the audit's.
+        before: what was said of it then.
+        recipe: the one that is given now; it may name no such audit.
+
+    Raises:
+        UserError: it does; the message names the keys that differ.
+    """
+    choice = recipe.audits.get(name)
+    if choice is not None and before != (now := choice.said()):
+        raise UserError(
+            f"run directory {path}: the audit {name!r} was searched otherwise; differing: "
+            f"{'; '.join(differences(before, now, f'audits.{name}'))}. Give what is audited "
+            "otherwise another name, or give another --run-dir"
+        )
 
 
 def grown(earlier: Recipe, recipe: Recipe, trained: Mapping[Arm, Condition]) -> Recipe:

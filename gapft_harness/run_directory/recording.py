@@ -12,15 +12,12 @@ from gapft_harness.run_directory.facts import AuditFacts, Manifest, TaskFacts
 from gapft_harness.run_directory.manifest import verifier_of
 
 
-def record_search(
-    split: str, facts: dict[str, Any], said: Mapping[str, Any] | None = None
-) -> Callable[[Manifest], None]:
+def record_search(split: str, facts: dict[str, Any]) -> Callable[[Manifest], None]:
     """The task, the model and the verdicts of a split's search.
 
     Args:
         split: what was searched.
-        facts: what its search found.
-        said: of a further audit, what the recipe says of it.
+        facts: what its search found; of a further audit with ``said``, by what choice.
 
     Raises:
         UserError: when it is applied, if another split was searched with another task or model.
@@ -31,7 +28,7 @@ def record_search(
         # Said once of a split's data, however many shards read them; an older table has none.
         record_warnings(manifest, task.pop("warnings", []))
         if name:
-            audit: AuditFacts = {"task": task, "said": said or {}}
+            audit: AuditFacts = {"task": task, "said": facts["said"]}
             record_warnings(manifest, _other_params(manifest, name, task))
             manifest.setdefault("audits", {})[name] = audit
         else:

@@ -44,6 +44,9 @@ def check_tables(run: RunDirectory, manifest: Manifest, split: str) -> Iterable[
     for key, value in facts["task"].items():
         if key not in free and task.get(key) != value:
             yield f"{where} {key}: {value!r}, not {task.get(key)!r}"
+    if name := layout.further(split):
+        said = {"said": manifest["audits"][name]["said"]}
+        yield from unequal(responses, facts, said, "manifest.json, audits has")
     hashes = (facts["source"].get("weights_sha256"), manifest["source"].get("weights_sha256"))
     if hashes[0] != hashes[1]:
         yield (
@@ -60,10 +63,15 @@ def check_task(run: RunDirectory, manifest: Manifest, split: str) -> Iterable[st
         manifest: its manifest.
         split: whose task; a further audit has its own.
     """
-    task, recipe = task_of(manifest, split), run.recipe.on(layout.further(split))
+    name = layout.further(split)
+    task, recipe = task_of(manifest, split), run.recipe.on(name)
     where = f"manifest.json, task{_of(split)}"
-    if layout.further(split):
+    if name:
         yield from unequal(where, task, {"name": recipe.data.task}, "the recipe has")
+        said, choice = manifest["audits"][name], run.recipe.audits[name]
+        yield from unequal(
+            f"manifest.json, {split}", said, {"said": choice.said()}, "the recipe has"
+        )
     asked: dict[str, Any] = {}
     if recipe.verifier.name is not None:
         asked["verifier"] = recipe.verifier.name

@@ -47,8 +47,9 @@ def search(
         recipe: as ``RunDirectory.open`` takes it.
 
     Returns:
-        Facts for the manifest: ``task``, ``source``, those of ``sealing.write_responses``, and of
-        a shard those of ``shards.take_part``.
+        Facts for the manifest: ``task``, ``source``, of a further audit ``said`` (what the recipe
+        says of it), those of ``sealing.write_responses``, and of a shard those of
+        ``shards.take_part``.
 
     Raises:
         UserError: unknown task, malformed data, no such model, another model than that of the
@@ -67,6 +68,8 @@ def search(
     settings = run.recipe.search
     if not layout.further(split):
         check_early_stop(settings, plugins.get("response rule", task["keep"]), task)
+    choice = run.recipe.audits.get(layout.further(split))
+    said = {} if choice is None else {"said": choice.said()}
     phases = [greedy_phase(decoding_from(task))]
     if split != CALIBRATION:
         phases += sample_phases(decoding_from(task), settings, stops(settings, split))
@@ -81,7 +84,7 @@ def search(
         name=split,
         purpose=f"search/{split}",
         progress=progress,
-        extra=lambda source: {"task": task, "source": source, **division},
+        extra=lambda source: {"task": task, "source": source, **said, **division},
         generated=lambda journal: write_problems(
             run.path / layout.problems(part), problems, journal.prompt_ids
         ),

@@ -9,7 +9,7 @@ from gapft_harness.core.errors import GapftError
 from gapft_harness.run_directory.shards import Shard
 
 #: Facts of a part alone, or that have a rule of their own below.
-_OWN = frozenset({"shard", "recipe", "task", "source", "judged_by", "warnings"})
+_OWN = frozenset({"shard", "recipe", "task", "source", "said", "judged_by", "warnings"})
 
 #: Facts of a model that two machines may differ in without notice: its folder is the recipe's, and
 #: how patiently a server was asked changes no sample.
@@ -43,6 +43,8 @@ def merge_facts(parts: Sequence[tuple[Shard, dict[str, Any]]]) -> dict[str, Any]
         "judged_by": first.get("judged_by", {}),
         "warnings": warnings,
     }
+    if "said" in first:  # the same in all
+        merged["said"] = first["said"]
     for key in sorted({key for _, facts in parts for key in facts} - _OWN):
         merged[key] = _added([facts[key] for _, facts in parts if key in facts], key)
     return merged

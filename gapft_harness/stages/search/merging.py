@@ -170,6 +170,21 @@ _IDENTITIES: tuple[tuple[str, Callable[[dict[str, Any]], object], str], ...] = (
         "search all shards with the same task file",
     ),
     (
+        "verifier",
+        lambda facts: {key: facts["task"].get(key) for key in ("verifier", "verifier_params")},
+        "search all shards with the same verifier, by one recipe",
+    ),
+    (
+        "decoding",
+        lambda facts: facts["task"].get("decoding"),
+        "search all shards by one recipe and task file",
+    ),
+    (
+        "choice",
+        lambda facts: facts.get("said"),
+        "search all shards of a further audit by what one recipe says of it",
+    ),
+    (
         "split",
         lambda facts: (facts["shard"]["split_problems"], facts["shard"]["split_ids"]),
         "the task's data differ between the machines (number of problems, hash of their ids)",

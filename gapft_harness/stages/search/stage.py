@@ -19,7 +19,7 @@ from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.hooks.protocols import Job
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.binding import differences
+from gapft_harness.run_directory.binding import differences, require_said
 from gapft_harness.run_directory.directory import RunDirectory, Split, splits_of
 from gapft_harness.run_directory.facts import Manifest
 from gapft_harness.run_directory.recording import record_search, record_warnings
@@ -230,9 +230,14 @@ def _finish(context: Context, split: Split, facts: dict[str, Any]) -> None:
     for experiment in experiments_of(context):
         more = experiment.searched(context, split, facts)
         facts = {**facts, "warnings": [*facts["warnings"], *more]}
-    choice = context.run.recipe.audits.get(layout.further(split))
-    said = None if choice is None else choice.model_dump(mode="json", exclude_defaults=True)
-    record, manifest = record_search(split, facts, said), context.run.manifest()
+    manifest = context.run.manifest()
+    if name := layout.further(split):
+        audits = manifest.get("audits", {})
+        if "said" not in facts and name in audits:  # sealed by a version that wrote it there alone
+            facts = {**facts, "said": audits[name]["said"]}
+        # the table may be of an earlier command, by whose recipe it was not sealed any more
+        require_said(context.run.path, name, facts.get("said", {}), context.run.recipe)
+    record = record_search(split, facts)
     record(manifest)  # on a copy: what is refused is not sealed
     there = [each for each in splits_of(context.run.recipe) if each in manifest["verdict_counts"]]
     near = require_apart(context.run, there)
