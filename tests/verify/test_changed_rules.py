@@ -100,16 +100,18 @@ def test_tables_of_version_0_1_have_no_answers_to_read_again(
 
 
 def test_a_run_judged_by_two_editions_warns() -> None:
-    manifest: dict[str, Any] = {"judged_by": {"pool": {}}, "warnings": []}
+    manifest: dict[str, Any] = {"task": {}, "judged_by": {"pool": {}}, "warnings": []}
     facts: dict[str, Any] = {"judged_by": {"rules": 2}, "warnings": []}
     record_judging(manifest, "audit", facts)
     record_judging(manifest, "audit", facts)
     (warning,) = manifest["warnings"]
     assert warning.startswith("audit: judged by another edition of the verifier's rules than pool,")
     assert json.dumps(manifest)
-    other: dict[str, Any] = {"judged_by": {"pool": {"tier": "landlock"}}, "warnings": []}
+    other: dict[str, Any] = {
+        "task": {}, "judged_by": {"pool": {"tier": "landlock"}}, "warnings": []
+    }  # fmt: skip
     record_judging(other, "audit", {"judged_by": {"tier": "namespaces"}, "warnings": []})
     assert other["warnings"] == []
-    older: dict[str, Any] = {"warnings": []}  # of a version that did not record it
+    older: dict[str, Any] = {"task": {}, "warnings": []}  # of a version that did not record it
     record_judging(older, "audit", facts)
     assert older["judged_by"] == {"audit": {"rules": 2}}
