@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from gapft_harness.experiments.controls.part import ControlPart
 
 
-class Control(Experiment):
+class Control(Experiment, ABC):
     """Which conditions it compares follows from their selectors; the recipe names none.
 
     Attributes:
@@ -30,9 +31,9 @@ class Control(Experiment):
     title: str = ""
     axis: str = ""
 
+    @abstractmethod
     def steps(self, conditions: Mapping[str, Condition]) -> Sequence[Step]:
         """The conditions that are compared, the reference first; fewer than two: none are."""
-        raise NotImplementedError
 
     def part(self) -> ControlPart:
         """Its part of the report."""
