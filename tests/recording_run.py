@@ -115,7 +115,7 @@ class Nothing:
 
 @hookimpl
 def register_samplers(register):
-    register("recording", Recording)
+    register("recording", Recording, start_tokens=True)
 
 
 @hookimpl

@@ -42,7 +42,12 @@ def decodings(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    "model", [{}, {"chat_template": True}, {"chat_template": True, "system_instruction": "Brief."}]
+    "model",
+    [
+        {"start_tokens": 2},
+        {"chat_template": True},
+        {"chat_template": True, "system_instruction": "Brief."},
+    ],
 )
 def test_model_keys_reach_the_sampler(task: Letters, model: dict[str, Any]) -> None:
     task.run("r", model={**model, "args": {"dtype": "float32"}})
@@ -51,6 +56,7 @@ def test_model_keys_reach_the_sampler(task: Letters, model: dict[str, Any]) -> N
     assert settings["model_args"]["dtype"] == "float32"
     assert settings["chat_template"] is model.get("chat_template", False)
     assert settings["system_instruction"] == model.get("system_instruction")
+    assert settings["start_tokens"] == model.get("start_tokens")
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,9 @@ def test_what_the_bundled_plugins_declare() -> None:
     assert {name for name, of in samplers.items() if of.check} == {
         "hf", "local-completions", "local-chat-completions",
     }  # fmt: skip
+    assert {name for name, of in samplers.items() if of.start_tokens} == {
+        "hf", "local-completions", "recorded", "vllm",
+    }  # fmt: skip
     trainers = {e.name: e.declared(TrainerTraits) for e in bundled("trainer")}
     assert trainers == {"lora": TrainerTraits(as_documented=True)}
     executors = {e.name: e.declared(ExecutorTraits).by_workers for e in bundled("executor")}

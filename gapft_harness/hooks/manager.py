@@ -24,7 +24,7 @@ from gapft_harness.hooks.protocols import (
     Verifier,
 )
 from gapft_harness.hooks.registered import KINDS as KINDS
-from gapft_harness.hooks.registered import Owned, VerifierTraits
+from gapft_harness.hooks.registered import Owned, SamplerTraits, VerifierTraits
 from gapft_harness.hooks.registered import Registered as Registered
 from gapft_harness.hooks.signatures import setting_fault
 
@@ -104,10 +104,33 @@ class Plugins:
         return entry.value, entry
 
     def sampler(self, settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
-        """Makes a sampler with the model loaded."""
+        """Makes a sampler with the model loaded.
+
+        Raises:
+            UserError: start tokens are set, and it cannot set them.
+        """
+        self.require_start_tokens(settings.backend, settings.start_tokens)
         with self.blaming("sampler", settings.backend) as entry:
             made = entry.value(settings, adapter)
         return CheckedSampler(entry, made)
+
+    def require_start_tokens(self, backend: str, count: int | None) -> None:
+        """Stops a number of start tokens for a sampler that cannot set it.
+
+        Raises:
+            UserError: it cannot; the message names those that can.
+        """
+        if count is None or self.get("sampler", backend).declared(SamplerTraits).start_tokens:
+            return
+        able = [
+            name
+            for name, entry in sorted(self._by_kind["sampler"].items())
+            if entry.declared(SamplerTraits).start_tokens
+        ]
+        raise UserError(
+            f"model.start_tokens is {count}, but the backend {backend!r} cannot set it: it does "
+            f"not send a prompt's token ids; leave the key out, or use {', '.join(able)}"
+        )
 
     def executor(self, settings: Mapping[str, Any], files: Sequence[str]) -> Executor:
         """Makes the executor the recipe names."""

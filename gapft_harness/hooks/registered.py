@@ -76,6 +76,7 @@ class SamplerTraits(Traits):
     generates: bool = True
     operational: tuple[str, ...] = ()
     check: Callable[[SamplerSettings], object] | None = None
+    start_tokens: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,8 @@ class SamplerSettings:
         chat_template: whether prompts are rendered through the tokenizer's chat template.
         system_instruction: the system turn of that template, if any.
         threads: CPU threads for one process.
+        start_tokens: how many start tokens every prompt has; None: what lm-eval makes of it. Only
+            a sampler that declares ``start_tokens=True`` is given a number.
     """
 
     backend: str
@@ -26,6 +28,7 @@ class SamplerSettings:
     chat_template: bool = False
     system_instruction: str | None = None
     threads: int = 1
+    start_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,8 @@ class RegisterSampler(Protocol):
     on a run, and from one shard to another (``recipe/operational.py`` says what may not).
     ``check(settings)`` raises ``UserError`` for arguments that cannot be right, or a model that is
     not there; ``gapft run --dry-run`` asks it. It loads and generates nothing.
+    ``start_tokens=True``: its prompts begin with ``settings.start_tokens`` start tokens, and
+    ``describe`` says their ids as ``start_ids``.
     """
 
     def __call__(
@@ -128,4 +133,5 @@ class RegisterSampler(Protocol):
         generates: bool = True,
         operational: Sequence[str] = (),
         check: Callable[[SamplerSettings], object] | None = None,
+        start_tokens: bool = False,
     ) -> None: ...

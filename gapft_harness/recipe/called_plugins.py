@@ -63,8 +63,10 @@ def check_names(
         for name in named[kind]:
             if name is not None:
                 plugins.get(kind, name)
-        if kind == "sampler" and recipe.scaling is not None:
-            _check_generates(recipe, plugins)
+        if kind == "sampler":
+            plugins.require_start_tokens(recipe.model.backend, recipe.model.start_tokens)
+            if recipe.scaling is not None:
+                _check_generates(recipe, plugins)
 
 
 def _check_generates(recipe: Recipe, plugins: Plugins) -> None:

@@ -41,4 +41,5 @@ def sampler_settings(recipe: Recipe) -> SamplerSettings:
         chat_template=recipe.model.chat_template,
         system_instruction=recipe.model.system_instruction,
         threads=recipe.executor.threads,
+        start_tokens=recipe.model.start_tokens,
     )

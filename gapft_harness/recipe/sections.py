@@ -38,6 +38,12 @@ class Model(RecipeSection):
     )
     chat_template: bool = Field(False, description="render prompts through the chat template")
     system_instruction: str | None = Field(None, description="system turn of the chat template")
+    start_tokens: int | None = Field(
+        None,
+        ge=1,
+        le=2,
+        description="start tokens before every prompt, 1 or 2; default: what lm-eval makes of it",
+    )
 
     @field_validator("args")
     @classmethod

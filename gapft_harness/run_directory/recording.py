@@ -73,7 +73,7 @@ def require_same_model(manifest: Manifest, split: str, source: Mapping[str, Any]
     """Stops if a split's model is another than that of the splits that are recorded.
 
     Two models are told apart by their weights' hashes; where one has none (servers, plugins), by
-    the names that both say.
+    the names that both say. The start tokens of their prompts are part of them.
 
     Args:
         manifest: of the run.
@@ -90,9 +90,10 @@ def require_same_model(manifest: Manifest, split: str, source: Mapping[str, Any]
         keys = [hashes]
     elif source.get("adapter"):  # a server has a model of its own name for each adapter
         keys = ["pretrained"]
-    for key in keys:
+    for key in (*keys, "start_ids"):
         earlier, now = before.get(key), source.get(key)
-        if earlier is not None and now is not None and earlier != now:
+        told = "start_ids" in before if key == "start_ids" else None not in (earlier, now)
+        if told and earlier != now:
             others = [s for s in (*SPLITS, CALIBRATION) if s in manifest["verdict_counts"]]
             searched = " and ".join(s for s in others if s != split) or "the run"
             raise UserError(

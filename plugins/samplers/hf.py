@@ -22,4 +22,4 @@ def check(settings: SamplerSettings) -> None:
 @hookimpl
 def register_samplers(register: RegisterSampler) -> None:
     """Registers ``hf``."""
-    register("hf", hf, check=check)
+    register("hf", hf, check=check, start_tokens=True)

@@ -125,6 +125,7 @@ class RecordedSampler:
             "backend": "recorded",
             "pretrained": str(self._settings.model_args.get("pretrained")),
             "tokenizer": self._retokenizer.name,
+            "start_ids": self._retokenizer.start_ids,
             "responses": str(self._path),
             "responses_sha256": sha256(self._path),
             "arm": self._arm.name if self._arm else None,
@@ -244,7 +245,7 @@ def _short(value: Any) -> str:
 @hookimpl
 def register_samplers(register: RegisterSampler) -> None:
     """Registers ``recorded``."""
-    register("recorded", recorded, generates=False)
+    register("recorded", recorded, generates=False, start_tokens=True)
 
 
 def recorded(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:

@@ -29,5 +29,5 @@ def check(settings: SamplerSettings) -> None:
 @hookimpl
 def register_samplers(register: RegisterSampler) -> None:
     """Registers ``local-completions`` and ``local-chat-completions``."""
-    for name in ("local-completions", "local-chat-completions"):
-        register(name, server, operational=OPERATIONAL, check=check)
+    for name, of_ids in (("local-completions", True), ("local-chat-completions", False)):
+        register(name, server, operational=OPERATIONAL, check=check, start_tokens=of_ids)

@@ -22,4 +22,4 @@ def vllm(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
 @hookimpl
 def register_samplers(register: RegisterSampler) -> None:
     """Registers ``vllm``."""
-    register("vllm", vllm, own_process=True, operational=MEMORY)
+    register("vllm", vllm, own_process=True, operational=MEMORY, start_tokens=True)

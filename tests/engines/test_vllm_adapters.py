@@ -140,16 +140,18 @@ def test_chats_with_earlier_attempts_are_rendered_as_for_hf(
     plain = served.generate(requests, GREEDY_DECODE, 0)
     tokenizer = served._lm.tokenizer
     assert tokenizer.decode(plain[1].prompt_ids) == "<s>Why?One.\n\nNo.\n\n"
-    chat = {"chat_template": True, "system_instruction": "Be brief."}
+    chat = {"chat_template": True, "system_instruction": "Be brief.", "start_tokens": 2}
     served.close()
     again = VllmSampler(replace(settings(model), **chat), adapter)
     try:
         ours = again.generate(requests, GREEDY_DECODE, 0)
         hf = HfSampler(replace(settings(model, "hf"), **chat), adapter)
         assert ours == hf.generate(requests, GREEDY_DECODE, 0)
-        assert ours[0].prompt_ids.count(1) == 1  # the template's start token is not added again
+        assert ours[0].prompt_ids[:3].count(1) == 2  # as asked for, not as the template has it
         text = tokenizer.decode(ours[1].prompt_ids)
-        assert text == ("<s><system>Be brief.\n<user>Why?\n<assistant>One.\n<user>No.\n<assistant>")
+        assert text == (
+            "<s><s><system>Be brief.\n<user>Why?\n<assistant>One.\n<user>No.\n<assistant>"
+        )
     finally:
         again.close()
 

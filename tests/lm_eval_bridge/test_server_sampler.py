@@ -17,7 +17,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Adapter, Arm, Attempt, Decoding
 from gapft_harness.hooks.protocols import Request, SamplerSettings, beyond_context
 from gapft_harness.lm_eval_bridge.samplers.server.payloads import sample_seed
-from gapft_harness.lm_eval_bridge.samplers.server.sampler import ServerSampler
+from gapft_harness.lm_eval_bridge.samplers.server.sampler import ServerSampler, find_model
 from tests.tiny_models import CHAT_TEMPLATE, byte_adapter, byte_llama
 from tests.toy_server import ToyServer, Ways, answer
 
@@ -185,6 +185,19 @@ def test_a_completion_is_sent_as_ids_rendered_here(server, model, encode):
     rendered = "<user>Why?\n<assistant>One.\n<user>No.\n<assistant>"
     assert server.requests[-1]["prompt"] == [1, *encode(rendered)]
     assert got.prompt_ids == (1, *encode(rendered))
+
+
+def test_start_tokens_are_sent_as_ids_or_refused(server, model, encode):
+    two = replace(with_tokenizer(server, model), start_tokens=2)
+    [got] = ServerSampler(two, None).generate([Request("a", "<s>Why?", (0,))], SAMPLED, 0)
+    assert server.requests[-1]["prompt"] == [1, 1, *encode("Why?")]
+    assert got.prompt_ids == (1, 1, *encode("Why?"))
+    as_text = replace(with_tokenizer(server, model, tokenized_requests=False), start_tokens=2)
+    for refused in (as_text, replace(settings(server), start_tokens=2)):
+        with pytest.raises(UserError, match=r"start_tokens is 2, but prompts are sent as text"):
+            ServerSampler(refused, None)
+        with pytest.raises(UserError, match=r"leave tokenizer_backend and tokenized_requests out"):
+            find_model(refused)
 
 
 def test_a_completion_is_sent_as_text_where_asked(server, model):

@@ -9,6 +9,7 @@ from typing import Any
 from gapft_harness.core.errors import UserError
 from gapft_harness.hooks.protocols import Request, SamplerSettings
 from gapft_harness.lm_eval_bridge.samplers.endings import end_ids
+from gapft_harness.lm_eval_bridge.samplers.start_tokens import start_ids, started
 
 
 class Retokenizer:
@@ -22,7 +23,7 @@ class Retokenizer:
         """Loads the tokenizer that ``model_args`` names (``tokenizer``, else ``pretrained``).
 
         Raises:
-            UserError: there is none, or it lacks the chat template asked for.
+            UserError: there is none, or it lacks the chat template or start token asked for.
         """
         check_chat_settings(settings)
         args = settings.model_args
@@ -33,6 +34,7 @@ class Retokenizer:
         self._add_bos = args.get("add_bos_token")
         if settings.chat_template:
             check_chat_template(self._tokenizer, settings)
+        self.start_ids = start_ids(self._tokenizer, settings)
 
     def render(self, request: Request) -> str:
         """The text that a model is given for a request: as it is, or as turns of a chat."""
@@ -49,7 +51,8 @@ class Retokenizer:
     def prompt_ids(self, prompts: Sequence[str]) -> list[tuple[int, ...]]:
         """Ids of rendered prompts, with the tokenizer's own special tokens.
 
-        As in lm-eval, no start token is added to a text that already begins with it.
+        As in lm-eval, no start token is added to a text that already begins with it. Where the
+        recipe says how many start tokens there are, these stand in place of them.
         """
         bos = self._tokenizer.bos_token
         by_start: dict[bool, list[str]] = {True: [], False: []}
@@ -59,7 +62,7 @@ class Retokenizer:
         for starts, members in by_start.items():
             special = False if starts else True if self._add_bos is None else self._add_bos
             found.update(zip(members, self._ids(members, special), strict=True))
-        return [found[prompt] for prompt in prompts]
+        return [tuple(started(found[prompt], self.start_ids)) for prompt in prompts]
 
     def response_ids(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
         """Ids of responses, without special tokens."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, cast
 
 from gapft_harness.hooks.manager import Plugins
+from gapft_harness.lm_eval_bridge.samplers.start_tokens import started
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.facts import Manifest
@@ -16,6 +18,7 @@ from gapft_harness.run_directory.tables import (
     read_facts,
     read_ids,
     read_judged,
+    read_problems,
     read_states,
 )
 from gapft_harness.stages.differences import unequal, unequal_ids
@@ -47,12 +50,21 @@ def check_tables(run: RunDirectory, manifest: Manifest, split: str) -> Iterable[
     if name := layout.further(split):
         said = {"said": manifest["audits"][name]["said"]}
         yield from unequal(responses, facts, said, "manifest.json, audits has")
-    hashes = (facts["source"].get("weights_sha256"), manifest["source"].get("weights_sha256"))
-    if hashes[0] != hashes[1]:
-        yield (
-            f"manifest.json, source: weights_sha256 is {hashes[1]}, {responses} was "
-            f"generated with {hashes[0]}"
-        )
+    for key in ("weights_sha256", "start_ids"):
+        before, now = facts["source"].get(key), manifest["source"].get(key)
+        if before != now:
+            yield (
+                f"manifest.json, source: {key} is {now}, {responses} was generated with {before}"
+            )
+    if start := facts["source"].get("start_ids"):
+        yield from _other_starts(run.path / problems, problems, start)
+
+
+def _other_starts(path: Path, name: str, start: Sequence[int]) -> Iterable[str]:
+    """The prompts that begin with other start tokens; one that did not fit has no ids."""
+    for problem, ids in read_problems(path):
+        if ids and list(ids) != started(ids, start):
+            yield f"{name}: problem {problem.id} does not begin with the start tokens {start} alone"
 
 
 def check_task(run: RunDirectory, manifest: Manifest, split: str) -> Iterable[str]:

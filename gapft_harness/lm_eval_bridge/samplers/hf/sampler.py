@@ -31,6 +31,7 @@ from gapft_harness.lm_eval_bridge.samplers.retokenizer import (
     check_chat_template,
     first_line,
 )
+from gapft_harness.lm_eval_bridge.samplers.start_tokens import start_ids
 from gapft_harness.lm_eval_bridge.samplers.text import generation_kwargs, instances, which_fit
 
 logger = logging.getLogger(__name__)
@@ -53,7 +54,8 @@ class HfSampler:
 
         Raises:
             UserError: an unknown argument or value, no model at ``pretrained``, no chat template
-                where one is asked for, an adapter that is none or is another model's.
+                or start token where one is asked for, an adapter that is none or is another
+                model's.
         """
         check_chat_settings(settings)
         torch.set_num_threads(settings.threads)
@@ -72,6 +74,7 @@ class HfSampler:
             )
         if settings.chat_template:
             check_chat_template(self._lm.tokenizer, settings)
+        self._lm.start_ids = start_ids(self._lm.tokenizer, settings)
         ignored = self._lm.ignored_generation_config
         if ignored:
             logger.warning(ignored_message(arguments["pretrained"], ignored))
@@ -122,6 +125,7 @@ class HfSampler:
             "chat_template": self._settings.chat_template,
             "system_instruction": self._settings.system_instruction,
             "threads": self._settings.threads,
+            "start_ids": self._lm.start_ids,
         }
 
     def close(self) -> None:

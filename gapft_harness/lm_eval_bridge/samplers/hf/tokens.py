@@ -23,6 +23,7 @@ from gapft_harness.lm_eval_bridge.samplers.endings import (
     ids_of_text,
     split_generation_config,
 )
+from gapft_harness.lm_eval_bridge.samplers.start_tokens import started
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,8 @@ class TokenHFLM(HFLM):  # type: ignore[misc]  # lm_eval is untyped
         self._batch_size_found: int | None = None
         self._end_ids: frozenset[int] = frozenset()
         self._rows: dict[str, deque[Row]] = {}
+        #: What every prompt begins with; None: as ``HFLM`` encodes it.
+        self.start_ids: list[int] | None = None
         super().__init__(*args, **kwargs)
         self.own_end_ids = as_ids(self.model.generation_config.eos_token_id) | as_ids(
             self.tokenizer.eos_token_id
@@ -88,13 +91,13 @@ class TokenHFLM(HFLM):  # type: ignore[misc]  # lm_eval is untyped
         return rows
 
     def tok_encode(self, string: str, *args: Any, **kwargs: Any) -> list[int]:
-        """Encodes as ``HFLM`` does; a prompt is encoded once until the next ``collect``."""
+        """Encodes as ``HFLM`` does, but for start tokens; once until the next ``collect``."""
         if args or kwargs:
             ids: list[int] = super().tok_encode(string, *args, **kwargs)
             return ids
         known = self._known_ids.get(string)
         if known is None:
-            known = self._known_ids[string] = super().tok_encode(string)
+            known = self._known_ids[string] = started(super().tok_encode(string), self.start_ids)
         return known
 
     def tok_batch_encode(
@@ -112,7 +115,12 @@ class TokenHFLM(HFLM):  # type: ignore[misc]  # lm_eval is untyped
         Raises:
             RuntimeError: it would, or one is empty; callers have set both apart (``which_fit``).
         """
-        ids, mask = super().tok_batch_encode(list(strings), padding_side=padding_side)
+        if self.start_ids is None:
+            ids, mask = super().tok_batch_encode(list(strings), padding_side=padding_side)
+        else:
+            rows = {"input_ids": [self.tok_encode(string) for string in strings]}
+            padded = self.tokenizer.pad(rows, padding_side=padding_side, return_tensors="pt")
+            ids, mask = padded["input_ids"], padded["attention_mask"]
         lengths = mask.sum(dim=1).tolist()
         limit = left_truncate_len or self.max_length
         for length in lengths:

@@ -26,7 +26,10 @@ from gapft_harness.lm_eval_bridge.samplers.server.adapters import (
     serve_adapter,
     unload_adapter,
 )
-from gapft_harness.lm_eval_bridge.samplers.server.arguments import check_arguments
+from gapft_harness.lm_eval_bridge.samplers.server.arguments import (
+    ServerArguments,
+    check_arguments,
+)
 from gapft_harness.lm_eval_bridge.samplers.server.checks import check_model, examine
 from gapft_harness.lm_eval_bridge.samplers.server.client import Outcomes, Patience, client_of
 from gapft_harness.lm_eval_bridge.samplers.server.errors import PassingError, ServerError
@@ -61,7 +64,7 @@ class ServerSampler:
             UserError: a wrong argument; no server, or one that is not OpenAI-compatible, lacks
                 the model, refuses the key or cannot serve the adapter; no tokenizer.
         """
-        arguments = check_arguments(settings.backend, settings.model_args)
+        arguments = _checked(settings)
         self._settings = settings
         self._arguments = arguments
         self._retokenizer = Retokenizer(settings) if arguments.tokenizer else None
@@ -143,6 +146,7 @@ class ServerSampler:
             "token_ids": self._tokens_from(),
             "chat_template": self._settings.chat_template,
             "system_instruction": self._settings.system_instruction,
+            "start_ids": self._retokenizer.start_ids if self._retokenizer else None,
             "num_concurrent": self._arguments.concurrent,
             "max_retries": self._tries,
             "timeout": self._arguments.timeout,
@@ -272,5 +276,17 @@ def find_model(settings: SamplerSettings) -> None:
     Raises:
         UserError: as ``ServerSampler``, but for what only a response shows.
     """
-    arguments = check_arguments(settings.backend, settings.model_args)
+    arguments = _checked(settings)
     check_model(client_of(settings, arguments, Patience(1)), arguments)
+
+
+def _checked(settings: SamplerSettings) -> ServerArguments:
+    """The arguments, checked; and prompts are sent as ids where start tokens are set."""
+    arguments = check_arguments(settings.backend, settings.model_args)
+    if settings.start_tokens is not None and not arguments.tokenized:
+        raise UserError(
+            f"model.start_tokens is {settings.start_tokens}, but prompts are sent as text, and the "
+            "server sets their start tokens: leave tokenizer_backend and tokenized_requests out "
+            "of model.args, so that token ids are sent, or leave model.start_tokens out"
+        )
+    return arguments

@@ -37,6 +37,7 @@ from gapft_harness.lm_eval_bridge.samplers.endings import (
 )
 from gapft_harness.lm_eval_bridge.samplers.model_identity import describe_engine
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, first_line
+from gapft_harness.lm_eval_bridge.samplers.start_tokens import started
 from gapft_harness.lm_eval_bridge.samplers.text import which_fit
 from gapft_harness.lm_eval_bridge.samplers.vllm.arguments import check_arguments
 from gapft_harness.lm_eval_bridge.samplers.vllm.process import release_engine
@@ -146,6 +147,7 @@ class VllmSampler:
             "chat_template": self._settings.chat_template,
             "system_instruction": self._settings.system_instruction,
             "threads": self._settings.threads,
+            "start_ids": self._retokenizer.start_ids,
         }
 
     def close(self) -> None:
@@ -158,7 +160,10 @@ class VllmSampler:
         """The ids of each request's prompt, None where it does not fit. Equal ones are one."""
         texts = [self._retokenizer.render(request) for request in requests]
         unique = list(dict.fromkeys(texts))
-        ids_of = dict(zip(unique, self._lm.tok_encode(unique), strict=True))
+        ids_of = {
+            text: started(ids, self._retokenizer.start_ids)
+            for text, ids in zip(unique, self._lm.tok_encode(unique), strict=True)
+        }
         lengths = [len(ids_of[text]) for text in texts]
         fits = which_fit(requests, lengths, decoding, int(self._lm.max_length))
         return [ids_of[text] if fit else None for text, fit in zip(texts, fits, strict=True)]
