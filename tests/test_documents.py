@@ -17,10 +17,11 @@ from gapft_harness.hooks import specs as hookspecs
 from gapft_harness.hooks.manager import KINDS, load_plugins
 from gapft_harness.hooks.old_names import MOVED
 from gapft_harness.lm_eval_bridge.discovery import list_tasks
-from gapft_harness.recipe.bundled import bundled_recipes
+from gapft_harness.recipe.bundled import bundled_recipes, bundled_studies
 from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.reading import check_recipe, recipe_keys
 from gapft_harness.recipe.sections import AuditChoice
+from gapft_harness.study.recipe import CellChoice, StudyRecipe
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -85,6 +86,14 @@ def test_every_key_of_an_audit_is_documented_with_its_meaning() -> None:
     assert rows == {key: info.description for key, info in AuditChoice.model_fields.items()}
 
 
+def test_every_key_of_a_study_and_of_its_cells_is_documented_with_its_meaning() -> None:
+    text = (DOCS / "studies.md").read_text().partition("\n## The recipe\n")[2].partition("\n## ")[0]
+    of_study, of_cells = text.split("| key of a cell |")
+    for part, model in ((of_study, StudyRecipe), (of_cells, CellChoice)):
+        rows = dict(re.findall(r"^\| `([a-z_]+)` \| ([^|]*) \|$", part, flags=re.MULTILINE))
+        assert rows == {key: info.description for key, info in model.model_fields.items()}
+
+
 def test_documented_defaults_are_the_real_ones() -> None:
     text = (DOCS / "recipes.md").read_text()
     rows = dict(re.findall(r"^\| `([a-z_.]+)` \| `?(.*?)`? \| .* \|$", text, flags=re.MULTILINE))
@@ -106,7 +115,7 @@ def test_documented_defaults_are_the_real_ones() -> None:
         ), key
 
 
-@pytest.mark.parametrize("name", sorted(bundled_recipes()))
+@pytest.mark.parametrize("name", sorted({**bundled_recipes(), **bundled_studies()}))
 def test_every_recipe_is_documented(name: str) -> None:
     assert f"`{name}`" in (DOCS / "recipes.md").read_text()
 

@@ -134,6 +134,7 @@ def replicate(
     seeds: NDArray[np.int64],
     replicates: int,
     stream: Stream,
+    items: Stream | None = None,
 ) -> Replicates:
     """Draws bootstrap replicates. The order of items and of seeds changes nothing.
 
@@ -144,33 +145,34 @@ def replicate(
         seeds: shape (S,), distinct; likewise.
         replicates: B.
         stream: the randomness.
+        items: that of the items, where they are drawn as another cell's; default: a part of it.
 
     Raises:
         ValueError: shapes that do not fit, or repeated ids or seeds.
     """
-    conditions, n_seeds, items = passed.shape
-    if source_passed.shape != (items,) or item_ids.shape != (items,) or seeds.shape != (n_seeds,):
+    conditions, n_seeds, count = passed.shape
+    if source_passed.shape != (count,) or item_ids.shape != (count,) or seeds.shape != (n_seeds,):
         raise ValueError(
             f"{passed.shape} decisions do not fit {source_passed.shape} of the source, "
             f"{item_ids.shape} items and {seeds.shape} seeds"
         )
-    if len(np.unique(item_ids)) != items or len(np.unique(seeds)) != n_seeds:
+    if len(np.unique(item_ids)) != count or len(np.unique(seeds)) != n_seeds:
         raise ValueError("item ids and seeds must be distinct")
     by_id, by_seed = np.argsort(item_ids), np.argsort(seeds)
-    ordered = passed[:, by_seed][:, :, by_id].reshape(conditions * n_seeds, items)
+    ordered = passed[:, by_seed][:, :, by_id].reshape(conditions * n_seeds, count)
     outcomes = np.vstack([ordered, source_passed[by_id][None]]).T.astype(np.float64)
 
     of_seeds = seed_weights(n_seeds, replicates, stream)[:, None]
-    generator = stream.child("items").generator()
+    generator = (items or stream.child("items")).generator()
     # Whole numbers below 2^53: the products are exact in any order of summation.
     sums = np.concatenate(
-        [weights @ outcomes for weights in item_weights(items, replicates, generator)]
+        [weights @ outcomes for weights in item_weights(count, replicates, generator)]
     )
     by_arm = sums[:, :-1].reshape(replicates, conditions, n_seeds)
     return Replicates(
         conditions=(by_arm * of_seeds).sum(axis=2).astype(np.int64),
         source=(sums[:, -1] * n_seeds).astype(np.int64),
-        decisions=n_seeds * items,
+        decisions=n_seeds * count,
     )
 
 

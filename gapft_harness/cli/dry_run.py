@@ -28,9 +28,9 @@ from gapft_harness.stages.foundation.subsets import told
 from gapft_harness.stages.generation.early_stop import check_early_stop
 from gapft_harness.stages.generation.sealing import closing_verifier
 from gapft_harness.stages.search.data import check_splits, load_problems
+from gapft_harness.stages.selection.budgets import foreseen
 from gapft_harness.stages.selection.stage import arms
 from gapft_harness.stages.train.trackers import missing_packages
-from gapft_harness.training.plan import count_steps
 
 
 @offline()
@@ -160,7 +160,7 @@ def _stages(
     recipe: Recipe, experiments: Sequence[Experiment], run_dir: str, task: Mapping[str, Any]
 ) -> list[str]:
     k = recipe.search.k
-    slots, exposures, steps = _budget(recipe)
+    slots, exposures, steps = foreseen(recipe)
     stop = recipe.search.stop == "first_pass"
     early = "; of the pool, none after one that passes" if stop else ""
     trained = arms(recipe)
@@ -227,20 +227,3 @@ def _calibration(recipe: Recipe, run_dir: str) -> list[str]:
         f"        calibration: {whence}, 1 greedy a problem",
         f"        -> {run_dir}/{layout.responses(CALIBRATION)}",
     ]
-
-
-def _budget(recipe: Recipe) -> tuple[str, str, str]:
-    """The slots, exposures and steps of a matched condition, as far as they are known."""
-    n, replay, training = recipe.budget.n, recipe.budget.replay, recipe.training
-    known = {"recovered": "|E_S,K|", "verified": "|E_G| + |E_S,K|"}
-    more = f" + {replay} replay" if replay else ""
-    if isinstance(n, int):
-        exposures = training.repetitions * (n + replay)
-        steps = count_steps(exposures, training)
-        return f"n = {n}{more}", f"N = {exposures}", f"J = {steps}"
-    batch = training.micro_batch * training.accumulation
-    return (
-        f"n = {known[n]} of the pool{more}, known after search",
-        f"N = {training.repetitions} (n + {replay})" if replay else f"N = {training.repetitions} n",
-        f"J = {training.update_groups or f'ceil(N / {batch})'}",
-    )

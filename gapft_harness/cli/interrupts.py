@@ -19,9 +19,9 @@ _said = "interrupted"
 def goes_on() -> Iterator[None]:
     """Inside, an interruption loses nothing that is finished, and the line says so."""
     global _said
-    _said = "interrupted; the same command goes on from here"
+    before, _said = _said, "interrupted; the same command goes on from here"
     yield
-    _said = "interrupted"  # not where the block was interrupted: the line is still to be said
+    _said = before  # not where the block was interrupted: the line is still to be said
 
 
 @contextlib.contextmanager

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.recipe.bundled import bundled_recipes
+from gapft_harness.recipe.bundled import bundled_recipes, bundled_studies
 from gapft_harness.recipe.reading import load_recipe
+from gapft_harness.study.recipe import read_study
 
 
 def tasks() -> str:
@@ -36,8 +37,10 @@ def plugins(files: Sequence[str]) -> str:
 def recipes() -> str:
     """One line a bundled recipe: its name and the first sentence of its description."""
     rows = []
-    for name, path in bundled_recipes().items():
-        sentence = load_recipe(path).description.partition(". ")[0].strip()
+    said = {name: load_recipe(path).description for name, path in bundled_recipes().items()}
+    said |= {name: read_study(name).description for name in bundled_studies()}
+    for name, text in sorted(said.items()):
+        sentence = text.partition(". ")[0].strip()
         rows.append((name, sentence if sentence.endswith(".") else f"{sentence}."))
     return _columns(rows)
 

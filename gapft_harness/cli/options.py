@@ -50,6 +50,13 @@ def recipe_names() -> list[str]:
     return list(bundled_recipes())
 
 
+def study_names() -> list[str]:
+    """The bundled studies, for the shell."""
+    from gapft_harness.recipe.bundled import bundled_studies
+
+    return list(bundled_studies())
+
+
 def task_names() -> list[str]:
     """The bundled tasks, for the shell: by their files, without loading lm-eval."""
     from gapft_harness.lm_eval_bridge.task_file.paths import tasks_path
@@ -68,6 +75,12 @@ OptionalRecipe = Annotated[
     str | None,
     typer.Argument(
         metavar="RECIPE", help="a recipe's file, URL or bundled name", autocompletion=recipe_names
+    ),
+]
+StudyName = Annotated[
+    str,
+    typer.Argument(
+        metavar="STUDY", help="a study's file or bundled name", autocompletion=study_names
     ),
 ]
 RecipeName = Annotated[

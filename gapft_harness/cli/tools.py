@@ -1,12 +1,21 @@
-"""Commands beside the stages: lm_eval, lists, the sandbox, and what this machine can do."""
+"""Commands beside the stages: studies, lm_eval, lists, the sandbox, what this machine can do."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gapft_harness.cli.options import PluginFile
+from gapft_harness.cli.options import (
+    IncludePath,
+    OptionalRunDir,
+    Options,
+    PluginFile,
+    StudyName,
+)
+
+if TYPE_CHECKING:
+    from gapft_harness.recipe.recipe import Recipe
 
 
 def add_tools(app: typer.Typer) -> None:
@@ -14,7 +23,7 @@ def add_tools(app: typer.Typer) -> None:
     # lm_eval's flags are its own, its --help among them
     passed_on = {"allow_extra_args": True, "ignore_unknown_options": True}
     app.command(context_settings=passed_on, add_help_option=False)(eval)
-    for command in (tasks, plugins, recipes, judge, doctor):
+    for command in (study, tasks, plugins, recipes, judge, doctor):
         app.command()(command)
 
 
@@ -23,6 +32,45 @@ def eval(context: typer.Context) -> None:
     from gapft_harness.lm_eval_bridge.discovery import run_lm_eval
 
     raise typer.Exit(run_lm_eval(context.args))
+
+
+def study(
+    recipe: StudyName,
+    run_dir: OptionalRunDir = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="print cells, budgets, what is left; run nothing")
+    ] = False,
+    plugin: PluginFile = [],
+    include_path: IncludePath = [],
+) -> None:
+    """Run or collect the cells of a comparison, and report them together."""
+    from gapft_harness.cli.interrupts import goes_on
+    from gapft_harness.cli.runs import resolve_recipe, run_recipe
+    from gapft_harness.study.driver import describe_study, run_study, study_folder
+    from gapft_harness.study.recipe import read_study
+
+    of = read_study(recipe)
+    folder = study_folder(run_dir or f"runs/{of.name}")
+
+    def options(name: str) -> Options:
+        cell, overrides = of.cells[name].recipe, of.overrides(name)
+        return Options(cell, None, None, overrides, (), of.seeds, plugin, include_path)
+
+    def resolve(name: str) -> Recipe:
+        return resolve_recipe(options(name))
+
+    if dry_run:
+        typer.echo(describe_study(of, folder, resolve))
+        return
+    with goes_on():
+        page = run_study(
+            of,
+            folder,
+            resolve,
+            lambda name, place: run_recipe(options(name), str(place)),
+            lambda line: typer.echo(line, err=True),
+        )
+    typer.echo(f"report: {page}")
 
 
 def tasks(

@@ -2,13 +2,47 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from gapft_harness.core.errors import UserError, did_you_mean
 
+_CELLS = re.compile(r"^cells:", flags=re.MULTILINE)
+
 
 def bundled_recipes() -> dict[str, Path]:
-    """The recipes that ship, by name: the path below recipes/ without its ending."""
+    """The recipes of runs that ship, by name: the path below recipes/ without its ending."""
+    return {name: path for name, path in _shipped().items() if not _of_study(path)}
+
+
+def bundled_studies() -> dict[str, Path]:
+    """The recipes of studies that ship, by name."""
+    return {name: path for name, path in _shipped().items() if _of_study(path)}
+
+
+def find_recipe(name: str) -> Path:
+    """The file of a run's recipe given as a path or as a bundled name.
+
+    Raises:
+        UserError: there is none; the message has the nearest bundled name.
+    """
+    path = _find(name, bundled_recipes(), "recipe")
+    if _of_study(path):
+        raise UserError(f"recipe {path}: is a study, which names cells; run it with gapft study")
+    return path
+
+
+def find_study(name: str) -> Path:
+    """The file of a study's recipe given as a path or as a bundled name.
+
+    Raises:
+        UserError: there is none; the message has the nearest bundled name.
+    """
+    return _find(name, bundled_studies(), "study")
+
+
+def _shipped() -> dict[str, Path]:
     folder = Path(__file__).parents[1] / "recipes"
     return {
         path.relative_to(folder).with_suffix("").as_posix(): path
@@ -16,21 +50,19 @@ def bundled_recipes() -> dict[str, Path]:
     }
 
 
-def find_recipe(name: str) -> Path:
-    """The file of a recipe given as a path or as a bundled name.
+def _of_study(path: Path) -> bool:
+    return _CELLS.search(path.read_text("utf-8", errors="replace")) is not None
 
-    Raises:
-        UserError: there is none; the message has the nearest bundled name.
-    """
-    bundled = bundled_recipes()
+
+def _find(name: str, bundled: Mapping[str, Path], kind: str) -> Path:
     if name in bundled:
         return bundled[name]
-    path = Path(name)
+    path, shipped = Path(name), _shipped()
     if path.is_file():
         return path
     shown = path.with_suffix("").as_posix().removeprefix("recipes/")
-    if shown in bundled and not path.is_absolute():
-        return bundled[shown]
+    if shown in shipped and not path.is_absolute():
+        return shipped[shown]
     raise UserError(
-        f"no recipe {name!r}: neither a file nor bundled; {did_you_mean(name, bundled)}"
+        f"no {kind} {name!r}: neither a file nor bundled; {did_you_mean(name, bundled)}"
     )

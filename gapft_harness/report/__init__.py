@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import GapftError, PluginError, did_you_mean
 from gapft_harness.core.files import unwritable
 from gapft_harness.hooks.registered import FAULTS
-from gapft_harness.report.rendering.blocks import Figure, Markdown, Section
+from gapft_harness.report.rendering.blocks import Drawing, Figure, Markdown, Section
 
 if TYPE_CHECKING:
     from gapft_harness.report.reading.inputs import ReportInputs
 
-__all__ = ["write_report"]
+__all__ = ["files_of", "replace_folder", "write_report"]
 
 #: A plugin's report section: its name, and a function from results.json's content to Markdown.
 ReportSection = tuple[str, Callable[[Mapping[str, Any]], str]]
@@ -46,7 +46,6 @@ def write_report(
     """
     from gapft_harness.report import document, figures, results, tables
     from gapft_harness.report.findings import whole as findings
-    from gapft_harness.report.rendering import markdown, page
 
     inputs = inputs.in_order()
     found = findings.compute(inputs)
@@ -55,18 +54,33 @@ def write_report(
     drawings = figures.draw_all(found)
     _require_drawn(built, [drawing.name for drawing in drawings])
     title = f"{inputs.recipe['name']} on {inputs.task['name']}"
+    of_tables = tables.all_tables(inputs, found)
     subtitle = inputs.recipe.get("description", "")
+    replace_folder(folder, files_of(title, subtitle, content, built, drawings, of_tables))
+    return content
+
+
+def files_of(
+    title: str,
+    subtitle: str,
+    content: Mapping[str, Any],
+    sections: Sequence[Section],
+    drawings: Sequence[Drawing],
+    tables: Iterable[tuple[str, str]],
+) -> dict[str, str | bytes]:
+    """A report's files by name: the page, its Markdown, results.json, tables/ and figures/."""
+    from gapft_harness.report.rendering import markdown, page
+
     written: dict[str, str | bytes] = {
         "results.json": json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
-        "report.md": markdown.render(title, subtitle, built),
-        "index.html": page.render(title, subtitle, built, drawings),
+        "report.md": markdown.render(title, subtitle, sections),
+        "index.html": page.render(title, subtitle, sections, drawings),
     }
-    written |= {f"tables/{name}": text for name, text in tables.all_tables(inputs, found)}
+    written |= {f"tables/{name}": text for name, text in tables}
     for drawing in drawings:
         written[f"figures/{drawing.name}.svg"] = drawing.svg
         written[f"figures/{drawing.name}.png"] = drawing.png
-    _replace_folder(folder, written)
-    return content
+    return written
 
 
 def _require_drawn(sections: Sequence[Section], drawn: Sequence[str]) -> None:
@@ -104,7 +118,7 @@ def _plugin_sections(sections: Sequence[ReportSection], content: Mapping[str, An
     return built
 
 
-def _replace_folder(folder: Path, written: Mapping[str, str | bytes]) -> None:
+def replace_folder(folder: Path, written: Mapping[str, str | bytes]) -> None:
     """Writes all files beside, then exchanges the folders; an interruption leaves the old one."""
     beside, earlier = (
         folder.with_name(f".{folder.name}.{suffix}") for suffix in ("partial", "earlier")

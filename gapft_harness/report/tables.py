@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from gapft_harness.analysis.k_equivalent import k_label
 from gapft_harness.core.errors import PluginError
@@ -41,7 +41,8 @@ def all_tables(inputs: ReportInputs, findings: Findings) -> Iterator[tuple[str, 
     names = set(tables)
     for name in _ON_AUDIT if inputs.further else ():
         names.add(f"audits_{name}")
-        yield f"audits_{name}", as_csv(_by_audit(tables[name], inputs, findings))
+        audits = [(each.name, each.inputs, findings.further[each.name]) for each in inputs.further]
+        yield f"audits_{name}", as_csv(_joined("audit", tables[name], audits))
     for of in findings.parts:
         for name, rows in of.part.tables(inputs, findings, of.found):
             if name in names:
@@ -50,13 +51,21 @@ def all_tables(inputs: ReportInputs, findings: Findings) -> Iterator[tuple[str, 
             yield name, as_csv(rows)
 
 
-def _by_audit(table: Table, inputs: ReportInputs, findings: Findings) -> Rows:
-    """The rows of a table of every further audit, its name before them."""
-    for number, of in enumerate(inputs.further):
-        head, *rows = table(of.inputs, findings.further[of.name])
+def tables_of_cells(
+    cells: Sequence[tuple[str, ReportInputs, Findings]],
+) -> Iterator[tuple[str, str]]:
+    """The tables of several runs, each in one, with a column that names the cell."""
+    for name, table in _OF_CELLS.items():
+        yield name, as_csv(_joined("cell", table, cells))
+
+
+def _joined(column: str, table: Table, of: Iterable[tuple[str, ReportInputs, Findings]]) -> Rows:
+    """The rows of a table of each of several, its name before them."""
+    for number, (name, inputs, findings) in enumerate(of):
+        head, *rows = table(inputs, findings)
         if not number:
-            yield "audit", *head
-        yield from ((of.name, *row) for row in rows)
+            yield column, *head
+        yield from ((name, *row) for row in rows)
 
 
 def as_csv(rows: Rows) -> str:
@@ -190,3 +199,13 @@ def _items(inputs: ReportInputs, findings: Findings) -> Rows:
 def _cell(rate: object) -> object:
     """An undefined rate, or p value, is an empty cell."""
     return "" if rate is None else float(rate)  # type: ignore[arg-type]
+
+
+#: The tables that a study has of its cells; what a problem's responses were, its run says.
+_OF_CELLS: dict[str, Table] = {
+    "conditions.csv": _conditions,
+    "seeds.csv": _seeds,
+    "contrasts.csv": _contrasts,
+    "source_pass_at_k.csv": _curve,
+    "states.csv": _states,
+}

@@ -20,7 +20,6 @@ def report_stage(context: Context) -> None:
     """Tables, figures, report.md, index.html and results.json."""
     from gapft_harness.report import write_report
     from gapft_harness.report.reading.inputs import read_inputs
-    from gapft_harness.stages.context import require_selected
 
     shown = only(context.run.recipe, context.conditions, context.seeds)
     for experiment in experiments_of(context):
@@ -28,16 +27,7 @@ def report_stage(context: Context) -> None:
             shown = shown.without(experiment.name)
     context = replace(context, run=RunDirectory(context.run.path, shown))
     run = context.run
-    require_selected(run)
-    for split in stated(run.recipe):
-        for table in (layout.problems, layout.responses, layout.states):
-            run.sealed(table(split))
-    require_apart(run, stated(run.recipe))
-    for arm in context.arms():
-        for audit in ("", *run.recipe.further):
-            run.sealed(layout.decisions_on(arm, audit))
-    for name in run.recipe.subsets:
-        run.sealed(layout.items(layout.audit(name)))
+    require_sealed(run)
     for experiment in experiments_of(context):
         for file in experiment.reads(context):
             run.sealed(file)
@@ -56,3 +46,24 @@ def report_stage(context: Context) -> None:
         context.say(f"warning: {line}")
     inputs = read_inputs(run.path, manifest, parts(experiments_of(context)))
     write_report(inputs, run.path / layout.REPORT, context.plugins.report_sections())
+
+
+def require_sealed(run: RunDirectory) -> None:
+    """Holds what a report of a run reads to its hashes; which arms, the run's recipe says.
+
+    Raises:
+        UserError: something is not there yet, or was changed, or a problem is in two splits.
+    """
+    from gapft_harness.stages.context import require_selected
+
+    require_selected(run)
+    for split in stated(run.recipe):
+        for table in (layout.problems, layout.responses, layout.states):
+            run.sealed(table(split))
+    require_apart(run, stated(run.recipe))
+    budgets = run.manifest()["budgets"]
+    for arm in (arm for arm in arms(run.recipe) if arm.name in budgets):
+        for audit in ("", *run.recipe.further):
+            run.sealed(layout.decisions_on(arm, audit))
+    for name in run.recipe.subsets:
+        run.sealed(layout.items(layout.audit(name)))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gapft_harness.report.figures.contrasts import contrasts
@@ -19,7 +20,7 @@ from gapft_harness.report.rendering.blocks import Drawing
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Drawing", "draw_all"]
+__all__ = ["Drawing", "draw_all", "rendered"]
 
 
 def draw_all(findings: Findings) -> tuple[Drawing, ...]:
@@ -29,14 +30,15 @@ def draw_all(findings: Findings) -> tuple[Drawing, ...]:
         draws = [("contrasts", contrasts), *draws, ("flows", flows)]
     for of in findings.parts:
         draws += of.part.figures(findings, of.found)
-    return tuple(_render(name, draw, findings) for name, draw in draws)
+    return tuple(rendered(name, partial(draw, findings)) for name, draw in draws)
 
 
-def _render(name: str, draw: Callable[[Findings], Figure], findings: Findings) -> Drawing:
+def rendered(name: str, draw: Callable[[], Figure]) -> Drawing:
+    """A figure in the report's style, as SVG and PNG."""
     from matplotlib import rc_context
 
     with rc_context(STYLE):
-        figure = draw(findings)
+        figure = draw()
         svg, png = io.StringIO(), io.BytesIO()
         nothing: Any = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(svg, format="svg", metadata=nothing)

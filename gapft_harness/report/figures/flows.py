@@ -20,15 +20,15 @@ def flows(findings: Findings) -> Figure:
     figure = Figure(figsize=(WIDTH, 5.0), layout="constrained")
     above, below = figure.subplots(2, 1, height_ratios=[1, 1.15])
     spread(figure)
-    _outcomes(above, findings)
+    outcomes(above, findings)
+    above.set_title(f"Every audit problem after {wording.condition_name(findings.lead)}", x=0)
+    outcomes_legend(above)
     _rates(below, findings)
     return figure
 
 
-def _outcomes(axes: Axes, findings: Findings) -> None:
+def outcomes(axes: Axes, findings: Findings) -> None:
     """Stacked bars of the lead condition: every state's problems, right and wrong afterwards."""
-    from matplotlib.patches import Patch
-
     mean = findings.conditions[findings.lead].mean
     bars = [
         ("G", mean.n_g - mean.regressed_g, palette.RIGHT_PALE, mean.regressed_g, palette.WRONG),
@@ -54,7 +54,12 @@ def _outcomes(axes: Axes, findings: Findings) -> None:
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     axes.set_xlabel("share of the audit, %")
-    axes.set_title(f"Every audit problem after {wording.condition_name(findings.lead)}", x=0)
+
+
+def outcomes_legend(axes: Axes) -> None:
+    """What the colours of ``outcomes`` mean."""
+    from matplotlib.patches import Patch
+
     names = {
         "stays right": palette.RIGHT_PALE,
         "corrected": palette.RIGHT,

@@ -11,16 +11,29 @@ from gapft_harness.report.findings.whole import Findings
 from gapft_harness.report.rendering import palette, wording
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+#: What stands along the curve.
+AXIS = "k, source samples a verifier may choose from"
 
 
 def search_curve(findings: Findings) -> Figure:
     """The source's Pass@k by k; each condition's one decode as a line, marked at its K_eq."""
     from matplotlib.figure import Figure
-    from matplotlib.ticker import FixedLocator, NullLocator
 
     figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
     axes = figure.subplots()
+    curve(axes, findings)
+    axes.set_xlabel(AXIS)
+    axes.set_title("Correct audit problems, %", x=0)
+    return figure
+
+
+def curve(axes: Axes, findings: Findings) -> None:
+    """The same on axes that may be one panel of several."""
+    from matplotlib.ticker import FixedLocator, NullLocator
+
     ks = list(findings.source.curve)
     rates = [100 * float(rate) for rate in findings.source.curve.values()]
     axes.plot(ks, rates, color=palette.INK, marker=".", linewidth=1.6, zorder=3)
@@ -52,9 +65,6 @@ def search_curve(findings: Findings) -> Figure:
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xticks(shown, [str(k) for k in shown])
     axes.set_ylim(low, max(high, max(heights) + gap))
-    axes.set_xlabel("k, source samples a verifier may choose from")
-    axes.set_title("Correct audit problems, %", x=0)
-    return figure
 
 
 def _apart(heights: Sequence[float], gap: float) -> list[float]:

@@ -26,14 +26,13 @@ def blocks(inputs: ReportInputs, findings: Findings) -> list[Block]:
     )
     groups = findings.groups
     for group in groups:
-        tokens = [seed.budget.tokens for of in group for seed in of.seeds.values()]
-        spread = Fraction(max(tokens) - min(tokens), max(min(tokens), 1))
+        low, high, spread = tokens(group)
         whose = (
             "Their" if len(groups) == 1 else f"{group_name(group)}: matched with one another; their"
         )
         note += (
-            f" {whose} tokens L are reported, not enforced: from {whole(min(tokens))} to "
-            f"{whole(max(tokens))}, a spread of {percent(spread)}."
+            f" {whose} tokens L are reported, not enforced: from {whole(low)} to "
+            f"{whole(high)}, a spread of {percent(spread)}."
         )
     tolerance = inputs.recipe.get("budget", {}).get("token_tolerance")
     if tolerance is not None:
@@ -46,6 +45,13 @@ def blocks(inputs: ReportInputs, findings: Findings) -> list[Block]:
         *_taken(findings),
         Table(columns, rows, summary="Every condition and seed"),
     ]
+
+
+def tokens(group: Sequence[ConditionFindings]) -> tuple[int, int, Fraction]:
+    """The fewest and the most processed tokens L of conditions, and the spread over the fewest."""
+    counts = [seed.budget.tokens for of in group for seed in of.seeds.values()]
+    low, high = min(counts), max(counts)
+    return low, high, Fraction(high - low, max(low, 1))
 
 
 def _taken(findings: Findings) -> list[Block]:

@@ -11,6 +11,8 @@ from typing import Any
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import Arm, Budget, Evidence, Pool
 from gapft_harness.core.streams import Stream
+from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.training.plan import count_steps
 
 
 def set_replay_aside(pool: Pool, count: int, seed: int) -> tuple[list[Evidence], Pool]:
@@ -91,3 +93,20 @@ def enforce_tokens(budgets: Mapping[Arm, Budget], tolerance: float | None) -> No
                 f"budget.token_tolerance is {tolerance:.2%}. Choose conditions or a budget.n with "
                 "responses of nearer lengths, or raise budget.token_tolerance"
             )
+
+
+def foreseen(recipe: Recipe) -> tuple[str, str, str]:
+    """The slots, exposures and steps of a matched condition, as far as they are known."""
+    n, replay, training = recipe.budget.n, recipe.budget.replay, recipe.training
+    known = {"recovered": "|E_S,K|", "verified": "|E_G| + |E_S,K|"}
+    more = f" + {replay} replay" if replay else ""
+    if isinstance(n, int):
+        exposures = training.repetitions * (n + replay)
+        steps = count_steps(exposures, training)
+        return f"n = {n}{more}", f"N = {exposures}", f"J = {steps}"
+    batch = training.micro_batch * training.accumulation
+    return (
+        f"n = {known[n]} of the pool{more}, known after search",
+        f"N = {training.repetitions} (n + {replay})" if replay else f"N = {training.repetitions} n",
+        f"J = {training.update_groups or f'ceil(N / {batch})'}",
+    )

@@ -1,0 +1,150 @@
+"""A study's cells as they are on disk: whole, or what each of them lacks."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.records import Arm
+from gapft_harness.report.reading.inputs import ReportInputs, read_inputs
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.binding import only
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.mirror import placed
+from gapft_harness.stages.report import require_sealed
+from gapft_harness.study.recipe import StudyRecipe
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """One cell.
+
+    Attributes:
+        name: as the study calls it.
+        place: its run directory, a folder or a URL.
+        lacks: what is missing or wrong, a sentence each; empty if the cell is whole.
+        inputs: what its report is made of, with the study's conditions and seeds alone; None
+            where it lacks something.
+        files: by name the hashes of the sealed tables that this rests on.
+        warnings: what the study leaves out of it.
+    """
+
+    name: str
+    place: str
+    lacks: tuple[str, ...]
+    inputs: ReportInputs | None = None
+    files: tuple[tuple[str, str], ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def collect(study: StudyRecipe, folder: Path) -> list[Collected]:
+    """Reads every cell. A cell that cannot be read lacks something; the others are read."""
+    return [collect_cell(study, name, folder) for name in study.cells]
+
+
+def collect_cell(study: StudyRecipe, name: str, folder: Path) -> Collected:
+    """Reads one cell; nothing of it if anything of it is missing or was changed."""
+    place = study.place(name, folder)
+    try:
+        with opened(place) as run:
+            if lacks := missing(study, run):
+                return Collected(name, place, tuple(lacks))
+            return _read(study, name, place, run)
+    except GapftError as error:
+        return Collected(name, place, (str(error),))
+
+
+@contextlib.contextmanager
+def opened(place: str) -> Iterator[RunDirectory]:
+    """A cell's run, to be read.
+
+    Raises:
+        UserError: there is none.
+    """
+    with placed(place, writes=False) as (path, _):
+        if not path.exists():
+            raise UserError("not run yet")
+        yield RunDirectory.open(path)
+
+
+def missing(study: StudyRecipe, run: RunDirectory) -> list[str]:
+    """What a run lacks of the study's conditions and seeds; empty if nothing."""
+    recipe, manifest = run.recipe, run.manifest()
+    if manifest.get("n") == 0 and not manifest["budgets"]:
+        return ["search exposed nothing to train on"]
+    lacks = [
+        f"{name} is no condition of it"
+        for name in study.conditions
+        if name not in recipe.conditions
+    ]
+    asked = [name for name in study.conditions if name in recipe.conditions]
+    for seed in study.seeds:
+        without = [
+            name
+            for name in asked
+            if layout.decisions(Arm(name, seed)) not in manifest["files"]
+            or not (run.path / layout.decisions(Arm(name, seed))).exists()
+            or seed not in recipe.seeds
+        ]
+        if without:
+            which = "every condition" if without == asked else ", ".join(without)
+            lacks.append(f"no decisions of {which} under seed {seed}")
+    if not any(layout.folder_of(name) == layout.DECISIONS for name in manifest["files"]):
+        return ["no decisions yet"]
+    return lacks
+
+
+def _read(study: StudyRecipe, name: str, place: str, run: RunDirectory) -> Collected:
+    shown = only(run.recipe, study.conditions, study.seeds)
+    ordered = {each: shown.conditions[each] for each in study.conditions}
+    shown = shown.model_copy(update={"audits": {}, "experiments": {}, "conditions": ordered})
+    run = RunDirectory(run.path, shown)
+    require_sealed(run)
+    arms = [Arm(condition, seed) for condition in study.conditions for seed in study.seeds]
+    for arm in arms:
+        run.sealed(layout.selection(arm))
+    manifest = run.manifest()
+    inputs = read_inputs(run.path, manifest | {"recipe": shown.model_dump(mode="json")})
+    rests = [
+        *(table("audit") for table in (layout.problems, layout.responses, layout.states)),
+        layout.states("pool"),
+        *(file(arm) for arm in arms for file in (layout.selection, layout.decisions)),
+    ]
+    more = [arm.name for arm in run.trained_arms() if arm not in arms]
+    left_out = f"trained, and not compared in this study: {', '.join(more)}"
+    return Collected(
+        name,
+        place,
+        (),
+        inputs.in_order(),
+        tuple((file, manifest["files"][file]) for file in rests),
+        (left_out,) if more else (),
+    )
+
+
+def require_different(cells: Sequence[Collected]) -> None:
+    """No checkpoint stands in two cells: it would count twice in the mean.
+
+    Raises:
+        UserError: one does.
+    """
+    for number, cell in enumerate(cells):
+        for other in cells[:number]:
+            if shared := _decided(cell.files) & _decided(other.files):
+                raise UserError(
+                    f"cells {other.name!r} and {cell.name!r} hold the same checkpoint "
+                    f"({', '.join(sorted(shared))}); give each run once"
+                )
+
+
+def _decided(files: Iterable[tuple[str, str]]) -> set[str]:
+    """The arms whose training set and decisions are in two cells, as one word each."""
+    by_name = dict(files)
+    return {
+        f"{name.removesuffix('.parquet').partition('/')[2]} {digest[:12]}"
+        for name, digest in by_name.items()
+        if name.startswith(f"{layout.DECISIONS}/")
+    }

@@ -1,0 +1,179 @@
+"""``gapft study``: cells run or collected one by one, then reported together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.records import Arm
+from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.lock import hold
+from gapft_harness.run_directory.mirror import is_url
+from gapft_harness.stages.selection.budgets import foreseen
+from gapft_harness.study.cells import Collected, collect_cell, missing, opened
+from gapft_harness.study.protocol import require_one_protocol
+from gapft_harness.study.recipe import REPORT, StudyRecipe
+from gapft_harness.study.report import write_study
+
+#: Gives the recipe of a cell that names one, with what the study sets.
+Resolve = Callable[[str], Recipe]
+#: Runs a cell's recipe in a folder.
+RunCell = Callable[[str, Path], object]
+
+
+def run_study(
+    study: StudyRecipe,
+    folder: Path,
+    resolve: Resolve,
+    run_cell: RunCell,
+    say: Callable[[str], None],
+) -> Path:
+    """Runs every cell that is not whole, one after another, and writes the study's report.
+
+    A cell that fails is told, and the others go on. The same command goes on where it stopped.
+
+    Args:
+        study: its recipe.
+        folder: becomes study.yaml, cells/ and report/.
+        resolve: gives a cell's recipe.
+        run_cell: runs it.
+        say: called with a sentence for people.
+
+    Returns:
+        The report's page.
+
+    Raises:
+        UserError: the cells have no one protocol (nothing is run), or may not be compared.
+        GapftError: a cell is not whole; the report is written and says which.
+    """
+    recipes = recipes_of(study, folder, resolve)
+    require_one_protocol(study, recipes)
+    with hold(folder):
+        study.write(folder)
+        collected = []
+        for number, name in enumerate(study.cells):
+            say(f"cell {number + 1} of {len(study.cells)}: {name}")
+            collected.append(_made(study, name, folder, recipes.get(name), run_cell, say))
+        found = write_study(study, collected, folder)
+    page = folder / REPORT / "index.html"
+    if found.lacking:
+        lines = [f"  {name}: {'; '.join(lacks)}" for name, lacks in found.lacking.items()]
+        raise GapftError(
+            f"{len(lines)} of {len(collected)} cells are not whole, so no mean over cells is "
+            "given:\n" + "\n".join(lines) + f"\nThe report says so too: {page}"
+        )
+    return page
+
+
+def study_folder(place: str) -> Path:
+    """A study lives in a folder of its own; its cells may be runs at URLs.
+
+    Raises:
+        UserError: it is a URL, or a run's folder.
+    """
+    if is_url(place):
+        raise UserError(
+            f"{place}: a study's folder cannot be at a URL; give a folder, and runs at URLs as "
+            "its cells (key 'run')"
+        )
+    if (Path(place) / layout.RECIPE).exists():
+        raise UserError(f"{place}: is a run directory; give a study's folder another --run-dir")
+    return Path(place)
+
+
+def _made(
+    study: StudyRecipe,
+    name: str,
+    folder: Path,
+    recipe: Recipe | None,
+    run_cell: RunCell,
+    say: Callable[[str], None],
+) -> Collected:
+    """A cell, run as far as it is not whole."""
+    cell = collect_cell(study, name, folder)
+    if study.cells[name].recipe is None:
+        return cell
+    place = Path(cell.place)
+    if not cell.lacks and RunDirectory.open(place).recipe == recipe:
+        return cell
+    try:
+        run_cell(name, place)
+    except GapftError as error:
+        say(f"cell {name} failed: {error}")
+        found = collect_cell(study, name, folder)
+        return Collected(name, found.place, found.lacks or ("the run there is of another recipe",))
+    return collect_cell(study, name, folder)
+
+
+def recipes_of(study: StudyRecipe, folder: Path, resolve: Resolve) -> dict[str, Recipe]:
+    """The recipes of all cells, those of runs that cannot be opened left out.
+
+    Raises:
+        UserError: a cell's recipe does not hold; the message begins with the cell.
+    """
+    found = {}
+    for name, choice in study.cells.items():
+        try:
+            if choice.recipe is not None:
+                found[name] = resolve(name)
+                _require_conditions(study, found[name])
+            else:
+                with opened(study.place(name, folder)) as run:
+                    found[name] = run.recipe
+        except GapftError as error:
+            if choice.recipe is not None:
+                raise UserError(f"cell {name!r}: {error}") from error
+    return found
+
+
+def _require_conditions(study: StudyRecipe, recipe: Recipe) -> None:
+    if lacking := [name for name in study.conditions if name not in recipe.conditions]:
+        raise UserError(
+            f"its recipe {recipe.name!r} has no condition {', '.join(lacking)}; found "
+            f"{', '.join(recipe.conditions)}. Add it there, or by the study's key 'set'"
+        )
+
+
+def describe_study(study: StudyRecipe, folder: Path, resolve: Resolve) -> str:
+    """``--dry-run``: of every cell its budgets, as far as they are known, and what is left.
+
+    Raises:
+        UserError: as ``run_study``, before anything is run.
+    """
+    recipes = recipes_of(study, folder, resolve)
+    require_one_protocol(study, recipes)
+    lines = [f"study {study.name}: {len(study.cells)} cells -> {folder}"]
+    left = 0
+    for name in study.cells:
+        place, lacks = study.place(name, folder), ["not run yet"]
+        budget: tuple[str, ...] = foreseen(recipes[name]) if name in recipes else ()
+        try:
+            with opened(place) as run:
+                lacks = missing(study, run)
+                budget = _known(study, run) or budget
+        except GapftError as error:
+            lacks = [str(error)]
+        left += bool(lacks)
+        lines += [
+            f"{name}",
+            f"  {study.cells[name].recipe or 'a run that is there'} -> {place}",
+            f"  {'; '.join(budget) or 'budget not known'}",
+            f"  left: {'; '.join(lacks)}" if lacks else "  whole",
+        ]
+    arms = len(study.conditions) * len(study.seeds)
+    lines.append(
+        f"{left} of {len(study.cells)} cells are left; {arms} adapters each "
+        f"({len(study.conditions)} conditions x {len(study.seeds)} seeds)"
+    )
+    return "\n".join(lines)
+
+
+def _known(study: StudyRecipe, run: RunDirectory) -> tuple[str, ...]:
+    """n, N and J of the study's first condition, once they are selected."""
+    of = run.manifest()["budgets"].get(Arm(study.lead, study.seeds[0]).name)
+    if of is None:
+        return ()
+    return f"n = {of['n']:,}", f"N = {of['exposures']:,}", f"J = {of['steps']:,}"

@@ -1,0 +1,73 @@
+"""A study's figures: the forest of its cells, outcome flows, and what search reaches in each."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gapft_harness.report.figures import Drawing, rendered
+from gapft_harness.report.figures.contrasts import forest
+from gapft_harness.report.figures.flows import outcomes, outcomes_legend
+from gapft_harness.report.figures.search_curve import AXIS, curve
+from gapft_harness.report.figures.style import WIDTH, spread
+from gapft_harness.report.rendering.wording import condition_name
+from gapft_harness.study.findings import StudyFindings
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def draw_all(of: StudyFindings) -> list[Drawing]:
+    """All figures; none where no cell is whole."""
+    draws = {"forest": _forest, "flows": _flows, "curves": _curves} if of.cells else {}
+    return [rendered(name, partial(draw, of)) for name, draw in draws.items()]
+
+
+def _forest(of: StudyFindings) -> Figure:
+    """The first condition minus the reference in every cell, and the equal-weight mean."""
+    from matplotlib.figure import Figure
+
+    lead, reference = of.study.lead, of.study.reference
+    found = [(cell.name, cell.found.contrast(lead, reference)) for cell in of.cells]
+    rows = [(name, contrast.delta, contrast.interval) for name, contrast in found]
+    mean = of.mean(lead, reference)
+    if mean is not None:
+        rows.append(("equal-weight mean", mean.delta, mean.interval))
+    figure = Figure(figsize=(WIDTH, 0.27 * (len(rows) + 1.4) + 0.5), layout="constrained")
+    axes = figure.subplots()
+    forest(axes, rows)
+    axes.set_title(f"{condition_name(lead)} \N{MINUS SIGN} {condition_name(reference)}", x=0, pad=6)
+    axes.set_xlabel("difference of Pass@1, percentage points, 95% interval")
+    return figure
+
+
+def _curves(of: StudyFindings) -> Figure:
+    """Every cell's Pass@k of the source, with one decode of each model as a line."""
+    figure, axes = _panels(of, 2.5)
+    for panel, cell in zip(axes, of.cells, strict=True):
+        curve(panel, cell.found)
+        panel.set_title(f"{cell.name}: correct audit problems, %", x=0)
+    axes[-1].set_xlabel(AXIS)
+    return figure
+
+
+def _flows(of: StudyFindings) -> Figure:
+    """Stacked bars of every cell: each state's problems, right and wrong after the first."""
+    figure, axes = _panels(of, 1.25)
+    for panel, cell in zip(axes, of.cells, strict=True):
+        outcomes(panel, cell.found)
+        panel.set_title(cell.name, x=0)
+        if panel is not axes[-1]:
+            panel.set_xlabel("")
+    outcomes_legend(axes[-1])
+    return figure
+
+
+def _panels(of: StudyFindings, height: float) -> tuple[Figure, list[Axes]]:
+    """A panel for each cell, one below the other."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, height * len(of.cells) + 0.7), layout="constrained")
+    spread(figure)
+    return figure, [*figure.subplots(len(of.cells), 1, squeeze=False)[:, 0]]

@@ -1,0 +1,108 @@
+"""What all cells of a study must have in common, so that one mean may be taken of them.
+
+The paper's cells have one search, one training recipe and one set of seeds; model, task, verifier
+rule and the budget that search gives are each cell's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.report.reading.inputs import ReportInputs
+from gapft_harness.run_directory.binding import differences
+from gapft_harness.study.cells import Collected
+from gapft_harness.study.recipe import StudyRecipe
+
+#: Sections of a recipe that must be the same in every cell.
+SECTIONS = ("search", "episode", "evidence", "budget", "training", "statistics")
+#: Keys of these that are a cell's own: how a job runs, or what belongs to the task as its prompt.
+OWN = (
+    "search.chunk", "search.max_gen_toks",
+    "training.gradient_checkpointing", "training.padding_free", "training.max_tokens",
+)  # fmt: skip
+#: Differing ids that a message names.
+_NAMED = 3
+
+
+def require_one_protocol(study: StudyRecipe, recipes: Mapping[str, Recipe]) -> None:
+    """Compares the cells' recipes, before anything is run.
+
+    Raises:
+        UserError: two do not agree; the message has the cells, the keys and both values.
+    """
+    # a condition that a run lacks is missing there, not another one
+    shared = [c for c in study.conditions if all(c in of.conditions for of in recipes.values())]
+    if recipes:
+        _require_equal({name: _of_recipe(shared, recipe) for name, recipe in recipes.items()})
+
+
+def require_comparable(study: StudyRecipe, cells: Sequence[Collected]) -> None:
+    """Compares whole cells: what the tasks say where recipes leave it to them, and the audits.
+
+    Raises:
+        UserError: protocols differ, or cells of one task were audited on different problems; the
+            message lists what differs.
+    """
+    inputs = {cell.name: cell.inputs for cell in cells if cell.inputs is not None}
+    if inputs:
+        _require_equal({name: _of_run(of) for name, of in inputs.items()})
+    first: dict[str, str] = {}
+    for name, of in inputs.items():
+        task = of.recipe["data"]["task"]
+        other = first.setdefault(task, name)
+        here, there = set(of.audit.ids.tolist()), set(inputs[other].audit.ids.tolist())
+        if here != there:
+            raise UserError(
+                f"cells {other!r} and {name!r} were audited on different problems of {task}: "
+                f"{_only(other, there - here)}; {_only(name, here - there)}. Audit both on the "
+                "same problems (data.audit_limit, data.deduplicate, the task's data), or give "
+                "each a study of its own"
+            )
+
+
+def _only(cell: str, ids: set[str]) -> str:
+    if not ids:
+        return f"none only in {cell!r}"
+    more = ", …" if len(ids) > _NAMED else ""
+    return f"{len(ids)} only in {cell!r} ({', '.join(sorted(ids)[:_NAMED])}{more})"
+
+
+def _of_recipe(conditions: Sequence[str], recipe: Recipe) -> dict[str, Any]:
+    """What a recipe says of the protocol; what it leaves to the task is compared afterwards."""
+    dumped = recipe.model_dump(mode="json")
+    said: dict[str, Any] = {section: dict(dumped[section]) for section in SECTIONS}
+    for key in (*OWN, "episode.attempts", "episode.executions", "evidence.keep"):
+        section, _, name = key.partition(".")
+        del said[section][name]
+    for name in conditions:
+        of = recipe.conditions[name].model_dump(mode="json")
+        said[f"conditions.{name}"] = of | {"run": of["run"] is not None}
+    return said
+
+
+def _of_run(inputs: ReportInputs) -> dict[str, Any]:
+    """What search settled: the rule by which responses are kept, and how an episode goes."""
+    episode = inputs.task.get("episode", {})
+    return {
+        "evidence": {"keep": inputs.task["keep"]},
+        "episode": {name: episode.get(name, 1) for name in ("attempts", "executions")},
+    }
+
+
+def _require_equal(said: Mapping[str, dict[str, Any]]) -> None:
+    first, *others = said
+    lines = [
+        f"  {first!r} (there) and {name!r} (here): {'; '.join(found)}"
+        for name in others
+        if (found := differences(said[first], said[name]))
+    ]
+    if lines:
+        raise UserError(
+            "the cells of a study must have one protocol, and these differ:\n"
+            + "\n".join(lines)
+            + "\nMake them agree (the study's key 'set' holds for every cell that names a recipe), "
+            "or give each protocol a study of its own"
+        )

@@ -1,0 +1,111 @@
+"""A study's report: the same files as a run's, made of its cells' sealed tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.report import files_of, replace_folder
+from gapft_harness.report import results as of_run
+from gapft_harness.report.part import Rows
+from gapft_harness.report.rendering.blocks import Drawing
+from gapft_harness.report.tables import as_csv, tables_of_cells
+from gapft_harness.study import figures, sections
+from gapft_harness.study.cells import Collected, require_different
+from gapft_harness.study.findings import Mean, StudyFindings, compute_study, shares
+from gapft_harness.study.protocol import require_comparable
+from gapft_harness.study.recipe import REPORT, StudyRecipe
+
+
+def write_study(study: StudyRecipe, collected: Sequence[Collected], folder: Path) -> StudyFindings:
+    """Computes and writes a study's report.
+
+    Raises:
+        UserError: cells cannot stand in one comparison; an earlier report stays.
+        GapftError: the folder cannot be written.
+    """
+    found = checked(study, collected)
+    replace_folder(folder / REPORT, report_files(found, figures.draw_all(found)))
+    return found
+
+
+def checked(study: StudyRecipe, collected: Sequence[Collected]) -> StudyFindings:
+    """A study's findings, of cells that may be compared.
+
+    Raises:
+        UserError: they may not.
+    """
+    require_different(collected)
+    require_comparable(study, collected)
+    return compute_study(study, collected)
+
+
+def report_files(found: StudyFindings, drawings: Sequence[Drawing]) -> dict[str, str | bytes]:
+    """The report's files by name: a function of the findings and of how figures are drawn."""
+    built = sections.build(found)
+    title, subtitle = f"Study {found.study.name}", found.study.description
+    return files_of(title, subtitle, results(found), built, drawings, _tables(found))
+
+
+def results(found: StudyFindings) -> dict[str, Any]:
+    """The content of a study's results.json (schema 1; keys in docs/studies.md)."""
+    study = found.study
+    cells: dict[str, Any] = {}
+    whole = {cell.name: cell for cell in found.cells}
+    for collected in found.collected:
+        cell = whole.get(collected.name)
+        if cell is None:
+            cells[collected.name] = {"lacks": list(collected.lacks)}
+            continue
+        cells[collected.name] = {
+            **of_run.results(cell.inputs, cell.found),
+            "shares": {
+                share.full: {
+                    "gain": of_run.number(share.gain),
+                    "problems": float(share.problems),
+                }
+                for share in shares(cell, study.lead)
+            },
+            "files": dict(collected.files),
+        }
+    return {
+        "schema": 1,
+        "study": study.name,
+        "conditions": list(study.conditions),
+        "reference": study.reference,
+        "seeds": list(study.seeds),
+        "whole": not found.lacking,
+        "means": [_mean(mean) for mean in found.means] or None,
+        "cells": cells,
+    }
+
+
+def _mean(mean: Mean) -> dict[str, Any]:
+    return {
+        "a": mean.a,
+        "b": mean.b,
+        "delta": float(mean.delta),
+        "ci95": [mean.interval.low, mean.interval.high],
+        "p": mean.resampled.p_value,
+    }
+
+
+def _tables(found: StudyFindings) -> Iterator[tuple[str, str]]:
+    yield from tables_of_cells([(cell.name, cell.inputs, cell.found) for cell in found.cells])
+    yield "means.csv", as_csv(_mean_rows(found))
+    yield "shares.csv", as_csv(_share_rows(found))
+
+
+def _mean_rows(found: StudyFindings) -> Rows:
+    yield "a", "b", "mean_difference", "ci95_low", "ci95_high", "p"
+    for of in (_mean(mean) for mean in found.means):
+        yield of["a"], of["b"], of["delta"], *of["ci95"], "" if of["p"] is None else of["p"]
+
+
+def _share_rows(found: StudyFindings) -> Rows:
+    yield "cell", "reference", "share_of_problems", "share_of_gain"
+    for cell in found.cells:
+        for of in shares(cell, found.study.lead):
+            gain = "" if of.gain is None else float(of.gain)
+            yield cell.name, of.full, float(of.problems), gain

@@ -1,0 +1,77 @@
+"""``gapft verify`` of a study: every cell as a run, and the report against them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from gapft_harness.core.errors import GapftError
+from gapft_harness.report.rendering.blocks import Drawing
+from gapft_harness.run_directory.mirror import placed
+from gapft_harness.stages.differences import Differences
+from gapft_harness.stages.verify import run as verification
+from gapft_harness.study import figures
+from gapft_harness.study.cells import collect
+from gapft_harness.study.recipe import REPORT, STUDY, StudyRecipe, read_study
+from gapft_harness.study.report import checked, report_files
+
+_DRAWN = "; or it was drawn by another version of matplotlib"
+
+
+def is_study(path: Path) -> bool:
+    """Whether a folder is a study's."""
+    return (path / STUDY).is_file()
+
+
+def verify_study(path: Path, plugin_files: Sequence[str] = ()) -> Differences:
+    """Verifies every cell as ``gapft verify RUN`` does, then the study's report.
+
+    The report is computed again from the cells' sealed tables and compared file by file.
+
+    Raises:
+        UserError: it is no study, or a plugin of a cell is not there.
+    """
+    study, found = read_study(str(path / STUDY)), Differences()
+    for name in study.cells:
+        try:
+            with placed(study.place(name, path), writes=False) as (folder, _):
+                of = verification.verify(folder, plugin_files)
+        except GapftError as error:
+            found.missing.append(f"{name}: {error}")
+            continue
+        for kind in ("checked", "differences", "missing"):
+            getattr(found, kind).extend(f"{name}: {line}" for line in getattr(of, kind))
+        found.remark = found.remark or of.remark
+    if (path / REPORT).is_dir():
+        before = len(found.differences)
+        found.gather(REPORT, lambda: _report(study, path))
+        if len(found.differences) == before:
+            found.checked.append("the study's report is what its cells give, computed again")
+    else:
+        found.missing.append("the study's report is not written")
+    return found
+
+
+def _report(study: StudyRecipe, path: Path) -> Iterator[str]:
+    found = checked(study, collect(study, path))
+    drawings, folder = figures.draw_all(found), path / REPORT
+    # the page is compared with the figures that lie beside it, which are compared themselves
+    beside = [Drawing(d.name, _text(folder / f"figures/{d.name}.svg"), d.png) for d in drawings]
+    expected = report_files(found, beside)
+    expected |= {f"figures/{drawing.name}.svg": drawing.svg for drawing in drawings}
+    there = {p.relative_to(folder).as_posix(): p for p in folder.rglob("*") if p.is_file()}
+    for name in sorted(expected.keys() | there.keys()):
+        if name not in there:
+            yield f"{REPORT}/{name}: is not there"
+        elif name not in expected:
+            yield f"{REPORT}/{name}: lies there, and no report has it"
+        else:
+            content = expected[name]
+            wanted = content.encode() if isinstance(content, str) else content
+            if there[name].read_bytes() != wanted:
+                drawn = _DRAWN if name.startswith("figures/") else ""
+                yield f"{REPORT}/{name}: is not what the cells give, computed again{drawn}"
+
+
+def _text(path: Path) -> str:
+    return path.read_text("utf-8", errors="replace") if path.is_file() else ""

@@ -1,0 +1,91 @@
+"""Run directories with planted outcomes, sealed as a run's are: studies of them train nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gapft_harness.core.files import sha256, write_json
+from gapft_harness.recipe.reading import check_recipe
+from gapft_harness.report.reading.inputs import ReportInputs
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.manifest import new_manifest
+from gapft_harness.run_directory.tables import problems as problems_table
+from gapft_harness.run_directory.tables import responses as responses_table
+from tests.report import planted
+from tests.report.test_read_inputs import response, write, write_run
+
+SEEDS = (13, 21, 73)
+
+
+def recipe_of(inputs: ReportInputs, **changes: Any) -> dict[str, Any]:
+    """A run's recipe of planted inputs."""
+    return {
+        "name": "planted",
+        "data": {"task": inputs.task["name"]},
+        "model": {"args": {"pretrained": "planted"}},
+        "search": {"k": inputs.k},
+        "conditions": list(inputs.conditions),
+        "seeds": list(inputs.seeds),
+        "statistics": {"replicates": 200},
+        **changes,
+    }
+
+
+def cell(number: int = 0, sizes: tuple[int, int, int] = (30, 20, 18), k: int = 4, **changes: Any):
+    """Planted inputs: every number gives other trained models on the same audit."""
+    made = planted.inputs(sizes=sizes, k=k, pool_states=(9, 8, 7), **changes)
+    arms = [
+        planted.trained(
+            made.audit,
+            of.arm.condition,
+            of.arm.seed,
+            tuple(
+                min(1.0, rate * (0.8 + 0.15 * number)) for rate in planted.FLOWS[of.arm.condition]
+            ),
+            n=295 if of.arm.condition == "all_verified" else 100 + 10 * number,
+        )
+        for of in made.arms
+    ]
+    recipe = check_recipe(recipe_of(made), "planted").model_dump(mode="json")
+    return replace(made, arms=tuple(arms), recipe=recipe)
+
+
+def seal(folder: Path, inputs: ReportInputs, **changes: Any) -> Path:
+    """Writes planted inputs as a run directory whose manifest has every table's hash."""
+    recipe = check_recipe(recipe_of(inputs, **changes), "planted")
+    planted_run = write_run(folder, inputs)
+    write_pool(folder, inputs)
+    (folder / layout.RECIPE).write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
+    tables = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.parquet"))
+    manifest = {
+        **new_manifest(recipe),
+        **planted_run,
+        "recipe": recipe.model_dump(mode="json"),
+        "files": {name: sha256(folder / name) for name in tables},
+        "n": 134,
+    }
+    write_json(folder / layout.MANIFEST, manifest)
+    return folder
+
+
+def write_pool(folder: Path, inputs: ReportInputs) -> None:
+    """The pool's problems and responses, which no study reads but whose hashes it checks."""
+    ids = [f"{state}{i}" for state, count in inputs.pool_states.items() for i in range(count)]
+    problems = [
+        {"problem_id": i, "prompt": f"pool {i}", "gold": "1", "document": "{}", "prompt_ids": [1]}
+        for i in ids
+    ]
+    write(folder / layout.problems("pool"), problems, problems_table.schema())
+    rows = [response(i, index, "", "fail") for i in ids for index in range(-1, inputs.k)]
+    write(folder / layout.responses("pool"), rows, responses_table.schema())
+
+
+def reseal(folder: Path, file: str) -> None:
+    """Records what a table is now, as whoever forges a run would."""
+    run = RunDirectory.open(folder)
+    run.update_manifest(lambda manifest: manifest["files"].update({file: sha256(folder / file)}))

@@ -1,0 +1,171 @@
+"""A study's numbers: each cell as its own report has it, and means recomputed from decisions."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.report import results as of_run
+from gapft_harness.report.findings.whole import compute
+from gapft_harness.study.cells import Collected
+from gapft_harness.study.findings import compute_study, shares
+from gapft_harness.study.recipe import StudyRecipe
+from gapft_harness.study.report import checked, results
+from tests.report.planted import CONDITIONS
+from tests.study.sealed import cell
+
+
+def study_of(names, **changes) -> StudyRecipe:
+    """A study of runs by these names."""
+    cells = {name: {"run": name} for name in names}
+    return StudyRecipe.model_validate({"name": "planted", "cells": cells, **changes})
+
+
+def collected(name, inputs) -> Collected:
+    return Collected(name, name, (), inputs.in_order(), ((f"decisions/{name}", name),))
+
+
+def other_audit(inputs, task="another"):
+    """The same outcomes on problems of another task."""
+    audit = replace(inputs.audit, ids=np.char.add("other ", inputs.audit.ids))
+    data = {**inputs.recipe["data"], "task": task}
+    return replace(inputs, audit=audit, recipe={**inputs.recipe, "data": data})
+
+
+@pytest.fixture(scope="module")
+def three():
+    """Three cells: two models on one audit, a third on another."""
+    cells = {"a": cell(0), "b": cell(1), "c": other_audit(cell(2, sizes=(25, 12, 20)))}
+    return {name: collected(name, inputs) for name, inputs in cells.items()}
+
+
+def test_the_mean_is_that_of_the_cells_differences_recomputed_from_decisions(three):
+    found = compute_study(study_of(three), list(three.values()))
+
+    def pass_at_1(inputs, name) -> Fraction:
+        decisions = [bool(p) for arm in inputs.of(name) for p in arm.passed]
+        return Fraction(sum(decisions), len(decisions))
+
+    for mean in found.means:
+        differences = []
+        for of in three.values():
+            source = Fraction(int(of.inputs.audit.greedy_passed.sum()), len(of.inputs.audit.ids))
+            other = source if mean.b == "source" else pass_at_1(of.inputs, mean.b)
+            differences.append(pass_at_1(of.inputs, mean.a) - other)
+        assert mean.delta == sum(differences) / 3
+    pairs = [(mean.a, mean.b) for mean in found.means]
+    assert pairs[:4] == [("gapft", b) for b in CONDITIONS[1:]] + [("gapft", "source")]
+
+
+def test_its_interval_is_that_of_a_plain_loop_over_joint_draws(three):
+    """Written out: seeds drawn once a replicate, problems once for both cells of one audit."""
+    found = compute_study(study_of(three), list(three.values()))
+    rng = np.random.default_rng(0)
+    means = []
+    for _ in range(4000):
+        seeds = rng.integers(3, size=3)
+        drawn: dict[str, np.ndarray] = {}
+        values = []
+        for of in three.values():
+            audit = of.inputs.audit
+            key = audit.ids[0]
+            if key not in drawn:
+                drawn[key] = rng.integers(len(audit.ids), size=len(audit.ids))
+            a, b = (
+                np.array([arm.passed for arm in of.inputs.of(n)], dtype=float)
+                for n in ("gapft", "uniform")
+            )
+            values.append((a - b)[seeds][:, drawn[key]].mean())
+        means.append(np.mean(values))
+    low, high = np.quantile(means, [0.025, 0.975])
+    interval = found.mean("gapft", "uniform").interval
+    # 200 replicates and 4,000: within a third of the interval's width
+    assert interval.low == pytest.approx(low, abs=(high - low) / 3)
+    assert interval.high == pytest.approx(high, abs=(high - low) / 3)
+
+
+def test_two_cells_of_the_same_decisions_have_the_interval_of_one():
+    """Drawn jointly, what is the same moves together; drawn apart, it would shrink."""
+    one = cell(0)
+    single = compute_study(study_of("a"), [collected("a", one)])
+    double = compute_study(study_of("ab"), [collected("a", one), collected("b", one)])
+    assert [m.interval for m in double.means] == [m.interval for m in single.means]
+    assert [m.delta for m in double.means] == [m.delta for m in single.means]
+
+
+def test_a_study_of_one_cell_is_that_cells_report(three):
+    of = three["a"]
+    found = compute_study(study_of("a"), [of])
+    alone = compute(of.inputs)
+    for mean in found.means:
+        contrast = alone.contrast(mean.a, mean.b)
+        assert (mean.delta, mean.interval) == (contrast.delta, contrast.interval)
+        assert mean.resampled.p_value == contrast.resampled.p_value
+    said, expected = results(found)["cells"]["a"], of_run.results(of.inputs, alone)
+    assert {key: said[key] for key in expected} == json.loads(json.dumps(expected))
+
+
+@settings(max_examples=15)
+@given(st.permutations(["a", "b", "c"]), st.integers(0, 2**32 - 1))
+def test_the_order_of_cells_problems_and_seeds_changes_no_number(three, order, seed):
+    from tests.report.planted import shuffled
+
+    rng = np.random.default_rng(seed)
+    moved = [collected(name, shuffled(three[name].inputs, rng)) for name in order]
+    found = results(compute_study(study_of(order), moved))
+    expected = results(compute_study(study_of(three), list(three.values())))
+    assert found == expected
+    assert list(found["cells"]) == order
+
+
+def test_terms_sum_exactly_to_every_cells_change(three):
+    for of in compute_study(study_of(three), list(three.values())).cells:
+        n, states = of.found.source.n, of.found.source.states
+        for name, condition in of.found.conditions.items():
+            mean = condition.mean
+            p_g, p_s, p_u = (Fraction(states[s], n) for s in "GSU")
+            sums = p_s * mean.kappa_s + p_u * mean.kappa_u - p_g * mean.rho_g
+            assert sums == of.found.contrast(name, "source").delta == mean.terms.total
+
+
+def test_no_mean_is_given_while_a_cell_lacks_something(three):
+    lacking = Collected("b", "b", ("no decisions of gapft under seed 73",))
+    found = compute_study(study_of(three), [three["a"], lacking, three["c"]])
+    assert found.means == ()
+    said = results(found)
+    assert (said["whole"], said["means"]) == (False, None)
+    assert said["cells"]["b"] == {"lacks": ["no decisions of gapft under seed 73"]}
+
+
+def test_shares_are_gain_by_gain_and_problems_by_problems(three):
+    (of,) = compute_study(study_of("a"), [three["a"]]).cells
+    (share,) = shares(of, "gapft")
+    gains = [of.found.contrast(name, "source").delta for name in ("gapft", "all_verified")]
+    assert (share.full, share.gain) == ("all_verified", gains[0] / gains[1])
+    assert share.problems == Fraction(100, 295)
+
+
+def test_audits_of_one_task_on_other_problems_are_refused_with_their_ids(three):
+    other = other_audit(cell(1), task=three["a"].inputs.recipe["data"]["task"])
+    with pytest.raises(UserError, match=r"68 only in 'a' \(problem-00000.*68 only in 'b' \(other "):
+        checked(study_of("ab"), [three["a"], collected("b", other)])
+
+
+def test_a_checkpoint_in_two_cells_is_refused(three):
+    again = replace(three["a"], name="b")
+    with pytest.raises(UserError, match=r"'a' and 'b' hold the same checkpoint"):
+        checked(study_of("ab"), [three["a"], again])
+
+
+def test_episodes_that_differ_are_refused(three):
+    task = {**three["b"].inputs.task, "episode": {"attempts": 3, "executions": 1}}
+    other = collected("b", replace(three["b"].inputs, task=task))
+    with pytest.raises(UserError, match=r"episode.attempts \(1 there, 3 here\)"):
+        checked(study_of("ab"), [three["a"], other])

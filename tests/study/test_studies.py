@@ -1,0 +1,270 @@
+"""Studies of sealed runs: what is collected, what is refused, what verify finds."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.recipe.bundled import bundled_recipes, bundled_studies
+from gapft_harness.run_directory.tables import responses as responses_table
+from gapft_harness.study.driver import describe_study, recipes_of, run_study, study_folder
+from gapft_harness.study.protocol import require_one_protocol
+from gapft_harness.study.recipe import read_study
+from gapft_harness.study.verify import verify_study
+from tests.command import gapft, succeed
+from tests.report.test_read_inputs import response, write
+from tests.study.sealed import cell, reseal, seal
+
+
+@pytest.fixture(scope="module")
+def sealed(tmp_path_factory):
+    """Two runs to collect: ``runs/a`` and ``runs/b``."""
+    folder = tmp_path_factory.mktemp("sealed")
+    for number, name in enumerate("ab"):
+        seal(folder / "runs" / name, cell(number))
+    return folder
+
+
+@pytest.fixture
+def folder(sealed, tmp_path, monkeypatch):
+    """A copy to break, with a study's recipe, as the working directory."""
+    shutil.copytree(sealed, tmp_path / "here")
+    monkeypatch.chdir(tmp_path / "here")
+    write_study_file()
+    return tmp_path / "here"
+
+
+def write_study_file(**changes):
+    content = {"name": "two", "cells": {"A": {"run": "runs/a"}, "B / b": {"run": "runs/b"}}}
+    with open("study.yaml", "w") as file:
+        yaml.safe_dump({**content, **changes}, file, sort_keys=False)
+
+
+def study(folder):
+    """Runs the study in this process; nothing of it needs a recipe."""
+    refuse = pytest.fail
+    return run_study(read_study("study.yaml"), folder / "study", refuse, refuse, print)
+
+
+def content(folder):
+    return json.loads((folder / "study/report/results.json").read_text())
+
+
+def test_a_study_of_runs_that_are_there(folder):
+    page = study(folder)
+    assert page == folder / "study/report/index.html"
+    found = content(folder)
+    assert found["whole"]
+    assert list(found["cells"]) == ["A", "B / b"]
+    assert {p.name for p in page.parent.iterdir()} == {
+        "index.html", "report.md", "results.json", "tables", "figures"
+    }  # fmt: skip
+    decided = [name for name in found["cells"]["A"]["files"] if name.startswith("decisions/")]
+    assert len(decided) == 12
+    text = (page.parent / "report.md").read_text()
+    for title in (
+        "Main comparison", "Equal-weight means", "Where the change comes from", "Training budgets",
+        "What one decode is worth", "Share of a larger budget's gain", "Cells", "Settings",
+    ):  # fmt: skip
+        assert f"## {title}" in text
+    before = page.read_bytes()
+    assert study(folder).read_bytes() == before
+
+
+def test_it_is_told_which_seed_is_missing_and_no_mean_is_given(folder):
+    (folder / "runs/b/decisions/uniform-seed21.parquet").unlink()
+    with pytest.raises(GapftError, match=r"1 of 2 cells(.|\n)*B / b: no decisions of uniform under "
+                       r"seed 21") as error:  # fmt: skip
+        study(folder)
+    assert error.value.exit_status == 1
+    found = content(folder)
+    assert (found["whole"], found["means"]) == (False, None)
+    assert found["cells"]["B / b"]["lacks"] == ["no decisions of uniform under seed 21"]
+    text = (folder / "study/report/report.md").read_text()
+    assert "B / b: no decisions of uniform under seed 21" in text
+    assert "a mean over fewer cells would not be the study's" in text
+    assert "| B / b | – | – | – | – | – | – | – |" in text
+    found = verify_study(folder / "study")
+    assert not [line for line in found.differences if line.startswith("report/")]
+
+
+def test_a_seed_that_a_run_never_had_and_a_condition_are_missing(folder):
+    write_study_file(seeds=[13, 42], conditions=["gapft", "uniform", "random"])
+    with pytest.raises(GapftError, match="A: random is no condition of it; no decisions of every "
+                       "condition under seed 42"):  # fmt: skip
+        study(folder)
+
+
+def test_a_study_of_some_seeds_says_what_else_was_trained(folder):
+    for name in "ab":  # adapters are looked for where they lie
+        for seed in (13, 73):
+            path = folder / f"runs/{name}/adapters/gapft-seed{seed}"
+            path.mkdir(parents=True)
+            (path / "weights").write_text("w")
+            reseal(folder / f"runs/{name}", f"adapters/gapft-seed{seed}")
+    write_study_file(seeds=[13, 21])
+    study(folder)
+    text = (folder / "study/report/report.md").read_text()
+    assert "A: trained, and not compared in this study: gapft-seed73" in text
+
+
+def test_an_edited_cell_is_not_in_the_mean(folder):
+    path = folder / "runs/a/decisions/gapft-seed13.parquet"
+    path.write_bytes((folder / "runs/a/decisions/gapft-seed21.parquet").read_bytes())
+    with pytest.raises(GapftError, match=r"A: .*gapft-seed13.parquet: was changed after it was"):
+        study(folder)
+    assert content(folder)["means"] is None
+
+
+def test_decisions_on_another_audit_are_refused_though_they_are_sealed(folder):
+    rows = [response(f"elsewhere-{i}", -1, "", "pass") for i in range(68)]
+    file = "decisions/uniform-seed13.parquet"
+    write(folder / "runs/b" / file, rows, responses_table.schema())
+    reseal(folder / "runs/b", file)
+    with pytest.raises(GapftError, match="holds other problems than the audit"):
+        study(folder)
+
+
+@pytest.mark.parametrize(
+    ("section", "value", "said"),
+    [
+        ("search", {"k": 4, "temperature": 1.0}, r"search.temperature \(0.7 there, 1.0 here\)"),
+        (
+            "training",
+            {"learning_rate": 1e-4},
+            r"training.learning_rate \(5e-05 there, 0.0001 here\)",
+        ),
+        ("budget", {"replay": 3}, r"budget.replay \(0 there, 3 here\)"),
+        ("statistics", {"replicates": 100}, r"statistics.replicates \(200 there, 100 here\)"),
+        (
+            "conditions",
+            {"gapft": {}, "replay": {}, "all_verified": {}, "uniform": {"n": 7}},
+            r"conditions.uniform.n \(None there, 7 here\)",
+        ),
+    ],
+)
+def test_cells_of_other_protocols_are_refused_before_anything_is_written(
+    folder, section, value, said
+):
+    shutil.rmtree(folder / "runs/b")
+    seal(folder / "runs/b", cell(1), **{section: value})
+    with pytest.raises(UserError, match=rf"'A' \(there\) and 'B / b' \(here\): {said}"):
+        study(folder)
+    assert not (folder / "study").exists()
+
+
+def test_what_is_a_cells_own_may_differ(folder):
+    shutil.rmtree(folder / "runs/b")
+    own = {"search": {"k": 4, "chunk": 9, "max_gen_toks": 7}, "verifier": {"params": {"rule": "x"}}}
+    seal(folder / "runs/b", cell(1), **own, training={"gradient_checkpointing": True})
+    study(folder)
+
+
+def test_verify_finds_what_was_changed_in_a_report(folder):
+    study(folder)
+    report = folder / "study/report"
+
+    def differences():
+        found = verify_study(folder / "study").differences
+        return [line for line in found if line.startswith("report/")]
+
+    # the planted runs are no runs of any task, which verify says; the report is another matter
+    assert differences() == []
+    for name in (
+        "results.json",
+        "report.md",
+        "index.html",
+        "tables/means.csv",
+        "figures/flows.svg",
+    ):
+        whole = (report / name).read_bytes()
+        (report / name).write_bytes(whole.replace(b"1", b"2", 1))
+        assert [line.partition(":")[0] for line in differences()][:1] == [f"report/{name}"]
+        (report / name).write_bytes(whole)
+    (report / "more.txt").write_text("x")
+    assert differences() == ["report/more.txt: lies there, and no report has it"]
+    (report / "more.txt").unlink()
+    path = folder / "runs/a/decisions/gapft-seed13.parquet"
+    path.write_bytes((folder / "runs/a/decisions/gapft-seed21.parquet").read_bytes())
+    reseal(folder / "runs/a", "decisions/gapft-seed13.parquet")
+    assert "report/results.json" in {line.partition(":")[0] for line in differences()}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"cels": {}}, "unknown key 'cels'; did you mean 'cells'?"),
+        ({"cells": {}}, "key 'cells'"),
+        ({"cells": {"A": {}}}, "key 'cells.A': expected one of 'recipe' and 'run'"),
+        ({"cells": {"A": {"run": "x", "set": {"a": 1}}}}, "a run that is there stays as it is"),
+        ({"cells": {"A b": {"run": "x"}, "a/b": {"run": "y"}}}, "would share the folder 'a-b'"),
+        ({"cells": {"A": {"runn": "x"}}}, "unknown key 'cells.A.runn'; did you mean"),
+        ({"reference": "gapft"}, "reference 'gapft' is none of the conditions after the first"),
+        ({"conditions": ["gapft", "gapft"]}, "names one thing twice"),
+        ({"seeds": "13"}, "key 'seeds': expected a list"),
+    ],
+)
+def test_mistakes_in_a_study_name_file_and_key(folder, changes, said):
+    write_study_file(**changes)
+    with pytest.raises(UserError) as error:
+        read_study("study.yaml")
+    assert "study study.yaml" in str(error.value)
+    assert said in str(error.value)
+
+
+def test_runs_and_studies_are_told_apart(folder):
+    done = gapft("run", "study.yaml")
+    assert (done.returncode, "run it with gapft study" in done.stderr) == (2, True)
+    with pytest.raises(UserError, match="run it with gapft run"):
+        read_study("demo")
+    with pytest.raises(UserError, match="is a run directory"):
+        study_folder("runs/a")
+    with pytest.raises(UserError, match="cannot be at a URL"):
+        study_folder("s3://bucket/x")
+    study(folder)
+    write_study_file(name="another")
+    with pytest.raises(UserError, match="holds the study 'two', and this is 'another'"):
+        study(folder)
+
+
+def test_a_run_that_is_not_there_is_left_and_told(folder):
+    write_study_file(cells={"A": {"run": "runs/a"}, "C": {"run": "runs/c"}})
+    said = describe_study(read_study("study.yaml"), folder / "study", print)
+    assert "C\n  a run that is there" in said
+    assert "left: not run yet" in said
+    assert "n = 100; N = 800" in said
+    with pytest.raises(GapftError, match="C: not run yet"):
+        study(folder)
+
+
+@pytest.mark.parametrize("name", sorted(bundled_studies()))
+def test_bundled_studies_resolve_and_have_one_protocol(name):
+    from gapft_harness.cli.options import Options
+    from gapft_harness.cli.runs import resolve_recipe
+
+    of = read_study(name)
+
+    def resolve(cell):
+        return resolve_recipe(
+            Options(of.cells[cell].recipe, None, None, of.overrides(cell), (), of.seeds)
+        )
+
+    recipes = recipes_of(of, Path("nowhere"), resolve)
+    require_one_protocol(of, recipes)
+    assert set(recipes) == set(of.cells)
+    assert name not in bundled_recipes()
+
+
+def test_the_papers_study_is_its_six_logic_recipes(tmp_path):
+    said = succeed("study", "paper/main", "--dry-run", cwd=tmp_path).stdout
+    assert [c.recipe for c in read_study("paper/main").cells.values()] == [
+        f"paper/{model}-{task}" for model in ("llama", "qwen", "mistral")
+        for task in ("logiqa", "reclor")
+    ]  # fmt: skip
+    assert "6 of 6 cells are left; 12 adapters each" in said
+    assert not (tmp_path / "runs").exists()
