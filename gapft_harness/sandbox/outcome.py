@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from gapft_harness.sandbox.inside.messages import Ending
 from gapft_harness.sandbox.inside.watch import ERROR_BYTES
 
 
@@ -37,36 +37,38 @@ class TestOutcome:
     report: bytes
 
 
-def read_outcomes(
-    message: Mapping[str, Any], files: Sequence[int], limit: int
-) -> list[TestOutcome]:
+def read_outcomes(ending: Ending, files: Sequence[int], limit: int) -> list[TestOutcome]:
     """The outcomes of a program's tests in one process, of at least the first.
 
     Args:
-        message: what the worker says.
+        ending: what the worker says.
         files: descriptors of standard output, standard error and report, and for function programs
             of the answers that were kept.
         limit: most bytes that are read of a file.
     """
     output, errors, report, *kept = files
     outcomes, start = [], 0
-    for one in message["answered"]:
-        middle = start + one["report"]
+    for one in ending.answered:
+        middle = start + one.report
         outcomes.append(
             TestOutcome(
                 exit=0,
                 compiled=True,
-                **one["spent"],
+                stopped="",
+                cpu_s=one.cpu_s,
+                wall_s=one.wall_s,
                 output=b"",
-                output_bytes=one["output_bytes"],
-                errors=_read(kept[0], middle, one["errors"]),
-                report=_read(kept[0], start, one["report"]),
+                output_bytes=one.output_bytes,
+                errors=_read(kept[0], middle, one.errors),
+                report=_read(kept[0], start, one.report),
             )
         )
-        start = middle + one["errors"]
+        start = middle + one.errors
     sizes = [os.fstat(file).st_size for file in files[:3]]
     last = TestOutcome(
-        **{name: message[name] for name in ("exit", "stopped", "compiled", "cpu_s", "wall_s")},
+        exit=ending.exit,
+        compiled=ending.compiled,
+        **ending.spent._asdict(),
         output=_read(output, 0, min(sizes[0], limit)),
         output_bytes=max(sizes),
         errors=_read(errors, max(0, sizes[1] - ERROR_BYTES), ERROR_BYTES),

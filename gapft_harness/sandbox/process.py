@@ -14,11 +14,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from gapft_harness.core.processes import thread_limits
 from gapft_harness.sandbox.confinement.syscalls import Refused
 from gapft_harness.sandbox.inside.execute import LENGTH_BYTES
+from gapft_harness.sandbox.inside.messages import pack_job, unpack_ending
 from gapft_harness.sandbox.inside.watch import TOGETHER_S
 from gapft_harness.sandbox.outcome import TestOutcome, read_outcomes
 from gapft_harness.sandbox.records import Compat, Limits, Prelude, Program, Tier
@@ -138,7 +139,7 @@ class SandboxWorker:
             Refused: the tier does not hold here; the message says what was refused.
             WorkerDied: it ended or did not answer.
         """
-        message = self._receive(max(0.0, self.deadline - time.monotonic()))
+        message = json.loads(self._receive(max(0.0, self.deadline - time.monotonic())))
         if "refused" in message:
             raise Refused(message["refused"])
         self.deadline = float("inf")
@@ -171,9 +172,9 @@ class SandboxWorker:
                 _fill(descriptors[0], given)
             _fill(descriptors[4], source)
             os.lseek(descriptors[0], 0, os.SEEK_SET)
-            job = {"cpu_s": cpu_s, "wall_s": wall_s, "compat": bool(compat)}
+            job = pack_job(cpu_s, wall_s, bool(compat))
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # noticed in receive
-                socket.send_fds(self.control, [json.dumps(job).encode()], descriptors)
+                socket.send_fds(self.control, [job], descriptors)
         finally:
             self._files = (*descriptors[1:4], *descriptors[5:])
             os.close(descriptors[0])
@@ -189,12 +190,12 @@ class SandboxWorker:
             WorkerDied: it ended or did not answer.
             NotConfined: the program's process could not be confined, and did not start.
         """
-        message = self._receive(max(0.0, self.deadline - time.monotonic()))
+        ending = unpack_ending(self._receive(max(0.0, self.deadline - time.monotonic())))
         self.deadline = float("inf")
-        if message["setup"]:
+        if ending.setup:
             self._close_files()
-            raise NotConfined(message["setup"])
-        outcomes = read_outcomes(message, self._files, self.limits.output_bytes)
+            raise NotConfined(ending.setup)
+        outcomes = read_outcomes(ending, self._files, self.limits.output_bytes)
         self._close_files()
         return outcomes
 
@@ -210,7 +211,7 @@ class SandboxWorker:
         self.stderr.close()
         return f"ended with {code}{': ' if last else ''}{last[:300]}"
 
-    def _receive(self, seconds: float) -> dict[str, Any]:
+    def _receive(self, seconds: float) -> bytes:
         self.control.settimeout(seconds or 0.001)
         try:
             data = self.control.recv(1 << 16)
@@ -220,8 +221,7 @@ class SandboxWorker:
             data = b""
         if not data:
             raise WorkerDied("its connection closed")
-        message: dict[str, Any] = json.loads(data)
-        return message
+        return data
 
     def _close_files(self) -> None:
         for file in self._files:

@@ -100,7 +100,9 @@ def _last(outcome: TestOutcome, kind: str) -> list[Any] | None:
 
 
 def _fields(line: bytes) -> list[Any] | None:
-    """A reported line; None if the program made it unreadable."""
+    """A reported line; None if there is none, or the program made it unreadable."""
+    if not line:
+        return None
     try:
         fields = parse(line)
     except (ValueError, RecursionError):

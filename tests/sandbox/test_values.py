@@ -11,6 +11,13 @@ from hypothesis import strategies as st
 from gapft_harness.core.errors import UserError
 from gapft_harness.sandbox import Program, Test
 from gapft_harness.sandbox.comparison import check_arguments, expected_value
+from gapft_harness.sandbox.inside.messages import (
+    Answered,
+    Ending,
+    Spent,
+    pack_ending,
+    unpack_ending,
+)
 from gapft_harness.sandbox.values import _parse_deep, encode, equal, parse
 
 JSON = st.recursive(
@@ -18,6 +25,23 @@ JSON = st.recursive(
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
 )
 JUNK = st.text(alphabet='[]{},:" 1-eatrunls\\\n\r\x0b\xa0\u2028', max_size=12)
+
+
+SECONDS = st.floats(min_value=0, allow_nan=False)
+SIZE = st.integers(0, 2**63)
+ENDINGS = st.builds(
+    Ending,
+    st.integers(-64, 255),
+    st.builds(Spent, SECONDS, SECONDS, st.sampled_from(["", "cpu", "wall"])),
+    st.lists(st.builds(Answered, SECONDS, SECONDS, SIZE, SIZE, SIZE), max_size=20),
+    st.booleans(),
+    st.text(),
+)
+
+
+@given(ENDINGS)
+def test_what_became_of_a_job_arrives_as_it_was_sent(ending):
+    assert unpack_ending(pack_ending(ending)) == ending
 
 
 def deep(depth: int, inner: str = "1") -> str:

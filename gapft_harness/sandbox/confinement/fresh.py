@@ -51,9 +51,12 @@ class PidNamespaces:
         """Forks go where they went before; a namespace is made only from one's own."""
         check(libc.setns(self._own, NEWPID), "setns(NEWPID)")
 
-    def close(self) -> None:
-        """Ends the namespace, with all that might be left in it."""
+    def end(self) -> None:
+        """Begins to end the namespace, with all that might be left in it."""
         os.kill(self._first, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Waits until it has ended."""
         os.waitpid(self._first, 0)
 
 

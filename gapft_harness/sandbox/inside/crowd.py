@@ -19,19 +19,18 @@ class Crowd:
     Args:
         share: workers a usable core, at least 1: stands for what the kernel does not tell.
         threads: most threads of a program, where only the worker can hold it to them; else None.
+
+    Attributes:
+        counts_threads: whether ``check_threads`` must be called, and often.
     """
 
     def __init__(self, share: float, threads: int | None) -> None:
         self._proc = os.open("/proc", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._share = share
         self._threads = threads
+        self.counts_threads = threads is not None
         self._handle = -1
         self._known = ""
-
-    @property
-    def counts_threads(self) -> bool:
-        """Whether ``check_threads`` must be called, and often."""
-        return self._threads is not None
 
     def meet(self, handle: int) -> None:
         """A new process, by its pidfd."""

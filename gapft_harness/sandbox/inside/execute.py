@@ -60,7 +60,7 @@ def same_random() -> None:
 
 def read_all(descriptor: int) -> bytes:
     """The whole of a file, from its beginning."""
-    size = os.fstat(descriptor).st_size
+    size = os.lseek(descriptor, 0, os.SEEK_END)
     data = os.pread(descriptor, size, 0)
     while len(data) < size:
         data += os.pread(descriptor, size - len(data), len(data))

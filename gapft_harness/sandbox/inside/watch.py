@@ -15,10 +15,10 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
 
 from gapft_harness.sandbox.inside.crowd import Crowd
 from gapft_harness.sandbox.inside.execute import LENGTH_BYTES, NEXT
+from gapft_harness.sandbox.inside.messages import Answered, Spent
 
 #: A process older than this, in CPU or wall time, is given no further call: if its program has
 #: failed, all that it still does is in vain.
@@ -30,36 +30,6 @@ _CORES = os.cpu_count() or 1
 ERROR_BYTES = 4096
 #: Most bytes that the calls of a process may answer and print for there to be another one.
 _MOST_KEPT = 1 << 16
-
-
-class Spent(NamedTuple):
-    """What a test took.
-
-    Attributes:
-        cpu_s: CPU seconds.
-        wall_s: wall seconds.
-        stopped: the limit that it was beyond, ``cpu`` or ``wall``, or empty.
-    """
-
-    cpu_s: float
-    wall_s: float
-    stopped: str
-
-
-class Answered(NamedTuple):
-    """A call that was answered, and followed by another one.
-
-    Attributes:
-        spent: what it took.
-        report: bytes of its report, in the file of answers.
-        errors: bytes of standard error, behind that.
-        output_bytes: the most that it wrote to any of its files.
-    """
-
-    spent: Spent
-    report: int
-    errors: int
-    output_bytes: int
 
 
 @dataclass(slots=True)
@@ -145,7 +115,7 @@ class Calls:
         _, errors, report = self.files
         kept = self._keep(report, 0, sizes[2])
         tail = self._keep(errors, max(0, sizes[1] - ERROR_BYTES), sizes[1])
-        self.answered.append(Answered(spent, kept, tail, max(sizes)))
+        self.answered.append(Answered(spent.cpu_s, spent.wall_s, kept, tail, max(sizes)))
         for file, size in zip(self.files, sizes, strict=True):
             if size:
                 os.ftruncate(file, 0)
@@ -199,28 +169,24 @@ class Watch:
         self._used = self._before = 0.0
         self._given = False
 
-    def wait(self) -> dict[str, Any]:
+    def wait(self) -> tuple[int, Spent, Sequence[Answered]]:
         """Waits for the end, or brings it about.
 
         Returns:
-            Of the last test, ``exit`` (0 if its call was answered), ``cpu_s``, ``wall_s`` and
-            ``stopped``; of those before, in ``answered``, the fields of ``Answered``.
+            Of the last test, the exit status (0 if its call was answered) and what it took; the
+            calls that were answered before.
         """
+        before = self._calls.answered if self._calls is not None else ()
         spent = self._until_over()
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self._child, signal.SIGKILL)
+        os.kill(self._child, signal.SIGKILL)  # it is there, if only as a zombie, until waited for
         _, status, usage = os.wait4(self._child, 0)
         os.close(self._end)
-        answered = spent is not None and not spent.stopped
         if spent is None:
             self._used = usage.ru_utime + usage.ru_stime
             spent = self._spent()
-        before = self._calls.answered if self._calls is not None else []
-        return {
-            "exit": 0 if answered else os.waitstatus_to_exitcode(status),
-            **spent._asdict(),
-            "answered": [one._asdict() | {"spent": one.spent._asdict()} for one in before],
-        }
+        elif not spent.stopped:
+            return 0, spent, before
+        return os.waitstatus_to_exitcode(status), spent, before
 
     def _until_over(self) -> Spent | None:
         """What the last test took if it was answered or stopped; None if the process ended."""

@@ -33,6 +33,7 @@ from gapft_harness.sandbox.confinement.streams import open_by_name
 from gapft_harness.sandbox.confinement.syscalls import Refused
 from gapft_harness.sandbox.inside import execute
 from gapft_harness.sandbox.inside.crowd import Crowd
+from gapft_harness.sandbox.inside.messages import Ending, pack_ending, unpack_job
 from gapft_harness.sandbox.inside.prelude import WARM, Prelude, add_what_site_adds
 from gapft_harness.sandbox.inside.watch import Calls, Watch
 
@@ -41,7 +42,7 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 FOLDERS_FROM = 200
 _THREAD_STACK = 8 << 20
 #: The first word of a program's process; what follows it is the program's stage.
-_CONFINED = "ok"
+_CONFINED = b"ok"
 
 
 @dataclass(frozen=True)
@@ -182,17 +183,20 @@ class Worker:
         message, descriptors, _, _ = socket.recv_fds(self._control, 4096, 8)
         if not message:
             os._exit(0)
-        job = json.loads(message)
-        if job["compat"]:
+        cpu_s, wall_s, compat = unpack_job(message)
+        if compat:
             importlib.import_module("unittest.mock")
-        self._prelude.give(job["compat"] or self._names_always)
-        outcome = self._run(job["cpu_s"], job["wall_s"], descriptors)
-        if outcome is not None:
-            self._control.send(json.dumps(outcome).encode())
-        return outcome is not None
+        self._prelude.give(compat or self._names_always)
+        ending = self._run(cpu_s, wall_s, descriptors)
+        if ending is None:
+            return False
+        self._control.send(pack_ending(ending))
+        if self._work is not None:  # while the harness judges
+            self._work.clean()
+        return True
 
-    def _run(self, cpu_s: float, wall_s: float, descriptors: list[int]) -> dict[str, Any] | None:
-        """Runs a program until it ends or is stopped. Returns its outcome; None in the fork."""
+    def _run(self, cpu_s: float, wall_s: float, descriptors: list[int]) -> Ending | None:
+        """Runs a program until it ends or is stopped. Returns what became; None in the fork."""
         if self._work is not None:
             self._work.prepare()
         if self._pids is not None:
@@ -214,25 +218,22 @@ class Worker:
         if calls is not None:
             os.close(given)
             descriptors = [*descriptors, calls.channel]
-        outcome = Watch(child, cpu_s, wall_s, self._control.fileno(), self._crowd, calls).wait()
+        ended = Watch(child, cpu_s, wall_s, self._control.fileno(), self._crowd, calls).wait()
+        if self._pids is not None:
+            self._pids.end()
         for descriptor in descriptors:
             os.close(descriptor)
-        word = os.read(begun, 1000).decode(errors="replace")
+        word = os.read(begun, 1000)
         os.close(begun)
         if self._pids is not None:
             self._pids.close()
-        if self._work is not None:
-            self._work.clean()
-        confined = word.startswith(_CONFINED)
-        return outcome | {
-            "setup": "" if confined else word or "ended before the program started",
-            "compiled": word == _CONFINED + execute.COMPILED.decode(),
-        }
+        setup = "" if word.startswith(_CONFINED) else word.decode(errors="replace") or "it ended"
+        return Ending(*ended, word == _CONFINED + execute.COMPILED, setup)
 
     def _become_program(self, descriptors: list[int], begin: int, seconds: tuple[int, int]) -> None:
         try:
             self._confine(descriptors, begin, seconds)
-            os.write(execute.STAGE, _CONFINED.encode())
+            os.write(execute.STAGE, _CONFINED)
         except BaseException as error:
             os.write(begin, f"{type(error).__name__}: {error}".encode()[:1000])
             os._exit(1)
