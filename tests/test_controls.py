@@ -14,14 +14,18 @@ import pytest
 from numpy.typing import NDArray
 
 from gapft_harness.analysis.permutation import paired_permutation
+from gapft_harness.cli.dry_run import describe
+from gapft_harness.cli.options import Options
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.core.streams import Stream
+from gapft_harness.experiments.controls.shared_core import SharedCore
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.bundled import bundled_recipes
 from gapft_harness.recipe.called_plugins import check_names
 from gapft_harness.recipe.reading import check_recipe, load_recipe
 from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.experiment import every_experiment
 from gapft_harness.stages.experiment.registered import asked
@@ -52,7 +56,13 @@ RELATED = {
     "difficulty_twin": {"selector": "random_twin", "params": {"states": "S"}},
 }
 GOLD = {"gold": {"selector": "gold_labels", "params": {"answer_only": False}}}
+CORE = {
+    "core_2": {"selector": "core_depth", "params": {"k": 2}, "n": "verified"},
+    "core_0": {"selector": "core_depth", "params": {"k": 0}, "n": "verified"},
+    "core_gold": {"selector": "core_gold", "params": {"answer_only": False}, "n": "verified"},
+}
 EXPERIMENTS = {
+    "shared_core": {},
     "search_depth": {},
     "randomized_inclusion": {"permutations": 50},
     "gold_labels": {},
@@ -76,7 +86,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Changing:
             line, 'share(arm, problem_id, "lost") >= ([0.8 if "none" in arm else 0.4] * 4)'
         )
     )
-    conditions = {"gapft": {}, "replay": {}, **DEPTHS, **SHARES, **GOLD, **MORE, **RELATED}
+    conditions = {"gapft": {}, "replay": {}, **DEPTHS, **SHARES, **GOLD, **MORE, **RELATED, **CORE}
     made.change(conditions=conditions, experiments=EXPERIMENTS, budget={"n": 8})
     return made
 
@@ -147,6 +157,71 @@ def test_the_report_has_the_papers_table_and_figure_of_each(finished: Changing) 
     names = {path.stem for path in figures.glob("*.svg")}
     assert {"search_depth", "randomized_inclusion"} <= names
     assert "gold_labels" not in names
+
+
+def test_a_shared_core_is_kept_and_gold_labels_stand_without_and_with_it(
+    finished: Changing,
+) -> None:
+    none, all_, gold = (examples(finished, name) for name in CORE)
+    none, all_ = all_, none
+    core = [e for e in all_ if e.state == "G"]
+    assert [e for e in gold if e.state == "G"] == core
+    assert {e.problem_id for e in none} == {e.problem_id for e in core}
+    assert len(none) == len(all_) == len(gold) > len(core) > 0
+    results = finished.results()
+    found = results["shared_core"]
+    assert [s["condition"] for s in found["steps"]] == ["core_0", "core_2", "core_gold"]
+    assert found["without"] == ["gapft", "gold"]
+    said = section(finished, "Controls with a shared core")
+    rows = [line.strip("| ").split(" | ") for line in said.splitlines() if line.startswith("| ")]
+    source = next(row for row in rows if row[0] == "no post-training")
+    assert f"{100 * results['source']['pass_at_1']:.1f}%" in source
+    without, within = (
+        next(r for r in rows if r[0] == f"{w} the core") for w in ("without", "with")
+    )
+    budgets = {
+        name: results["conditions"][name]["seeds"]["13"]["budget"] for name in ("gold", "core_gold")
+    }
+    assert [without[1], within[1]] == [str(of["n"]) for of in budgets.values()]
+    assert [without[2], within[2]] == [str(of["J"]) for of in budgets.values()]
+    with (finished.folder / "r/report/tables/shared_core_gold.csv").open() as file:
+        means = {row["group"]: row for row in csv.DictReader(file) if row["seed"] == "mean"}
+    for group, pair in (("without", ("gold", "gapft")), ("with", ("core_gold", "core_2"))):
+        rate = [results["conditions"][name]["pass_at_1"] for name in pair]
+        assert float(means[group]["delta"]) == pytest.approx(rate[0] - rate[1], abs=1e-12)
+
+
+def test_a_core_that_lost_an_example_and_depths_that_are_not_matched_are_found(
+    finished: Changing, tmp_path: Path
+) -> None:
+    forged = Changing(Path(shutil.copytree(finished.folder, tmp_path / "copy")))
+    path = forged.folder / "r" / layout.selection(Arm("core_2", 13))
+    table = pq.read_table(path)
+    rows = table.to_pylist()
+    lost = next(i for i, row in enumerate(rows) if row["state"] == "G")
+    rows[lost] = rows[-1]
+    pq.write_table(type(table).from_pylist(rows, schema=table.schema), path)
+    seal_again(forged.folder / "r", layout.selection(Arm("core_2", 13)))
+    assert any("arm core_2-seed13 lacks 1 of the " in line for line in forged.holds())
+    path = forged.folder / "r" / layout.selection(Arm("core_0", 13))
+    table = pq.read_table(path)
+    rows = table.to_pylist()
+    rows[-1]["response_ids"] *= 20
+    pq.write_table(type(table).from_pylist(rows, schema=table.schema), path)
+    seal_again(forged.folder / "r", layout.selection(Arm("core_0", 13)))
+    far = r"core_0-seed13 and core_2-seed13 process \d+ and \d+ .* token_tolerance is 1\.00%: the"
+    assert any(re.search(far, line) for line in forged.holds())
+    context = forged.context(RunDirectory.open(forged.folder / "r"))
+    with pytest.raises(UserError, match=r"'experiments\.shared_core': arm core_2-seed13 lacks 1"):
+        SharedCore().selected(context)
+
+
+def test_a_dry_run_of_the_diagnostic_prints_the_papers_updates() -> None:
+    sizes = ["budget.n=913", "conditions.core_8.n=3046", "conditions.core_gold.n=3046"]
+    text = describe(Options("controls/llama-reclor-core-added", overrides=sizes), None)
+    said = next(line for line in text.splitlines() if line.startswith("select"))
+    assert said.endswith("n = 913; N = 7304; J = 457")
+    assert "core_8 (core_depth, n = 3046, J = 1523), core_gold (n = 3046, J = 1523)" in said
 
 
 def test_the_inclusion_test_is_that_of_the_sealed_decisions(finished: Changing) -> None:
@@ -253,6 +328,12 @@ def test_a_control_may_be_added_to_a_finished_run(tmp_path: Path) -> None:
             {**DEPTHS, "d9": {"selector": "search_depth", "params": {"k": 9}}},
             "search_depth", "'conditions.d9.params.k': is 9, and search.k draws 8 samples",
         ),
+        (["gapft"], "shared_core", "needs two conditions or more of the selectors core_depth"),
+        (
+            {**CORE, "core_2": {**CORE["core_2"], "params": {"k": 9}}},
+            "shared_core", "'conditions.core_2.params.k': is 9, and search.k draws 8 samples",
+        ),
+        (CORE, "shared_core", "'core_gold' gets the targets of a search with all 8 samples; add"),
         (
             {**DEPTHS, "more": {"selector": "search_depth", "params": {"k": 1}, "n": 9}},
             "search_depth", r"of one budget, and their n differ \(depth_0 recovered, .*9",
@@ -285,7 +366,11 @@ def test_an_unknown_setting_is_named() -> None:
 
 
 OF_LLAMA = {f"controls/llama-{task}": f"paper/llama-{task}" for task in ("logiqa", "reclor")}
-BUNDLED = sorted(name for name in bundled_recipes() if name.startswith("controls/"))
+OF_OLDER = {f"{name}-core": of for name, of in OF_LLAMA.items()}
+OF_LLAMA["controls/llama-reclor-core-added"] = "paper/llama-reclor"
+BUNDLED = sorted(
+    name for name in bundled_recipes() if name.startswith("controls/") and name not in OF_OLDER
+)
 
 
 @pytest.mark.parametrize("name", BUNDLED)
@@ -294,6 +379,8 @@ def test_a_bundled_control_differs_from_its_recipe_in_its_conditions_alone(name:
     recipe = load_recipe(bundled_recipes()[name])
     other = load_recipe(bundled_recipes()[OF_LLAMA.get(name, "demo")])
     own = {"name", "description", "conditions", "experiments", "notes"}
+    if "core" in name:
+        own.add("seeds")  # those of the older protocol, and two of the diagnostic
     if name in ("controls/coverage", "controls/related"):
         own.add("budget")  # a number that times divides, and fewer than all recovered failures
     if name == "controls/stability":
@@ -306,8 +393,23 @@ def test_a_bundled_control_differs_from_its_recipe_in_its_conditions_alone(name:
     check_names(recipe, load_plugins())
 
 
+@pytest.mark.parametrize("name", OF_OLDER)
+def test_the_older_protocol_has_one_start_token_its_seeds_and_a_core(name: str) -> None:
+    recipe = load_recipe(bundled_recipes()[name])
+    main = load_recipe(bundled_recipes()[OF_OLDER[name]])
+    own = {"name", "description", "conditions", "experiments", "seeds", "budget", "model"}
+    assert recipe.model_dump(exclude=own) == main.model_dump(exclude=own)
+    assert recipe.model == main.model.model_copy(update={"start_tokens": 1})
+    assert main.model.start_tokens == 2
+    assert (recipe.seeds, recipe.budget.n) == ((13, 21, 42), "verified")
+    assert [of.params.get("k") for of in recipe.conditions.values()] == [0, 1, 8, None]
+    asked(recipe, load_plugins())
+    check_names(recipe, load_plugins())
+
+
 def test_every_control_has_a_bundled_recipe() -> None:
     wanted = {"search_depth", "randomized_inclusion", "gold_labels", "coverage", "full_pool"}
+    wanted |= {"shared_core"}
     wanted |= {"stability", "scope", "redistribution"}
     assert wanted == {
         e for name in BUNDLED for e in load_recipe(bundled_recipes()[name]).experiments

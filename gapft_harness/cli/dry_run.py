@@ -167,7 +167,8 @@ def _stages(
     named = []
     for name, of in recipe.conditions.items():
         chosen = [of.selector] * (of.selector != name) if of.run is None else [_taken(name, of)]
-        said = chosen + [f"n = {of.n}"] * (of.n is not None)
+        own = foreseen(recipe, of.n)[-1]
+        said = chosen + [f"n = {of.n}"] * (of.n is not None) + [own] * isinstance(of.n, int)
         named.append(f"{name} ({', '.join(said)})" if said else name)
     return [
         f"search  {recipe.data.task}: pool and audit, 1 greedy + {k} samples a problem{early}",

@@ -48,6 +48,7 @@ BUNDLED = (
     "plugins.selectors.gold_labels",
     "plugins.selectors.related",
     "plugins.selectors.replacing_replay",
+    "plugins.selectors.shared_core",
     "plugins.trackers.accelerate_trackers",
     "plugins.trainers.lora",
     "plugins.verifiers.boxed_math",

@@ -27,13 +27,9 @@ def search_depth(pool: Pool, n: int, rng: Stream, k: int) -> Sequence[Evidence]:
         UserError: k is no whole number from 0 to the samples that were drawn.
         PoolTooSmallError: too few recovered failures, or too few solved problems for the rest.
     """
-    drawn = max((e.samples for e in pool.missed if e.samples is not None), default=None)
-    if isinstance(k, bool) or not isinstance(k, int) or k < 0 or (drawn is not None and k > drawn):
-        upper = "" if drawn is None else f" to {drawn}, the samples that were drawn"
-        raise UserError(
-            f"selector 'search_depth': k is {k!r}, expected a whole number from 0{upper}"
-        )
-    return _kept_or_replay(pool, n, rng.seed, {e.problem_id for e in _within(pool.recovered, k)})
+    check_depth(pool, k, "search_depth")
+    found = {e.problem_id for e in recovered_within(pool.recovered, k)}
+    return _kept_or_replay(pool, n, rng.seed, found)
 
 
 def randomized_inclusion(
@@ -64,14 +60,26 @@ def randomized_inclusion(
             f"selector 'randomized_inclusion': within is {within!r}, expected a whole number from 0"
         )
     slots = _slots_of_gapft(pool, n, rng.seed)
-    early = {e.problem_id for e in _within(slots, within)}
+    early = {e.problem_id for e in recovered_within(slots, within)}
     late = [e for e in slots if e.problem_id not in early]
     count = int(Fraction(str(share)) * len(late) + Fraction(1, 2))
     included = {e.problem_id for e in pool.draw(late, count, rng)}
     return _kept_or_replay(pool, n, rng.seed, early | included)
 
 
-def _within(candidates: Sequence[Evidence], k: int) -> list[Evidence]:
+def check_depth(pool: Pool, k: int, selector: str) -> None:
+    """Holds a depth to the samples of the search.
+
+    Raises:
+        UserError: k is no whole number from 0 to the samples that were drawn.
+    """
+    drawn = max((e.samples for e in pool.missed if e.samples is not None), default=None)
+    if isinstance(k, bool) or not isinstance(k, int) or k < 0 or (drawn is not None and k > drawn):
+        upper = "" if drawn is None else f" to {drawn}, the samples that were drawn"
+        raise UserError(f"selector {selector!r}: k is {k!r}, expected a whole number from 0{upper}")
+
+
+def recovered_within(candidates: Sequence[Evidence], k: int) -> list[Evidence]:
     """Those that one of the first k samples recovers."""
     return [e for e in candidates if e.first_success is not None and e.first_success < k]
 

@@ -20,6 +20,7 @@ from gapft_harness.analysis.k_equivalent import k_label
 from gapft_harness.analysis.partition.scope import ScopeRow
 from gapft_harness.analysis.partition.stability import agreement
 from gapft_harness.analysis.scaling import upper_bound
+from gapft_harness.experiments.controls.shared_core import Settings
 from gapft_harness.recipe.training import Training
 from gapft_harness.training.plan import count_steps
 from tests.analysis.k_eq_bounds import k_equivalent_bounds
@@ -246,6 +247,42 @@ def test_search_depth_8_minus_0_is_table_1s_gapft_minus_replay():
     for cell, (task, delta, _) in (((LLAMA, LOGIQA), CONTROLS[1]), ((LLAMA, RECLOR), CONTROLS[3])):
         replay, gapft = (whole_rate(MAIN[cell][0][i], AUDIT[task]) for i in (1, 3))
         assert percent(gapft - replay) == pytest.approx(delta, abs=HALF)
+
+
+# Table "Pass@1 of the Evidence Controls with a Shared Core": Pass@1 of the source, K = 0, K = 1,
+# K = 8 and gold labels; their differences from K = 0; gold labels minus K = 8.
+CORE = {
+    LOGIQA: ((50.33, 54.18, 56.91, 62.33, 63.37), (2.73, 8.14, 9.19), 1.05),
+    RECLOR: ((55.40, 59.27, 62.40, 67.93, 73.20), (3.13, 8.67, 13.93), 5.27),
+}
+
+
+@pytest.mark.parametrize("task", CORE)
+def test_shared_core_rows_give_their_differences(task):
+    rates, deltas, gold = CORE[task]
+    source, replay, *others = (whole_rate(rate, AUDIT[task]) for rate in rates)
+    found = [percent(rate - replay) for rate in others]
+    assert found == pytest.approx(deltas, abs=HALF)
+    assert percent(others[-1] - others[-2]) == pytest.approx(gold, abs=HALF)
+    assert percent(source) == pytest.approx(MAIN[LLAMA, task][0][0], abs=HALF), "the same source"
+
+
+@pytest.mark.parametrize(
+    ("search", "gold", "fewer"), [(18_049_528, 17_989_088, 0.33), (5_892_872, 5_864_368, 0.48)]
+)
+def test_gold_labels_process_so_many_fewer_tokens_than_the_deepest_search(search, gold, fewer):
+    """Within the tolerance that our recipes hold the depths to, with the same response tokens."""
+    assert percent(Fraction(search - gold, search)) == pytest.approx(fewer, abs=HALF)
+    assert (search - gold) / search < Settings().token_tolerance
+    assert search % Training().repetitions == gold % Training().repetitions == 0
+
+
+def test_the_diagnostic_of_two_seeds():
+    """ReClor: GapFT and gold labels of the main recipe, and with the core of 2,133 problems."""
+    gapft, gold = ((70.6, 72.4), (63.7, 71.9))
+    rates = [[Fraction(round(10 * rate), 1000) for rate in of] for of in (gapft, gold)]
+    assert all(rate * 2 * AUDIT[RECLOR] % 1 == 0 for of in rates for rate in of), "of two seeds"
+    assert percent(rates[1][1] - rates[0][1]) == pytest.approx(-0.5)
 
 
 @pytest.mark.parametrize(

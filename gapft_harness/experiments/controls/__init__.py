@@ -26,6 +26,13 @@ def make_gold_labels() -> object:
     return GoldLabels()
 
 
+def make_shared_core() -> object:
+    """Search depth and gold labels beside a core of every solved problem (Appendix B, older)."""
+    from gapft_harness.experiments.controls.shared_core import SharedCore
+
+    return SharedCore()
+
+
 def make_full_pool() -> object:
     """Every verified problem once against as many draws with replacement (Appendix B)."""
     from gapft_harness.experiments.controls.coverage import FullPool
@@ -42,9 +49,10 @@ def make_coverage() -> object:
 
 @hookimpl
 def register_experiments(register):  # type: ignore[no-untyped-def]
-    """Registers the five. (Functions of the modules' names would be lost when these load.)"""
+    """Registers the six. (Functions of the modules' names would be lost when these load.)"""
     register("search_depth", make_search_depth)
     register("randomized_inclusion", make_randomized_inclusion)
     register("gold_labels", make_gold_labels)
+    register("shared_core", make_shared_core)
     register("full_pool", make_full_pool)
     register("coverage", make_coverage)

@@ -53,11 +53,20 @@ def result(findings: Findings, steps: Sequence[Step]) -> str:
     )
 
 
-def contrast_table(findings: Findings, steps: Sequence[Step]) -> Table:
-    """A row for each step: its difference from the first, its Pass@1, what fills its slots."""
-    counts = [of for step in steps for of in step.slots.values()]
+def contrast_table(findings: Findings, steps: Sequence[Step], source: bool = False) -> Table:
+    """A row for each step: its difference from the first, its Pass@1, what fills its slots.
+
+    Args:
+        findings: of the report.
+        steps: the conditions, the reference first.
+        source: whether the model before training has a row too, the first; then another table
+            says what fills the slots.
+    """
+    counts = [] if source else [of for step in steps for of in step.slots.values()]
     filled = [state for state in "SUG" if any(of[state] for of in counts)]
     rows = []
+    if source:
+        rows.append(["no post-training", *[""] * 6, percent(findings.source.pass_at_1)])
     for step, contrast in zip(steps, [None, *against_first(findings, steps)], strict=True):
         row = [step.label, "ref.", *[""] * 5]
         if contrast is not None:
@@ -66,7 +75,7 @@ def contrast_table(findings: Findings, steps: Sequence[Step]) -> Table:
             row += [points(term) for term in (terms.g, terms.s, terms.u)]
             row.append(" ".join(points(of) for of in by_seed(findings, contrast).values()))
         row.append(percent(findings.conditions[step.condition].mean.pass_at_1))
-        row += [_range([of[state] for of in step.slots.values()]) for state in filled]
+        row += [range_of([of[state] for of in step.slots.values()]) for state in filled]
         rows.append(row)
     seeds = wording.listed([str(seed) for seed in steps[0].slots])
     said = {
@@ -77,14 +86,19 @@ def contrast_table(findings: Findings, steps: Sequence[Step]) -> Table:
     note = (
         f"Difference from {steps[0].label} in percentage points, with its 95% interval; G, S and U "
         "are the parts that arise on these states of the audit, and sum to it. Each seed: the "
-        f"difference under {seeds}, in this order. Slots: how many examples are of the pool's "
-        f"{wording.listed([said[state] for state in filled])}; where seeds differ, from the least "
-        "to the most."
+        f"difference under {seeds}, in this order."
     )
+    if filled:
+        note += (
+            " Slots: how many examples are of the pool's "
+            f"{wording.listed([said[state] for state in filled])}; where seeds differ, from the "
+            "least to the most."
+        )
     columns = ["", "difference", "95% interval", "G", "S", "U", "each seed", "Pass@1"]
     return Table([*columns, *(f"slots {state}" for state in filled)], rows, note=note)
 
 
-def _range(counts: Sequence[int]) -> str:
+def range_of(counts: Sequence[int]) -> str:
+    """The least of some numbers, and the most where they differ."""
     least, most = min(counts), max(counts)
     return whole(least) if least == most else f"{whole(least)}–{whole(most)}"

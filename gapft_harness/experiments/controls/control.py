@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Arm
 from gapft_harness.experiments.controls.steps import Step
 from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.context import Context
+from gapft_harness.stages.differences import Differences
 from gapft_harness.stages.experiment.protocol import Experiment
 
 if TYPE_CHECKING:
@@ -25,11 +29,13 @@ class Control(Experiment, ABC):
         needs: what a recipe must have for it, as the end of a sentence.
         title: of its section in the report.
         axis: what the steps differ in, under the figure; empty: there is no figure.
+        matched: what ``faults`` holds training sets to, for verify; empty: there is nothing.
     """
 
     needs: str = ""
     title: str = ""
     axis: str = ""
+    matched: str = ""
 
     @abstractmethod
     def steps(self, conditions: Mapping[str, Condition]) -> Sequence[Step]:
@@ -67,6 +73,31 @@ class Control(Experiment, ABC):
     def conditions(self, recipe: Recipe) -> Sequence[str]:
         """The conditions of its steps."""
         return [step.condition for step in self.steps(recipe.conditions)]
+
+    def faults(self, run: RunDirectory, arms: Sequence[Arm]) -> Iterable[str]:
+        """What sealed training sets differ in that they must have in common; none by default."""
+        return ()
+
+    def selected(self, context: Context) -> None:
+        """Training sets that are not matched are refused.
+
+        Raises:
+            UserError: they are not; the message says in what.
+        """
+        for fault in self.faults(context.run, context.arms()):
+            raise UserError(f"key 'experiments.{self.name}': {fault}")
+
+    def check(
+        self,
+        run: RunDirectory,
+        manifest: Mapping[str, Any],
+        trained: Sequence[Arm],
+        found: Differences,
+    ) -> None:
+        """The training sets are matched as they were."""
+        if self.matched:
+            found.gather(f"experiments.{self.name}", partial(self.faults, run, trained))
+            found.checked.append(self.matched)
 
     def reads(self, context: Context) -> Iterator[str]:
         """The training sets that are compared."""

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 def change_by_step(findings: Findings, *, steps: Sequence[Step], axis: str) -> Figure:
-    """Each step's Pass@1 minus the first one's; a filled marker's interval excludes zero."""
+    """Each step's Pass@1 minus the first one's; a filled marker's interval excludes zero.
+
+    The line goes through the steps that have a value, in which they differ.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH, 2.9), layout="constrained")
@@ -24,7 +27,8 @@ def change_by_step(findings: Findings, *, steps: Sequence[Step], axis: str) -> F
     contrasts = against_first(findings, steps)
     deltas = [0.0, *(100 * float(contrast.delta) for contrast in contrasts)]
     axes.axhline(0, color=palette.MUTED, linewidth=0.9)
-    axes.plot(range(len(steps)), deltas, color=palette.RIGHT_PALE, linewidth=1.6)
+    scale = [x for x, step in enumerate(steps) if step.value is not None]
+    axes.plot(scale, [deltas[x] for x in scale], color=palette.RIGHT_PALE, linewidth=1.6)
     axes.plot(0, 0, "o", color=palette.MUTED, markersize=6)
     for x, contrast in enumerate(contrasts, start=1):
         ends = [100 * contrast.interval.low, 100 * contrast.interval.high]

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.experiments.controls.control import Control
 from gapft_harness.experiments.controls.matching import unmatched
-from gapft_harness.experiments.controls.steps import Step
+from gapft_harness.experiments.controls.steps import Step, gapft_and
 from gapft_harness.recipe.conditions import Condition
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples, read_problems
-from gapft_harness.stages.context import Context
-from gapft_harness.stages.differences import Differences
 
 if TYPE_CHECKING:
-    from gapft_harness.experiments.controls.gold_report import GoldPart
+    from gapft_harness.experiments.controls.reports.gold import GoldPart
 
 
 class GoldLabels(Control):
@@ -32,56 +28,25 @@ class GoldLabels(Control):
     )
 
     title = "Gold-label selection"
+    matched = (
+        "gold-label selection and GapFT have the same targets under a seed, and as many problems "
+        "of each gold answer"
+    )
 
     def part(self) -> GoldPart:
         """Its section and table."""
-        from gapft_harness.experiments.controls.gold_report import GoldPart
+        from gapft_harness.experiments.controls.reports.gold import GoldPart
 
         return GoldPart(self)
 
     def steps(self, conditions: Mapping[str, Condition]) -> Sequence[Step]:
         """GapFT, then the conditions that choose by gold answers; without GapFT there is none."""
-        from gapft_harness.report.rendering.wording import condition_name as shown
+        return gapft_and(conditions, self.name)
 
-        called = {
-            selector: [name for name, of in conditions.items() if of.selector == selector]
-            for selector in ("gapft", self.name)
-        }
-        if not called["gapft"]:
-            return ()
-        names = [called["gapft"][0], *called[self.name]]
-        return [Step(shown(name), name) for name in names]
-
-    def selected(self, context: Context) -> None:
-        """Training sets that do not agree in their targets are refused.
-
-        Raises:
-            UserError: they differ; the message says in what.
-        """
-        for gapft, gold in self._pairs(context.run, context.arms()):
-            for fault in _faults(context.run, gapft, gold):
-                raise UserError(
-                    f"key 'experiments.{self.name}': {fault}; expected the same targets and as "
-                    "many problems of each gold answer. Raise training.max_length if sequences "
-                    "lose their ends"
-                )
-
-    def check(
-        self,
-        run: RunDirectory,
-        manifest: Mapping[str, Any],
-        trained: Sequence[Arm],
-        found: Differences,
-    ) -> None:
-        """The pairs agree in what they must have in common."""
-        pairs = [*self._pairs(run, trained)]
-        for gapft, gold in pairs:
-            found.gather(layout.selection(gold), partial(_faults, run, gapft, gold))
-        if pairs:
-            found.checked.append(
-                f"{len(pairs)} pairs of gold-label selection and GapFT have the same targets, and "
-                "as many problems of each gold answer"
-            )
+    def faults(self, run: RunDirectory, arms: Sequence[Arm]) -> Iterator[str]:
+        """What GapFT and gold-label selection differ in under a seed."""
+        for gapft, gold in self._pairs(run, arms):
+            yield from of_pair(run, gapft, gold)
 
     def _pairs(self, run: RunDirectory, arms: Sequence[Arm]) -> Iterator[tuple[Arm, Arm]]:
         first, *others = self.conditions(run.recipe)
@@ -90,8 +55,12 @@ class GoldLabels(Control):
                 yield Arm(first, arm.seed), arm
 
 
-def _faults(run: RunDirectory, gapft: Arm, gold: Arm) -> Iterator[str]:
+def of_pair(run: RunDirectory, gapft: Arm, gold: Arm) -> Iterator[str]:
+    """What the sealed training sets of a pair differ in that they must have in common."""
     golds = {p.id: p.gold for p, _ in read_problems(run.path / layout.problems("pool"))}
     one, other = (read_examples(run.path / layout.selection(arm)) for arm in (gapft, gold))
     for fault in unmatched(one, other, golds, run.recipe.training):
-        yield f"arms {gapft.name} and {gold.name} {fault}"
+        yield (
+            f"arms {gapft.name} and {gold.name} {fault}; expected the same targets and as many "
+            "problems of each gold answer. Raise training.max_length if sequences lose their ends"
+        )

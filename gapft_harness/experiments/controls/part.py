@@ -59,10 +59,15 @@ class ControlPart(Part):
         steps: tuple[Step, ...] = found
         return steps
 
+    def compared(self, found: Any) -> Sequence[Step]:
+        """The steps of which the first sentence compares the last with the first."""
+        return self.shown(found)
+
     def sections(self, inputs: ReportInputs, findings: Findings, found: Any) -> Iterator[Section]:
         """The result in a sentence, the figure, and a row for each step."""
         steps = self.shown(found)
-        blocks: list[Block] = [Text(result(findings, steps) + self.remark(findings, found))]
+        said = result(findings, self.compared(found)) + self.remark(findings, found)
+        blocks: list[Block] = [Text(said)]
         if self.control.axis:
             shown = (
                 f"{step.label} {wording.points(contrast.delta)} points"

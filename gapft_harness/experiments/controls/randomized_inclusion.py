@@ -15,7 +15,7 @@ from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.recipe.section import RecipeSection
 
 if TYPE_CHECKING:
-    from gapft_harness.experiments.controls.inclusion_report import InclusionPart
+    from gapft_harness.experiments.controls.reports.inclusion import InclusionPart
 
 
 class Settings(RecipeSection):
@@ -40,7 +40,7 @@ class RandomizedInclusion(Control):
 
     def part(self) -> InclusionPart:
         """Its section, figure and tables."""
-        from gapft_harness.experiments.controls.inclusion_report import InclusionPart
+        from gapft_harness.experiments.controls.reports.inclusion import InclusionPart
 
         return InclusionPart(self)
 

@@ -62,3 +62,15 @@ def by_parameter(
         Step(label(value), name, value)
         for name, value in sorted(numbers.items(), key=lambda named: named[1])
     ]
+
+
+def gapft_and(conditions: Mapping[str, Condition], selector: str) -> list[Step]:
+    """GapFT, then the conditions of a selector; without GapFT none."""
+    from gapft_harness.report.rendering.wording import condition_name as shown
+
+    called = {
+        wanted: [name for name, of in conditions.items() if of.selector == wanted]
+        for wanted in ("gapft", selector)
+    }
+    names = [*called["gapft"][:1], *called[selector]] if called["gapft"] else []
+    return [Step(shown(name), name) for name in names]

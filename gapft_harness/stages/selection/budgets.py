@@ -95,9 +95,14 @@ def enforce_tokens(budgets: Mapping[Arm, Budget], tolerance: float | None) -> No
             )
 
 
-def foreseen(recipe: Recipe) -> tuple[str, str, str]:
-    """The slots, exposures and steps of a matched condition, as far as they are known."""
-    n, replay, training = recipe.budget.n, recipe.budget.replay, recipe.training
+def foreseen(recipe: Recipe, own: int | str | None = None) -> tuple[str, str, str]:
+    """The slots, exposures and steps of a matched condition, as far as they are known.
+
+    Args:
+        recipe: the recipe.
+        own: the condition's own n; None: it has the budget's.
+    """
+    n, replay, training = own or recipe.budget.n, recipe.budget.replay, recipe.training
     known = {"recovered": "|E_S,K|", "verified": "|E_G| + |E_S,K|"}
     more = f" + {replay} replay" if replay else ""
     if isinstance(n, int):
@@ -106,7 +111,7 @@ def foreseen(recipe: Recipe) -> tuple[str, str, str]:
         return f"n = {n}{more}", f"N = {exposures}", f"J = {steps}"
     batch = training.micro_batch * training.accumulation
     return (
-        f"n = {known[n]} of the pool{more}, known after search",
+        f"n = {known[str(n)]} of the pool{more}, known after search",
         f"N = {training.repetitions} (n + {replay})" if replay else f"N = {training.repetitions} n",
         f"J = {training.update_groups or f'ceil(N / {batch})'}",
     )
