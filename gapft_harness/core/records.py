@@ -7,7 +7,7 @@ Symbols follow the paper *Learning from the Gap Between Pass@K and Pass@1*: stat
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from gapft_harness.core.errors import PoolTooSmallError
@@ -107,8 +107,7 @@ class Response:
         text: what the verifier sees, stop strings removed.
         token_ids: the generated ids that make up ``text``, the end-of-sequence id excluded.
             Empty where the backend has no tokenizer (``tokens_from`` then says so).
-        finish_reason: ``stop`` (end of sequence or a stop string), ``length``, ``unknown``, or
-            ``CONTEXT``.
+        finish_reason: ``stop`` (also at a stop string), ``length``, ``unknown``, or ``CONTEXT``.
         seed: the seed that the sampler was given for this response's chunk or request.
         tokens_from: ``generator`` (exact ids), ``retokenized`` or ``none``.
         attempts: the earlier attempts of an episode, in order; empty elsewhere.
@@ -139,8 +138,7 @@ class Evidence:
         first_success: number of the first passing sample (from 0), or None.
         samples: how many samples were drawn: K, or fewer where search stopped early; None where
             nobody said.
-        max_gen_toks: the length limit that the response was generated under; None where nobody
-            said.
+        max_gen_toks: the response's length limit; None where nobody said.
         read_verified: reads what ``each_verified`` gives; None: the kept response alone is known.
     """
 
@@ -275,8 +273,7 @@ class Arm:
     """One trained model of a comparison: a condition and a training seed.
 
     Attributes:
-        variant: what tells it from others of the same condition and seed, such as a replicate or
-            the audit that it answers; without ``.`` and ``/``.
+        variant: tells it from others: a replicate's name, or an audit's; without ``.`` and ``/``.
     """
 
     condition: str
@@ -287,6 +284,11 @@ class Arm:
     def name(self) -> str:
         """The stem of its files: ``gapft-seed13``, ``gapft-seed13@again`` (``layout.arm_of``)."""
         return f"{self.condition}-seed{self.seed}{'@' if self.variant else ''}{self.variant}"
+
+    @property
+    def original(self) -> Arm:
+        """The arm that a variant is one of; of no variant, itself."""
+        return replace(self, variant="")
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,7 @@ BUNDLED = (
     "experiments.allocation",
     "experiments.controls",
     "experiments.redistribution",
+    "experiments.retraining_noise",
     "experiments.scaling",
     "experiments.scope",
     "experiments.stability",

@@ -126,7 +126,7 @@ def _nearest(location: Sequence[str], model: type[BaseModel], under: Sequence[st
 def _example(location: Sequence[str], model: type[BaseModel]) -> str:
     inner = _at(location[:-1], model)
     info = inner.model_fields.get(location[-1]) if inner else None
-    if info is None:
+    if info is None or (info.is_required() and not info.examples):
         return "[a, b]"
     values = info.examples[0] if info.examples else list(info.default)[:3]
     shown: str = yaml.safe_dump(values, default_flow_style=True).strip()

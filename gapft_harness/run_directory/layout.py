@@ -18,6 +18,7 @@ MANIFEST = "manifest.json"
 
 SELECTIONS = "selections"
 ADAPTERS = "adapters"
+REPLICATES = "replicates"
 DECISIONS = "decisions"
 REPORT = "report"
 
@@ -103,13 +104,13 @@ def journal(table: str) -> str:
 
 
 def selection(arm: Arm) -> str:
-    """An arm's training set."""
-    return f"{SELECTIONS}/{arm.name}{_TABLE}"
+    """An arm's training set, which a replicate has as well."""
+    return f"{SELECTIONS}/{arm.original.name}{_TABLE}"
 
 
 def adapter(arm: Arm) -> str:
-    """The folder of an arm's adapter."""
-    return of_arm(ADAPTERS, arm)
+    """The folder of an arm's adapter; those of replicates lie apart."""
+    return of_arm(REPLICATES if arm.variant else ADAPTERS, arm)
 
 
 def of_arm(folder: str, arm: Arm) -> str:

@@ -28,6 +28,7 @@ _PACKAGES = (
 #: The sections with an entry for each file of a folder.
 _SAID_OF = {
     layout.ADAPTERS: ("training",),
+    layout.REPLICATES: ("training",),
     "scaled": ("scaling",),
     layout.DECISIONS: ("verdict_counts", "finish_reasons", "drawn", "judged_by", "executions"),
 }

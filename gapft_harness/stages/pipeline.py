@@ -7,19 +7,18 @@ Experiments may have stages of their own, between train and audit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.records import Arm
 from gapft_harness.hooks.protocols import Job
-from gapft_harness.hooks.registered import ExecutorTraits
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import came_of_adapters
 from gapft_harness.run_directory.directory import RunDirectory, stated
 from gapft_harness.run_directory.facts import Manifest
-from gapft_harness.run_directory.recording import record_judging, record_warnings, recorder
+from gapft_harness.run_directory.recording import record_judging
 from gapft_harness.stages.audit.job import audit_arm
 from gapft_harness.stages.context import Context, require_selected
 from gapft_harness.stages.experiment import (
@@ -28,16 +27,14 @@ from gapft_harness.stages.experiment import (
     experiments_of,
     keep,
 )
-from gapft_harness.stages.foundation.foundation import record_plugins, record_trainer
+from gapft_harness.stages.foundation.foundation import record_plugins
 from gapft_harness.stages.generation.early_stop import check_early_stop
 from gapft_harness.stages.report import report_stage
 from gapft_harness.stages.search.stage import search_stage
 from gapft_harness.stages.search.states import partition
 from gapft_harness.stages.selection.stage import select
-from gapft_harness.stages.train.job import TRACKING_WARNINGS, train_arms
-from gapft_harness.stages.train.sharing import shared, take_adapter, take_decisions, takers
-from gapft_harness.stages.train.trackers import check_trackers
-from gapft_harness.stages.train.unsealed import remove, stale
+from gapft_harness.stages.train.sharing import take_decisions, takers
+from gapft_harness.stages.train.stage import train_stage
 
 
 def states_stage(context: Context) -> None:
@@ -87,37 +84,6 @@ def select_stage(context: Context) -> None:
         run.seal(layout.selection(arm))
     for experiment in experiments_of(context):
         experiment.selected(context)
-
-
-def train_stage(context: Context) -> None:
-    """One LoRA adapter per condition and seed; what is the same for several is trained once."""
-    run = context.run
-    require_selected(run)
-    check_trackers(run.recipe, context.plugins)
-    run.update_manifest(partial(record_trainer, plugins=context.plugins, run=run))
-    remove(run, stale(run, context.arms(), context.plugins), context.say)
-    taken = shared(run, context.arms(), context.plugins)
-    jobs = [
-        Job.of(
-            f"train {group[0].name}" + (f" and {len(group) - 1} more" if group[1:] else ""),
-            train_arms,
-            run_path=str(run.path),
-            arms=[[arm.condition, arm.seed] for arm in group],
-            plugin_files=list(context.plugin_files),
-        )
-        for group in _even_groups(context, taken)
-    ]
-    results = context.executor.run(jobs, context.progress)
-    trained = {name: facts for found in results for name, facts in found.items()}
-    for arm in sorted(context.arms(), key=lambda arm: arm in taken):
-        # the other's adapter is sealed by now
-        facts = take_adapter(run, arm, taken[arm]) if arm in taken else trained[arm.name]
-        warnings = [f"{arm.name}: {line}" for line in facts.pop(TRACKING_WARNINGS, [])]
-        run.seal(layout.adapter(arm))
-        run.update_manifest(recorder("training", arm.name, facts))
-        run.update_manifest(partial(record_warnings, warnings=warnings))
-        for warning in warnings:
-            context.say(f"warning: {warning}")
 
 
 def audit_stage(context: Context) -> None:
@@ -209,27 +175,3 @@ def run_stages(
             _stage(context, name)(context)
         end()
     return context.run.path / layout.REPORT / "index.html"
-
-
-def _even_groups(context: Context, taken: Collection[Arm]) -> list[list[Arm]]:
-    """Arms to train, in as many groups as there are workers, of about equally many tokens each.
-
-    Without those that take the adapter of another.
-    The arms of a group are trained on a base that is loaded once. An executor that does not go by
-    ``workers`` gets a group an arm, to place as its machines allow.
-    """
-    run = context.run
-    budgets = run.manifest()["budgets"]
-    wanted = [arm for arm in context.arms() if arm not in taken]
-    arms = sorted(wanted, key=lambda arm: (-budgets[arm.name]["tokens"], arm.name))
-    executor = run.recipe.executor
-    entry = context.plugins.get("executor", executor.name)
-    count = executor.workers if entry.declared(ExecutorTraits).by_workers else len(arms)
-    groups: list[list[Arm]] = [[] for _ in range(count)]
-    loads = [0] * len(groups)
-    for arm in arms:
-        lightest = loads.index(min(loads))
-        groups[lightest].append(arm)
-        if not (run.path / layout.adapter(arm)).exists():
-            loads[lightest] += budgets[arm.name]["tokens"]
-    return [group for group in groups if group]

@@ -56,7 +56,7 @@ def check_decisions(
     for audit in _audits(manifest):
         files = {arm: layout.decisions_on(arm, audit) for arm in trained}
         audited = {arm: file for arm, file in files.items() if file in manifest["files"]}
-        found.gather(layout.DECISIONS, partial(_decoded_with, run, audited))
+        found.gather(layout.DECISIONS, partial(decoded_with, run, audited))
         on = f" on {audit}" if audit else ""
         found.missing += [f"{arm.name} is not audited{on}" for arm in trained if arm not in audited]
         if audited:
@@ -81,8 +81,13 @@ def _problems(run: RunDirectory, table: Answered) -> Iterable[str]:
     yield from unequal_ids(table.file, read_ids(run.path / table.file), of, ids)
 
 
-def _decoded_with(run: RunDirectory, audited: Mapping[Arm, str]) -> Iterable[str]:
-    """The audits' decisions name the adapters that are there, where the sampler says anything."""
+def decoded_with(run: RunDirectory, audited: Mapping[Arm, str]) -> Iterable[str]:
+    """Decisions name the adapters that are there, where the sampler says anything.
+
+    Args:
+        run: the run.
+        audited: of each arm, which may be a replicate, its table.
+    """
     said = {arm: read_facts(run.path / file).get("adapter") for arm, file in audited.items()}
     for arm, adapter in said.items():
         table = audited[arm]

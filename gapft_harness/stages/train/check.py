@@ -16,6 +16,7 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.facts import Manifest
 from gapft_harness.stages.differences import unequal
+from gapft_harness.stages.train.replicates import seeds_of
 from gapft_harness.training.ledger import OPTIMIZER, Step, ledger, ledger_facts, sequences_hash
 from gapft_harness.training.plan import budget, plan, sequences
 
@@ -53,10 +54,12 @@ def check_adapter(
     folder = run.path / where
     facts = json.loads((folder / "training.json").read_text("utf-8"))
     fitted = {s.slot: s for s in sequences(examples, settings)}
-    steps = ledger(plan(fitted, settings, arm.seed), fitted, settings)
+    seeds = seeds_of(arm)
+    steps = ledger(plan(fitted, settings, seeds.get("order", arm.seed)), fitted, settings)
     expected = {
         "condition": arm.condition,
         "seed": arm.seed,
+        **({"variant": arm.variant, "seeds": seeds} if arm.variant else {}),
         **ledger_facts(steps),
         "sequences_sha256": sequences_hash(fitted.values()),
         "budget": asdict(budget(examples, settings)),

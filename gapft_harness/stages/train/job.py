@@ -23,6 +23,7 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples, read_problems
 from gapft_harness.stages.foundation.foundation import codes, require_same
 from gapft_harness.stages.generation.generation import decoding_from, sample_phases
+from gapft_harness.stages.train.replicates import seeds_of
 from gapft_harness.stages.train.trackers import tracking
 
 #: Where a job's result holds what trackers could not do; no part of what the manifest compares.
@@ -39,7 +40,7 @@ def train_arms(
 
     Args:
         run_path: the run directory.
-        arms: (condition, seed) of each.
+        arms: (condition, seed) of each; of a replicate (condition, seed, variant).
         plugin_files: files given by ``--plugin``.
         progress: called with optimizer steps done and in all, over all the arms; those of an arm
             that was trained before are done.
@@ -53,12 +54,12 @@ def train_arms(
     """
     run = RunDirectory.open(run_path)
     warnings: dict[str, list[str]] = {}
-    wanted = [Arm(condition, seed) for condition, seed in arms]
+    wanted = [Arm(*named) for named in arms]
     found = finished(run, wanted)
     missing = [arm for arm in wanted if arm.name not in found]
     steps = {name: int(of["steps"]) for name, of in run.manifest()["budgets"].items()}
-    total = sum(steps[arm.name] for arm in wanted)
-    before = total - sum(steps[arm.name] for arm in missing)
+    total = sum(steps[arm.original.name] for arm in wanted)
+    before = total - sum(steps[arm.original.name] for arm in missing)
     progress(before, total)
 
     def onward(done: int, _: int) -> None:
@@ -119,7 +120,7 @@ def train_here(
         PluginError: a trainer that wrote no adapter.
     """
     budgets = run.manifest()["budgets"]
-    steps = [int(budgets[arm.name]["steps"]) for arm in arms]
+    steps = [int(budgets[arm.original.name]["steps"]) for arm in arms]
 
     def counted(before: int) -> Callable[[int, int], None]:
         return lambda done, _: progress(before + done, sum(steps))
@@ -165,6 +166,7 @@ def _job(
         progress=progress,
         tracking=followed,
         searched=searched,
+        seeds=seeds_of(arm),
     )
 
 

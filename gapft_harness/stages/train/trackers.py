@@ -74,7 +74,7 @@ def _open(plugins: Plugins, name: str, run: RunDirectory, arm: Arm, first_step: 
 
 def _settings(run: RunDirectory, arm: Arm) -> dict[str, Any]:
     recipe = run.recipe
-    budget: Mapping[str, Any] = run.manifest()["budgets"][arm.name]
+    budget: Mapping[str, Any] = run.manifest()["budgets"][arm.original.name]
     found = {
         "condition": arm.condition,
         "seed": arm.seed,

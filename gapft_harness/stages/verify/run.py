@@ -184,21 +184,24 @@ def _adapters(
     trainer = run.recipe.training.trainer
     known = plugins.has("trainer", trainer)
     documented = known and plugins.get("trainer", trainer).declared(TrainerTraits).as_documented
-    for arm in trained:
-        check = partial(check_adapter, run, arm, examples[arm], manifest, documented)
+    places = [of for of in map(layout.read, manifest["files"]) if of and of.arm]
+    again = [of.arm for of in places if of.kind == layout.REPLICATES and of.arm]
+    held = [*trained, *(arm for arm in again if arm.original in examples)]
+    for arm in held:
+        check = partial(check_adapter, run, arm, examples[arm.original], manifest, documented)
         found.gather(layout.adapter(arm), check)
-    found.gather(layout.ADAPTERS, lambda: check_alike(run, trained, documented))
+    found.gather(layout.ADAPTERS, lambda: check_alike(run, held, documented))
     if documented:
         _taken(run, manifest, trained, found)
     found.missing += [f"{arm.name} is not trained" for arm in examples if arm not in trained]
     if trained and not documented:
         found.checked.append(
-            f"{len(trained)} adapters of trainer {trainer!r}: what their folders say of steps, "
+            f"{len(held)} adapters of trainer {trainer!r}: what their folders say of steps, "
             "tokens, weights and settings holds; what they do not say was not verified"
         )
     elif trained:
         found.checked.append(
-            f"{len(trained)} adapters were trained on the steps, tokens, weights and learning "
+            f"{len(held)} adapters were trained on the steps, tokens, weights and learning "
             "rates that their selections and the recipe give, from one base model"
         )
     check_decisions(run, manifest, [*examples], trained, experiments, judge, found)

@@ -11,7 +11,7 @@ library_name: peft
 tags: [gapft-harness, lora]
 ---
 
-# {condition}, seed {seed}
+# {condition}, seed {seed}{replicate}
 
 A LoRA adapter of `{base_model}`, trained by GapFT Harness on the verified responses in {n}
 example slots of the condition `{condition}`, {repetitions} exposures of each slot.
@@ -45,7 +45,8 @@ def model_card(facts: Mapping[str, Any]) -> str:
 
 
 def _top(facts: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: facts[key] for key in ("base_model", "condition", "seed")}
+    said = f", replicate {facts['variant']}" if "variant" in facts else ""
+    return {"replicate": said, **{key: facts[key] for key in ("base_model", "condition", "seed")}}
 
 
 def _batch(facts: Mapping[str, Any]) -> str:

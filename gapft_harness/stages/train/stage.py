@@ -1,0 +1,93 @@
+"""The train stage: adapters of the run's arms, trained on the executor and sealed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from gapft_harness.core.records import Arm
+from gapft_harness.hooks.protocols import Job
+from gapft_harness.hooks.registered import ExecutorTraits
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.recording import record_warnings, recorder
+from gapft_harness.stages.context import Context, require_selected
+from gapft_harness.stages.foundation.foundation import record_trainer
+from gapft_harness.stages.train.job import TRACKING_WARNINGS, train_arms
+from gapft_harness.stages.train.sharing import shared, take_adapter
+from gapft_harness.stages.train.trackers import check_trackers
+from gapft_harness.stages.train.unsealed import remove, stale
+
+
+def train_stage(context: Context) -> None:
+    """One LoRA adapter per condition and seed; what is the same for several is trained once."""
+    arms = context.arms()
+    begin(context, arms)
+    train(context, arms, shared(context.run, arms, context.plugins))
+
+
+def begin(context: Context, arms: Sequence[Arm]) -> None:
+    """What is there before arms are trained, replicates among them, is as training needs it.
+
+    Raises:
+        UserError: nothing is selected yet, or a tracker cannot work here.
+    """
+    run = context.run
+    require_selected(run)
+    check_trackers(run.recipe, context.plugins)
+    run.update_manifest(partial(record_trainer, plugins=context.plugins, run=run))
+    remove(run, stale(run, arms, context.plugins), context.say)
+
+
+def train(context: Context, arms: Sequence[Arm], taken: Mapping[Arm, Arm]) -> None:
+    """Trains arms and seals their adapters.
+
+    Args:
+        context: the run's.
+        arms: the arms, replicates among them.
+        taken: of arms that are not to be trained, the arm whose adapter each takes.
+    """
+    run = context.run
+    jobs = [
+        Job.of(
+            f"train {group[0].name}" + (f" and {len(group) - 1} more" if group[1:] else ""),
+            train_arms,
+            run_path=str(run.path),
+            arms=[[arm.condition, arm.seed, arm.variant] for arm in group],
+            plugin_files=list(context.plugin_files),
+        )
+        for group in _even_groups(context, [arm for arm in arms if arm not in taken])
+    ]
+    results = context.executor.run(jobs, context.progress)
+    trained = {name: facts for found in results for name, facts in found.items()}
+    for arm in sorted(arms, key=lambda arm: arm in taken):
+        # the other's adapter is sealed by now
+        facts = take_adapter(run, arm, taken[arm]) if arm in taken else trained[arm.name]
+        warnings = [f"{arm.name}: {line}" for line in facts.pop(TRACKING_WARNINGS, [])]
+        run.seal(layout.adapter(arm))
+        run.update_manifest(recorder("training", arm.name, facts))
+        run.update_manifest(partial(record_warnings, warnings=warnings))
+        for warning in warnings:
+            context.say(f"warning: {warning}")
+
+
+def _even_groups(context: Context, wanted: Sequence[Arm]) -> list[list[Arm]]:
+    """Arms to train, in as many groups as there are workers, of about equally many tokens each.
+
+    The arms of a group are trained on a base that is loaded once. An executor that does not go by
+    ``workers`` gets a group an arm, to place as its machines allow.
+    """
+    run = context.run
+    budgets = run.manifest()["budgets"]
+    tokens = {arm: budgets[arm.original.name]["tokens"] for arm in wanted}
+    arms = sorted(wanted, key=lambda arm: (-tokens[arm], arm.name))
+    executor = run.recipe.executor
+    entry = context.plugins.get("executor", executor.name)
+    count = executor.workers if entry.declared(ExecutorTraits).by_workers else len(arms)
+    groups: list[list[Arm]] = [[] for _ in range(count)]
+    loads = [0] * len(groups)
+    for arm in arms:
+        lightest = loads.index(min(loads))
+        groups[lightest].append(arm)
+        if not (run.path / layout.adapter(arm)).exists():
+            loads[lightest] += tokens[arm]
+    return [group for group in groups if group]

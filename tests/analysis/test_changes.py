@@ -1,0 +1,59 @@
+"""Decisions that differ between two models: counts, their laws, and what the paper prints."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gapft_harness.analysis.changes import Changes, changes, mean_share
+
+pairs = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=40)
+
+
+@given(pairs)
+def test_changes_are_counted_and_the_difference_is_that_of_pass_at_1(
+    decided: list[tuple[bool, bool]],
+) -> None:
+    first, second = (np.array(of) for of in zip(*decided, strict=True))
+    found = changes(first, second)
+    assert found.changed == sum(a != b for a, b in decided)
+    assert found.difference == Fraction(int(second.sum()) - int(first.sum()), len(decided))
+    assert abs(found.difference) <= found.share <= 1
+    assert changes(second, first) == Changes(found.n, found.gained, found.lost)
+    assert changes(first, first).changed == 0
+    assert mean_share(np.array([first, second])) == found.share
+
+
+@given(st.integers(1, 4), st.integers(1, 6), st.randoms(use_true_random=False))
+def test_the_mean_over_pairs_is_the_one_of_every_problem_by_itself(
+    models: int, problems: int, random: object
+) -> None:
+    """Of M models c have a problem right: c (M - c) of its M (M - 1) / 2 pairs differ."""
+    drawn = np.random.default_rng(random.getrandbits(32))  # type: ignore[attr-defined]
+    passed = drawn.random((models, problems)) < 0.5
+    found = mean_share(passed)
+    if models == 1:
+        assert found is None
+        return
+    differing = sum(int(c) * (models - int(c)) for c in passed.sum(axis=0))
+    assert found == Fraction(2 * differing, models * (models - 1) * problems)
+
+
+@pytest.mark.parametrize(("changed", "of", "points"), [(331, 1367, "0.07"), (71, 500, "1.4")])
+def test_the_papers_counts_and_differences_agree(changed: int, of: int, points: str) -> None:
+    """Of so many changes exactly one net gain gives the difference that is printed."""
+    digits = len(points.partition(".")[2])
+    found = [Changes(of, lost, changed - lost) for lost in range(changed + 1)]
+    right = [c for c in found if f"{100 * float(c.difference):.{digits}f}" == points]
+    assert [c.gained - c.lost for c in right] == [{331: 1, 71: 7}[changed]]
+
+
+def test_decisions_of_other_problems_are_refused() -> None:
+    with pytest.raises(ValueError, match="do not fit"):
+        changes(np.array([True]), np.array([True, False]))
+    with pytest.raises(ValueError, match="do not fit"):
+        changes(np.array([], dtype=bool), np.array([], dtype=bool))

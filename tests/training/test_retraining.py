@@ -1,0 +1,203 @@
+"""Arms trained a second time, by the real command: what changes, what repeats, what is verified."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Arm
+from gapft_harness.core.weights import weights_hash
+from gapft_harness.experiments.retraining_noise.experiment import RetrainingNoise
+from gapft_harness.experiments.retraining_noise.job import replicate_file
+from gapft_harness.recipe.reading import check_recipe
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.tables import read_judged
+from gapft_harness.stages.train.replicates import VARIED, seeds_of
+from tests.command import gapft, succeed
+from tests.training.letters import prepare
+from tests.verify.tampering import differences, seal_again
+
+ARM = Arm("gapft", 13)
+ASKED = ("none", "order", "dropout")
+NOISE = {"conditions": ["gapft"], "vary": [*ASKED]}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run of two conditions; it was finished before replicates were asked for."""
+    folder = tmp_path_factory.mktemp("retrained")
+    command = [*prepare(folder), "run"]
+    path = folder / "recipe.yaml"
+    content = yaml.safe_load(path.read_text()) | {"budget": {"n": 6}, "executor": {"workers": 1}}
+    content |= {"conditions": ["gapft", "uniform"], "seeds": [13, 21]}
+    content["training"] |= {"accumulation": 1, "learning_rate": 0.02}  # several steps, large ones
+    path.write_text(yaml.safe_dump(content))
+    succeed(*command, cwd=folder)
+    shutil.copytree(folder / "run", folder / "before")
+    content["experiments"] = {"retraining_noise": NOISE}
+    path.write_text(yaml.safe_dump(content))
+    succeed(*command, cwd=folder)
+    return folder
+
+
+def again(variant: str, arm: Arm = ARM) -> Arm:
+    return replace(arm, variant=variant)
+
+
+def facts(run: Path, arm: Arm) -> dict[str, Any]:
+    return dict(json.loads((run / layout.adapter(arm) / "training.json").read_text()))
+
+
+def passed(run: Path, file: str) -> Any:
+    return np.array([judged[0].verdict.passed for _, judged in read_judged(run / file)])
+
+
+@given(st.integers(-9, 99))
+def test_a_replicate_draws_anew_what_it_says_and_nothing_else(seed: int) -> None:
+    arm = Arm("gapft", seed)
+    assert seeds_of(arm) == seeds_of(again("none", arm)) == {}
+    anew = {name: seeds_of(again(name, arm)) for name in VARIED}
+    assert all(seed not in of.values() for of in anew.values())
+    assert anew["all"] == {**anew["order"], **anew["dropout"], **anew["adapter"]}
+    assert len({*anew["all"].values()}) == 3
+    assert anew["all"] == seeds_of(Arm("uniform", seed, "all")), "of one seed, as arms are"
+
+
+def test_a_finished_run_keeps_what_it_has_and_trains_its_replicates(made: Path) -> None:
+    before, now = (
+        json.loads((made / name / "manifest.json").read_text())["files"]
+        for name in ("before", "run")
+    )
+    assert before.items() <= now.items()
+    arms = [again(variant, Arm("gapft", seed)) for seed in (13, 21) for variant in ASKED]
+    new = {file(arm) for arm in arms for file in (layout.adapter, replicate_file)}
+    assert now.keys() - before.keys() == new
+    assert differences(made, made / "run") == []
+
+
+def test_with_nothing_drawn_anew_it_repeats_to_the_byte_and_is_trained_again(made: Path) -> None:
+    run = made / "run"
+    first, second = (run / layout.adapter(arm) for arm in (ARM, again("none")))
+    assert weights_hash(first) == weights_hash(second)
+    name = "training_log.jsonl"
+    assert (first / name).read_bytes() == (second / name).read_bytes()
+    assert facts(run, again("none")) == {**facts(run, ARM), "variant": "none", "seeds": {}}
+    assert (
+        "seconds"
+        in json.loads((run / "manifest.json").read_text())["training"]["gapft-seed13@none"]
+    ), "an adapter that is taken from another has none"
+    assert "# gapft, seed 13, replicate none\n" in (second / "README.md").read_text()
+
+
+def test_what_is_drawn_anew_changes_that_alone(made: Path) -> None:
+    of = {variant: facts(made / "run", again(variant)) for variant in ASKED}
+    assert of["order"]["plan_sha256"] != of["none"]["plan_sha256"]
+    assert of["dropout"]["plan_sha256"] == of["none"]["plan_sha256"]
+    assert len({found["adapter_sha256"] for found in of.values()}) == 3
+    for found in of.values():
+        assert found["sequences_sha256"] == of["none"]["sequences_sha256"]
+        assert found["budget"] == of["none"]["budget"]
+
+
+def test_the_report_counts_the_decisions_that_changed(made: Path) -> None:
+    run = made / "run"
+    found = json.loads((run / "report/results.json").read_text())["retraining_noise"]
+    assert [(r["vary"], r["seed"]) for r in found["replicates"]] == [
+        (variant, seed) for variant in ASKED for seed in (13, 21)
+    ]
+    for of in found["replicates"]:
+        arm = Arm("gapft", of["seed"], of["vary"])
+        a, b = (passed(run, file) for file in (layout.decisions(arm.original), replicate_file(arm)))
+        assert (of["lost"], of["gained"]) == (int((a & ~b).sum()), int((b & ~a).sum()))
+        assert of["changed"] == of["lost"] + of["gained"]
+        assert of["delta"] == pytest.approx((b.sum() - a.sum()) / 40)
+        assert of["same_weights"] == (of["vary"] == "none")
+        assert of["changed"] <= of["reworded"]
+    assert any(of["reworded"] for of in found["replicates"]), "else this shows nothing"
+    seeds = [passed(run, layout.decisions(Arm("gapft", seed))) for seed in (13, 21)]
+    between = found["between_seeds"]["gapft"]
+    assert between["changed_share"] == pytest.approx(float((seeds[0] != seeds[1]).mean()))
+    page = (run / "report/report.md").read_text("utf-8")
+    assert (
+        "## Retraining noise\n\nTrained again with nothing drawn anew, 2 adapters came out the "
+        "same to the byte: 0 of 80 decisions changed. Training and decoding repeat on this machine"
+    ) in page
+    with (run / "report/tables/retraining_noise.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(r["vary"], int(r["changed"])) for r in rows] == [
+        (of["vary"], of["changed"]) for of in found["replicates"]
+    ]
+
+
+def test_a_replicate_that_is_another_adapter_is_found(made: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(made / "run", tmp_path / "run"))
+    where = layout.adapter(again("order"))
+    shutil.rmtree(run / where)
+    shutil.copytree(run / layout.adapter(ARM), run / where)
+    seal_again(run, where)
+    text = "\n".join(differences(made, run))
+    assert f"{where}/training.json: plan_sha256" in text
+    assert f"{where}/training.json: does not say variant" in text
+    assert f"{replicate_file(again('order'))}: was decoded with another adapter" in text
+    (run / replicate_file(again("none"))).unlink()
+    assert f"{replicate_file(again('none'))}: is sealed in the manifest and not there" in "\n".join(
+        differences(made, run)
+    )
+
+
+def test_one_that_was_lost_is_trained_again(made: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(made / "run", tmp_path / "run"))
+    before = weights_hash(run / layout.adapter(again("dropout")))
+    shutil.rmtree(run / layout.adapter(again("dropout")))
+    succeed("run", "recipe.yaml", "--include-path", "tasks", "--plugin", "plugin.py",
+            "--run-dir", run, cwd=made)  # fmt: skip
+    assert weights_hash(run / layout.adapter(again("dropout"))) == before
+    assert differences(made, run) == []
+
+
+@pytest.mark.parametrize(
+    ("noise", "training", "message"),
+    [
+        ({"conditions": ["gaptf"]}, {}, r"'gaptf' is no condition .* did you mean 'gapft'"),
+        ({"seeds": [5]}, {}, r"retraining_noise.seeds': 5 is none of the recipe's seeds: 13, 21"),
+        ({"vary": ["dropout"]}, {"dropout": 0}, r"training\.dropout is 0"),
+        ({"vary": ["init"]}, {}, r"experiments\.retraining_noise\.vary"),
+        ({"conditions": []}, {}, r"experiments\.retraining_noise\.conditions"),
+    ],
+)
+def test_mistakes_are_told_before_anything_is_done(
+    made: Path, noise: dict[str, Any], training: dict[str, Any], message: str
+) -> None:
+    content = yaml.safe_load((made / "recipe.yaml").read_text())
+    content["experiments"]["retraining_noise"] |= {"vary": ["none"], **noise}
+    content["training"] |= training
+    with pytest.raises(UserError, match=message):
+        RetrainingNoise().settings(check_recipe(content, "here"))
+
+
+def test_responses_that_are_of_no_replicate_are_refused(made: Path, tmp_path: Path) -> None:
+    """A trainer that draws in ways of its own cannot draw one thing anew."""
+    plugin = tmp_path / "own.py"
+    plugin.write_text(
+        "from gapft_harness.api import hookimpl, train_lora\n\n\n@hookimpl\n"
+        'def register_trainers(register):\n    register("own", train_lora)\n'
+    )
+    run = tmp_path / "run"
+    done = gapft(
+        "run", "recipe.yaml", "--include-path", "tasks", "--plugin", "plugin.py", "--plugin",
+        plugin, "--set", "training.trainer=own", "--run-dir", run, cwd=made,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "vary: order, dropout: the trainer 'own' draws in ways of its own" in done.stderr
+    assert not (run / "adapters").exists()
