@@ -37,6 +37,13 @@ def require_one_protocol(study: StudyRecipe, recipes: Mapping[str, Recipe]) -> N
     shared = [c for c in study.conditions if all(c in of.conditions for of in recipes.values())]
     if recipes:
         _require_equal({name: _of_recipe(shared, recipe) for name, recipe in recipes.items()})
+    starts = {
+        name: {"model": {"start_tokens": of.model.start_tokens}}
+        for name, of in recipes.items()
+        if of.model.start_tokens is not None  # one whose tokenizer has none says nothing
+    }
+    if starts:
+        _require_equal(starts)
 
 
 def require_comparable(study: StudyRecipe, cells: Sequence[Collected]) -> None:

@@ -158,6 +158,20 @@ def test_cells_of_other_protocols_are_refused_before_anything_is_written(
     assert not (folder / "study").exists()
 
 
+def test_cells_that_say_their_start_tokens_must_say_as_many(folder):
+    def pair(*counts):
+        for name, number, count in zip("ab", (0, 1), counts, strict=True):
+            shutil.rmtree(folder / "runs" / name)
+            model = {"args": {"pretrained": f"model {name}"}, "start_tokens": count}
+            seal(folder / "runs" / name, cell(number), model=model)
+
+    pair(1, 2)
+    with pytest.raises(UserError, match=r"model.start_tokens \(1 there, 2 here\)"):
+        study(folder)
+    pair(2, None)  # as Qwen, whose tokenizer has none, beside Llama
+    study(folder)
+
+
 def test_what_is_a_cells_own_may_differ(folder):
     shutil.rmtree(folder / "runs/b")
     own = {"search": {"k": 4, "chunk": 9, "max_gen_toks": 7}, "verifier": {"params": {"rule": "x"}}}
