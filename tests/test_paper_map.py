@@ -85,6 +85,9 @@ BUDGETS = [
     ("paper/mistral-reclor", 252, 2016, 126),
     ("controls/llama-logiqa", 3190, 25520, 1595),
     ("controls/llama-reclor", 913, 7304, 457),
+    ("controls/llama-logiqa-core", 9575, 76600, 4788),
+    ("controls/llama-reclor-core", 3049, 24392, 1525),
+    ("controls/llama-reclor-core-added", 913, 7304, 457),
 ]
 
 
