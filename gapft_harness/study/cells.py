@@ -141,10 +141,11 @@ def require_different(cells: Sequence[Collected]) -> None:
 
 
 def _decided(files: Iterable[tuple[str, str]]) -> set[str]:
-    """The arms whose training set and decisions are in two cells, as one word each."""
-    by_name = dict(files)
+    """A cell's checkpoints: each arm with the hashes of its training set and of its decisions."""
+    by_name, arms = dict(files), f"{layout.DECISIONS}/"
     return {
-        f"{name.removesuffix('.parquet').partition('/')[2]} {digest[:12]}"
+        f"{name.removeprefix(arms).removesuffix('.parquet')} {digest[:12]} "
+        f"{by_name.get(name.replace(arms, f'{layout.SELECTIONS}/', 1), '')[:12]}".rstrip()
         for name, digest in by_name.items()
-        if name.startswith(f"{layout.DECISIONS}/")
+        if name.startswith(arms)
     }

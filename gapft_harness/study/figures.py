@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gapft_harness.report.figures import Drawing, rendered
 from gapft_harness.report.figures.contrasts import forest
-from gapft_harness.report.figures.flows import outcomes, outcomes_legend
+from gapft_harness.report.figures.flows import outcomes, outcomes_handles
 from gapft_harness.report.figures.search_curve import AXIS, curve
 from gapft_harness.report.figures.style import WIDTH, spread
 from gapft_harness.report.rendering.wording import condition_name
@@ -44,7 +44,7 @@ def _forest(of: StudyFindings) -> Figure:
 
 def _curves(of: StudyFindings) -> Figure:
     """Every cell's Pass@k of the source, with one decode of each model as a line."""
-    figure, axes = _panels(of, 2.5)
+    figure, axes = _panels(of, 2.6)
     for panel, cell in zip(axes, of.cells, strict=True):
         curve(panel, cell.found)
         panel.set_title(f"{cell.name}: correct audit problems, %", x=0)
@@ -60,7 +60,11 @@ def _flows(of: StudyFindings) -> Figure:
         panel.set_title(cell.name, x=0)
         if panel is not axes[-1]:
             panel.set_xlabel("")
-    outcomes_legend(axes[-1])
+    widest = max(panel.get_xlim()[1] for panel in axes)
+    for panel in axes:
+        panel.set_xlim(0, widest)
+    style: Any = {"fontsize": 8.5, "handlelength": 0.9, "handleheight": 0.9, "columnspacing": 1.2}
+    figure.legend(handles=outcomes_handles(), loc="outside lower center", ncols=4, **style)
     return figure
 
 

@@ -30,12 +30,12 @@ def opening(of: StudyFindings) -> list[Block]:
     cells = f"{count} cells" if count > 1 else "1 cell"
     fair = all(cell.found.fair(cell.found.contrast(lead, reference)) for cell in of.cells)
     sentence = (
-        f"Over {cells}, each counted the same, {condition_name(lead)} is {_said(against)} points "
-        f"from {condition_name(reference)}{' at the same training budget' * fair}, and "
-        f"{_said(gain)} points from the source; for the former "
-        f"{wording.resolution(against.interval)}. It is above {condition_name(reference)} in "
-        f"{above} of {count}, with an interval that excludes zero in {resolved}. Brackets are 95% "
-        "intervals."
+        f"Over {cells}, each counted the same, {condition_name(lead)} minus "
+        f"{condition_name(reference)} is {_said(against)} points of Pass@1"
+        f"{' at the same training budget' * fair}; {wording.resolution(against.interval)}. Minus "
+        f"the source it is {_said(gain)} points. {condition_name(lead)} is above "
+        f"{condition_name(reference)} in {above} of {count}, with an interval that excludes zero "
+        f"on either side in {resolved}. Brackets are 95% intervals."
     )
     stats = [
         _stat(f"{condition_name(lead)} against {condition_name(reference)}", against),

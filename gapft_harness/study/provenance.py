@@ -33,14 +33,14 @@ def _cells(of: StudyFindings) -> list[Block]:
             params = json.dumps(inputs.task.get("verifier_params", {}), ensure_ascii=False)
             verifier = f"{inputs.task['verifier']} {params}"
             said = [model, inputs.task["name"], verifier, whole(len(inputs.audit.ids))]
-        rows.append([cell.name, place, "; ".join(cell.lacks) or "whole", *said])
-    columns = ["cell", "run", "state", "model", "task", "verifier", "audit problems"]
+        rows.append([cell.name, "; ".join(cell.lacks) or "whole", *said, place])
+    columns = ["cell", "state", "model", "task", "verifier", "audit problems", "run"]
     note = (
         "Each run has a report of its own (report/index.html in its folder), with everything that "
         "this page leaves out: every seed as counts, problems gained and lost, verdicts, warnings."
     )
     lines = [f"{cell.name}: {line}" for cell in of.collected for line in cell.warnings]
-    return [Table(columns, rows, words=6, note=note), *([Bullets(lines)] if lines else [])]
+    return [Table(columns, rows, words=7, note=note), *([Bullets(lines)] if lines else [])]
 
 
 def _settings(of: StudyFindings) -> list[Block]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from fractions import Fraction
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
-from gapft_harness.analysis.pass_at_k import reported_k
 from gapft_harness.core.records import SOURCE
 from gapft_harness.report.findings.whole import ConditionFindings
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Block, Figure, Section, Table, Text
 from gapft_harness.report.rendering.wording import condition_name, percent, points, whole
-from gapft_harness.report.sections import budgets, comparison
-from gapft_harness.study.findings import CellFindings, StudyFindings, shares
+from gapft_harness.report.sections import comparison
+from gapft_harness.study import budgets
+from gapft_harness.study.findings import CellFindings, StudyFindings
 from gapft_harness.study.opening import opening
 from gapft_harness.study.provenance import provenance
 
@@ -28,9 +28,9 @@ def build(of: StudyFindings) -> list[Section]:
             Section(_minus(of.study.lead, of.study.reference), _forest(of)),
             Section("Equal-weight means", _means(of)),
             Section("Where the change comes from", _decomposition(of)),
-            Section("What one decode is worth", _amortization(of)),
-            Section("Share of a larger budget's gain", _shares(of)),
-            Section("Training budgets", _budgets(of)),
+            Section("What one decode is worth", budgets.amortization(of)),
+            Section("Share of a larger budget's gain", budgets.shared(of)),
+            Section("Training budgets", budgets.spent(of)),
         ]
     return [*sections, *provenance(of)]
 
@@ -58,17 +58,17 @@ def _main(of: StudyFindings) -> list[Block]:
             [
                 cell.name,
                 whole(_budget_n(found.conditions[lead])),
-                percent(found.source.pass_at_1, 2),
-                *(percent(found.conditions[name].mean.pass_at_1, 2) for name in order),
+                _plain(found.source.pass_at_1),
+                *(_plain(found.conditions[name].mean.pass_at_1) for name in order),
                 f"{points(gain.delta, 2)} {wording.points_interval(gain.interval, 2)}",
             ]
         )
         for name in order:
             every.append([cell.name, *comparison.accuracy(found.conditions[name], cell.inputs.k)])
     note = (
-        "Pass@1 on each cell's audit: one greedy decode, mean over seeds "
+        "Pass@1 in percent on each cell's audit: one greedy decode, mean over seeds "
         f"{wording.listed([str(seed) for seed in of.study.seeds])}. n: example slots of a matched "
-        "condition."
+        "condition. Brackets are 95% intervals, in percentage points."
     )
     if own:
         note += (
@@ -77,7 +77,7 @@ def _main(of: StudyFindings) -> list[Block]:
     if of.lacking:
         note += " A dash: the cell is not whole; see the top of the page."
     names = [condition_name(name) + (" *" if name in own else "") for name in order]
-    columns = ["cell", "n", "source", *names, f"{_minus(lead, SOURCE)}, 95% interval"]
+    columns = ["cell", "n", "source", *names, _minus(lead, SOURCE)]
     return [
         Table(columns, rows, note=note),
         Table(
@@ -88,6 +88,11 @@ def _main(of: StudyFindings) -> list[Block]:
             summary="Every condition's Pass@1 with its interval",
         ),
     ]
+
+
+def _plain(rate: Fraction) -> str:
+    """In percent without the sign, as Table 1 has it: every cell of the table is one."""
+    return percent(rate, 2).removesuffix("%")
 
 
 def _matched(of: StudyFindings, condition: str) -> bool:
@@ -162,8 +167,10 @@ def _decomposition(of: StudyFindings) -> list[Block]:
     for cell in of.cells:
         table = comparison.decomposition(cell.found, explained=False)
         states = cell.found.source.states
-        shares = [percent(Fraction(states[s], cell.found.source.n)) for s in ("G", "S", "U")]
-        rows += [[cell.name, *shares, *row] for row in table.rows]
+        shares = (percent(Fraction(states[s], cell.found.source.n)) for s in ("G", "S", "U"))
+        of_states = " / ".join(share.removesuffix("%") for share in shares)
+        for number, (condition, *row) in enumerate(table.rows):
+            rows.append([cell.name, condition, "" if number else of_states, *row])
         few += [f"{state} of {cell.name} ({states[state]})" for state in cell.found.source.unstable]
         for name in of.study.conditions:
             if name != reference:
@@ -173,10 +180,10 @@ def _decomposition(of: StudyFindings) -> list[Block]:
                     [cell.name, condition_name(name), *(points(part, 2) for part in parts)]
                 )
     note = (
-        "p: share of the audit in each state of the source. κ_S, κ_U: of the failures that search "
-        "recovered, and of those it missed, the share that is right now. ρ_G: of the solved, the "
-        "share that is wrong now. The terms p_S κ_S, p_U κ_U and −p_G ρ_G are computed from counts "
-        "and sum exactly to the change of Pass@1."
+        "p: share of the audit, in percent, in each state of the source. κ_S, κ_U: of the failures "
+        "that search recovered, and of those it missed, the share that is right now. ρ_G: of the "
+        "solved, the share that is wrong now. The terms p_S κ_S, p_U κ_U and −p_G ρ_G are computed "
+        "from counts and sum exactly to the change of Pass@1."
     )
     if few:
         note += (
@@ -192,7 +199,7 @@ def _decomposition(of: StudyFindings) -> list[Block]:
             f"Where the audit problems of each source state end up after {lead}, in shares of the "
             "audit, mean over seeds.",
         ),
-        Table(["cell", "p_G", "p_S", "p_U", "condition", *rates], rows, note=note),
+        Table(["cell", "condition", "p_G / p_S / p_U", *rates], rows, note=note),
         Table(
             ["cell", "condition", "S", "U", "G", "difference"],
             differences,
@@ -210,89 +217,3 @@ def _flow(cell: CellFindings, lead: str) -> str:
         f"{cell.name}: of the solved {percent(mean.rho_g)} are lost, of the recovered "
         f"{percent(mean.kappa_s)} corrected, of the missed {percent(mean.kappa_u)}"
     )
-
-
-def _amortization(of: StudyFindings) -> list[Block]:
-    samples = of.cells[0].inputs.k  # the protocol is one
-    shown = reported_k(samples)
-    rows = [
-        [
-            cell.name,
-            percent(cell.found.source.pass_at_1, 2),
-            *(percent(cell.found.source.curve[k], 2) for k in shown),
-            *(wording.k_eq(cell.found.conditions[n].k_eq, samples) for n in of.study.conditions),
-        ]
-        for cell in of.cells
-    ]
-    note = (
-        f"Pass@k of the source, estimated without bias from {samples} samples a problem: an oracle "
-        "reference that takes search and a verifier at inference. K_eq: the largest K whose source "
-        "Pass@K does not exceed the condition's Pass@1; <1: the condition is below one sample of "
-        f"the source; ≥{samples}: no more samples were drawn."
-    )
-    names = [f"K_eq {condition_name(name)}" for name in of.study.conditions]
-    return [
-        Figure(
-            "curves",
-            "; ".join(
-                f"{row[0]}: greedy {row[1]}, Pass@{samples} {row[1 + len(shown)]}" for row in rows
-            ),
-            "The source's accuracy when a verifier picks among k samples. Lines: one greedy decode "
-            "of each model; the marker stands at its K_eq.",
-        ),
-        Table(["cell", "greedy", *(f"Pass@{k}" for k in shown), *names], rows, note=note),
-    ]
-
-
-def _shares(of: StudyFindings) -> list[Block]:
-    lead = condition_name(of.study.lead)
-    rows = []
-    for cell in of.cells:
-        for share in shares(cell, of.study.lead):
-            full = cell.found.contrast(share.full, SOURCE).delta
-            rows.append(
-                [
-                    cell.name,
-                    condition_name(share.full),
-                    percent(share.problems),
-                    points(cell.found.contrast(of.study.lead, SOURCE).delta, 2),
-                    points(full, 2),
-                    percent(share.gain),
-                ]
-            )
-    if not rows:
-        return [Text("No condition of this study has a larger budget of its own.")]
-    columns = [
-        "cell", "reference", "share of its problems", f"gain of {lead}", "its gain", "share of it"
-    ]  # fmt: skip
-    note = (
-        f"Distinct problems that {lead} is trained on, and its gain over the source in percentage "
-        "points, beside those of a reference with a larger budget. Where the reference gains "
-        "little, the share says little; a dash: it gains nothing."
-    )
-    return [Table(columns, rows, words=2, note=note)]
-
-
-def _budgets(of: StudyFindings) -> list[Block]:
-    rows = []
-    for cell in of.cells:
-        conditions = cell.found.conditions
-        groups = cell.found.groups + [[c] for c in conditions.values() if not c.matched]
-        for group in groups:
-            budget = next(iter(group[0].seeds.values())).budget
-            low, high, spread = budgets.tokens(group)
-            rows.append(
-                [
-                    cell.name,
-                    budgets.group_name(group),
-                    *(whole(value) for value in (budget.n, budget.exposures, low, high)),
-                    percent(spread),
-                    whole(budget.steps),
-                ]
-            )
-    columns = ["cell", "conditions", "n", "N", "L, fewest", "L, most", "spread of L", "J"]
-    note = (
-        "n example slots, N exposures, L processed tokens over conditions and seeds, J optimizer "
-        "steps. Within a row n, N and J are the same; tokens are reported, not enforced."
-    )
-    return [Table(columns, rows, words=2, note=note)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from gapft_harness.core.errors import GapftError
+from gapft_harness.core.errors import UserError
 from gapft_harness.report.rendering.blocks import Drawing
 from gapft_harness.run_directory.mirror import placed
 from gapft_harness.stages.differences import Differences
@@ -33,12 +33,14 @@ def verify_study(path: Path, plugin_files: Sequence[str] = ()) -> Differences:
     """
     study, found = read_study(str(path / STUDY)), Differences()
     for name in study.cells:
-        try:
-            with placed(study.place(name, path), writes=False) as (folder, _):
+        with placed(study.place(name, path), writes=False) as (folder, _):
+            if not folder.exists():
+                found.missing.append(f"{name}: not run yet")
+                continue
+            try:
                 of = verification.verify(folder, plugin_files)
-        except GapftError as error:
-            found.missing.append(f"{name}: {error}")
-            continue
+            except UserError as error:
+                raise UserError(f"cell {name!r}: {error}") from error
         for kind in ("checked", "differences", "missing"):
             getattr(found, kind).extend(f"{name}: {line}" for line in getattr(of, kind))
         found.remark = found.remark or of.remark

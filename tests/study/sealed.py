@@ -36,9 +36,14 @@ def recipe_of(inputs: ReportInputs, **changes: Any) -> dict[str, Any]:
     }
 
 
-def cell(number: int = 0, sizes: tuple[int, int, int] = (30, 20, 18), k: int = 4, **changes: Any):
+def cell(
+    number: int = 0,
+    sizes: tuple[int, int, int] = (30, 20, 18),
+    k: int = 4,
+    replicates: int = 200,
+) -> ReportInputs:
     """Planted inputs: every number gives other trained models on the same audit."""
-    made = planted.inputs(sizes=sizes, k=k, pool_states=(9, 8, 7), **changes)
+    made = planted.inputs(sizes=sizes, k=k, pool_states=(9, 8, 7))
     arms = [
         planted.trained(
             made.audit,
@@ -51,7 +56,8 @@ def cell(number: int = 0, sizes: tuple[int, int, int] = (30, 20, 18), k: int = 4
         )
         for of in made.arms
     ]
-    recipe = check_recipe(recipe_of(made), "planted").model_dump(mode="json")
+    said = recipe_of(made, statistics={"replicates": replicates})
+    recipe = check_recipe(said, "planted").model_dump(mode="json")
     return replace(made, arms=tuple(arms), recipe=recipe)
 
 

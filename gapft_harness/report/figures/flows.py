@@ -11,6 +11,7 @@ from gapft_harness.report.rendering import palette, wording
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
 
 
 def flows(findings: Findings) -> Figure:
@@ -22,7 +23,7 @@ def flows(findings: Findings) -> Figure:
     spread(figure)
     outcomes(above, findings)
     above.set_title(f"Every audit problem after {wording.condition_name(findings.lead)}", x=0)
-    outcomes_legend(above)
+    legend_below(above, outcomes_handles())
     _rates(below, findings)
     return figure
 
@@ -56,8 +57,8 @@ def outcomes(axes: Axes, findings: Findings) -> None:
     axes.set_xlabel("share of the audit, %")
 
 
-def outcomes_legend(axes: Axes) -> None:
-    """What the colours of ``outcomes`` mean."""
+def outcomes_handles() -> list[Patch]:
+    """What the colours of ``outcomes`` mean, for a legend."""
     from matplotlib.patches import Patch
 
     names = {
@@ -66,7 +67,7 @@ def outcomes_legend(axes: Axes) -> None:
         "regressed": palette.WRONG,
         "stays wrong": palette.WRONG_PALE,
     }
-    legend_below(axes, [Patch(color=colour, label=name) for name, colour in names.items()])
+    return [Patch(color=colour, label=name) for name, colour in names.items()]
 
 
 def _rates(axes: Axes, findings: Findings) -> None:

@@ -1,0 +1,101 @@
+"""``gapft study`` on a small task, killed between its cells and gone on with, then verified."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.command import gapft, succeed
+from tests.end_to_end.letters_run import killed
+from tests.training.letters import prepare
+
+MORE = ("--run-dir", "out", "--include-path", "tasks", "--plugin", "plugin.py")
+STUDY = """
+name: letters
+conditions: [gapft, all_verified]
+reference: all_verified
+seeds: [13]
+set: {statistics.replicates: 50, executor.workers: 1}
+cells:
+  Letters: {recipe: recipe.yaml}
+  Letters, fewer: {recipe: recipe.yaml, set: {data.pool_limit: 40}}
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("letters-study")
+    prepare(made)
+    (made / "study.yaml").write_text(STUDY)
+    return made
+
+
+def contents(run: Path) -> dict[str, bytes]:
+    names = ("decisions", "selections", "adapters")
+    return {
+        path.relative_to(run).as_posix(): path.read_bytes()
+        for name in names
+        for path in (run / name).rglob("*")
+        if path.is_file()
+    }
+
+
+def test_a_study_goes_on_after_a_kill_between_its_cells_and_is_verified(folder: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gapft_harness.cli.main", "study", "study.yaml", *MORE],
+        cwd=folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    second = folder / "out/cells/letters-fewer"
+    deadline = time.monotonic() + 600
+    while not second.exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert killed(process), "it was killed as its second cell began"
+    first = folder / "out/cells/letters"
+    before, seconds = contents(first), json.loads((first / "manifest.json").read_text())["stages"]
+    assert "decisions/gapft-seed13.parquet" in before
+    assert not (folder / "out/report").exists()
+
+    left = succeed("study", "study.yaml", *MORE, "--dry-run", cwd=folder).stdout
+    assert "1 of 2 cells are left" in left
+    done = succeed("study", "study.yaml", *MORE, cwd=folder)
+    assert "report: out/report/index.html" in done.stdout
+    assert contents(first) == before
+    # what is whole is read, not run: no stage of it took a moment more
+    assert json.loads((first / "manifest.json").read_text())["stages"] == seconds
+
+    found = json.loads((folder / "out/report/results.json").read_text())
+    assert found["whole"]
+    gains = []
+    for name, run in (("Letters", first), ("Letters, fewer", second)):
+        own = json.loads((run / "report/results.json").read_text())
+        assert {key: found["cells"][name][key] for key in own} == own
+        gains.append(own["conditions"]["gapft"]["pass_at_1"] - own["source"]["pass_at_1"])
+    mean = next(m for m in found["means"] if (m["a"], m["b"]) == ("gapft", "source"))
+    assert mean["delta"] == pytest.approx(sum(gains) / 2, abs=1e-12)
+
+    said = succeed("verify", "out", "--plugin", "plugin.py", cwd=folder).stdout
+    assert "Letters, fewer: " in said
+    assert "the study's report is what its cells give, computed again" in said
+
+
+def test_a_recipe_that_was_changed_fails_its_cell_alone(folder: Path) -> None:
+    """After the test above: its runs are there."""
+    text = STUDY.replace("{data.pool_limit: 40}", "{data.pool_limit: 39}")
+    (folder / "study.yaml").write_text(text)
+    done = gapft("study", "study.yaml", *MORE, cwd=folder)
+    assert done.returncode == 1
+    assert "cell Letters, fewer failed: " in done.stderr
+    assert "Letters, fewer: the run there is of another recipe" in done.stderr
+    found = json.loads((folder / "out/report/results.json").read_text())
+    assert (found["whole"], found["means"]) == (False, None)
+    assert "conditions" in found["cells"]["Letters"]
