@@ -31,6 +31,7 @@ def amortization(of: StudyFindings) -> list[Block]:
         f"one sample of the source; ≥{samples}: no more samples were drawn."
     )
     names = [condition_name(name) for name in of.study.conditions]
+    names[0] = f"K_eq: {names[0]}"
     return [
         Figure(
             "curves",

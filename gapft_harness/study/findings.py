@@ -57,10 +57,15 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """An equal-weight mean over all cells of ``a`` minus ``b`` (or the source)."""
+    """An equal-weight mean over all cells of ``a`` minus ``b`` (or the source).
+
+    Attributes:
+        matched: whether the two have one budget in every cell.
+    """
 
     a: str
     b: str
+    matched: bool
     delta: Fraction
     resampled: Difference
 
@@ -163,5 +168,13 @@ def _mean(
     values = equal_weight(
         [counts(of, a) - counts(of, b) for of in drawn], [of.decisions for of in drawn]
     )
-    delta = sum((of.found.contrast(a, b).delta for of in cells), Fraction(0)) / len(cells)
-    return Mean(a, b, delta, Difference(percentile_interval(values), p_value(values)))
+    contrasts = [of.found.contrast(a, b) for of in cells]
+    delta = sum((contrast.delta for contrast in contrasts), Fraction(0)) / len(cells)
+    matched = all(of.found.fair(found) for of, found in zip(cells, contrasts, strict=True))
+    return Mean(
+        a,
+        b,
+        matched and b != SOURCE,
+        delta,
+        Difference(percentile_interval(values), p_value(values)),
+    )

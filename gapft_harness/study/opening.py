@@ -28,12 +28,12 @@ def opening(of: StudyFindings) -> list[Block]:
     resolved = sum(cell.found.contrast(lead, reference).interval.excludes_zero for cell in of.cells)
     count = len(of.cells)
     cells = f"{count} cells" if count > 1 else "1 cell"
-    fair = all(cell.found.fair(cell.found.contrast(lead, reference)) for cell in of.cells)
     sentence = (
         f"Over {cells}, each counted the same, {condition_name(lead)} minus "
         f"{condition_name(reference)} is {_said(against)} points of Pass@1"
-        f"{' at the same training budget' * fair}; {wording.resolution(against.interval)}. Minus "
-        f"the source it is {_said(gain)} points. {condition_name(lead)} is above "
+        f"{' at the same training budget' * against.matched}; "
+        f"{wording.resolution(against.interval)}. Minus the source it is {_said(gain)} points. "
+        f"{condition_name(lead)} is above "
         f"{condition_name(reference)} in {above} of {count}, with an interval that excludes zero "
         f"on either side in {resolved}. Brackets are 95% intervals."
     )

@@ -88,6 +88,7 @@ def _mean(mean: Mean) -> dict[str, Any]:
         "delta": float(mean.delta),
         "ci95": [mean.interval.low, mean.interval.high],
         "p": mean.resampled.p_value,
+        "matched_budget": mean.matched,
     }
 
 
@@ -98,9 +99,10 @@ def _tables(found: StudyFindings) -> Iterator[tuple[str, str]]:
 
 
 def _mean_rows(found: StudyFindings) -> Rows:
-    yield "a", "b", "mean_difference", "ci95_low", "ci95_high", "p"
+    yield "a", "b", "mean_difference", "ci95_low", "ci95_high", "p", "matched_budget"
     for of in (_mean(mean) for mean in found.means):
-        yield of["a"], of["b"], of["delta"], *of["ci95"], "" if of["p"] is None else of["p"]
+        p = "" if of["p"] is None else of["p"]
+        yield of["a"], of["b"], of["delta"], *of["ci95"], p, of["matched_budget"]
 
 
 def _share_rows(found: StudyFindings) -> Rows:

@@ -146,7 +146,7 @@ def _means(of: StudyFindings) -> list[Block]:
         ]
     rows = [
         [
-            _minus(mean.a, mean.b),
+            _minus(mean.a, mean.b) + ("" if mean.matched or mean.b == SOURCE else " *"),
             points(mean.delta, 2),
             wording.points_interval(mean.interval, 2),
             wording.p_value(mean.resampled.p_value),
@@ -158,6 +158,8 @@ def _means(of: StudyFindings) -> list[Block]:
         "for all cells, and audit problems once for all cells on one audit. Cells are not "
         "resampled: the mean describes these cells, and not other models or tasks."
     )
+    if not all(mean.matched or mean.b == SOURCE for mean in of.means):
+        note += " * Not budget-matched."
     return [Table(["contrast", "mean difference", "95% interval", "p"], rows, note=note)]
 
 
@@ -182,8 +184,8 @@ def _decomposition(of: StudyFindings) -> list[Block]:
     note = (
         "p: share of the audit, in percent, in each state of the source. κ_S, κ_U: of the failures "
         "that search recovered, and of those it missed, the share that is right now. ρ_G: of the "
-        "solved, the share that is wrong now. The terms p_S κ_S, p_U κ_U and −p_G ρ_G are computed "
-        "from counts and sum exactly to the change of Pass@1."
+        "solved, the share that is wrong now. The terms S = p_S κ_S, U = p_U κ_U and G = "
+        "−p_G ρ_G are computed from counts and sum exactly to the change of Pass@1."
     )
     if few:
         note += (
@@ -191,7 +193,7 @@ def _decomposition(of: StudyFindings) -> list[Block]:
             f"{wording.listed(few)}."
         )
     lead = condition_name(of.study.lead)
-    rates = ["κ_S", "κ_U", "ρ_G", "S term", "U term", "G term", "change"]
+    rates = ["κ_S", "κ_U", "ρ_G", "S", "U", "G", "change"]
     return [
         Figure(
             "flows",

@@ -60,6 +60,7 @@ def test_the_mean_is_that_of_the_cells_differences_recomputed_from_decisions(thr
             other = source if mean.b == "source" else pass_at_1(of.inputs, mean.b)
             differences.append(pass_at_1(of.inputs, mean.a) - other)
         assert mean.delta == sum(differences) / 3
+    assert [m.b for m in found.means if m.matched] == ["uniform", "replay"]
     pairs = [(mean.a, mean.b) for mean in found.means]
     assert pairs[:4] == [("gapft", b) for b in CONDITIONS[1:]] + [("gapft", "source")]
 
