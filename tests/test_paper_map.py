@@ -19,6 +19,22 @@ PAGE = (ROOT / "docs" / "recipes.md").read_text("utf-8")
 TABLES, FIGURES = range(1, 15), range(1, 7)
 
 
+#: Table 5: the recipe, n, N and J.
+BUDGETS = [
+    ("paper/llama-logiqa", 3190, 25520, 1595),
+    ("paper/llama-reclor", 913, 7304, 457),
+    ("paper/qwen-logiqa", 275, 2200, 138),
+    ("paper/qwen-reclor", 63, 504, 32),
+    ("paper/mistral-logiqa", 887, 7096, 444),
+    ("paper/mistral-reclor", 252, 2016, 126),
+    ("controls/llama-logiqa", 3190, 25520, 1595),
+    ("controls/llama-reclor", 913, 7304, 457),
+    ("controls/llama-logiqa-core", 9575, 76600, 4788),
+    ("controls/llama-reclor-core", 3049, 24392, 1525),
+    ("controls/llama-reclor-core-added", 913, 7304, 457),
+]
+
+
 def rows() -> list[list[str]]:
     """The cells of the map's rows."""
     text = PAGE.partition("\n## The paper's tables and figures\n")[2].partition("\n## ")[0]
@@ -55,7 +71,7 @@ def test_every_section_is_one_of_a_report() -> None:
     assert sections - known == set()
 
 
-@pytest.mark.parametrize("command", commands("run"))
+@pytest.mark.parametrize("command", sorted({*commands("run")} - {name for name, *_ in BUDGETS}))
 def test_every_run_of_the_map_resolves(command: str) -> None:
     name, *options = shlex.split(command)
     assert name in bundled_recipes()
@@ -73,22 +89,6 @@ def test_every_recipe_at_full_scale_is_in_the_map() -> None:
     cells = set(re.findall(r"recipe: ([\w/-]+)", bundled["paper/main"].read_text("utf-8")))
     told = {command.split()[0] for kind in ("run", "study") for command in commands(kind)}
     assert full - cells - told == set()
-
-
-#: Table 5: the recipe, n, N and J.
-BUDGETS = [
-    ("paper/llama-logiqa", 3190, 25520, 1595),
-    ("paper/llama-reclor", 913, 7304, 457),
-    ("paper/qwen-logiqa", 275, 2200, 138),
-    ("paper/qwen-reclor", 63, 504, 32),
-    ("paper/mistral-logiqa", 887, 7096, 444),
-    ("paper/mistral-reclor", 252, 2016, 126),
-    ("controls/llama-logiqa", 3190, 25520, 1595),
-    ("controls/llama-reclor", 913, 7304, 457),
-    ("controls/llama-logiqa-core", 9575, 76600, 4788),
-    ("controls/llama-reclor-core", 3049, 24392, 1525),
-    ("controls/llama-reclor-core-added", 913, 7304, 457),
-]
 
 
 @pytest.mark.parametrize(("name", "slots", "exposures", "steps"), BUDGETS)
