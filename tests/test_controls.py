@@ -409,7 +409,7 @@ def test_the_older_protocol_has_one_start_token_its_seeds_and_a_core(name: str) 
 
 def test_every_control_has_a_bundled_recipe() -> None:
     wanted = {"search_depth", "randomized_inclusion", "gold_labels", "coverage", "full_pool"}
-    wanted |= {"shared_core"}
+    wanted |= {"shared_core", "retraining_noise"}
     wanted |= {"stability", "scope", "redistribution"}
     assert wanted == {
         e for name in BUNDLED for e in load_recipe(bundled_recipes()[name]).experiments
