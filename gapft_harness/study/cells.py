@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.errors import GapftError, UserError, describe
 from gapft_harness.core.records import Arm
 from gapft_harness.report.reading.inputs import ReportInputs, read_inputs
 from gapft_harness.run_directory import layout
@@ -16,6 +16,9 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.mirror import placed
 from gapft_harness.stages.report import require_sealed
 from gapft_harness.study.recipe import StudyRecipe
+
+#: What readers raise where somebody changed a manifest or a table by hand, and its hash too.
+DAMAGED = (AttributeError, KeyError, OSError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,8 @@ def collect_cell(study: StudyRecipe, name: str, folder: Path) -> Collected:
             return _read(study, name, place, run)
     except GapftError as error:
         return Collected(name, place, (str(error),))
+    except DAMAGED as error:
+        return Collected(name, place, (f"cannot be read: {describe(error)}",))
 
 
 @contextlib.contextmanager

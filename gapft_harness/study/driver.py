@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.errors import GapftError, UserError, describe
 from gapft_harness.core.records import Arm
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
@@ -13,7 +13,7 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.lock import hold
 from gapft_harness.run_directory.mirror import is_url
 from gapft_harness.stages.selection.budgets import foreseen
-from gapft_harness.study.cells import Collected, collect_cell, missing, opened
+from gapft_harness.study.cells import DAMAGED, Collected, collect_cell, missing, opened
 from gapft_harness.study.protocol import require_one_protocol
 from gapft_harness.study.recipe import REPORT, StudyRecipe
 from gapft_harness.study.report import write_study
@@ -156,6 +156,8 @@ def describe_study(study: StudyRecipe, folder: Path, resolve: Resolve) -> str:
                 budget = _known(study, run) or budget
         except GapftError as error:
             lacks = [str(error)]
+        except DAMAGED as error:
+            lacks = [f"cannot be read: {describe(error)}"]
         left += bool(lacks)
         lines += [
             f"{name}",

@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import replace_file
 from gapft_harness.core.records import SOURCE
-from gapft_harness.recipe.bundled import find_study
+from gapft_harness.recipe.bundled import bundled_recipes, find_study
 from gapft_harness.recipe.faults import explain
 from gapft_harness.recipe.reading import read_recipe
 from gapft_harness.recipe.section import RecipeSection
@@ -122,10 +122,12 @@ class StudyRecipe(RecipeSection):
     def with_whole_paths(self) -> StudyRecipe:
         """This study, with its files and runs found from any folder."""
 
+        bundled = bundled_recipes()
+
         def whole(cell: CellChoice) -> CellChoice:
             named = {}
-            if cell.recipe is not None and Path(cell.recipe).is_file():
-                named["recipe"] = str(Path(cell.recipe).resolve())
+            if cell.recipe not in (None, *bundled) and Path(str(cell.recipe)).is_file():
+                named["recipe"] = str(Path(str(cell.recipe)).resolve())
             if cell.run is not None and not is_url(cell.run):
                 named["run"] = str(Path(cell.run).resolve())
             return cell.model_copy(update=named)

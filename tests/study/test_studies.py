@@ -121,6 +121,20 @@ def test_an_edited_cell_is_not_in_the_mean(folder):
     assert content(folder)["means"] is None
 
 
+def test_damaged_cells_are_told_and_break_nothing(folder):
+    manifest = folder / "runs/a/manifest.json"
+    content_of = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**content_of, "budgets": {"gapft-seed13": 7}}))
+    file = "decisions/uniform-seed13.parquet"
+    (folder / "runs/b" / file).write_bytes(b"no table")
+    reseal(folder / "runs/b", file)
+    said = describe_study(read_study("study.yaml"), folder / "study", pytest.fail)
+    assert "left: cannot be read: TypeError" in said
+    with pytest.raises(GapftError, match=r"A: cannot be read: (.|\n)*B / b: cannot be read: "):
+        study(folder)
+    assert content(folder)["cells"].keys() == {"A", "B / b"}
+
+
 def test_decisions_on_another_audit_are_refused_though_they_are_sealed(folder):
     rows = [response(f"elsewhere-{i}", -1, "", "pass") for i in range(68)]
     file = "decisions/uniform-seed13.parquet"
