@@ -121,7 +121,6 @@ class StudyRecipe(RecipeSection):
 
     def with_whole_paths(self) -> StudyRecipe:
         """This study, with its files and runs found from any folder."""
-
         bundled = bundled_recipes()
 
         def whole(cell: CellChoice) -> CellChoice:
