@@ -285,6 +285,13 @@ def test_the_report_says_what_was_chosen_and_what_it_changed(
             lost = sum(not planted["right"](name, at, i) for i in solved)
             assert of["audit"]["regressed"][when] == lost
             assert of["audit"]["rho_G"][when] == lost / len(solved)
+        stated = pq.read_table(run.path / "audit/states.parquet").to_pylist()
+        for when, at in (("before", 1.0), ("after", scale)):
+            for state in "SU":
+                failed = [row["problem_id"] for row in stated if row["state"] == state]
+                right = sum(planted["right"](name, at, i) for i in failed)
+                expected = right / len(failed) if failed else None
+                assert of["audit"][f"kappa_{state}"][when] == expected, (name, state, when)
         for what, at in (("source", 0.0), ("trained", 1.0), ("fixed", 0.75), ("chosen", scale)):
             right = sum(planted["right"](name, at, i) for i in audited)
             assert of["audit"]["pass_at_1"][what] == right / len(audited)
@@ -311,6 +318,7 @@ def test_the_report_says_what_was_chosen_and_what_it_changed(
     ) in report
     assert (run.path / "report/tables/scaling.csv").read_text().count("\n") == 5
     assert (run.path / "report/tables/scaling_bounds.csv").read_text().count("\n") == 17
+    assert "| ρ_G | κ_S | κ_U |" in report.replace("\\", "")
 
 
 def test_the_choice_follows_from_the_sealed_decisions(run: RunDirectory) -> None:

@@ -40,7 +40,8 @@ def run(name: str, chosen: dict[str, tuple[int, float]], solved: int = 50) -> Sc
         checkpoint(arm, source, lost, scale)
         for arm, (lost, scale) in zip(arms, chosen.values(), strict=True)
     )
-    return ScaledRun(name, np.array([f"p{i:03}" for i in range(100)]), source, checkpoints)
+    states = np.where(source, "G", np.where(np.arange(100) % 2, "S", "U"))
+    return ScaledRun(name, np.array([f"p{i:03}" for i in range(100)]), source, states, checkpoints)
 
 
 def test_exactly_the_tolerance_is_not_above_it() -> None:
@@ -48,8 +49,8 @@ def test_exactly_the_tolerance_is_not_above_it() -> None:
     found = compute_scaling([run("r", {"a-1": (5, 1.0), "a-2": (6, 0.75)})], 20, 0)
     of = found.conditions["a"]
     assert (of.above_before, of.above_after) == (1, 0)
-    assert [c.rho_before for c in found.checkpoints] == [Fraction(1, 10), Fraction(6, 50)]
-    assert [c.rho_after for c in found.checkpoints] == [Fraction(1, 10), Fraction(3, 50)]
+    assert [c.before.rho_g for c in found.checkpoints] == [Fraction(1, 10), Fraction(6, 50)]
+    assert [c.after.rho_g for c in found.checkpoints] == [Fraction(1, 10), Fraction(3, 50)]
 
 
 def test_means_count_environments_alike() -> None:
@@ -92,6 +93,7 @@ def test_order_changes_no_figure(seed: int) -> None:
                 of,
                 item_ids=of.item_ids[order],
                 source=of.source[order],
+                states=of.states[order],
                 checkpoints=tuple(seeds),
             )
         )

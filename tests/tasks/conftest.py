@@ -31,6 +31,12 @@ def data(tmp_path, monkeypatch) -> Path:
         root / "logiqa2" / "test.txt",
         [logiqa_record(2), logiqa_record(3), logiqa_record(4, own_id=2)],
     )
+    # To calibrate on: problems of training and of test, with ids of their own, and a new one.
+    new = {**logiqa_record(0, own_id=7), "text": "Some birds swim."}
+    write_lines(
+        root / "logiqa2" / "dev.txt",
+        [logiqa_record(1, own_id=5), logiqa_record(4, own_id=6), new],
+    )
     (root / "reclor").mkdir()
     for part, numbers in (("train", (0, 1, 2)), ("val", (3, 4))):
         records = [reclor_record(number, part) for number in numbers]

@@ -151,6 +151,26 @@ def test_demo():
     assert task.decoding().max_gen_toks == 32
 
 
+def test_what_is_calibrated_on_is_in_neither_pool_nor_audit_by_content(data, error_of):
+    """LogiQA's dev.txt, and the next of MATH's test split; the other splits stay."""
+    (kept,) = load_task("gapft_logiqa").validation()
+    assert "Some birds swim." in kept.prompt
+    held = load_task("gapft_math")
+    apart = [{p.prompt for p in of} for of in (held.validation(), held.pool(), held.audit())]
+    assert not apart[0] & (apart[1] | apart[2])
+    new = [math_record(n, "test")["problem"] for n in range(650, 1300)]
+    left = {text for text in new if not any(text in prompt for prompt in apart[2])}
+    assert len(apart[0]) == len(left) > 50, "all of test's that are in neither audit nor training"
+    (data / "MATH" / "test.jsonl").unlink()
+    (data / "logiqa2" / "dev.txt").unlink()
+    assert load_task("gapft_math").audit()
+    assert load_task("gapft_logiqa").published()
+    message = error_of(load_task("gapft_math").validation)
+    assert "without test.jsonl the audit is of train" in message
+    assert "give scaling.calibration a number" in message
+    assert "dev.txt is missing" in error_of(load_task("gapft_logiqa").validation)
+
+
 def test_a_folder_without_a_file_is_an_error_and_not_filled_from_elsewhere(data, error_of):
     (data / "logiqa2" / "train.txt").unlink()
     message = error_of(load_task, "gapft_logiqa")

@@ -48,6 +48,22 @@ def test_the_real_logiqa_validation_file_as_pool_and_audit(tmp_path, monkeypatch
     assert all(p.gold["options"]["ABCD".index(p.gold["answer"])] for p in audit)
 
 
+def test_the_real_logiqa_validation_file_to_calibrate_on(tmp_path, monkeypatch):
+    """Parts of it as the pool and the audit: exactly the rest is left."""
+    (dev,) = real("logiqa2/dev.txt")
+    lines = [line for line in dev.read_text(encoding="utf-8").split("\n") if line.strip()]
+    (tmp_path / "logiqa2").mkdir()
+    shutil.copy(dev, tmp_path / "logiqa2/dev.txt")
+    for name, part in (("train.txt", lines[:600]), ("test.txt", lines[600:900])):
+        (tmp_path / "logiqa2" / name).write_text("\n".join(part), encoding="utf-8")
+    monkeypatch.setenv("GAPFT_DATA_DIR", str(tmp_path))
+    task = load_task("gapft_logiqa")
+    seen = {problem.prompt for problem in (*task.pool(), *task.audit())}
+    kept = task.validation()
+    assert not seen & {problem.prompt for problem in kept}
+    assert 0 < len(kept) <= len(lines) - 900
+
+
 def test_the_whole_validation_file_has_unique_ids_and_its_known_repeats(tmp_path, monkeypatch):
     (dev,) = real("logiqa2/dev.txt")
     folder = tmp_path / "logiqa2"

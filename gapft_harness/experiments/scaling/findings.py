@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapft_harness.analysis.bootstrap import Interval, percentile_interval
+from gapft_harness.analysis.decomposition import Decomposition, decompose
 from gapft_harness.analysis.hierarchical import Environment, replicate_means
 from gapft_harness.analysis.scaling import SCALES
 from gapft_harness.core.records import Arm
@@ -28,29 +29,17 @@ class CheckpointFindings:
 
     Attributes:
         environment: its run.
-        solved: audit problems that the source solves.
-        lost_before: those of them that the adapter fails at scale 1.
-        lost_after: the same at the chosen scale.
+        before: what the adapter did to the audit's states at scale 1.
+        after: the same at the chosen scale.
         pass_at_1: by ``source``, ``trained``, ``fixed`` and ``chosen``.
     """
 
     environment: str
     arm: Arm
     choice: ScaleChoice
-    solved: int
-    lost_before: int
-    lost_after: int
+    before: Decomposition
+    after: Decomposition
     pass_at_1: Mapping[str, Fraction]
-
-    @property
-    def rho_before(self) -> Fraction | None:
-        """ρ_G at scale 1; None where the source solves nothing."""
-        return Fraction(self.lost_before, self.solved) if self.solved else None
-
-    @property
-    def rho_after(self) -> Fraction | None:
-        """ρ_G at the chosen scale."""
-        return Fraction(self.lost_after, self.solved) if self.solved else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +133,8 @@ def _checkpoint(run: ScaledRun, of: ScaledArm) -> CheckpointFindings:
         environment=run.name,
         arm=of.arm,
         choice=of.choice,
-        solved=int(run.source.sum()),
-        lost_before=int((run.source & ~of.trained).sum()),
-        lost_after=int((run.source & ~of.chosen).sum()),
+        before=decompose(run.states, of.trained),
+        after=decompose(run.states, of.chosen),
         pass_at_1={
             name: Fraction(int(passed.sum()), len(passed)) for name, passed in decided.items()
         },
@@ -167,8 +155,8 @@ def _condition(
     return ConditionScaling(
         environments=tuple(run.name for run in runs),
         chosen={scale: counts[scale] for scale in (0.0, *SCALES)},
-        above_before=sum(_above(found.rho_before, tolerance) for found in checkpoints),
-        above_after=sum(_above(found.rho_after, tolerance) for found in checkpoints),
+        above_before=sum(_above(found.before.rho_g, tolerance) for found in checkpoints),
+        above_after=sum(_above(found.after.rho_g, tolerance) for found in checkpoints),
         against={
             what: Comparison(_mean(environments, what), percentile_interval(drawn[what]))
             for what in AGAINST

@@ -142,7 +142,8 @@ def _read(place: str, path: Path) -> PooledRun:
     if recipe.scaling is None or not trained:
         why = "its recipe has no section scaling" if trained else "it has trained nothing"
         raise UserError(f"{place}: {why}, so it has no scaled adapters to compare")
-    run.sealed(layout.responses("audit"))
+    for table in (layout.responses("audit"), layout.states("audit")):
+        run.sealed(table)
     for arm in trained:
         run.sealed(layout.of_arm(FOLDER, arm))
         chosen = read_choice(path, arm)["scale"]

@@ -45,12 +45,14 @@ class ScaledRun:
         name: names the environment.
         item_ids: shape (P,), the audit problems.
         source: shape (P,), V of the source's greedy decode; where it holds, the state is G.
+        states: shape (P,), ``G``, ``S`` or ``U``.
         checkpoints: by condition in the recipe's order, then by ascending seed.
     """
 
     name: str
     item_ids: NDArray[np.str_]
     source: NDArray[np.bool_]
+    states: NDArray[np.str_]
     checkpoints: tuple[ScaledArm, ...]
 
     def in_order(self) -> ScaledRun:
@@ -64,6 +66,7 @@ class ScaledRun:
             self,
             item_ids=self.item_ids[order],
             source=self.source[order],
+            states=self.states[order],
             checkpoints=tuple(
                 replace(
                     of,
@@ -100,6 +103,11 @@ def read_scaled_run(
     ids = found["problem_id"]
     source: NDArray[np.bool_] = codes(found["status"]) == PASS
 
+    stated = columns(run_path / layout.states("audit"), ("problem_id", "state"))
+    state = dict(zip(stated["problem_id"], stated["state"], strict=True))
+    require(state.keys() == {*ids}, f"{run_path}: the audit's states are of other problems")
+    states = np.array([state[name] for name in ids], dtype=np.str_)
+
     def at(arm: Arm, scale: float) -> NDArray[np.bool_]:
         if not scale:
             return source
@@ -115,4 +123,6 @@ def read_scaled_run(
         checkpoints.append(
             ScaledArm(arm, choice, at(arm, 1.0), at(arm, FIXED), at(arm, choice.scale))
         )
-    return ScaledRun(recipe["name"], np.array(ids, dtype=np.str_), source, tuple(checkpoints))
+    return ScaledRun(
+        recipe["name"], np.array(ids, dtype=np.str_), source, states, tuple(checkpoints)
+    )

@@ -63,9 +63,15 @@ def content(found: ScalingFindings) -> dict[str, Any]:
                     "scales": [asdict(at) for at in of.choice.scales],
                 },
                 "audit": {
-                    "solved": of.solved,
-                    "regressed": {"before": of.lost_before, "after": of.lost_after},
-                    "rho_G": {"before": number(of.rho_before), "after": number(of.rho_after)},
+                    "solved": of.after.n_g,
+                    "regressed": {
+                        "before": of.before.regressed_g,
+                        "after": of.after.regressed_g,
+                    },
+                    **{
+                        key: {"before": number(before), "after": number(after)}
+                        for key, before, after in _rates(of)
+                    },
                     "pass_at_1": {name: float(rate) for name, rate in of.pass_at_1.items()},
                 },
             }
@@ -80,14 +86,15 @@ def checkpoint_rows(found: ScalingFindings) -> Rows:
         "environment", "condition", "seed", "scale", "calibration_problems", "calibration_solved",
         "calibration_lost_before", "calibration_lost_after", "audit_solved", "audit_lost_before",
         "audit_lost_after", "pass_at_1_source", "pass_at_1_trained", "pass_at_1_fixed",
-        "pass_at_1_chosen",
+        "pass_at_1_chosen", "kappa_S_before", "kappa_S_after", "kappa_U_before", "kappa_U_after",
     )  # fmt: skip
     for of in found.checkpoints:
         yield (
             *(of.environment, of.arm.condition, of.arm.seed, of.choice.scale),
             *(of.choice.problems, of.choice.solved, *_calibration_lost(of)),
-            *(of.solved, of.lost_before, of.lost_after),
+            *(of.after.n_g, of.before.regressed_g, of.after.regressed_g),
             *(float(of.pass_at_1[name]) for name in ("source", "trained", "fixed", "chosen")),
+            *(number(rate) for _, *pair in _rates(of)[1:] for rate in pair),
         )
 
 
@@ -193,21 +200,22 @@ def _checkpoints(found: ScalingFindings) -> Table:
                 _scale(choice.scale),
                 _change(*calibration),
                 "–" if at is None else percent(at.upper_bound),
-                _change(of.rho_before, of.rho_after),
+                *(_change(before, after) for _, before, after in _rates(of)),
                 *(percent(of.pass_at_1[name]) for name in ("source", "trained", "fixed", "chosen")),
             ]
         )
     return Table(
         [
             *(["environment"] if several else []),
-            *("condition", "seed", "scale", "calibration ρ_G", "bound", "audit ρ_G"),
+            *("condition", "seed", "scale", "calibration ρ_G", "bound", "ρ_G", "κ_S", "κ_U"),
             *("source", "at 1", f"at {_scale(FIXED)}", "at chosen"),
         ],
         rows,
         words=2 if several else 1,
-        note="ρ_G: share of the problems that the source solves that are lost, on the calibration "
-        "and on the audit split, at scale 1 → at the chosen scale. Bound: of the calibration rate "
-        "at the chosen scale. Last four columns: Pass@1 on the audit.",
+        note="Rates at scale 1 → at the chosen scale. Calibration ρ_G: share of the calibration "
+        "problems that the source solves that are lost. Bound: of this rate at the chosen scale. "
+        "All else is of the audit. ρ_G: the same share there. κ_S and κ_U: shares of the failures "
+        "that search recovered and missed that are right now. Last four columns: Pass@1.",
     )
 
 
@@ -246,6 +254,15 @@ def _calibration_lost(of: CheckpointFindings) -> tuple[int, int]:
     """Solved calibration problems lost at scale 1, and at the chosen scale."""
     at = of.choice.at(of.choice.scale)
     return of.choice.scales[-1].regressed, 0 if at is None else at.regressed
+
+
+def _rates(of: CheckpointFindings) -> list[tuple[str, Fraction | None, Fraction | None]]:
+    """The audit's rates at scale 1 and at the chosen scale, by their names in results.json."""
+    return [
+        ("rho_G", of.before.rho_g, of.after.rho_g),
+        ("kappa_S", of.before.kappa_s, of.after.kappa_s),
+        ("kappa_U", of.before.kappa_u, of.after.kappa_u),
+    ]
 
 
 def _change(before: Fraction | None, after: Fraction | None) -> str:

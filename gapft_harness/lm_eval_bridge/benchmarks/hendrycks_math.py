@@ -2,8 +2,10 @@ r"""MATH: an audit of 600 problems chosen by a frozen rule, and the rest of trai
 
 The rule: of the problems with a gold answer, the 600 with the smallest SHA-256 of
 ``gapft-math-audit-v1`` and the problem's text, out of the test split where there is one, else out
-of the training split. The pool is every training problem whose text is not in the audit. The
-choice depends on the texts alone, not on a file's order or on where the files came from.
+of the training split. The pool is every training problem whose text is not in the audit. To
+calibrate on there are the 600 that follow by the same rule, of the test split's problems that are
+not in training. The choice depends on the texts alone, not on a file's order or on where the files
+came from.
 
 The paper used 600 "disjoint MATH problems" and does not say which; this is our own choice.
 """
@@ -50,12 +52,13 @@ SUBJECTS = (
 
 
 def load(revision: str, audit_size: int = AUDIT_SIZE, **_: Any) -> Splits:
-    """The splits ``pool`` and ``audit``.
+    """The splits ``pool``, ``audit`` and ``calibration``.
 
     Args:
         revision: commit of the hub's dataset, used where ``GAPFT_DATA_DIR`` has no folder
             ``MATH``.
-        audit_size: problems of the audit; every number's choice contains the smaller ones'.
+        audit_size: problems of the audit, and to calibrate on; every number's audit contains the
+            smaller ones'.
 
     Returns:
         Splits of records with problem, level, subject, solution, answer.
@@ -99,7 +102,31 @@ def load(revision: str, audit_size: int = AUDIT_SIZE, **_: Any) -> Splits:
             ),
         )
 
-    return Splits({"pool": pool, "audit": audit})
+    def calibration() -> SplitData:
+        if _audit_part() != "test":
+            raise UserError(
+                f"{SOURCE.benchmark}: without test.jsonl the audit is of train, and no problem is "
+                "left to calibrate on; give scaling.calibration a number of problems to take out "
+                "of the pool (in a new run), or add the file"
+            )
+        source, known = read("test"), {_key(d) for d in read("train").documents}
+        known |= {_key(d) for d in audit().documents}
+        chosen = set(sorted({_key(d) for d in source.documents} - known)[:audit_size])
+        if not chosen:
+            raise UserError(
+                f"{SOURCE.benchmark}: the audit takes all of test; none to calibrate on"
+            )
+        documents = source.documents.where(_once(chosen))
+        sentence = (
+            f"MATH calibration: {len(source.documents) - len(documents)} of "
+            f"{len(source.documents)} problems of test dropped, the frozen rule does not choose "
+            f"them, or they are in the audit or in train; {len(documents)} kept"
+        )
+        return SplitData(documents, (*source.dropped, sentence))
+
+    return Splits(
+        {"pool": pool, "audit": audit, "calibration": calibration}, unpublished=("calibration",)
+    )
 
 
 def _once(keys: set[str]) -> Callable[[Document], bool]:

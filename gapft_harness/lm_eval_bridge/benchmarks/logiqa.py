@@ -3,7 +3,8 @@
 Section 4.1 of the paper: the audit are the 1,367 test problems whose prompt never appears in the
 training split; the 211 training records whose prompt appears in the test split leave the pool.
 A prompt here is text, question and options together, white space at their ends apart. The older
-protocol's audit is the whole test split, whose problems the pool holds none of either.
+protocol's audit is the whole test split, whose problems the pool holds none of either. To calibrate
+on there is dev.txt, without the records whose prompt is in one of the other two.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _Prompt = tuple[str, ...]
 
 
 def load(revision: str, **_: Any) -> Splits:
-    """The splits ``pool`` and ``audit``, which need both files to keep the two apart, and ``test``.
+    """The splits ``pool``, ``audit`` and ``calibration``, kept apart by all their files; ``test``.
 
     Args:
         revision: commit of the repository that the files are downloaded from where
@@ -56,22 +57,22 @@ def load(revision: str, **_: Any) -> Splits:
         check_choice(documents, "answer", "options")
         return documents
 
-    def split(kept: str, other: str, label: str) -> SplitData:
-        documents = read(kept)
-        elsewhere = {_prompt(document) for document in read(other)}
+    def split(label: str, kept: str, *others: str) -> SplitData:
+        documents, named = read(kept), " or ".join(others)
+        elsewhere = {_prompt(document) for other in others for document in read(other)}
         rest = documents.where(lambda document: _prompt(document) not in elsewhere)
         if not len(rest):
-            raise UserError(f"{SOURCE.benchmark}: every prompt of {kept} is also in {other}")
+            raise UserError(f"{SOURCE.benchmark}: every prompt of {kept} is also in {named}")
         dropped = len(documents) - len(rest)
         counted = {"pool": ("dropped from the pool", dropped), "audit": ("audit", len(rest))}
-        what, found = counted[label]
+        what, found = counted.get(label, ("", 0))
         return SplitData(
             rest,
             (
                 f"{SOURCE.benchmark} {label}: {dropped} of {len(documents)} "
-                f"records of {kept} dropped, their prompt is in {other}; {len(rest)} kept",
+                f"records of {kept} dropped, their prompt is in {named}; {len(rest)} kept",
             ),
-            Published({what: found}, {what: PAPER_COUNTS[what]}),
+            Published({what: found}, {what: PAPER_COUNTS[what]}) if what else None,
         )
 
     def whole() -> SplitData:
@@ -81,10 +82,12 @@ def load(revision: str, **_: Any) -> Splits:
 
     return Splits(
         {
-            "pool": lambda: split("train.txt", "test.txt", "pool"),
-            "audit": lambda: split("test.txt", "train.txt", "audit"),
+            "pool": lambda: split("pool", "train.txt", "test.txt"),
+            "audit": lambda: split("audit", "test.txt", "train.txt"),
+            "calibration": lambda: split("calibration", "dev.txt", "train.txt", "test.txt"),
             "test": whole,
-        }
+        },
+        unpublished=("calibration",),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,9 +53,11 @@ class SplitData:
 class Splits(Mapping[str, Documents]):
     """Split name -> problems. Reading one split reads only the files which that split needs."""
 
-    def __init__(self, load: Mapping[str, Callable[[], SplitData]]) -> None:
-        """Takes a function for each split."""
-        self._load = dict(load)
+    def __init__(
+        self, load: Mapping[str, Callable[[], SplitData]], unpublished: Collection[str] = ()
+    ) -> None:
+        """Takes a function for each split, and those splits whose files not everybody has."""
+        self._load, self._unpublished = dict(load), unpublished
         self._read: dict[str, SplitData] = {}
 
     def __getitem__(self, name: str) -> Documents:
@@ -89,7 +91,8 @@ class Splits(Mapping[str, Documents]):
         Raises:
             UserError: files are missing or malformed.
         """
-        of_splits = [split.published for split in map(self.read, sorted(self)) if split.published]
+        names = sorted(name for name in self if name not in self._unpublished)
+        of_splits = [split.published for split in map(self.read, names) if split.published]
         if not of_splits:
             return None
         return Published(
