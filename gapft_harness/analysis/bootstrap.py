@@ -20,6 +20,8 @@ from gapft_harness.core.streams import Stream
 
 #: Item weights held in memory at once (float64 values): half a MiB, which stays in the cache.
 _CHUNK_VALUES = 1 << 16
+#: Clusters are drawn by their kinds where there are this many times as many of them as of kinds.
+_FEW_KINDS = 8
 #: What lies outside a 95% interval on each side.
 _TAIL = Fraction(1, 40)
 
@@ -174,6 +176,44 @@ def replicate(
         source=(sums[:, -1] * n_seeds).astype(np.int64),
         decisions=n_seeds * count,
     )
+
+
+def resampled_means(
+    columns: NDArray[np.float64],
+    clusters: NDArray[np.int64],
+    *,
+    replicates: int,
+    stream: Stream,
+) -> NDArray[np.float64]:
+    """Means of columns over clusters of items drawn with replacement, the same for every column.
+
+    A replicate draws as many clusters as there are; a cluster brings all its items, so the mean is
+    over as many items as they have. Clusters of equal sums and sizes are drawn as one kind, where
+    there are few kinds: how often each kind is drawn is multinomial, which is the same and quick.
+
+    Args:
+        columns: shape (P, M), numbers of any kind.
+        clusters: shape (P,): each item's cluster, numbered from 0 without a gap; an item each where
+            items are independent.
+        replicates: B.
+        stream: the randomness.
+
+    Returns:
+        Shape (B, M).
+    """
+    sizes = np.bincount(clusters).astype(np.float64)
+    sums = [np.bincount(clusters, weights=column) for column in columns.T]
+    told = np.stack([*sums, sizes], axis=1)
+    generator = stream.child("items").generator()
+    kinds, first, times = np.unique(told, axis=0, return_index=True, return_counts=True)
+    if len(kinds) * _FEW_KINDS <= len(told):
+        order = np.argsort(first)  # the order of items, so that a change of sign changes no draw
+        drawn = generator.multinomial(len(told), times[order] / len(told), size=replicates)
+        totals = drawn.astype(np.float64) @ kinds[order]
+    else:
+        weighted = item_weights(len(told), replicates, generator)
+        totals = np.concatenate([weights @ told for weights in weighted])
+    return totals[:, :-1] / totals[:, -1:]
 
 
 def seed_weights(seeds: int, replicates: int, stream: Stream) -> NDArray[np.float64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +14,7 @@ from gapft_harness.cli.options import (
     PluginFile,
     StudyName,
 )
+from gapft_harness.core.errors import UserError
 
 if TYPE_CHECKING:
     from gapft_harness.recipe.recipe import Recipe
@@ -23,7 +25,7 @@ def add_tools(app: typer.Typer) -> None:
     # lm_eval's flags are its own, its --help among them
     passed_on = {"allow_extra_args": True, "ignore_unknown_options": True}
     app.command(context_settings=passed_on, add_help_option=False)(eval)
-    for command in (study, tasks, plugins, recipes, judge, doctor):
+    for command in (compare, study, tasks, plugins, recipes, judge, doctor):
         app.command()(command)
 
 
@@ -32,6 +34,111 @@ def eval(context: typer.Context) -> None:
     from gapft_harness.lm_eval_bridge.discovery import run_lm_eval
 
     raise typer.Exit(run_lm_eval(context.args))
+
+
+def compare(
+    before: Annotated[
+        str,
+        typer.Argument(metavar="BEFORE", help="the sample log before: a file, folder or glob"),
+    ],
+    after: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="AFTER",
+            help="likewise after; each is a model, NAME=LOGS names it; a quoted glob that matches "
+            "several runs names training seeds of one model",
+        ),
+    ],
+    seeds: Annotated[
+        bool, typer.Option("--seeds", help="all AFTERs are training seeds of one model")
+    ] = False,
+    metric: Annotated[
+        str | None,
+        typer.Option("--metric", metavar="NAME", help="the metric; default: the log's first"),
+    ] = None,
+    filter: Annotated[
+        str | None,
+        typer.Option("--filter", metavar="NAME", help="lm_eval's filter; default: the log's first"),
+    ] = None,
+    task: Annotated[
+        list[str],
+        typer.Option("--task", "--tasks", metavar="NAME", help="only this task; repeatable"),
+    ] = [],
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster", metavar="FIELD", help="documents that share this field are not independent"
+        ),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            "--by", metavar="FIELD", help="also compare for each value of this field, e.g. subject"
+        ),
+    ] = None,
+    on: Annotated[
+        list[str],
+        typer.Option(
+            "--on", metavar="FIELD", help="join by this field, not the whole document; repeatable"
+        ),
+    ] = [],
+    common: Annotated[
+        bool, typer.Option("--common", help="leave out documents that not all logs hold")
+    ] = False,
+    source_samples: Annotated[
+        list[str],
+        typer.Option(
+            "--source-samples",
+            metavar="LOGS",
+            help="logs of several samples before, for G, S and U; repeatable",
+        ),
+    ] = [],
+    fail_if_worse: Annotated[
+        float | None,
+        typer.Option(
+            "--fail-if-worse",
+            metavar="X",
+            help="exit with 1 if a model is worse by more than X, e.g. 0.01: its whole interval "
+            "lies below -X",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="write results.json, comparison.csv, items.csv and comparison.md there",
+        ),
+    ] = None,
+) -> None:
+    """Compare sample logs of lm_eval, before and after, document by document."""
+    from rich.console import Console
+
+    from gapft_harness.compare.choice import Choice
+    from gapft_harness.compare.comparison import compare as compared
+    from gapft_harness.compare.files import write
+    from gapft_harness.compare.page import sections
+    from gapft_harness.compare.terminal import show
+
+    margin = fail_if_worse
+    if margin is not None and not margin >= 0:
+        raise UserError(f"--fail-if-worse {margin:g}: expected 0 or more, e.g. 0.01 for one point")
+    choice = Choice(metric, filter, task, on, cluster, by, common, seeds, source_samples)
+    found = compared(before, after, choice)
+    if margin is not None and found.table.binary and margin >= 1:
+        raise UserError(
+            f"--fail-if-worse {margin:g}: {found.figure.metric} is a share; one point is 0.01"
+        )
+    if out is not None:
+        write(found, out)
+    show(sections(found), Console(highlight=False))
+    if out is not None:
+        typer.echo(f"written: {out / 'comparison.md'}, results.json, comparison.csv, items.csv")
+    if margin is not None and (worse := found.worse(margin)):
+        typer.echo(
+            f"gapft: worse than before by more than {margin:g}: {', '.join(worse)}", err=True
+        )
+        raise typer.Exit(1)
 
 
 def study(

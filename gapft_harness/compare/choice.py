@@ -1,0 +1,38 @@
+"""What the user of ``gapft compare`` chose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+#: Bootstrap replicates of every interval.
+REPLICATES = 2_000
+#: Sign flips drawn where there are too many to take them all.
+PERMUTATIONS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which figure is compared, and how.
+
+    Attributes:
+        metric: the metric's name; None: the first that BEFORE's log names.
+        filter: the name of lm-eval's filter; None: the first in BEFORE's log.
+        tasks: only these tasks; none: all that the logs hold.
+        on: fields of the document that make two documents the same; none: the whole document.
+        cluster: the field that documents of one cluster share.
+        by: the field to compare group by group.
+        common: compare the documents that all logs hold; else a missing one is an error.
+        seeds: all AFTERs are training seeds of one model.
+        source_samples: logs with several samples a document of the model before.
+    """
+
+    metric: str | None = None
+    filter: str | None = None
+    tasks: Sequence[str] = ()
+    on: Sequence[str] = ()
+    cluster: str | None = None
+    by: str | None = None
+    common: bool = False
+    seeds: bool = False
+    source_samples: Sequence[str] = ()

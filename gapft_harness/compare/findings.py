@@ -1,0 +1,182 @@
+"""What is found between the model before and each model after: differences, tests, terms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapft_harness.analysis.bootstrap import (
+    Interval,
+    percentile_interval,
+    resampled_means,
+    seed_weights,
+)
+from gapft_harness.analysis.decomposition import Decomposition, decompose, partition, pool
+from gapft_harness.analysis.k_equivalent import k_equivalent
+from gapft_harness.analysis.paired import holm, mcnemar, sign_flips
+from gapft_harness.compare.choice import PERMUTATIONS, REPLICATES
+from gapft_harness.compare.source_samples import Samples
+from gapft_harness.core.streams import Stream
+
+#: Every draw derives from this one and its purpose, so that a comparison can be repeated.
+_SEED = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The numbers of the compared items.
+
+    Attributes:
+        before: shape (P,).
+        after: by model, shape (S, P).
+        clusters: shape (P,), the number of each item's cluster; None: each item is one.
+        groups: shape (P,), each item's group; None: nothing to compare by.
+    """
+
+    before: NDArray[np.float64]
+    after: dict[str, NDArray[np.float64]]
+    clusters: NDArray[np.int64] | None = None
+    groups: NDArray[np.str_] | None = None
+
+    @property
+    def binary(self) -> bool:
+        """Whether every number is 0 or 1, so that items pass or fail."""
+        return all(bool(np.isin(of, (0, 1)).all()) for of in (self.before, *self.after.values()))
+
+    def part(self, members: NDArray[np.bool_]) -> Table:
+        """Some of the items; clusters are numbered anew."""
+        clusters = None
+        if self.clusters is not None:
+            clusters = np.unique(self.clusters[members], return_inverse=True)[1]
+        after = {name: of[:, members] for name, of in self.after.items()}
+        return Table(self.before[members], after, clusters)
+
+
+@dataclass(slots=True)
+class Paired:
+    """One model against the one before, on some items.
+
+    Attributes:
+        items: how many.
+        seeds: training seeds of the model.
+        before: mean of the model before.
+        after: mean of this one, over seeds and items.
+        difference: mean of the paired differences.
+        interval: its 95% interval over seeds and items.
+        test: ``mcnemar`` or ``sign_flip``.
+        p_value: of the test, two-sided.
+        gained: items, summed over seeds, whose number rose (0 to 1: wrong to right).
+        lost: whose number fell.
+        p_holm: adjusted for all tests of the same table; None where it is the only one.
+    """
+
+    items: int
+    seeds: int
+    before: float
+    after: float
+    difference: float
+    interval: Interval
+    test: str
+    p_value: float
+    gained: int
+    lost: int
+    p_holm: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ByState:
+    """Where a model's difference comes from, by the state before (Equation 9).
+
+    Attributes:
+        counts: pooled over seeds.
+        k_eq: the most source samples that one decode of it is worth.
+    """
+
+    counts: Decomposition
+    k_eq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """All that is found.
+
+    Attributes:
+        models: by name.
+        groups: by group, then by model's name.
+        states: shape (P,), G, S and U, if the source's samples are there.
+        by_state: by model's name, likewise.
+    """
+
+    models: dict[str, Paired]
+    groups: dict[str, dict[str, Paired]] = field(default_factory=dict)
+    states: NDArray[np.str_] | None = None
+    by_state: dict[str, ByState] = field(default_factory=dict)
+
+
+def find(table: Table, samples: Samples | None = None) -> Found:
+    """Computes everything."""
+    models = paired(table, "all")
+    groups = {}
+    if table.groups is not None:
+        for name in sorted(set(table.groups.tolist())):
+            groups[name] = paired(table.part(table.groups == name), f"group/{name}")
+    _adjust(list(models.values()))
+    _adjust([one for of in groups.values() for one in of.values()])
+    if samples is None:
+        return Found(models, groups)
+    states = partition(table.before == 1, (samples.passing > 0)[:, None])
+    by_state = {name: _by_state(states, of == 1, samples) for name, of in table.after.items()}
+    return Found(models, groups, states, by_state)
+
+
+def paired(table: Table, purpose: str) -> dict[str, Paired]:
+    """Every model against the one before; what is found of one does not rest on the others."""
+    items = len(table.before)
+    clusters = np.arange(items) if table.clusters is None else table.clusters
+    differences = {name: of - table.before for name, of in table.after.items()}
+    stream = Stream(_SEED, f"compare/{purpose}")
+    found = {}
+    for name, difference in differences.items():
+        seeds = len(difference)
+        means = resampled_means(difference.T, clusters, replicates=REPLICATES, stream=stream)
+        drawn = means * seed_weights(seeds, REPLICATES, stream)
+        test, p_value = _test(difference, table, stream)
+        found[name] = Paired(
+            items=items,
+            seeds=seeds,
+            before=float(table.before.mean()),
+            after=float(table.after[name].mean()),
+            difference=float(difference.mean()),
+            interval=percentile_interval(drawn.sum(axis=1) / seeds),
+            test=test,
+            p_value=p_value,
+            gained=int((difference > 0).sum()),
+            lost=int((difference < 0).sum()),
+        )
+    return found
+
+
+def _test(difference: NDArray[np.float64], table: Table, stream: Stream) -> tuple[str, float]:
+    """McNemar's exact test of one seed's independent items; else signs of sums are flipped."""
+    if len(difference) == 1 and table.clusters is None and table.binary:
+        return "mcnemar", mcnemar(int((difference > 0).sum()), int((difference < 0).sum()))
+    sums = difference.sum(axis=0)
+    if table.clusters is not None:
+        sums = np.bincount(table.clusters, weights=sums)
+    flipped = sign_flips(sums, flips=PERMUTATIONS, stream=stream.child("signs"))
+    return "sign_flip", flipped.p_value
+
+
+def _by_state(states: NDArray[np.str_], passed: NDArray[np.bool_], samples: Samples) -> ByState:
+    counts = pool([decompose(states, seed) for seed in passed])
+    return ByState(counts, k_equivalent(samples.passing, samples.k, Fraction(counts.pass_at_1)))
+
+
+def _adjust(family: Sequence[Paired]) -> None:
+    if len(family) > 1:
+        for one, p_value in zip(family, holm([one.p_value for one in family]), strict=True):
+            one.p_holm = p_value

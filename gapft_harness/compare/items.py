@@ -1,0 +1,106 @@
+"""Items that were gained or lost, with the texts before and after, read from the logs again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from gapft_harness.compare.comparison import Comparison
+from gapft_harness.compare.reading import Rows, record_at
+
+#: Of a model's gained items, and of its lost ones, how many are shown.
+SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """One item under one seed of a model.
+
+    Attributes:
+        model: its name.
+        seed: number of the run, from 1.
+        position: the item's, in the comparison's arrays.
+        gained: whether its number rose.
+        before: the row of the log before.
+        after: the row after.
+    """
+
+    model: str
+    seed: int
+    position: int
+    gained: bool
+    before: dict[str, Any]
+    after: dict[str, Any]
+
+
+def changed(of: Comparison, most: int | None = None) -> Iterator[Changed]:
+    """Yields gained and lost items: by model, by seed, in the order of the log before.
+
+    Args:
+        of: the comparison.
+        most: of each model no more gained and no more lost ones than these.
+    """
+    with ExitStack() as stack:
+        opened: dict[Path, BinaryIO] = {}
+
+        def record(rows: Rows, row: int) -> dict[str, Any]:
+            path = rows.logs[rows.log[row]].path
+            if path not in opened:
+                opened[path] = stack.enter_context(path.open("rb"))
+            return record_at(opened[path], rows.offsets[row], rows.place(row))
+
+        for model, runs in of.after.items():
+            left = {True: most, False: most}
+            values = of.table.after[model]
+            for seed, (rows, by_item) in enumerate(runs, start=1):
+                differs = np.flatnonzero(values[seed - 1] != of.table.before)
+                for position in differs[np.argsort(of.rows_before[differs])].tolist():
+                    gained = bool(values[seed - 1, position] > of.table.before[position])
+                    if left[gained] == 0:
+                        continue
+                    if (many := left[gained]) is not None:
+                        left[gained] = many - 1
+                    yield Changed(
+                        *(model, seed, position, gained),
+                        record(of.before, int(of.rows_before[position])),
+                        record(rows, int(by_item[position])),
+                    )
+
+
+def response(record: dict[str, Any]) -> str:
+    """What the model answered: the text, or of several options the likeliest."""
+    options = record.get("filtered_resps")
+    arguments = record.get("arguments")
+    scores = [_score(option) for option in options] if isinstance(options, list) else []
+    known = [score for score in scores if score is not None]
+    if len(scores) > 1 and len(known) == len(scores) and isinstance(arguments, dict):
+        best = int(np.argmax(known))
+        asked = arguments.get(f"gen_args_{best}")
+        text = asked.get("arg_1") if isinstance(asked, dict) else None
+        return f"option {best + 1}: {str(text).strip()}"
+    responses = record.get("resps")
+    while isinstance(responses, list) and responses:
+        responses = responses[0]
+    return str(responses)
+
+
+def prompt(record: dict[str, Any]) -> str:
+    """What the model was asked: the first request's text."""
+    arguments = record.get("arguments")
+    first = arguments.get("gen_args_0") if isinstance(arguments, dict) else None
+    asked = first.get("arg_0") if isinstance(first, dict) else None
+    return asked if isinstance(asked, str) else json.dumps(record["doc"], ensure_ascii=False)
+
+
+def _score(option: Any) -> float | None:
+    """The log-likelihood of an option, as lm_eval logs it: ``["-1.25", "False"]``."""
+    try:
+        return float(option[0]) if isinstance(option, list) and len(option) == 2 else None
+    except (TypeError, ValueError):
+        return None

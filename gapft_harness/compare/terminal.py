@@ -1,0 +1,88 @@
+"""Prints the comparison's blocks on a terminal. Nothing that a model wrote can move its cursor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table as Drawn
+from rich.text import Text as Shown
+
+from gapft_harness.report.rendering.blocks import Block, Bullets, Case, Cases, Section, Table, Text
+from gapft_harness.report.rendering.visible import shortened, visible
+
+#: Characters of a text that the terminal shows.
+_LONGEST = 110
+#: Characters of a name in a table before it goes on in a second line.
+_LABEL = 40
+#: Wider than any table.
+_UNBOUNDED = 10_000
+
+
+def show(sections: Sequence[Section], console: Console) -> None:
+    """Prints them in order."""
+    for section in sections:
+        if section.title:
+            console.print(f"\n{section.title}", style="bold", markup=False)
+        for block in section.blocks:
+            _show(block, console)
+
+
+def _show(block: Block, console: Console) -> None:
+    match block:
+        case Text(text, "warning"):
+            console.print(f"warning: {visible(text)}", style="yellow", markup=False)
+        case Text(text):
+            console.print(visible(text), markup=False)
+        case Bullets(items):
+            for item in items:
+                console.print(f"  {visible(item)}", style="dim", markup=False)
+        case Table():
+            drawn = _table(block)
+            with _wide_enough(drawn, console):
+                console.print(drawn)
+            if block.note:
+                console.print(visible(block.note), style="dim", markup=False)
+        case Cases(cases):
+            for case in cases:
+                _case(case, console)
+
+
+@contextmanager
+def _wide_enough(drawn: Drawn, console: Console) -> Iterator[None]:
+    """No figure is cut: a terminal that is too narrow wraps the lines of the table."""
+    before = console.width
+    unbounded = console.options.update(width=_UNBOUNDED)
+    console.width = max(before, drawn.__rich_measure__(console, unbounded).maximum)
+    try:
+        yield
+    finally:
+        console.width = before
+
+
+def _table(table: Table) -> Drawn:
+    drawn = Drawn(box=SIMPLE_HEAD, pad_edge=False)
+    for number, name in enumerate(table.columns):
+        words = number < table.words
+        drawn.add_column(
+            Shown(visible(name)),
+            justify="left" if words else "right",
+            overflow="fold",
+            no_wrap=not words,
+            max_width=_LABEL if words else None,
+        )
+    for row in table.rows:
+        drawn.add_row(*(Shown(visible(cell)) for cell in row))
+    return drawn
+
+
+def _case(case: Case, console: Console) -> None:
+    console.print(f"  {visible(case.heading)}, gold {_line(case.gold)}", markup=False)
+    for name, text in (("before", case.before), ("after", case.after)):
+        console.print(f"    {name}: {_line(text)}", style="dim", markup=False)
+
+
+def _line(text: str) -> str:
+    return " ".join(shortened(" ".join(text.split()), _LONGEST).split())
