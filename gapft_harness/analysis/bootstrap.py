@@ -213,7 +213,8 @@ def resampled_means(
     else:
         weighted = item_weights(len(told), replicates, generator)
         totals = np.concatenate([weights @ told for weights in weighted])
-    return totals[:, :-1] / totals[:, -1:]
+    means: NDArray[np.float64] = totals[:, :-1] / totals[:, -1:]
+    return means
 
 
 def seed_weights(seeds: int, replicates: int, stream: Stream) -> NDArray[np.float64]:

@@ -15,7 +15,7 @@ from gapft_harness.compare.items import changed, prompt, response
 from gapft_harness.compare.page import sections
 from gapft_harness.compare.reading import Rows
 from gapft_harness.core.files import replace_file, write_json
-from gapft_harness.core.text import whole_text
+from gapft_harness.core.text import whole, whole_text
 from gapft_harness.report.rendering.markdown import render
 from gapft_harness.report.tables import as_csv
 
@@ -26,7 +26,7 @@ def write(of: Comparison, folder: Path) -> None:
     Raises:
         GapftError: the folder cannot be written, or the disk is full.
     """
-    write_json(folder / "results.json", results(of))
+    write_json(folder / "results.json", whole(results(of)))
     _write_text(folder / "comparison.csv", as_csv(_rows(of)))
     _write_text(folder / "comparison.md", render("Comparison", "", sections(of)))
     replace_file(folder / "items.csv", lambda beside: _write_items(of, beside))

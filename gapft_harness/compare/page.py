@@ -15,7 +15,7 @@ from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Block, Bullets, Case, Cases, Section, Table, Text
 from gapft_harness.report.rendering.wording import UNSTABLE, percent, points, whole
 
-_TESTS = {"mcnemar": "McNemar's exact test", "sign_flip": "sign flips of {} means"}
+_TESTS = {"mcnemar": "McNemar's exact test", "sign_flip": "sign flips of {}s"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +102,11 @@ def _groups(of: Comparison, words: _Words) -> Table:
             start = [group, *([name] if several else []), f"{whole(one.items)}{few}"]
             rows.append([*start, *_row(one, words)])
     everything = [one for by_model in of.found.groups.values() for one in by_model.values()]
-    note = f"p (Holm): adjusted for the {len(everything)} tests of this table."
+    note = ""
+    if len(everything) > 1:
+        note = f"p (Holm): adjusted for the {len(everything)} tests of this table."
     if any(one.items < STABLE_ITEMS for one in everything):
-        note += f" {UNSTABLE} fewer than {STABLE_ITEMS} documents: unstable."
+        note = f"{note} {UNSTABLE} fewer than {STABLE_ITEMS} documents: unstable.".strip()
     columns = _with_holm(columns, columns.index("p") + 1, everything)
     return Table(columns, rows, words=2 if several else 1, note=note)
 

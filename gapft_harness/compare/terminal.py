@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table as Drawn
 from rich.text import Text as Shown
 
+from gapft_harness.core.text import whole_text
 from gapft_harness.report.rendering.blocks import Block, Bullets, Case, Cases, Section, Table, Text
 from gapft_harness.report.rendering.visible import shortened, visible
 
@@ -33,18 +34,18 @@ def show(sections: Sequence[Section], console: Console) -> None:
 def _show(block: Block, console: Console) -> None:
     match block:
         case Text(text, "warning"):
-            console.print(f"warning: {visible(text)}", style="yellow", markup=False)
+            console.print(f"warning: {_seen(text)}", style="yellow", markup=False)
         case Text(text):
-            console.print(visible(text), markup=False)
+            console.print(_seen(text), markup=False)
         case Bullets(items):
             for item in items:
-                console.print(f"  {visible(item)}", style="dim", markup=False)
+                console.print(f"  {_seen(item)}", style="dim", markup=False)
         case Table():
             drawn = _table(block)
             with _wide_enough(drawn, console):
                 console.print(drawn)
             if block.note:
-                console.print(visible(block.note), style="dim", markup=False)
+                console.print(_seen(block.note), style="dim", markup=False)
         case Cases(cases):
             for case in cases:
                 _case(case, console)
@@ -67,22 +68,26 @@ def _table(table: Table) -> Drawn:
     for number, name in enumerate(table.columns):
         words = number < table.words
         drawn.add_column(
-            Shown(visible(name)),
+            Shown(_seen(name)),
             justify="left" if words else "right",
             overflow="fold",
             no_wrap=not words,
             max_width=_LABEL if words else None,
         )
     for row in table.rows:
-        drawn.add_row(*(Shown(visible(cell)) for cell in row))
+        drawn.add_row(*(Shown(_seen(cell)) for cell in row))
     return drawn
 
 
 def _case(case: Case, console: Console) -> None:
-    console.print(f"  {visible(case.heading)}, gold {_line(case.gold)}", markup=False)
+    console.print(f"  {_seen(case.heading)}, gold {_line(case.gold)}", markup=False)
     for name, text in (("before", case.before), ("after", case.after)):
         console.print(f"    {name}: {_line(text)}", style="dim", markup=False)
 
 
 def _line(text: str) -> str:
-    return " ".join(shortened(" ".join(text.split()), _LONGEST).split())
+    return " ".join(whole_text(shortened(" ".join(text.split()), _LONGEST)).split())
+
+
+def _seen(text: str) -> str:
+    return whole_text(visible(text))

@@ -1,0 +1,54 @@
+"""Writes sample logs as ``lm_eval --log_samples`` does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+DATE = "2026-01-01T00-00-00.000001"
+
+
+def row(number: int, value: Any, **changes: Any) -> dict[str, Any]:
+    """One row; a document of its own for each number, four to a passage, three subjects."""
+    doc = {"question": f"q{number}", "passage": f"p{number // 4}", "subject": "abc"[number % 3]}
+    return {
+        "doc_id": number,
+        "doc": doc,
+        "target": "42",
+        "arguments": {"gen_args_0": {"arg_0": f"Question q{number}", "arg_1": {"until": []}}},
+        "resps": [[f"response {value} to {number}"]],
+        "filtered_resps": [str(value)],
+        "filter": "none",
+        "metrics": ["exact_match"],
+        "doc_hash": "of no use",
+        "prompt_hash": f"prompt {number}",
+        "target_hash": "target",
+        "exact_match": value,
+        **changes,
+    }
+
+
+def write(
+    folder: Path,
+    values: Sequence[Any] | None = None,
+    *,
+    rows: Sequence[dict[str, Any]] | None = None,
+    task: str = "toy",
+    date: str = DATE,
+    version: Any = 1,
+    higher: bool = True,
+) -> Path:
+    """Writes a log of these values, or rows, with lm_eval's results beside; returns the log."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"samples_{task}_{date}.jsonl"
+    lines = rows if rows is not None else [row(i, value) for i, value in enumerate(values or ())]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    facts = {
+        "results": {},
+        "versions": {task: version},
+        "higher_is_better": {task: {"exact_match": higher}},
+    }
+    (folder / f"results_{date}.json").write_text(json.dumps(facts), "utf-8")
+    return path

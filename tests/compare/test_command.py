@@ -1,0 +1,213 @@
+"""``gapft compare`` as a person runs it: on real logs of lm_eval, and its exit status."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from scipy import stats
+from typer.testing import CliRunner, Result
+
+from gapft_harness.cli.main import app
+from gapft_harness.compare.choice import Choice
+from gapft_harness.compare.comparison import compare
+from gapft_harness.compare.page import sections
+from gapft_harness.compare.terminal import show
+from gapft_harness.core.errors import GapftError
+from gapft_harness.lm_eval_bridge.task_file.paths import tasks_path
+from tests.compare.logs import row, write
+
+ROOT = Path(__file__).parents[2]
+
+CHOICES = """\
+task: two_options
+dataset_path: json
+dataset_kwargs: {data_files: {test: options.jsonl}}
+output_type: multiple_choice
+test_split: test
+doc_to_text: "Find {{question}}.\\n"
+doc_to_choice: ["12", "13"]
+doc_to_target: "{{label}}"
+metric_list: [{metric: acc}, {metric: acc_norm}]
+metadata: {version: 3}
+"""
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo policy greedy, with K samples, and sampled in place of a model after.
+
+    Evaluated and written by lm_eval as its command does, with the model loaded once.
+    """
+    from lm_eval import simple_evaluate
+    from lm_eval.loggers import EvaluationTracker
+    from lm_eval.models.huggingface import HFLM
+    from lm_eval.tasks import TaskManager
+
+    folder = tmp_path_factory.mktemp("lm_eval")
+    (folder / "tasks").mkdir()
+    options = [{"question": f"{i} +{i}", "label": i % 2} for i in range(12)]
+    data = folder / "tasks" / "options.jsonl"
+    data.write_text("".join(json.dumps(option) + "\n" for option in options))
+    (folder / "tasks" / "options.yaml").write_text(CHOICES.replace("options.jsonl", str(data)))
+    model = HFLM(
+        pretrained=str(ROOT / "gapft_harness/demo/policy"), dtype="float32", device="cpu",
+        batch_size=16,
+    )  # fmt: skip
+    manager = TaskManager(
+        include_path=[str(folder / "tasks"), str(tasks_path())], include_defaults=False
+    )
+    for side, tasks, settings in (
+        ("before", ["gapft_demo", "gapft_demo_passk", "two_options"], None),
+        ("after", ["gapft_demo", "two_options"], "do_sample=true,temperature=1.5"),
+    ):
+        tracker = EvaluationTracker(output_path=str(folder / side))
+        done = simple_evaluate(
+            model=model, tasks=tasks, limit=16, gen_kwargs=settings, log_samples=True,
+            task_manager=manager, evaluation_tracker=tracker, bootstrap_iters=0,
+            torch_random_seed=5,
+        )  # fmt: skip
+        samples = done.pop("samples")
+        tracker.save_results_aggregated(results=done, samples=samples)
+        for task, rows in samples.items():
+            tracker.save_results_samples(task_name=task, samples=rows)
+    return folder
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["compare", *map(str, arguments)], env={"COLUMNS": "120"})
+
+
+def rows_of(folder: Path, task: str) -> dict[str, dict[str, object]]:
+    (log,) = folder.rglob(f"samples_{task}_2*.jsonl")
+    rows = [json.loads(line) for line in log.read_text().splitlines()]
+    return {json.dumps(row["doc"]): row for row in rows}
+
+
+def test_real_logs_of_lm_eval(logs: Path, tmp_path: Path) -> None:
+    (samples,) = (logs / "before").rglob("samples_gapft_demo_passk_2*.jsonl")
+    done = run(
+        logs / "before", f"hot={logs / 'after'}", "--task", "gapft_demo", "--source-samples",
+        samples, "--out", tmp_path / "out",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    found = json.loads((tmp_path / "out" / "results.json").read_text())
+    before, after = (rows_of(logs / side, "gapft_demo") for side in ("before", "after"))
+    drawn = rows_of(logs / "before", "gapft_demo_passk")
+    assert (found["n"], found["metric"], found["tasks"]) == (16, "pass@1", ["gapft_demo"])
+    hot = found["models"]["hot"]
+    gained = [d for d in before if before[d]["pass@1"] < after[d]["pass@1"]]  # type: ignore[operator]
+    lost = [d for d in before if before[d]["pass@1"] > after[d]["pass@1"]]  # type: ignore[operator]
+    assert lost, "nothing changed: the comparison is of nothing"
+    assert (hot["gained"], hot["lost"]) == (len(gained), len(lost))
+    changed = len(gained) + len(lost)
+    assert hot["p"] == pytest.approx(stats.binomtest(len(gained), changed).pvalue)
+    right = {d for d in before if before[d]["pass@1"] == 1}
+    reached = {d for d in drawn if any(v["status"] == "pass" for v in drawn[d]["verdicts"])}  # type: ignore[attr-defined]
+    assert found["source_samples"]["k"] == 8
+    assert found["source_samples"]["states"] == {
+        "G": len(right), "S": len(reached - right), "U": 16 - len(right | reached),
+    }  # fmt: skip
+    assert sum(hot["decomposition"]["terms"].values()) == pytest.approx(hot["difference"])
+    assert hot["decomposition"]["rho_G"] == pytest.approx(
+        sum(after[d]["pass@1"] == 0 for d in right) / len(right)
+    )
+    assert not any("versions" in note for note in found["notes"])  # results were beside
+
+    items = list(csv.DictReader((tmp_path / "out" / "items.csv").open()))
+    assert len(items) == changed
+    for item in items:
+        (document,) = [d for d in before if str(before[d]["doc_id"]) == item["doc_id"]]
+        assert document in (gained if item["change"] == "gained" else lost)
+        assert item["before"] == before[document]["resps"][0][0]  # type: ignore[index]
+        assert item["after"] == after[document]["resps"][0][0]  # type: ignore[index]
+        assert item["gold"] == before[document]["target"]
+    (line,) = csv.DictReader((tmp_path / "out" / "comparison.csv").open())
+    assert float(line["difference"]) == hot["difference"]
+    page = (tmp_path / "out" / "comparison.md").read_text()
+    assert "| hot |" in page
+    assert "κ_S" in page
+    assert "K_eq" in done.output
+
+
+def test_real_logs_of_options_are_the_same_twice(logs: Path) -> None:
+    """Sampling plays no part in scoring options, so that the two runs agree in each document."""
+    done = run(logs / "before", logs / "after", "--task", "two_options", "--fail-if-worse", 0)
+    assert done.exit_code == 0, done.output
+    words = " ".join(done.output.split())
+    assert "two_options: 12 documents, acc;" in words
+    assert "metric acc, the first in the log; --metric chooses another: acc_norm" in words
+    assert "0.0 [0.0, 0.0] 1.000 0 0" in words
+
+
+def test_other_tasks_of_real_logs_are_refused(logs: Path) -> None:
+    done = run(logs / "before", logs / "after")
+    assert isinstance(done.exception, GapftError)
+    assert done.exception.exit_status == 2
+    assert "(of one alone: gapft_demo_passk)" in str(done.exception)
+
+
+def test_the_gate_fails_where_the_whole_interval_lies_below(tmp_path: Path) -> None:
+    before = write(tmp_path / "before", [1] * 200)
+    after = write(tmp_path / "after", [0] * 20 + [1] * 180)
+    comparison = compare(str(before), [str(after)], Choice())
+    (model,) = comparison.found.models.values()
+    high = model.interval.high
+    assert -0.1 < high < -0.04
+    for margin, status in ((0.0, 1), (0.01, 1), (-high - 1e-9, 1), (-high + 1e-9, 0), (0.2, 0)):
+        done = run(before, after, "--fail-if-worse", margin)
+        assert done.exit_code == status, (margin, done.output)
+        assert ("worse than before by more than" in done.stderr) == bool(status)
+    assert run(after, before, "--fail-if-worse", 0.01).exit_code == 0  # better
+    assert run(before, after, after.parent, "--fail-if-worse", 0.01).exit_code == 1  # any of them
+    for margin in (-0.01, "nan", 1):
+        done = run(before, after, "--fail-if-worse", margin)
+        assert "--fail-if-worse" in str(done.exception)
+
+
+def test_the_gate_of_a_metric_that_is_better_when_lower(tmp_path: Path) -> None:
+    before = write(tmp_path / "before", [1.5] * 40, higher=False)
+    after = write(tmp_path / "after", [3.5] * 40, higher=False)
+    assert run(before, after, "--fail-if-worse", 1.9).exit_code == 1
+    assert run(before, after, "--fail-if-worse", 2.1).exit_code == 0
+    assert run(after, before, "--fail-if-worse", 0.01).exit_code == 0
+
+
+HOSTILE = "\x1b[2J\x1b]0;owned\x07 [red]x[/] <script>alert(1)</script> \u202eevil | `a` \ud800"
+
+
+def test_what_a_model_wrote_moves_no_cursor_and_breaks_no_table(tmp_path: Path) -> None:
+    bad = {"resps": [[HOSTILE]], "target": HOSTILE, "doc": {"question": HOSTILE, "subject": "[b]|"}}
+    before = write(tmp_path / "before", rows=[row(0, 0, **bad)])
+    after = write(tmp_path / "after", rows=[row(0, 1, **bad)])
+    done = run(before, after, "--by", "subject", "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    page = (tmp_path / "out" / "comparison.md").read_text()
+    for text in (done.output, page):
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+    assert "[red]x[/]" in done.output
+    assert "[b]|" in done.output
+    assert "| [b]\\| |" in page
+    (item,) = csv.DictReader((tmp_path / "out" / "items.csv").open(newline=""))
+    assert item["before"] == HOSTILE.replace("\ud800", "\ufffd")
+
+
+def test_a_narrow_terminal_cuts_no_figure(tmp_path: Path) -> None:
+    before, after = write(tmp_path / "a", [0] * 50), write(tmp_path / "b", [1] * 50)
+    comparison = compare(str(before), [f"{'long' * 20}={after}"], Choice())
+    console = Console(width=30, record=True)
+    show(sections(comparison), console)
+    assert "[+100.0, +100.0]" in console.export_text()
+    assert console.width == 30
+
+
+def test_without_out_nothing_is_written_and_errors_leave_nothing(tmp_path: Path) -> None:
+    before, after = write(tmp_path / "a", [0, 1]), write(tmp_path / "b", [1])
+    held = sorted(tmp_path.rglob("*"))
+    assert run(before, before).exit_code == 0
+    assert isinstance(run(before, after, "--out", tmp_path / "out").exception, GapftError)
+    assert sorted(tmp_path.rglob("*")) == held
