@@ -164,7 +164,7 @@ def record_at(file: BinaryIO, offset: int, place: str) -> dict[str, Any]:
 
 
 def metrics_of(record: dict[str, Any], place: str) -> list[str]:
-    """The metrics that a row names, at least one.
+    """The metrics that a row names, at least one; those alone that are numbers, if any is.
 
     Raises:
         UserError: it names none.
@@ -175,7 +175,7 @@ def metrics_of(record: dict[str, Any], place: str) -> list[str]:
             f"{place}: names no metrics; expected a log of lm_eval --log_samples, with doc, filter "
             "and metrics in each row"
         )
-    return names
+    return [name for name in names if isinstance(record.get(name), bool | int | float)] or names
 
 
 def filter_of(record: dict[str, Any]) -> str:

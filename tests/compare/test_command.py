@@ -117,6 +117,10 @@ def test_real_logs_of_lm_eval(logs: Path, tmp_path: Path) -> None:
     )
     assert not any("versions" in note for note in found["notes"])  # results were beside
 
+    told = (ROOT / "docs" / "comparing.md").read_text()
+    keys = {*found, *found["before"], *hot, *hot["decomposition"], *found["source_samples"]}
+    assert [key for key in keys if f"`{key}`" not in told] == []
+
     items = list(csv.DictReader((tmp_path / "out" / "items.csv").open()))
     assert len(items) == changed
     for item in items:
