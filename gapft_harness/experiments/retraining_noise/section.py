@@ -119,8 +119,8 @@ def _replicates(found: NoiseFindings) -> Table:
         table.append(
             [
                 condition_name(of.arm.condition),
-                str(of.arm.seed),
                 _ANEW[of.arm.variant],
+                str(of.arm.seed),
                 f"{whole(counts.changed)} of {whole(counts.n)}",
                 *(whole(count) for count in (counts.lost, counts.gained)),
                 points(counts.difference, 2),
@@ -130,11 +130,11 @@ def _replicates(found: NoiseFindings) -> Table:
         )
     return Table(
         [
-            *("condition", "seed", "drawn anew", "changed", "right → wrong", "wrong → right"),
+            *("condition", "drawn anew", "seed", "changed", "right → wrong", "wrong → right"),
             *("Pass@1", "reworded", "weights"),
         ],
         table,
-        words=1,
+        words=2,
         note="Each line is an arm and its replicate, trained on the same examples. Changed: audit "
         "problems that one of the two has right and the other wrong. Pass@1: of the replicate "
         "minus that of the arm, in percentage points. Reworded: responses with another text, right "
@@ -160,13 +160,13 @@ def _spreads(findings: Findings, found: NoiseFindings) -> Table:
     return Table(
         [
             "condition",
-            *(f"{_ANEW[source]} anew" for source in sources),
+            *sources,
             *("between seeds", "Pass@1 of seeds", "95% interval"),
         ],
         table,
         words=1,
         note="Share of the audit's decisions that changed, mean over replicates, by what was drawn "
-        "anew. Between seeds: the share in which two training seeds of the condition differ, mean "
+        "anew (none: nothing). Between seeds: the share in which two training seeds of the condition differ, mean "
         "over pairs; where the selector draws, seeds have other examples, too. Interval: of the "
         "condition's mean Pass@1, over seeds and problems. Conditions are compared by such "
         "intervals, and not by single trainings.",
