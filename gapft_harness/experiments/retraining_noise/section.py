@@ -166,8 +166,8 @@ def _spreads(findings: Findings, found: NoiseFindings) -> Table:
         table,
         words=1,
         note="Share of the audit's decisions that changed, mean over replicates, by what was drawn "
-        "anew (none: nothing). Between seeds: the share in which two training seeds of the condition differ, mean "
-        "over pairs; where the selector draws, seeds have other examples, too. Interval: of the "
-        "condition's mean Pass@1, over seeds and problems. Conditions are compared by such "
-        "intervals, and not by single trainings.",
+        "anew (none: nothing). Between seeds: the share in which two training seeds of the "
+        "condition differ, mean over pairs; where the selector draws, seeds have other examples, "
+        "too. Interval: of the condition's mean Pass@1, over seeds and problems. Conditions are "
+        "compared by such intervals, and not by single trainings.",
     )
