@@ -8,7 +8,7 @@ from fractions import Fraction
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.analysis.pass_at_k import reported_k
 from gapft_harness.core.records import State
-from gapft_harness.report.findings.cases import RULE, examples
+from gapft_harness.report.findings import cases
 from gapft_harness.report.findings.whole import Findings
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering import wording
@@ -201,12 +201,30 @@ def _states(inputs: ReportInputs, findings: Findings) -> list[Block]:
 
 
 def _cases(inputs: ReportInputs, findings: Findings) -> list[Block]:
-    blocks: list[Block] = [Text(RULE, "note")]
-    name = condition_name(findings.lead)
-    for change, words in (("gained", "wrong before"), ("lost", "right before")):
-        cases = examples(inputs, findings.lead, "gained" if change == "gained" else "lost")
-        if cases:
-            blocks += [Text(f"{change.capitalize()} by {name}: {words}."), Cases(cases)]
-        else:
-            blocks.append(Text(f"{name} {change} no problem."))
+    """Of the lead several cases of each kind, of every other condition one, folded."""
+    attempts = inputs.task["episode"]["attempts"]
+    final = f" Of up to {attempts} attempts the last is shown." if attempts > 1 else ""
+    mark = " Marked are the words that only one of the two responses has."
+    blocks: list[Block] = [Text(cases.RULE + final + mark, "note")]
+    lead = findings.lead
+    for condition in [lead, *(name for name in cases.with_own_models(inputs) if name != lead)]:
+        name, most = condition_name(condition), cases.count(condition, lead)
+        shown = {
+            change: [
+                cases.as_case(inputs, of) for of in cases.chosen(inputs, condition, change, most)
+            ]
+            for change in cases.CHANGES
+        }
+        if condition != lead:
+            said = [f"a problem {change}" for change, of in shown.items() if of]
+            summary = f"{name}: {wording.listed(said or ['no problem changed'])}"
+            both = [*shown["gained"], *shown["lost"]]
+            blocks.append(Cases(both, summary) if both else Text(f"{summary}."))
+            continue
+        for change, of in shown.items():
+            if of:
+                before = "wrong" if change == "gained" else "right"
+                blocks += [Text(f"{change.capitalize()} by {name}: {before} before."), Cases(of)]
+            else:
+                blocks.append(Text(f"{name} {change} no problem."))
     return blocks

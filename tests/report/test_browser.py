@@ -7,11 +7,13 @@ import itertools
 import re
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from gapft_harness.report import write_report
+from gapft_harness.report.reading.inputs import ReportInputs
 from tests.report.planted import allocation_inputs, audited_inputs, inputs
 
 FLAGS = (
@@ -20,8 +22,18 @@ FLAGS = (
     "--disable-dev-shm-usage",
 )  # fmt: skip
 
+
+def long_inputs() -> ReportInputs:
+    """Responses of many lines, on which page and paper break."""
+    made = inputs()
+    lines = "\n".join(f"{number}. One more step of {number} words." for number in range(60))
+    arms = tuple(replace(of, texts=tuple(lines + text for text in of.texts)) for of in made.arms)
+    texts = tuple(lines.replace("step", "doubt") + text for text in made.audit.greedy_texts)
+    return replace(made, arms=arms, audit=replace(made.audit, greedy_texts=texts))
+
+
 #: What a page may be of.
-KINDS = {"plain": inputs, "allocation": allocation_inputs, "audits": audited_inputs}
+KINDS = {"plain": long_inputs, "allocation": allocation_inputs, "audits": audited_inputs}
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +89,18 @@ def test_it_fits_and_nothing_is_blocked(browser: Any, page: str, width: int, sch
     assert shown >= 3
 
 
+def test_differences_are_told_without_colour(browser: Any, page: str) -> None:
+    """Beside their meaning to a screen reader, each has a line of its own kind under it."""
+    show(browser, page, 390, "light")
+    for tag, line in (("del", "dotted"), ("ins", "solid")):
+        lines = browser.execute_script(
+            f"return [...document.querySelectorAll('.case {tag}')]"
+            ".map(e => getComputedStyle(e)).map(s => s.textDecorationLine + ' ' + "
+            "s.textDecorationStyle)"
+        )
+        assert set(lines) == {f"underline {line}"}
+
+
 def brightness(browser: Any, what: str) -> float:
     colour = browser.execute_script(f"return getComputedStyle(document.body).{what}")
     numbers = [float(part) for part in colour[colour.index("(") + 1 : -1].split(",")[:3]]
@@ -114,7 +138,7 @@ def print_emulated(browser: Any, page: str) -> None:
 
 
 def test_paper_shows_what_a_screen_keeps_closed(browser: Any, page: str) -> None:
-    closed = "return [...document.querySelectorAll('details > .scroll')]"
+    closed = "return [...document.querySelectorAll('details > :is(.scroll, .pair, .case)')]"
     show(browser, page, 1280, "light")
     seen = browser.execute_script(f"{closed}.map(e => e.checkVisibility())")
     assert set(seen) == {False}

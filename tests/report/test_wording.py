@@ -52,7 +52,7 @@ def test_small_words():
 def test_what_cannot_be_seen_is_shown():
     assert visible("a\x00b\x1bc\x7f") == "a␀b␛c␡"
     assert visible("a\tb\nc\r\nd") == "a\tb\nc\nd"
-    assert visible("\u202egpj") == "<U+202E>gpj"
+    assert visible("\u202egpj\u200b") == "<U+202E>gpj<U+200B>"
     assert visible("é 漢 👩‍🔬") == "é 漢 👩‍🔬"
 
 

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gapft_harness.core.streams import derive
 from gapft_harness.report.reading.columns import plain_gold
 from gapft_harness.report.reading.inputs import STATUSES, ReportInputs, TrainedArm
 from gapft_harness.report.rendering.blocks import Case
+from gapft_harness.report.rendering.wording import condition_name, listed
 
-#: Cases of each kind on the page; tables/items.csv has all.
-SHOWN = 4
-
+#: Cases of each kind: of the condition that leads, and of every other.
+SHOWN, SHOWN_OF_OTHERS = 4, 1
 
 Change = Literal["gained", "lost"]
+CHANGES: tuple[Change, ...] = ("gained", "lost")
 
 RULE = (
-    "Shown first are the problems whose outcome changed under most seeds, ties in the order of a "
-    "hash of the problem's id; the text after training is of the lowest of those seeds. Nobody "
-    "picked them. All changes of all conditions and seeds are in tables/items.csv."
+    "Of all problems whose outcome changed, those come first where it changed under most seeds, "
+    "ties in the order of a hash of the problem's id; the text after training is of the lowest of "
+    "those seeds. Nobody picked them. All changes of all conditions and seeds are in "
+    "tables/items.csv."
 )
 
 
@@ -39,6 +42,21 @@ class Changed:
     change: Change
 
 
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A problem that stands for the changes of a condition.
+
+    Attributes:
+        position: its place in ``Audit.ids``.
+        change: what became of it.
+        arms: those of the condition that changed it, by ascending seed; the first is shown.
+    """
+
+    position: int
+    change: Change
+    arms: tuple[TrainedArm, ...]
+
+
 def changes(inputs: ReportInputs) -> Iterator[Changed]:
     """Yields every gained and lost problem of every arm, by arm and problem id."""
     before = inputs.audit.greedy_passed
@@ -47,31 +65,98 @@ def changes(inputs: ReportInputs) -> Iterator[Changed]:
             yield Changed(trained, int(position), "lost" if before[position] else "gained")
 
 
-def examples(inputs: ReportInputs, condition: str, change: Change) -> list[Case]:
-    """The cases of one condition that the page shows, by ``RULE``."""
-    found: dict[int, list[Changed]] = {}
-    for changed in changes(inputs):
-        if changed.trained.arm.condition == condition and changed.change == change:
-            found.setdefault(changed.position, []).append(changed)
-    ids = inputs.audit.ids
-    order = sorted(found, key=lambda p: (-len(found[p]), derive("case", str(ids[p])), str(ids[p])))
-    return [_case(inputs, found[position]) for position in order[:SHOWN]]
+def with_own_models(inputs: ReportInputs) -> list[str]:
+    """The conditions but for those whose models are all another condition's of the report."""
+    there = {trained.arm.name for trained in inputs.arms}
+
+    def shared(trained: TrainedArm) -> bool:
+        return inputs.training.get(trained.arm.name, {}).get("trained_as") in there
+
+    return [name for name in inputs.conditions if not all(map(shared, inputs.of(name)))]
 
 
-def _case(inputs: ReportInputs, found: list[Changed]) -> Case:
-    first = found[0]
-    audit, position = inputs.audit, first.position
-    status = STATUSES[int(first.trained.statuses[position])]
-    under = f"{len(found)} of {len(inputs.seeds)} seeds" if len(inputs.seeds) > 1 else "the seed"
+def chosen(inputs: ReportInputs, condition: str, change: Change, most: int) -> list[Chosen]:
+    """The problems of one condition that are shown, by ``RULE``."""
+    arms = inputs.of(condition)
+    under = _under(inputs, condition, change)
+    seeds, ids = under.sum(axis=0), inputs.audit.ids
+    order = sorted(
+        (int(position) for position in np.flatnonzero(seeds)),
+        key=lambda p: (-seeds[p], derive("case", str(ids[p])), str(ids[p])),
+    )
+    return [
+        Chosen(p, change, tuple(arm for arm, did in zip(arms, under[:, p], strict=True) if did))
+        for p in order[:most]
+    ]
+
+
+def content(inputs: ReportInputs, lead: str) -> dict[str, Any]:
+    """For results.json: the rule, and by condition which problems it chose."""
+    return {
+        "rule": RULE,
+        "conditions": {
+            name: {
+                change: [
+                    {
+                        "problem_id": str(inputs.audit.ids[of.position]),
+                        "state": str(inputs.audit.states[of.position]),
+                        "under": [trained.arm.seed for trained in of.arms],
+                        "shown": of.arms[0].arm.seed,
+                    }
+                    for of in chosen(inputs, name, change, count(name, lead))
+                ]
+                for change in CHANGES
+            }
+            for name in inputs.conditions
+        },
+    }
+
+
+def count(condition: str, lead: str) -> int:
+    """How many cases of each kind are shown of a condition."""
+    return SHOWN if condition == lead else SHOWN_OF_OTHERS
+
+
+def as_case(inputs: ReportInputs, of: Chosen) -> Case:
+    """A chosen problem with both texts."""
+    audit, position, shown = inputs.audit, of.position, of.arms[0]
+    status = STATUSES[int(shown.statuses[position])]
+    seeds = len(inputs.seeds)
+    under = f"{len(of.arms)} of {seeds} seeds" if seeds > 1 else "the seed"
     verdict = "" if status in ("pass", "fail") else f", verdict {status}"
     return Case(
         heading=(
-            f"{audit.ids[position]} · state {audit.states[position]} · {first.change} under "
-            f"{under} · text of seed {first.trained.arm.seed}{verdict}"
+            f"{audit.ids[position]} · state {audit.states[position]} · {of.change} under "
+            f"{under} · text of seed {shown.arm.seed}{verdict}"
         ),
         prompt=audit.prompts[position],
         gold=plain_gold(audit.golds[position]),
         before=audit.greedy_texts[position],
-        after=first.trained.texts[position],
-        gained=first.change == "gained",
+        after=shown.texts[position],
+        gained=of.change == "gained",
+        others=_others(inputs, of),
     )
+
+
+def _under(inputs: ReportInputs, condition: str, change: Change) -> NDArray[np.bool_]:
+    """Shape (seeds, P): where a condition's arms changed the outcome in this way."""
+    before = inputs.audit.greedy_passed
+    passed = np.array([trained.passed for trained in inputs.of(condition)])
+    changed: NDArray[np.bool_] = passed & ~before if change == "gained" else ~passed & before
+    return changed
+
+
+def _others(inputs: ReportInputs, of: Chosen) -> str:
+    """Which other conditions changed the problem in the same way, and under how many seeds."""
+    under = {
+        name: int(_under(inputs, name, of.change)[:, of.position].sum())
+        for name in with_own_models(inputs)
+        if name != of.arms[0].arm.condition
+    }
+    found = [(condition_name(name), seeds) for name, seeds in under.items() if seeds]
+    if not found:
+        return f"No other condition {of.change} it." if under else ""
+    if len(inputs.seeds) == 1:
+        return f"Also {of.change} by {listed([name for name, _ in found])}."
+    by = ", ".join(f"{name} ({seeds})" for name, seeds in found)
+    return f"Also {of.change}, under how many of {len(inputs.seeds)} seeds: {by}."

@@ -63,7 +63,17 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One problem before and after training; ``gained`` says which of the two was right."""
+    """One problem before and after training.
+
+    Attributes:
+        heading: which problem, and how its outcome changed.
+        prompt: as rendered; this and the responses are complete.
+        gold: the right answer.
+        before: the source's response.
+        after: the trained model's.
+        gained: whether ``after`` is the right one, or else ``before``.
+        others: what became of it in other conditions, in a sentence; may be empty.
+    """
 
     heading: str
     prompt: str
@@ -71,13 +81,18 @@ class Case:
     before: str
     after: str
     gained: bool
+    others: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Cases:
-    """Problems side by side, before and after."""
+    """Problems side by side, before and after, with their differences marked.
+
+    With a ``summary`` the page shows that line alone until it is opened.
+    """
 
     cases: Sequence[Case]
+    summary: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from gapft_harness.report.rendering.blocks import (
     Table,
     Text,
 )
+from gapft_harness.report.rendering.differences import Piece, differences
 from gapft_harness.report.rendering.visible import shortened, visible
 
 _SPECIAL = re.compile(r"[\\`*|~]|<(?!\d)|(?<!\w)_|_(?!\w)|(?<=\])[(:\[]|^[#>+-](?=[\s#>]|$)")
@@ -72,7 +73,9 @@ def _block(block: Block) -> Iterable[str]:
         case Figure(name, alt, caption):
             yield f"![{escape(alt)}](figures/{name}.svg)"
             yield escape(caption)
-        case Cases(cases):
+        case Cases(cases, summary):
+            if summary:
+                yield f"{escape(summary)}:"
             for case in cases:
                 yield from _case(case)
         case Code(text):
@@ -91,10 +94,25 @@ def _table(table: Table) -> str:
 
 
 def _case(case: Case) -> Iterable[str]:
+    before, after = differences(visible(case.before), visible(case.after))
+    width = _width(case.before + case.after)
     yield f"### {escape(case.heading)}"
-    yield fenced(shortened(case.prompt))
-    yield f"Gold: {escape(case.gold)}"
+    yield fenced(visible(case.prompt))
+    yield f"Gold: {escape(shortened(case.gold))}"
+    if case.others:
+        yield escape(case.others)
     yield f"Before ({'wrong' if case.gained else 'right'}):"
-    yield fenced(shortened(case.before))
+    yield fenced(_marked(before, "[" + "-" * width, "-" * width + "]"))
     yield f"After ({'right' if case.gained else 'wrong'}):"
-    yield fenced(shortened(case.after))
+    yield fenced(_marked(after, "{" + "+" * width, "+" * width + "}"))
+
+
+def _marked(pieces: Sequence[Piece], start: str, end: str) -> str:
+    """A text with what only it has between marks, ``[-so-]`` or ``{+so+}``, as git does it."""
+    return "".join(f"{start}{of.text}{end}" if of.changed else of.text for of in pieces)
+
+
+def _width(text: str) -> int:
+    """How many signs a mark has: more than any that stands in the text, as with fences."""
+    runs = re.findall(r"\[(-+)|(-+)\]|\{(\++)|(\++)\}", text)
+    return 1 + max((len("".join(run)) for run in runs), default=0)

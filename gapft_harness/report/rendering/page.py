@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from gapft_harness.report.rendering import palette
 from gapft_harness.report.rendering.blocks import Drawing, Section
-from gapft_harness.report.rendering.visible import shortened, visible
+from gapft_harness.report.rendering.differences import differences
+from gapft_harness.report.rendering.visible import LONGEST, shortened, visible
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -81,6 +82,10 @@ def _environment() -> Environment:
     environment.filters["visible"] = visible
     environment.filters["prose"] = _unbroken_intervals
     environment.filters["shortened"] = shortened
+    environment.filters["sides"] = lambda case: differences(
+        visible(case.before), visible(case.after)
+    )
+    environment.globals["fold"] = LONGEST
     environment.filters["markdown"] = lambda text: Markup(markdown_to_html(text))
     environment.filters["kind"] = lambda block: type(block).__name__
     return environment

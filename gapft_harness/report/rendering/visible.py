@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import re
 
-#: Longest model output shown in a report, in characters; tables/items.csv has all of it.
+#: Text of more characters is folded on the page, or where only its sense matters cut.
 LONGEST = 1200
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_DIRECTION = re.compile(r"[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
+_UNSEEN = re.compile(
+    r"[\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f]"
+)
 
 
 def visible(text: str) -> str:
-    """Shows control characters as pictures (``␀``) and marks of direction as ``<U+202E>``."""
+    """Shows control characters as pictures (``␀``), other unseen ones as ``<U+202E>``."""
     pictured = _CONTROL.sub(lambda found: _picture(ord(found[0])), text.replace("\r\n", "\n"))
-    return _DIRECTION.sub(lambda found: f"<U+{ord(found[0]):04X}>", pictured)
+    return _UNSEEN.sub(lambda found: f"<U+{ord(found[0]):04X}>", pictured)
 
 
 def shortened(text: str, longest: int = LONGEST) -> str:

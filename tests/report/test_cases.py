@@ -1,0 +1,162 @@
+"""Cases before and after: chosen by the rule that is printed, shown whole, differences marked."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from gapft_harness.core.streams import derive
+from gapft_harness.report import write_report
+from gapft_harness.report.findings import cases
+from gapft_harness.report.reading.inputs import ReportInputs
+from gapft_harness.report.rendering.differences import MOST_PAIRS, Piece, differences
+from gapft_harness.report.rendering.visible import LONGEST
+from tests.report import planted
+
+WORDS = st.lists(st.sampled_from(["a", "b", "c ", "\n", " ", "[-d-]", "{+", "--]"]), max_size=30)
+
+
+def parts(of: list[Piece], *, changed: bool) -> list[str]:
+    return "".join(piece.text + " " for piece in of if piece.changed == changed).split()
+
+
+@given(WORDS, WORDS)
+def test_pieces_are_the_texts_and_what_is_unmarked_is_the_same(a: list[str], b: list[str]) -> None:
+    before, after = "".join(a), "".join(b)
+    found = differences(before, after)
+    assert tuple("".join(piece.text for piece in side) for side in found) == (before, after)
+    same = [parts(side, changed=False) for side in found]
+    assert same[0] == same[1]
+    if before.split() == after.split():
+        assert not any(piece.changed for side in found for piece in side)
+    if not {*before.split()} & {*after.split()}:
+        assert same[0] == []
+
+
+def test_words_are_marked_and_the_space_behind_them_is_not() -> None:
+    before, after = differences("so 6 are\n  left.", "so 490 are left. Done")
+    assert [piece.text for piece in before if piece.changed] == ["6"]
+    assert [piece.text for piece in after if piece.changed] == ["490", "Done"]
+
+
+def test_texts_beyond_the_bound_are_compared_by_lines_and_then_by_their_ends() -> None:
+    """The words alternate with one word that all share: what costs difflib most."""
+    n = int(MOST_PAIRS**0.5) - 2
+    a, b = (" ".join(f"{name}{i} x" for i in range(n)) for name in "ab")
+    started = time.process_time()
+    assert parts(differences(a, b)[0], changed=False) == ["x"] * n
+    assert time.process_time() - started < 10
+    a, b = (f"{of} ! {of} ! {of}" for of in (a, b))
+    by_line = differences(f"same\n{a}\nkept {a}", f"same\n{b}\nkept {a}")
+    assert parts(by_line[0], changed=False) == ["same", "kept", *a.split()]
+    many = [f"same\n{of}\nsame".replace(" ", "\n") for of in (a, b)]
+    assert parts(differences(*many)[0], changed=False) == ["same", "x", "same"], "their ends"
+
+
+@pytest.fixture(scope="module")
+def inputs() -> ReportInputs:
+    return planted.inputs(sizes=(40, 35, 25)).in_order()
+
+
+def under(inputs: ReportInputs, condition: str, position: int) -> list[int]:
+    before = inputs.audit.greedy_passed
+    return [of.arm.seed for of in inputs.of(condition) if of.passed[position] != before[position]]
+
+
+def test_results_name_the_cases_of_every_condition_by_the_printed_rule(
+    inputs: ReportInputs,
+) -> None:
+    found = cases.content(inputs, "gapft")
+    assert found["rule"] == cases.RULE
+    ids = [str(problem) for problem in inputs.audit.ids]
+    assert list(found["conditions"]) == list(inputs.conditions)
+    for name, changes in found["conditions"].items():
+        for change, right_before in (("gained", False), ("lost", True)):
+            candidates = [
+                position
+                for position, right in enumerate(inputs.audit.greedy_passed)
+                if right == right_before and under(inputs, name, position)
+            ]
+            candidates.sort(
+                key=lambda p: (-len(under(inputs, name, p)), derive("case", ids[p]), ids[p])
+            )
+            most = 4 if name == "gapft" else 1
+            assert [of["problem_id"] for of in changes[change]] == [
+                ids[position] for position in candidates[:most]
+            ]
+            for of, position in zip(changes[change], candidates, strict=False):
+                assert of["under"] == under(inputs, name, position)
+                assert of["shown"] == of["under"][0]
+                assert of["state"] == inputs.audit.states[position]
+
+
+def test_a_case_says_which_other_conditions_changed_the_problem(inputs: ReportInputs) -> None:
+    of = cases.chosen(inputs, "gapft", "gained", 1)[0]
+    said = cases.as_case(inputs, of).others
+    assert said.startswith("Also gained, under how many of 3 seeds: ")
+    for name in ("uniform", "replay", "all_verified"):
+        seeds = len(under(inputs, name, of.position))
+        shown = f"{name.replace('_', ' ')} ({seeds})"
+        assert (shown in said) == (seeds > 0)
+
+
+def test_a_condition_that_has_anothers_models_is_not_shown_again(inputs: ReportInputs) -> None:
+    training = {f"uniform-seed{s}": {"trained_as": f"gapft-seed{s}"} for s in inputs.seeds}
+    assert "uniform" not in cases.with_own_models(replace(inputs, training=training))
+    gone = {f"uniform-seed{s}": {"trained_as": f"depth_8-seed{s}"} for s in inputs.seeds}
+    assert "uniform" in cases.with_own_models(replace(inputs, training=gone))
+
+
+BEFORE = "First [-1] and {++} then </del><b>6</b>.\n"
+BEFORE += " ".join(f"word{number}" for number in range(LONGEST)) + "\n"
+AFTER = BEFORE.replace("<b>6", "<b>490") + "End\u200b"
+
+
+@pytest.fixture(scope="module")
+def written(inputs: ReportInputs, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    audit = replace(inputs.audit, greedy_texts=(BEFORE,) * len(inputs.audit.ids))
+    arms = tuple(replace(arm, texts=(AFTER,) * len(arm.texts)) for arm in inputs.arms)
+    task: Any = {**inputs.task, "episode": {"attempts": 3, "executions": 1}}
+    folder = tmp_path_factory.mktemp("cases") / "report"
+    write_report(replace(inputs, audit=audit, arms=arms, task=task), folder)
+    return folder
+
+
+def test_the_page_has_both_responses_whole_with_their_differences_marked(written: Path) -> None:
+    text = (written / "index.html").read_text("utf-8")
+    sides = re.findall(r"<h4>(Before|After), (?:wrong|right)</h4><pre>(.*?)</pre>", text, re.S)
+    found = json.loads((written / "results.json").read_text())["cases"]["conditions"]
+    shown = [of for changes in found.values() for change in changes.values() for of in change]
+    assert len(sides) == 2 * len(shown) > 8
+    assert {text.count(of["problem_id"]) > 0 for of in shown} == {True}
+    for side, html in sides:
+        tag = "del" if side == "Before" else "ins"
+        marked = re.findall(f"<{tag}>(.*?)</{tag}>", html, re.S)
+        word = "6" if side == "Before" else "490"
+        hostile = f"&lt;/del&gt;&lt;b&gt;{word}&lt;/b&gt;."
+        assert marked == [hostile] + (["End&lt;U+200B&gt;"] if side == "After" else [])
+        assert html.count("word") == LONGEST, "nothing is cut"
+    assert text.count("Both responses, complete: ") == len(shown)
+    assert cases.RULE in text.replace("&#39;", "'")
+    assert "Of up to 3 attempts the last is shown." in text
+
+
+def test_markdown_has_them_whole_and_its_marks_are_none_of_the_text(written: Path) -> None:
+    text = (written / "report.md").read_text("utf-8")
+    fences = [t.content for t in MarkdownIt("commonmark").parse(text) if t.type == "fence"]
+    before = [of for of in fences if "6</b>" in of]
+    after = [of for of in fences if "490</b>" in of]
+    assert len(before) == len(after) > 4
+    assert "[---</del><b>6</b>.---]" in before[0], "{++} stands in the text, so marks are longer"
+    assert re.sub(r"\[---|---\]", "", before[0]).strip() == BEFORE.strip()
+    assert "{+++</del><b>490</b>.+++}" in after[0]
+    assert after[0].rstrip().endswith("{+++End<U+200B>+++}")
