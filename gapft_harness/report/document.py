@@ -207,11 +207,13 @@ def _cases(inputs: ReportInputs, findings: Findings) -> list[Block]:
     mark = " Marked are the words that only one of the two responses has."
     blocks: list[Block] = [Text(cases.RULE + final + mark, "note")]
     lead = findings.lead
-    for condition in [lead, *(name for name in cases.with_own_models(inputs) if name != lead)]:
+    own = findings.distinct
+    for condition in [lead, *(name for name in own if name != lead)]:
         name, most = condition_name(condition), cases.count(condition, lead)
         shown = {
             change: [
-                cases.as_case(inputs, of) for of in cases.chosen(inputs, condition, change, most)
+                cases.as_case(inputs, of, own)
+                for of in cases.chosen(inputs, condition, change, most)
             ]
             for change in cases.CHANGES
         }

@@ -17,6 +17,7 @@ from markdown_it import MarkdownIt
 from gapft_harness.core.streams import derive
 from gapft_harness.report import write_report
 from gapft_harness.report.findings import cases
+from gapft_harness.report.findings.whole import compute
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering.differences import MOST_PAIRS, Piece, differences
 from gapft_harness.report.rendering.visible import LONGEST
@@ -101,7 +102,7 @@ def test_results_name_the_cases_of_every_condition_by_the_printed_rule(
 
 def test_a_case_says_which_other_conditions_changed_the_problem(inputs: ReportInputs) -> None:
     of = cases.chosen(inputs, "gapft", "gained", 1)[0]
-    said = cases.as_case(inputs, of).others
+    said = cases.as_case(inputs, of, inputs.conditions).others
     assert said.startswith("Also gained, under how many of 3 seeds: ")
     for name in ("uniform", "replay", "all_verified"):
         seeds = len(under(inputs, name, of.position))
@@ -111,11 +112,13 @@ def test_a_case_says_which_other_conditions_changed_the_problem(inputs: ReportIn
 
 def test_a_condition_that_has_anothers_models_is_not_shown_again(inputs: ReportInputs) -> None:
     training = {f"uniform-seed{s}": {"trained_as": f"gapft-seed{s}"} for s in inputs.seeds}
-    assert "uniform" not in cases.with_own_models(replace(inputs, training=training))
+    found = compute(replace(inputs, recipe=FEW, training=training))
+    assert list(found.distinct) == ["gapft", "replay", "all_verified"]
     gone = {f"uniform-seed{s}": {"trained_as": f"depth_8-seed{s}"} for s in inputs.seeds}
-    assert "uniform" in cases.with_own_models(replace(inputs, training=gone))
+    assert "uniform" in compute(replace(inputs, recipe=FEW, training=gone)).distinct
 
 
+FEW = planted.recipe(statistics={"replicates": 40, "seed": 0})
 BEFORE = "First [-1] and {++} then </del><b>6</b>.\n"
 BEFORE += " ".join(f"word{number}" for number in range(LONGEST)) + "\n"
 AFTER = BEFORE.replace("<b>6", "<b>490") + "End\u200b"

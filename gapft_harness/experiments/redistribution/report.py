@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gapft_harness.analysis.partition.redistribution import redistribute
 from gapft_harness.core.records import Arm
 from gapft_harness.core.streams import Stream
 from gapft_harness.experiments.redistribution import section
+from gapft_harness.experiments.redistribution.figure import redistribution
 from gapft_harness.experiments.redistribution.findings import RedistributionFindings
 from gapft_harness.experiments.redistribution.settings import RedistributionSettings
 from gapft_harness.report.findings.whole import Findings
@@ -18,6 +20,9 @@ from gapft_harness.report.reading.answers import Answers, answers_or_why
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering.blocks import Section
 from gapft_harness.run_directory.directory import require
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class RedistributionPart(Part):
@@ -74,6 +79,13 @@ class RedistributionPart(Part):
     ) -> Iterator[Section]:
         """Answer redistribution."""
         yield Section("Answer redistribution", section.blocks(findings.lead, found))
+
+    def figures(
+        self, findings: Findings, found: RedistributionFindings
+    ) -> Iterator[tuple[str, Callable[[Findings], Figure]]]:
+        """Observed against null rates."""
+        if not found.why:
+            yield self.name, partial(redistribution, found=found)
 
     def tables(
         self, inputs: ReportInputs, findings: Findings, found: RedistributionFindings

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.analysis.partition.redistribution import Redistributed
 from gapft_harness.experiments.redistribution.findings import RedistributionFindings
-from gapft_harness.report.rendering.blocks import Block, Table, Text
+from gapft_harness.report.rendering.blocks import Block, Figure, Table, Text
 from gapft_harness.report.rendering.wording import (
     UNSTABLE,
     condition_name,
@@ -23,7 +23,7 @@ def blocks(lead: str, found: RedistributionFindings) -> list[Block]:
     """A sentence and the rates, or why there are none."""
     if found.why:
         return [Text(f"No rates: {found.why}.")]
-    return [Text(_result(lead, found)), _rates(found)]
+    return [Text(_result(lead, found)), _figure(found), _rates(found)]
 
 
 def rows(found: RedistributionFindings) -> Iterator[Sequence[object]]:
@@ -45,6 +45,20 @@ def _result(lead: str, found: RedistributionFindings) -> str:
         for state, of in states.items()
     ]
     return f"{condition_name(lead)} corrects {listed(shown)}."
+
+
+def _figure(found: RedistributionFindings) -> Figure:
+    shown = (
+        f"{condition_name(name)}, {state}: {percent(of.observed)} against {percent(of.null)}"
+        for name, states in found.conditions.items()
+        for state, of in states.items()
+    )
+    return Figure(
+        "redistribution",
+        f"Observed rates of correction against those of redistributed answers: {'; '.join(shown)}.",
+        "Filled: the share that each condition corrects, mean over seeds. Hollow: what its own "
+        "answers would correct if they were dealt out anew. On the right both, in this order.",
+    )
 
 
 def _rates(found: RedistributionFindings) -> Table:
@@ -76,10 +90,11 @@ def _rates(found: RedistributionFindings) -> Table:
     if few:
         note += f" {UNSTABLE} Unstable: fewer than {STABLE_ITEMS} problems: {listed(sorted(few))}."
     columns = ["condition", "state", "observed", "null", "difference", "p", "fixed"]
-    return Table(columns, lines, words=2, note=note)
+    return Table(columns, lines, note=note)
 
 
 def _p(of: Redistributed) -> str:
-    """``p = 0.023`` or ``p < 0.001``."""
+    """``p = 0.023`` or ``p < 0.001``, on one line."""
     shown = p_value(float(of.p_value))
-    return f"p < {shown[1:]}" if shown.startswith("<") else f"p = {shown}"
+    said = f"p < {shown[1:]}" if shown.startswith("<") else f"p = {shown}"
+    return said.replace(" ", "\N{NO-BREAK SPACE}")

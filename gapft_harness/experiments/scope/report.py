@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from gapft_harness.analysis.partition.redistribution import null_rates
 from gapft_harness.analysis.partition.scope import scope_row
 from gapft_harness.core.records import Arm, State
 from gapft_harness.experiments.scope import section
+from gapft_harness.experiments.scope.figure import scope
 from gapft_harness.experiments.scope.findings import ScopeFindings, ScopeLine, ScopeRead
 from gapft_harness.experiments.scope.settings import ScopeSettings
 from gapft_harness.report.findings.whole import Findings
@@ -25,6 +27,9 @@ from gapft_harness.report.rendering.blocks import Section
 from gapft_harness.report.results import number
 from gapft_harness.run_directory.directory import require
 from gapft_harness.stages.search.windows import window_table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class ScopePart(Part):
@@ -67,6 +72,12 @@ class ScopePart(Part):
     ) -> Iterator[Section]:
         """The scope matrix."""
         yield Section("Scope matrix", section.blocks(found))
+
+    def figures(
+        self, findings: Findings, found: ScopeFindings
+    ) -> Iterator[tuple[str, Callable[[Findings], Figure]]]:
+        """The states and the rates at every K."""
+        yield self.name, partial(scope, found=found)
 
     def tables(
         self, inputs: ReportInputs, findings: Findings, found: ScopeFindings

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.experiments.scope.findings import ScopeFindings, ScopeLine
-from gapft_harness.report.rendering.blocks import Block, Table, Text
+from gapft_harness.report.rendering.blocks import Block, Figure, Table, Text
 from gapft_harness.report.rendering.wording import (
     UNSTABLE,
     condition_name,
@@ -19,8 +19,8 @@ from gapft_harness.report.rendering.wording import (
 
 
 def blocks(found: ScopeFindings) -> list[Block]:
-    """A sentence and the matrix."""
-    return [Text(_result(found)), _matrix(found)]
+    """A sentence, the figure and the matrix."""
+    return [Text(_result(found)), _figure(found), _matrix(found)]
 
 
 def rows(found: ScopeFindings) -> Iterator[Sequence[object]]:
@@ -44,6 +44,22 @@ def _result(found: ScopeFindings) -> str:
         f"Search recovers {listed(shares)} of the audit, all from one search. A larger K moves "
         "problems from U to S. The trained models are the same at every K, and so are Pass@1 and "
         "the regression on G."
+    )
+
+
+def _figure(found: ScopeFindings) -> Figure:
+    sizes = {line.row.k: line.row.sizes for line in found.lines}
+    states = (f"K = {k}: {' / '.join(map(whole, of))}" for k, of in sizes.items())
+    rates = (
+        f"{condition_name(of.condition)} at K = {of.row.k}: κ_S {percent(of.row.mean.kappa_s)}, "
+        f"κ_U {percent(of.row.mean.kappa_u)}"
+        for of in found.lines
+    )
+    return Figure(
+        "scope",
+        f"Audit problems in G / S / U: {'; '.join(states)}. Corrected: {'; '.join(rates)}.",
+        "Above: the audit's problems by state at each K. Below: what each condition corrects of S "
+        "and of U, mean over seeds.",
     )
 
 

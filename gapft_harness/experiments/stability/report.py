@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from gapft_harness.analysis.partition.stability import (
 )
 from gapft_harness.core.records import Arm
 from gapft_harness.experiments.stability import section
+from gapft_harness.experiments.stability.figure import stability
 from gapft_harness.experiments.stability.findings import Moved, StabilityFindings, StabilityRead
 from gapft_harness.experiments.stability.settings import StabilitySettings
 from gapft_harness.report.findings.whole import Findings
@@ -26,6 +28,9 @@ from gapft_harness.report.rendering.blocks import Section
 from gapft_harness.report.results import number
 from gapft_harness.run_directory.directory import require
 from gapft_harness.stages.search.windows import window_table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class StabilityPart(Part):
@@ -77,6 +82,12 @@ class StabilityPart(Part):
     ) -> Iterator[Section]:
         """Stability of the source states."""
         yield Section("Stability of the source states", section.blocks(found))
+
+    def figures(
+        self, findings: Findings, found: StabilityFindings
+    ) -> Iterator[tuple[str, Callable[[Findings], Figure]]]:
+        """Every quantity under every set."""
+        yield self.name, partial(stability, found=found)
 
     def tables(
         self, inputs: ReportInputs, findings: Findings, found: StabilityFindings

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.analysis.partition.stability import QUANTITIES
 from gapft_harness.experiments.stability.findings import StabilityFindings
-from gapft_harness.report.rendering.blocks import Block, Table, Text
+from gapft_harness.report.rendering.blocks import Block, Figure, Table, Text
 from gapft_harness.report.rendering.wording import condition_name, percent, points, whole
 
 _FLOWS = {
@@ -21,8 +21,8 @@ _RATES = {"kappa_S": "κ_S", "kappa_U": "κ_U"}
 
 
 def blocks(found: StabilityFindings) -> list[Block]:
-    """A sentence, the means over sets, and the ranges."""
-    return [Text(_result(found)), _means(found), _ranges(found)]
+    """A sentence, the figure, the means over sets, and the ranges."""
+    return [Text(_result(found)), _figure(found), _means(found), _ranges(found)]
 
 
 def rows(found: StabilityFindings) -> Iterator[Sequence[object]]:
@@ -52,6 +52,20 @@ def _result(found: StabilityFindings) -> str:
         f"{percent(agreed.same)} of them, and their S have a Jaccard index of "
         f"{percent(agreed.jaccard)} (both: mean over pairs of sets). What this moves goes from one "
         "term to the other: total gain, G regression and the combined correction rest on no sample."
+    )
+
+
+def _figure(found: StabilityFindings) -> Figure:
+    shown = (
+        f"{condition_name(name)} S flow {_points(of.spreads['S_flow'].range)}, κ_S "
+        f"{_points(of.spreads['kappa_S'].range)}, κ_U {_points(of.spreads['kappa_U'].range)}"
+        for name, of in found.conditions.items()
+    )
+    return Figure(
+        "stability",
+        f"Ranges over the {len(found.sizes)} sample sets, in points: {'; '.join(shown)}.",
+        f"A marker for each of the {len(found.sizes)} sample sets, mean over seeds. S and U flow "
+        "move against each other; their sum, the regression and the total gain do not move.",
     )
 
 

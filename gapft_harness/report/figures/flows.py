@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapft_harness.report.figures.style import WIDTH, legend_below, rows_alone, spread
+from gapft_harness.report.figures.style import WIDTH, condition_rows, legend_below, spread
 from gapft_harness.report.findings.whole import Findings
 from gapft_harness.report.rendering import palette, wording
 
@@ -72,32 +72,16 @@ def outcomes_handles() -> list[Patch]:
 
 def _rates(axes: Axes, findings: Findings) -> None:
     """Rates within each state, one marker a condition."""
-    count = len(findings.conditions)
-    for position, (name, condition) in enumerate(findings.conditions.items()):
-        colour, marker = palette.series(position)
-        mean = condition.mean
-        offset = (position - (count - 1) / 2) * min(0.16, 0.7 / count)
-        rates = [(mean.kappa_s, 0), (mean.kappa_u, 1), (mean.rho_g, 2)]
-        known = [(100 * float(rate), y + offset) for rate, y in rates if rate is not None]
-        axes.plot(
-            [x for x, _ in known],
-            [y for _, y in known],
-            marker,
-            color=colour,
-            markersize=5.5,
-            label=wording.condition_name(name),
-        )
-    axes.set_yticks(
-        range(3),
-        [
-            r"$\kappa_S$  of recovered, corrected",
-            r"$\kappa_U$  of missed, corrected",
-            r"$\rho_G$  of solved, lost",
-        ],
+    means = {name: of.mean for name, of in findings.distinct.items()}
+    condition_rows(
+        axes,
+        list(findings.conditions),
+        {
+            r"$\kappa_S$  of recovered, corrected": {n: [of.kappa_s] for n, of in means.items()},
+            r"$\kappa_U$  of missed, corrected": {n: [of.kappa_u] for n, of in means.items()},
+            r"$\rho_G$  of solved, lost": {n: [of.rho_g] for n, of in means.items()},
+        },
     )
-    axes.set_ylim(2.55, -0.55)
-    axes.set_xlim(left=0)
-    rows_alone(axes)
     axes.set_xlabel("rate within the state, %")
     axes.set_title("The same as rates, every condition", x=0)
     legend_below(axes, axes.get_legend_handles_labels()[0])

@@ -38,8 +38,9 @@ def curve(axes: Axes, findings: Findings) -> None:
     rates = [100 * float(rate) for rate in findings.source.curve.values()]
     axes.plot(ks, rates, color=palette.INK, marker=".", linewidth=1.6, zorder=3)
     lines = [("source, greedy", 100 * float(findings.source.pass_at_1), palette.MUTED, 0, "")]
-    for position, (name, condition) in enumerate(findings.conditions.items()):
-        colour, marker = palette.series(position)
+    places = list(findings.conditions)
+    for name, condition in findings.distinct.items():
+        colour, marker = palette.series(places.index(name))
         rate = 100 * float(condition.mean.pass_at_1)
         lines.append((wording.condition_name(name), rate, colour, condition.k_eq, marker))
     for _, rate, colour, k, marker in lines:
@@ -64,6 +65,7 @@ def curve(axes: Axes, findings: Findings) -> None:
     axes.xaxis.set_major_locator(FixedLocator(shown))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xticks(shown, [str(k) for k in shown])
+    axes.set_yticks([tick for tick in axes.get_yticks() if tick <= 100])
     axes.set_ylim(low, max(high, max(heights) + gap))
 
 

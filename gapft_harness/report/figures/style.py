@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from gapft_harness.analysis.bootstrap import Interval
-from gapft_harness.report.rendering import palette
+from gapft_harness.report.rendering import palette, wording
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+#: A rate or a difference as findings have it.
+Rate = Fraction | float
 
 WIDTH = 4.8  # inches
 STYLE: Any = {
@@ -47,7 +50,8 @@ def legend_below(axes: Axes, handles: Sequence[Any]) -> None:
     axes.legend(
         handles=handles,
         loc="upper center",
-        bbox_to_anchor=(0.2, -0.27),
+        bbox_to_anchor=(0.2, 0),
+        borderaxespad=4.6,  # in font sizes: under ticks and label, however high the panel is
         ncols=4,
         fontsize=8.5,
         handlelength=0.9,
@@ -56,6 +60,37 @@ def legend_below(axes: Axes, handles: Sequence[Any]) -> None:
         columnspacing=1.2,
         borderpad=0,
     )
+
+
+def condition_rows(
+    axes: Axes, conditions: Sequence[str], rows: Mapping[str, Mapping[str, Sequence[Rate | None]]]
+) -> None:
+    """Named rows with a marker of each condition at its rates, in percent.
+
+    Args:
+        axes: to draw on.
+        conditions: all of the report's, by which colours are given.
+        rows: by label from above, each condition's values; several are joined by a line, and one
+            that is None is left out.
+    """
+    shown = list(dict.fromkeys(name for of in rows.values() for name in of))
+    several = any(len(values) > 1 for of in rows.values() for values in of.values())
+    for place, name in enumerate(shown):
+        colour, marker = palette.series(conditions.index(name))
+        offset = (place - (len(shown) - 1) / 2) * min(0.16, 0.7 / len(shown))
+        for y, of in enumerate(rows.values()):
+            known = [100 * float(rate) for rate in of.get(name, ()) if rate is not None]
+            axes.plot(
+                known, [y + offset] * len(known), color=colour, marker=marker, markersize=5.5,
+                linewidth=1.1 if several else 0, clip_on=False, zorder=3,
+                label="" if y else wording.condition_name(name),
+            )  # fmt: skip
+    axes.set_yticks(range(len(rows)), list(rows))
+    axes.set_ylim(len(rows) - 0.45, -0.55)
+    if axes.dataLim.x0 >= 0:
+        axes.set_xlim(left=0)
+    rows_alone(axes)
+    axes.tick_params(axis="y", pad=7)  # a marker at 0 reaches over the edge
 
 
 def rows_alone(axes: Axes) -> None:

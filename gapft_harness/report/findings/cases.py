@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -65,16 +65,6 @@ def changes(inputs: ReportInputs) -> Iterator[Changed]:
             yield Changed(trained, int(position), "lost" if before[position] else "gained")
 
 
-def with_own_models(inputs: ReportInputs) -> list[str]:
-    """The conditions but for those whose models are all another condition's of the report."""
-    there = {trained.arm.name for trained in inputs.arms}
-
-    def shared(trained: TrainedArm) -> bool:
-        return inputs.training.get(trained.arm.name, {}).get("trained_as") in there
-
-    return [name for name in inputs.conditions if not all(map(shared, inputs.of(name)))]
-
-
 def chosen(inputs: ReportInputs, condition: str, change: Change, most: int) -> list[Chosen]:
     """The problems of one condition that are shown, by ``RULE``."""
     arms = inputs.of(condition)
@@ -117,8 +107,8 @@ def count(condition: str, lead: str) -> int:
     return SHOWN if condition == lead else SHOWN_OF_OTHERS
 
 
-def as_case(inputs: ReportInputs, of: Chosen) -> Case:
-    """A chosen problem with both texts."""
+def as_case(inputs: ReportInputs, of: Chosen, others: Iterable[str] = ()) -> Case:
+    """A chosen problem with both texts, and with what ``others``, conditions, made of it."""
     audit, position, shown = inputs.audit, of.position, of.arms[0]
     status = STATUSES[int(shown.statuses[position])]
     seeds = len(inputs.seeds)
@@ -134,7 +124,7 @@ def as_case(inputs: ReportInputs, of: Chosen) -> Case:
         before=audit.greedy_texts[position],
         after=shown.texts[position],
         gained=of.change == "gained",
-        others=_others(inputs, of),
+        others=_others(inputs, of, others),
     )
 
 
@@ -146,11 +136,11 @@ def _under(inputs: ReportInputs, condition: str, change: Change) -> NDArray[np.b
     return changed
 
 
-def _others(inputs: ReportInputs, of: Chosen) -> str:
+def _others(inputs: ReportInputs, of: Chosen, others: Iterable[str]) -> str:
     """Which other conditions changed the problem in the same way, and under how many seeds."""
     under = {
         name: int(_under(inputs, name, of.change)[:, of.position].sum())
-        for name in with_own_models(inputs)
+        for name in others
         if name != of.arms[0].arm.condition
     }
     found = [(condition_name(name), seeds) for name, seeds in under.items() if seeds]

@@ -20,7 +20,7 @@ from gapft_harness.analysis.decomposition import (
 )
 from gapft_harness.analysis.k_equivalent import k_equivalent
 from gapft_harness.analysis.pass_at_k import mean_pass_at_k
-from gapft_harness.core.records import SOURCE, Budget, State
+from gapft_harness.core.records import SOURCE, Arm, Budget, State
 from gapft_harness.core.streams import Stream
 from gapft_harness.report.reading.columns import count_codes
 from gapft_harness.report.reading.inputs import ReportInputs
@@ -155,6 +155,16 @@ class Findings:
     def found(self, name: str) -> Any:
         """An experiment's findings; None if the run has none of that name."""
         return next((of.found for of in self.parts if of.part.name == name), None)
+
+    @property
+    def distinct(self) -> dict[str, ConditionFindings]:
+        """The conditions but for those whose models are all another's of these."""
+        arms = {Arm(name, seed).name for name, of in self.conditions.items() for seed in of.seeds}
+        return {
+            name: condition
+            for name, condition in self.conditions.items()
+            if not all(of.trained_as in arms for of in condition.seeds.values())
+        }
 
     @property
     def groups(self) -> list[list[ConditionFindings]]:

@@ -32,7 +32,7 @@ _DARK = {
     "#5b4bb0": "#a99cf0",
 }
 
-#: Colour and marker of each condition, by its place in the recipe; reused after the last.
+#: Colour and marker of each condition, by its place in the recipe.
 SERIES = (
     (RIGHT, "o"),
     ("#b5851b", "s"),
@@ -43,8 +43,9 @@ SERIES = (
 
 
 def series(position: int) -> tuple[str, str]:
-    """The colour and marker of the condition at this place."""
-    return SERIES[position % len(SERIES)]
+    """The colour and marker of the condition at this place; after the last, other pairs of them."""
+    rounds, place = divmod(position, len(SERIES))
+    return SERIES[place][0], SERIES[(place + rounds) % len(SERIES)][1]
 
 
 def darkened(svg: str) -> str:
