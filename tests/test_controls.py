@@ -68,6 +68,7 @@ EXPERIMENTS = {
     "gold_labels": {},
     "coverage": {},
     "full_pool": {},
+    "related": {},
 }
 
 
@@ -151,7 +152,7 @@ def test_the_report_has_the_papers_table_and_figure_of_each(finished: Changing) 
     assert "gold is below GapFT under " in section(finished, "Gold-label selection")
     coverage = section(finished, "Coverage at the same exposures")
     assert re.findall(r"^\| (\S+ each) ", coverage, flags=re.MULTILINE) == ["4 each", "1 each"]
-    assert "all verified minus repeated draws" in section(finished, "The whole pool")
+    assert "All verified minus repeated draws" in section(finished, "The whole pool")
     assert results["full_pool"]["steps"][1]["slots"]["13"]["U"] == 0
     figures = finished.folder / "r/report/figures"
     names = {path.stem for path in figures.glob("*.svg")}
@@ -409,7 +410,7 @@ def test_the_older_protocol_has_one_start_token_its_seeds_and_a_core(name: str) 
 
 def test_every_control_has_a_bundled_recipe() -> None:
     wanted = {"search_depth", "randomized_inclusion", "gold_labels", "coverage", "full_pool"}
-    wanted |= {"shared_core", "retraining_noise"}
+    wanted |= {"shared_core", "related", "retraining_noise"}
     wanted |= {"stability", "scope", "redistribution"}
     assert wanted == {
         e for name in BUNDLED for e in load_recipe(bundled_recipes()[name]).experiments

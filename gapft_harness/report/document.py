@@ -90,15 +90,15 @@ def _conditions(inputs: ReportInputs, findings: Findings) -> list[Block]:
 
 
 def _contrasts(inputs: ReportInputs, findings: Findings) -> list[Block]:
-    table = comparison.contrasts(inputs, findings)
+    tables = comparison.contrasts(inputs, findings)
     return [
         Figure(
             "contrasts",
             "Intervals of Pass@1 differences: "
-            + "; ".join(f"{row[0]} {row[1]} {row[2]}" for row in table.rows),
+            + "; ".join(f"{row[0]} {row[1]} {row[2]}" for row in tables[0].rows),
             "Differences of Pass@1 with 95% intervals. Filled: the interval excludes zero.",
         ),
-        table,
+        *tables,
         Text(_seed_caution(len(inputs.seeds)), "note"),
     ]
 

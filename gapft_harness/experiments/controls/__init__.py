@@ -47,6 +47,13 @@ def make_coverage() -> object:
     return Coverage()
 
 
+def make_related() -> object:
+    """What other methods select by, against GapFT and against random twins (Appendix B)."""
+    from gapft_harness.experiments.controls.related import Related
+
+    return Related()
+
+
 @hookimpl
 def register_experiments(register):  # type: ignore[no-untyped-def]
     """Registers the six. (Functions of the modules' names would be lost when these load.)"""
@@ -56,3 +63,4 @@ def register_experiments(register):  # type: ignore[no-untyped-def]
     register("shared_core", make_shared_core)
     register("full_pool", make_full_pool)
     register("coverage", make_coverage)
+    register("related", make_related)

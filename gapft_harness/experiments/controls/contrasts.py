@@ -46,8 +46,9 @@ def by_seed(findings: Findings, contrast: Contrast) -> dict[int, Fraction]:
 def result(findings: Findings, steps: Sequence[Step]) -> str:
     """How the last step differs from the first."""
     contrast = against_first(findings, steps)[-1]
+    last = steps[-1].label
     return (
-        f"{steps[-1].label} minus {steps[0].label}, at the same n, N and J, is "
+        f"{last[0].upper() + last[1:]} minus {steps[0].label}, at the same n, N and J, is "
         f"{points(contrast.delta)} points of Pass@1 {wording.points_interval(contrast.interval)}; "
         f"{wording.resolution(contrast.interval)}."
     )
@@ -68,12 +69,7 @@ def contrast_table(findings: Findings, steps: Sequence[Step], source: bool = Fal
     if source:
         rows.append(["no post-training", *[""] * 6, percent(findings.source.pass_at_1)])
     for step, contrast in zip(steps, [None, *against_first(findings, steps)], strict=True):
-        row = [step.label, "ref.", *[""] * 5]
-        if contrast is not None:
-            terms = contrast.terms
-            row[1:] = [points(contrast.delta), wording.points_interval(contrast.interval)]
-            row += [points(term) for term in (terms.g, terms.s, terms.u)]
-            row.append(" ".join(points(of) for of in by_seed(findings, contrast).values()))
+        row = [step.label, *(_cells(findings, contrast) if contrast else ["ref.", *[""] * 5])]
         row.append(percent(findings.conditions[step.condition].mean.pass_at_1))
         row += [range_of([of[state] for of in step.slots.values()]) for state in filled]
         rows.append(row)
@@ -94,8 +90,31 @@ def contrast_table(findings: Findings, steps: Sequence[Step], source: bool = Fal
             f"{wording.listed([said[state] for state in filled])}; where seeds differ, from the "
             "least to the most."
         )
-    columns = ["", "difference", "95% interval", "G", "S", "U", "each seed", "Pass@1"]
-    return Table([*columns, *(f"slots {state}" for state in filled)], rows, note=note)
+    columns = [*_COLUMNS, "Pass@1", *(f"slots {state}" for state in filled)]
+    return Table(columns, rows, note=note)
+
+
+def twin_table(findings: Findings, twins: Sequence[tuple[Step, Contrast]]) -> Table:
+    """A row for each selection: its difference from its random twin."""
+    rows = [
+        [f"{step.label} − {wording.condition_name(of.b)}", *_cells(findings, of)]
+        for step, of in twins
+    ]
+    return Table(_COLUMNS, rows, note="Differences from the random twin; columns as above.")
+
+
+_COLUMNS = ("", "difference", "95% interval", "G", "S", "U", "each seed")
+
+
+def _cells(findings: Findings, contrast: Contrast) -> list[str]:
+    """A contrast with its interval, its parts, and its value under each seed."""
+    terms = contrast.terms
+    return [
+        points(contrast.delta),
+        wording.points_interval(contrast.interval),
+        *(points(term) for term in (terms.g, terms.s, terms.u)),
+        " ".join(points(of) for of in by_seed(findings, contrast).values()),
+    ]
 
 
 def range_of(counts: Sequence[int]) -> str:

@@ -15,9 +15,9 @@ from gapft_harness.experiments.controls.contrasts import (
     count_slots,
     result,
 )
-from gapft_harness.experiments.controls.figure import change_by_step
+from gapft_harness.experiments.controls.reports.figure import change_by_step
 from gapft_harness.experiments.controls.steps import Compared, Step, conditions_of
-from gapft_harness.report.findings.whole import Findings
+from gapft_harness.report.findings.whole import Contrast, Findings
 from gapft_harness.report.part import Part, Rows
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering import wording
@@ -63,6 +63,11 @@ class ControlPart(Part):
         """The steps of which the first sentence compares the last with the first."""
         return self.shown(found)
 
+    def differences(self, findings: Findings, found: Any) -> list[tuple[Step, Contrast]]:
+        """Steps with their differences: every later one minus the first."""
+        steps = self.shown(found)
+        return list(zip(steps[1:], against_first(findings, steps), strict=True))
+
     def sections(self, inputs: ReportInputs, findings: Findings, found: Any) -> Iterator[Section]:
         """The result in a sentence, the figure, and a row for each step."""
         steps = self.shown(found)
@@ -71,7 +76,7 @@ class ControlPart(Part):
         if self.control.axis:
             shown = (
                 f"{step.label} {wording.points(contrast.delta)} points"
-                for step, contrast in zip(steps[1:], against_first(findings, steps), strict=True)
+                for step, contrast in self.differences(findings, found)
             )
             blocks.append(
                 Figure(
@@ -100,7 +105,7 @@ class ControlPart(Part):
         self, inputs: ReportInputs, findings: Findings, found: Any
     ) -> Iterator[tuple[str, Rows]]:
         """A row for each step and seed, and for each step's mean."""
-        yield f"{self.name}.csv", _rows(findings, self.shown(found))
+        yield f"{self.name}.csv", _rows(findings, self.differences(findings, found))
 
     def results(self, found: Any) -> dict[str, Any]:
         """The steps and what fills their slots; their contrasts stand under ``contrasts``."""
@@ -116,13 +121,13 @@ class ControlPart(Part):
         }
 
 
-def _rows(findings: Findings, steps: Sequence[Step]) -> Rows:
+def _rows(findings: Findings, compared: Sequence[tuple[Step, Contrast]]) -> Rows:
     yield (
         "condition", "value", "against", "seed", "slots_G", "slots_S", "slots_U", "delta",
         "ci95_low", "ci95_high", "S", "U", "G",
     )  # fmt: skip
-    for step, contrast in zip(steps[1:], against_first(findings, steps), strict=True):
-        name = step.condition, step.value, steps[0].condition
+    for step, contrast in compared:
+        name = step.condition, step.value, contrast.b
         ends, terms = contrast.interval, contrast.terms
         yield (
             *name, "mean", "", "", "", float(contrast.delta), ends.low, ends.high,

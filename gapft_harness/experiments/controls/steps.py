@@ -18,12 +18,14 @@ class Step:
         condition: its name in the recipe.
         value: the setting that it stands for, for programs.
         slots: by seed, how many of its example slots hold problems of each state.
+        twin: the condition that draws as many examples at random, where it is compared with one.
     """
 
     label: str
     condition: str
     value: float | None = None
     slots: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    twin: str = ""
 
 
 class Compared(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -20,28 +20,46 @@ if TYPE_CHECKING:
 Row = tuple[str, Fraction, Interval]
 
 
+#: Conditions of which every pair is drawn, and said first in the table.
+MANY = 5
+
+
+def principal(findings: Findings) -> list[Contrast]:
+    """The contrasts that come first: all, or of many conditions those of the lead or the source."""
+    if len(findings.conditions) <= MANY:
+        return list(findings.contrasts)
+    own = {findings.lead, SOURCE, *findings.distinct}
+    return [
+        of
+        for of in findings.contrasts
+        if {of.a, of.b} <= own and (of.b == SOURCE or findings.lead in (of.a, of.b))
+    ]
+
+
 def contrasts(findings: Findings) -> Figure:
-    """Intervals of contrasts; a filled marker's interval excludes zero."""
+    """Intervals of the principal contrasts."""
+    shown = principal(findings)
+    return forests(
+        {
+            "Between conditions": [_row(of) for of in shown if of.b != SOURCE],
+            "Against the source model": [_row(of) for of in shown if of.b == SOURCE],
+        }
+    )
+
+
+def forests(panels: Mapping[str, Sequence[Row]]) -> Figure:
+    """Differences in panels by title; a filled marker's interval excludes zero."""
     from matplotlib.figure import Figure
 
-    between = [c for c in findings.contrasts if c.b != SOURCE]
-    against = [c for c in findings.contrasts if c.b == SOURCE]
-    groups = [
-        (title, rows)
-        for title, rows in (
-            ("Between conditions", between),
-            ("Against the source model", against),
-        )
-        if rows
-    ]
-    heights = [len(rows) + 1.4 for _, rows in groups]
+    panels = {title: rows for title, rows in panels.items() if rows}
+    heights = [len(rows) + 1.4 for rows in panels.values()]
     figure = Figure(figsize=(WIDTH, 0.27 * sum(heights) + 0.5), layout="constrained")
-    grid = figure.subplots(len(groups), 1, squeeze=False, height_ratios=heights)
+    grid = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
     spread(figure)
-    for axes, (title, rows) in zip(grid[:, 0], groups, strict=True):
-        forest(axes, [_row(contrast) for contrast in rows])
+    for axes, (title, rows) in zip(grid[:, 0], panels.items(), strict=True):
+        forest(axes, rows)
         axes.set_title(title, x=0, pad=6)
-    grid[-1, 0].set_xlabel("difference of Pass@1, percentage points, 95% interval")
+    grid[-1, 0].set_xlabel("points of Pass@1, with 95% intervals")
     return figure
 
 

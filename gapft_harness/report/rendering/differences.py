@@ -48,11 +48,11 @@ def differences(before: str, after: str) -> tuple[list[Piece], list[Piece]]:
         same = []
     kept: tuple[list[bool], list[bool]] = ([False] * len(a), [False] * len(b))
     for block in same:
-        for side, first in zip(kept, (block.a, block.b), strict=True):
-            side[first : first + block.size] = [True] * block.size
+        for side, place in zip(kept, (block.a, block.b), strict=True):
+            side[place : place + block.size] = [True] * block.size
+    ends = [True] * start, [True] * end
     first, second = (
-        _pieces(parts, [True] * start + side + [True] * end)
-        for parts, side in zip(found, kept, strict=True)
+        _pieces(parts, ends[0] + side + ends[1]) for parts, side in zip(found, kept, strict=True)
     )
     return first, second
 

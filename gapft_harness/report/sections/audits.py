@@ -63,7 +63,7 @@ def _blocks(inputs: ReportInputs, of: Further, findings: Findings) -> list[Block
     blocks.append(Table(list(comparison.ACCURACY), rows, note=note))
     if findings.conditions:
         blocks += [
-            comparison.contrasts(of.inputs, findings, explained=False),
+            *comparison.contrasts(of.inputs, findings, explained=False),
             comparison.decomposition(findings, explained=False),
         ]
     return blocks

@@ -5,7 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
-from gapft_harness.report.findings.whole import ConditionFindings, Findings
+from gapft_harness.report.figures.contrasts import principal
+from gapft_harness.report.findings.whole import ConditionFindings, Contrast, Findings
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Table
@@ -28,38 +29,46 @@ def accuracy(condition: ConditionFindings, k: int) -> list[str]:
     ]
 
 
-def contrasts(inputs: ReportInputs, findings: Findings, *, explained: bool = True) -> Table:
-    """Every contrast with its interval, its parts and p.
+def contrasts(inputs: ReportInputs, findings: Findings, *, explained: bool = True) -> list[Table]:
+    """Every contrast with its interval, its parts and p; of many conditions the others folded.
 
     Args:
         inputs: what the findings are of.
         findings: of one audit.
         explained: whether the columns are; else they were before.
     """
-    rows = [
-        [
-            f"{condition_name(c.a)} − {condition_name(c.b)}" + ("" if findings.fair(c) else " *"),
-            points(c.delta),
-            wording.points_interval(c.interval),
-            *(points(term) for term in (c.terms.s, c.terms.u, c.terms.g)),
-            wording.p_value(c.resampled.p_value),
-        ]
-        for c in findings.contrasts
-    ]
+    first, every = principal(findings), findings.contrasts
+    others = [contrast for contrast in every if contrast not in first]
     replicates = whole(inputs.recipe["statistics"]["replicates"])
     note = (
         "In percentage points of Pass@1; S, U and G are the parts of each difference that arise "
         f"on these states of the source, and sum to it. Intervals are percentiles of {replicates} "
         "replicates that resample training seeds and audit problems, both jointly for all "
         "conditions. p: two-sided, from the same replicates, so below 0.05 exactly where the "
-        f"interval excludes zero. Neither is corrected for the number of contrasts ({len(rows)})."
+        f"interval excludes zero. Neither is corrected for the number of contrasts ({len(every)})."
     )
     if not explained:
-        note = f"Columns as above. p is not corrected for the number of contrasts ({len(rows)})."
-    if not all(findings.fair(contrast) for contrast in findings.contrasts):
+        note = f"Columns as above. p is not corrected for the number of contrasts ({len(every)})."
+    if not all(findings.fair(contrast) for contrast in every):
         note += " * Not budget-matched."
-    columns = ["contrast", "difference", "95% interval", "S", "U", "G", "p"]
-    return Table(columns, rows, note=note)
+    tables = [Table(_CONTRAST, [_contrast(findings, c) for c in first], note=note)]
+    if others:
+        rows = [_contrast(findings, c) for c in others]
+        tables.append(Table(_CONTRAST, rows, summary=f"The other {whole(len(others))} contrasts"))
+    return tables
+
+
+_CONTRAST = ("contrast", "difference", "95% interval", "S", "U", "G", "p")
+
+
+def _contrast(findings: Findings, c: Contrast) -> list[str]:
+    return [
+        f"{condition_name(c.a)} − {condition_name(c.b)}" + ("" if findings.fair(c) else " *"),
+        points(c.delta),
+        wording.points_interval(c.interval),
+        *(points(term) for term in (c.terms.s, c.terms.u, c.terms.g)),
+        wording.p_value(c.resampled.p_value),
+    ]
 
 
 def decomposition(findings: Findings, *, explained: bool = True) -> Table:

@@ -14,16 +14,22 @@ from gapft_harness.report.part import Opening
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Block, Stat, Stats, Text
 
+#: Rivals that the opening compares the lead with, each in a sentence.
+_SAID = 2
+
 
 def opening(findings: Findings, k: int) -> list[Block]:
     """The verdict and the numbers that it rests on."""
     if not findings.conditions:
         return [Text(NOTHING_TO_TRAIN_ON, "lead"), Text(_source_alone(findings, k))]
     lead = findings.conditions[findings.lead]
-    others = [c for c in findings.conditions.values() if c.name != lead.name]
+    others = [c for c in findings.distinct.values() if c.name != lead.name]
     rivals = [c for c in others if budget_matched(c, lead)]
     sentences = [_against_source(findings, lead)]
-    sentences += [_against(findings.contrast(lead.name, rival.name)) for rival in rivals]
+    said_first = rivals[:_SAID] if len(rivals) > _SAID + 1 else rivals
+    sentences += [_against(findings.contrast(lead.name, rival.name)) for rival in said_first]
+    if more := len(rivals) - len(said_first):
+        sentences.append(f"The other {more} conditions of this budget are compared below.")
     sentences.append(_worth(lead, k))
     openings = [said for of in findings.parts if (said := of.part.opening(findings, of.found))]
     for said in openings:
