@@ -151,12 +151,24 @@ def test_the_report_has_the_papers_table_and_figure_of_each(finished: Changing) 
     assert re.search(r"50% minus 0%, p (=|<) [01]", inclusion)
     assert "gold is below GapFT under " in section(finished, "Gold-label selection")
     coverage = section(finished, "Coverage at the same exposures")
-    assert re.findall(r"^\| (\S+ each) ", coverage, flags=re.MULTILINE) == ["4 each", "1 each"]
+    assert re.findall(r"^\| (\S+ slots?) each ", coverage, flags=re.MULTILINE) == [
+        "4 slots", "1 slot"
+    ]  # fmt: skip
     assert "All verified minus repeated draws" in section(finished, "The whole pool")
     assert results["full_pool"]["steps"][1]["slots"]["13"]["U"] == 0
+    assert results["related"]["twins"] == {
+        "distinct_paths": "paths_twin", "difficulty_weighted": "difficulty_twin"
+    }  # fmt: skip
+    related = section(finished, "Related selections")
+    assert related.startswith("\nDistinct paths minus as many examples at random")
+    rows = re.findall(r"^\| (\S+ \S+( − \S+ twin)?) \|", related, flags=re.MULTILINE)
+    assert [row for row, _ in rows] == [
+        "distinct paths", "paths twin", "difficulty weighted", "difficulty twin",
+        "distinct paths − paths twin", "difficulty weighted − difficulty twin",
+    ]  # fmt: skip
     figures = finished.folder / "r/report/figures"
     names = {path.stem for path in figures.glob("*.svg")}
-    assert {"search_depth", "randomized_inclusion"} <= names
+    assert {"search_depth", "randomized_inclusion", "related"} <= names
     assert "gold_labels" not in names
 
 

@@ -25,7 +25,11 @@ class Coverage(Control):
 
     def steps(self, conditions: Mapping[str, Condition]) -> Sequence[Step]:
         """By descending slots a problem."""
-        return by_parameter(conditions, "repeated", "times", lambda times: f"{times} each")[::-1]
+        return by_parameter(conditions, "repeated", "times", _slots)[::-1]
+
+
+def _slots(times: float) -> str:
+    return f"{times} slot{'' if times == 1 else 's'} each"
 
 
 class FullPool(Control):

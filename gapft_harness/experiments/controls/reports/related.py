@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gapft_harness.experiments.controls.contrasts import contrast_table, twin_table
@@ -32,8 +31,12 @@ class RelatedPart(ControlPart):
         groups = self._groups(findings, found)
         said = "; ".join(
             f"{title}: "
-            + ", ".join(f"{of.a} {points(of.delta)} {points_interval(of.interval)}" for of in group)
+            + ", ".join(
+                f"{label} {points(of.delta)} {points_interval(of.interval)}"
+                for label, of in group.items()
+            )
             for title, group in groups.items()
+            if group
         )
         blocks: list[Block] = [
             Text(" ".join(_said(step, contrast) for step, contrast in twins) or _ALONE),
@@ -54,7 +57,7 @@ class RelatedPart(ControlPart):
     ) -> Iterator[tuple[str, Callable[[Findings], Drawn]]]:
         """Both kinds of differences with their intervals."""
         groups = self._groups(findings, found)
-        yield self.name, partial(_draw, groups=groups)
+        yield self.name, lambda findings: forests(groups)
 
     def results(self, found: Any) -> dict[str, Any]:
         """The steps, and the twin of each that has one."""
@@ -68,11 +71,11 @@ class RelatedPart(ControlPart):
             if step.twin
         ]
 
-    def _groups(self, findings: Findings, found: Any) -> dict[str, list[Contrast]]:
+    def _groups(self, findings: Findings, found: Any) -> dict[str, dict[str, Contrast]]:
         first = self.shown(found)[0].label
         return {
-            f"Minus {first}": [of for _, of in super().differences(findings, found)],
-            "Minus the random twin": [of for _, of in self._twins(findings, found)],
+            f"Minus {first}": {of.label: c for of, c in super().differences(findings, found)},
+            "Minus its random twin": {of.label: c for of, c in self._twins(findings, found)},
         }
 
 
@@ -87,7 +90,3 @@ def _said(step: Step, contrast: Contrast) -> str:
         f"{points(contrast.delta)} points of Pass@1 {points_interval(contrast.interval)}; "
         f"{resolution(contrast.interval)}."
     )
-
-
-def _draw(findings: Findings, groups: dict[str, list[Contrast]]) -> Drawn:
-    return forests(groups)
