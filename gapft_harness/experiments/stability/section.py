@@ -103,6 +103,7 @@ def _ranges(found: StabilityFindings) -> Table:
             "of one seed",
             *_RATES.values(),
             "combined",
+            "G regression",
             "total gain",
         ],
         [
@@ -112,7 +113,7 @@ def _ranges(found: StabilityFindings) -> Table:
                 _points(of.one_seed),
                 *(
                     _points(of.spreads[quantity].range)
-                    for quantity in (*_RATES, "combined_correction", "total_gain")
+                    for quantity in (*_RATES, "combined_correction", "G_regression", "total_gain")
                 ),
             ]
             for name, of in found.conditions.items()
