@@ -33,7 +33,7 @@ class Related(Control):
         return RelatedPart(self)
 
     def steps(self, conditions: Mapping[str, Condition]) -> Sequence[Step]:
-        """GapFT and uniform; then each related selection and its twin, if that is there."""
+        """GapFT and uniform of the same n; then each related selection and its twin, if that is there."""
         from gapft_harness.report.rendering.wording import condition_name as shown
 
         called = {
@@ -42,7 +42,9 @@ class Related(Control):
         }
         if not called["gapft"] or not any(called[selector] for selector in _RELATED):
             return ()
-        found = [Step(shown(name), name) for name in (called["gapft"][0], *called["uniform"])]
+        gapft = called["gapft"][0]
+        uniform = [name for name in called["uniform"] if conditions[name].n == conditions[gapft].n]
+        found = [Step(shown(name), name) for name in (gapft, *uniform)]
         for selector in _RELATED:
             for name in called[selector]:
                 twin = _twin(conditions, conditions[name])
