@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from gapft_harness.core.records import Arm
 from gapft_harness.recipe.conditions import named
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import grown, only
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.mirror import _Sealed
@@ -203,6 +205,41 @@ def test_another_tolerance_chooses_anew_from_the_same_decisions(done: Changing) 
     done.change(scaling=lax)
     assert [c["scale"] for c in done.results()["scaling"]["checkpoints"]] == scales
     assert not any("too few for any scale" in w for w in run.manifest()["warnings"])
+    assert done.holds() == []
+
+
+def test_states_may_be_looked_at_with_the_scaled_adapters(done: Changing) -> None:
+    """As in the paper's older protocol."""
+    scaling = {"calibration": "validation", "tolerance": 0.4, "level": 0.2}
+    of_scaled = {"adapters": "scaled"}
+    asked = {"scope": {"k": [1, 2], **of_scaled}, "stability": {"sets": 2, "k": 1, **of_scaled}}
+    with pytest.raises(UserError, match=r"'experiments\.scope\.adapters': is 'scaled', and"):
+        done.change(experiments=asked)
+    stages = (*STAGES[:3], "scope", "stability", *SCALED[3:])
+    done.change(*stages, scaling=scaling, experiments=asked)
+    run, found = RunDirectory.open(done.folder / "r"), done.results()
+    scales = {name: of["scale"] for name, of in run.manifest()["scaling"].items()}
+    assert len(set(scales.values()) - {1.0}) > 1, "others than the trained ones"
+    for condition in ("gapft", "uniform"):
+        right = []
+        for seed in (13, 21):
+            arm = Arm(condition, seed)
+            if scale := scales[arm.name]:
+                path = run.path / layout.decisions_at(arm, scale)
+                right.append(pq.read_table(path)["status"].to_pylist().count("pass") / 30)
+            else:
+                right.append(found["source"]["pass_at_1"])
+        gain = sum(right) / 2 - found["source"]["pass_at_1"]
+        lines = [line for line in found["scope"]["lines"] if line["condition"] == condition]
+        assert [line["net_gain"] for line in lines] == [pytest.approx(gain, abs=1e-12)] * 2
+        moved = found["stability"]["conditions"][condition]["total_gain"]
+        assert moved["mean"] == pytest.approx(gain, abs=1e-12)
+    assert found["scope"]["adapters"] == found["stability"]["adapters"] == "scaled"
+    assert any(
+        found["conditions"][line["condition"]]["pass_at_1"] - found["source"]["pass_at_1"]
+        != pytest.approx(line["net_gain"])
+        for line in found["scope"]["lines"]
+    ), "the trained models decide otherwise"
     assert done.holds() == []
 
 

@@ -16,8 +16,9 @@ from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.files import sha256
 from gapft_harness.core.records import Arm
 from gapft_harness.experiments.scaling.check import check_scaled
-from gapft_harness.experiments.scaling.job import calibration_file, scale_arm, scaled_file
+from gapft_harness.experiments.scaling.job import calibration_file, scale_arm
 from gapft_harness.experiments.scaling.pooled import _named, pool_scaling
+from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.experiment import experiments_of
 from gapft_harness.stages.pipeline import run_stages, stages_of
@@ -265,7 +266,7 @@ def test_what_is_decoded_anew_and_what_is_there_already(
     assert decoded == wanted
     for _, name, scale in wanted:
         arm = next(arm for arm in arms() if arm.name == name)
-        rows = pq.read_table(run.sealed(scaled_file(arm, scale))).to_pylist()
+        rows = pq.read_table(run.sealed(layout.decisions_at(arm, scale))).to_pylist()
         assert {r["problem_id"]: r["status"] == "pass" for r in rows} == {
             i: planted["right"](name, scale, i) for i in audited
         }
@@ -354,7 +355,7 @@ def test_what_an_audit_lacks_or_does_not_say_is_found(task: ScaledLetters) -> No
     facts.pop("adapter")
     silent = pq.read_table(path).replace_schema_metadata({b"gapft": json.dumps(facts).encode()})
     pq.write_table(silent, path)
-    audited = scaled_file(arm, 0.75)
+    audited = layout.decisions_at(arm, 0.75)
     (run.path / audited).unlink()
     del manifest["scaling"]["gapft-seed13"]
     assert list(check_scaled(run, arm, settings, manifest)) == [

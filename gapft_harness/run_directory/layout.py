@@ -128,6 +128,17 @@ def decisions(arm: Arm, of: str = "") -> str:
     return f"{DECISIONS}/{arm.name}{f'.{of}' if of else ''}{_TABLE}"
 
 
+def decisions_at(arm: Arm, scale: float) -> str:
+    """Where an arm's decisions on the audit stand at a scale: 1 is the arm as it was trained.
+
+    Raises:
+        ValueError: scale 0, whose decisions are the source's own.
+    """
+    if not scale:
+        raise ValueError("the decisions at scale 0 are the source's")
+    return decisions(arm, "" if scale == 1 else f"scale-{scale:g}")
+
+
 def decisions_on(arm: Arm, audit: str) -> str:
     """The table of an arm's greedy decodes on a further audit; without a name on the run's own."""
     return decisions(replace(arm, variant=audit))

@@ -33,7 +33,7 @@ class Related(Control):
         return RelatedPart(self)
 
     def steps(self, conditions: Mapping[str, Condition]) -> Sequence[Step]:
-        """GapFT and uniform of the same n; then each related selection and its twin, if that is there."""
+        """GapFT and uniform of its n; then each related selection and its twin, if there is one."""
         from gapft_harness.report.rendering.wording import condition_name as shown
 
         called = {

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.records import Arm
 from gapft_harness.experiments.redistribution.settings import RedistributionSettings
+from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.report.reading.adapters import tables
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.differences import Differences
 from gapft_harness.stages.experiment import Experiment
+from gapft_harness.stages.experiment.adapters import decided_tables, require_scales
 
 if TYPE_CHECKING:
     from gapft_harness.experiments.redistribution.report import RedistributionPart
@@ -29,6 +32,16 @@ class RedistributionExperiment(Experiment):
         from gapft_harness.experiments.redistribution.report import RedistributionPart
 
         return RedistributionPart()
+
+    def settings(self, recipe: Recipe, options: Mapping[str, str] | None = None) -> Any:
+        """As of every experiment; scaled adapters of a run that scales none are refused."""
+        found = super().settings(recipe, options)
+        require_scales(recipe, self.name, found)
+        return found
+
+    def reads(self, context: Context) -> Iterator[str]:
+        """The decisions of scaled adapters; those of the others every report reads."""
+        return decided_tables(context, self.settings(context.run.recipe))
 
     def selected(self, context: Context) -> None:
         """Answers that cannot be redistributed are refused before anything is trained."""
@@ -49,7 +62,11 @@ class RedistributionExperiment(Experiment):
 
         Where this fails for an arm, nothing is amiss: the report has no rates and says why.
         """
-        audited = [arm for arm in trained if layout.decisions(arm) in manifest["files"]]
+        adapters = self.settings(run.recipe).adapters
+        files, known = manifest["files"], manifest.get("scaling", {})
+        if adapters == "scaled":
+            trained = [arm for arm in trained if arm.name in known]
+        audited = {a: t for a, t in tables(manifest, trained, adapters).items() if t in files}
         why = found.attempt(layout.DECISIONS, partial(_why, run, manifest, audited))
         if why is not None:
             found.checked.append(
@@ -63,7 +80,7 @@ class RedistributionExperiment(Experiment):
             )
 
 
-def _why(run: RunDirectory, manifest: Mapping[str, Any], arms: Sequence[Arm]) -> str:
+def _why(run: RunDirectory, manifest: Mapping[str, Any], arms: Mapping[Arm, str]) -> str:
     """Why answers of arms cannot be redistributed, or nothing; raises where the source's cannot."""
     from gapft_harness.report.reading.answers import answers_or_why, read_answers
 

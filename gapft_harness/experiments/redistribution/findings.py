@@ -15,10 +15,12 @@ class RedistributionFindings:
 
     Attributes:
         permutations: B.
+        adapters: ``trained`` or ``scaled``.
         conditions: by name, S and U where they have problems; empty where there are no rates.
         why: then the reason.
     """
 
     permutations: int
+    adapters: str
     conditions: Mapping[str, Mapping[State, Redistributed]]
     why: str = ""

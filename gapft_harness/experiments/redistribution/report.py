@@ -16,6 +16,7 @@ from gapft_harness.experiments.redistribution.findings import RedistributionFind
 from gapft_harness.experiments.redistribution.settings import RedistributionSettings
 from gapft_harness.report.findings.whole import Findings
 from gapft_harness.report.part import Part, Rows
+from gapft_harness.report.reading.adapters import tables
 from gapft_harness.report.reading.answers import Answers, answers_or_why
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering.blocks import Section
@@ -35,7 +36,11 @@ class RedistributionPart(Part):
         self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[Arm]
     ) -> tuple[Answers | None, str] | None:
         """The answers of the source and of every arm, or why they cannot be redistributed."""
-        return answers_or_why(run_path, manifest["task"], arms) if arms else None
+        if not arms:
+            return None
+        given = manifest["recipe"]["experiments"][self.name] or {}
+        adapters = RedistributionSettings.model_validate(given).adapters
+        return answers_or_why(run_path, manifest["task"], tables(manifest, arms, adapters))
 
     def in_order(
         self, read: tuple[Answers | None, str], seeds: Sequence[int]
@@ -50,9 +55,10 @@ class RedistributionPart(Part):
         """Each condition's rates."""
         answers, why = read
         given = inputs.recipe["experiments"][self.name] or {}
-        permutations = RedistributionSettings.model_validate(given).permutations
+        settings = RedistributionSettings.model_validate(given)
+        permutations, adapters = settings.permutations, settings.adapters
         if answers is None:
-            return RedistributionFindings(permutations, {}, why)
+            return RedistributionFindings(permutations, adapters, {}, why)
         require(
             bool((answers.ids == inputs.audit.ids).all()),
             "redistribution: the answers are to other problems than the audit's",
@@ -60,6 +66,7 @@ class RedistributionPart(Part):
         stream = Stream(inputs.recipe["statistics"]["seed"], "report/redistribution")
         return RedistributionFindings(
             permutations,
+            adapters,
             {
                 name: redistribute(
                     answers.of(name),
@@ -96,6 +103,7 @@ class RedistributionPart(Part):
     def results(self, found: RedistributionFindings) -> dict[str, Any]:
         """For results.json."""
         return {
+            "adapters": found.adapters,
             "permutations": found.permutations,
             "no_rates": found.why or None,
             "conditions": {

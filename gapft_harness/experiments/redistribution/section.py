@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.analysis.partition.redistribution import Redistributed
 from gapft_harness.experiments.redistribution.findings import RedistributionFindings
+from gapft_harness.report.reading.adapters import SCALED
 from gapft_harness.report.rendering.blocks import Block, Figure, Table, Text
 from gapft_harness.report.rendering.wording import (
     UNSTABLE,
@@ -44,7 +45,8 @@ def _result(lead: str, found: RedistributionFindings) -> str:
         f"{percent(of.null)} ({_p(of)})"
         for state, of in states.items()
     ]
-    return f"{condition_name(lead)} corrects {listed(shown)}."
+    scaled = f" {SCALED}" if found.adapters == "scaled" else ""
+    return f"{condition_name(lead)} corrects {listed(shown)}.{scaled}"
 
 
 def _figure(found: RedistributionFindings) -> Figure:

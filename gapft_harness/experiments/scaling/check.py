@@ -18,7 +18,6 @@ from gapft_harness.experiments.scaling.job import (
     choose,
     greedy_passed,
     read_choice,
-    scaled_file,
 )
 from gapft_harness.recipe.sections import Scaling
 from gapft_harness.run_directory import layout
@@ -54,7 +53,7 @@ def check_scaled(
     else:
         yield f"manifest.json: holds no scaling of {arm.name}"
     right = {**hashes, 1.0: weights_hash(run.path / trained)}
-    audited = {scaled_file(arm, scale): scale for scale in audited_scales(choice.scale)}
+    audited = {layout.decisions_at(arm, scale): scale for scale in audited_scales(choice.scale)}
     if (run.path / layout.decisions(arm)).exists():
         yield from _check_audited(run, audited)
     files = {calibration_file(arm, scale): scale for scale in SCALES} | audited

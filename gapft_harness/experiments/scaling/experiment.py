@@ -14,7 +14,6 @@ from gapft_harness.experiments.scaling.job import (
     NO_SCALE,
     calibration_file,
     no_scale_warning,
-    scaled_file,
 )
 from gapft_harness.experiments.scaling.stage import scale_stage, scaled_audits, scaled_decisions
 from gapft_harness.hooks.protocols import Job
@@ -62,14 +61,14 @@ class ScalingExperiment(Experiment):
 
     def reads(self, context: Context) -> Iterator[str]:
         """The decisions at these scales."""
-        return (scaled_file(arm, scale) for arm, scale in scaled_decisions(context))
+        return (layout.decisions_at(arm, scale) for arm, scale in scaled_decisions(context))
 
     def answered(self, run: RunDirectory, arm: Arm) -> Iterator[Answered]:
         """The calibration split at every scale, and the audit at those that are compared."""
         for scale in SCALES:
             yield Answered(calibration_file(arm, scale), str(CALIBRATION))
         for scale in sorted({*SCALES, FIXED} - {1.0}):
-            yield Answered(scaled_file(arm, scale), "audit")
+            yield Answered(layout.decisions_at(arm, scale), "audit")
 
     def check(
         self,

@@ -87,17 +87,6 @@ def calibration_file(arm: Arm, scale: float) -> str:
     return layout.decisions(arm, f"calibration-{scale:g}")
 
 
-def scaled_file(arm: Arm, scale: float) -> str:
-    """Where an arm's decisions on the audit stand: scale 1 is the arm as it was trained.
-
-    Raises:
-        ValueError: scale 0, whose decisions are the source's own.
-    """
-    if not scale:
-        raise ValueError("the decisions at scale 0 are the source's")
-    return layout.decisions(arm, "" if scale == 1 else f"scale-{scale:g}")
-
-
 def audited_scales(chosen: float) -> list[float]:
     """The scales whose audit decisions are decoded anew: the chosen and the fixed, not 0 and 1."""
     return sorted({chosen, FIXED} - {0.0, 1.0})
@@ -165,7 +154,7 @@ def audit_scaled_arm(
         Facts for the manifest, those of ``sealing.write_responses``.
     """
     run, arm = RunDirectory.open(run_path), Arm(condition, seed)
-    file, purpose = scaled_file(arm, scale), f"audit/{arm.name}/{scale:g}"
+    file, purpose = layout.decisions_at(arm, scale), f"audit/{arm.name}/{scale:g}"
     scaled = partial(_adapter_at, run, arm, scale)
     return decode_split(run, arm, "audit", file, purpose, plugin_files, progress, adapter=scaled)
 

@@ -13,7 +13,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import replace_file, write_json
 from gapft_harness.experiments.scaling import section as scaling_section
 from gapft_harness.experiments.scaling.findings import ScalingFindings, compute_scaling
-from gapft_harness.experiments.scaling.job import FOLDER, read_choice, scaled_file
+from gapft_harness.experiments.scaling.job import FOLDER, read_choice
 from gapft_harness.experiments.scaling.reading import ScaledRun, read_scaled_run
 from gapft_harness.report.rendering import markdown
 from gapft_harness.report.rendering.blocks import Section, Table
@@ -148,7 +148,7 @@ def _read(place: str, path: Path) -> PooledRun:
         run.sealed(layout.of_arm(FOLDER, arm))
         chosen = read_choice(path, arm)["scale"]
         for scale in {chosen, FIXED, 1.0} - {0.0}:
-            run.sealed(scaled_file(arm, scale))
+            run.sealed(layout.decisions_at(arm, scale))
     scaled = read_scaled_run(path, manifest, trained)
     assert scaled is not None
     return PooledRun(

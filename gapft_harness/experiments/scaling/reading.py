@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gapft_harness.analysis.scaling import FIXED
 from gapft_harness.core.records import GREEDY, Arm
-from gapft_harness.experiments.scaling.job import ScaleChoice, read_choice, scaled_file
+from gapft_harness.experiments.scaling.job import ScaleChoice, read_choice
 from gapft_harness.report.reading.columns import PASS, codes, columns
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import require
@@ -111,7 +111,7 @@ def read_scaled_run(
     def at(arm: Arm, scale: float) -> NDArray[np.bool_]:
         if not scale:
             return source
-        path = run_path / scaled_file(arm, scale)
+        path = run_path / layout.decisions_at(arm, scale)
         decided = columns(path, ("problem_id", "status"))
         require(decided["problem_id"] == ids, f"{path}: holds other problems than the audit")
         passed: NDArray[np.bool_] = codes(decided["status"]) == PASS

@@ -16,7 +16,6 @@ from gapft_harness.experiments.scaling.job import (
     is_stale,
     read_choice,
     scale_arm,
-    scaled_file,
 )
 from gapft_harness.hooks.protocols import Job
 from gapft_harness.run_directory import layout
@@ -71,7 +70,7 @@ def scaled_audits(context: Context) -> Iterator[tuple[str, Job]]:
     """
     for arm, scale in scaled_decisions(context):
         verb, function = f"audit, scale {scale:g},", partial(audit_scaled_arm, scale=scale)
-        yield scaled_file(arm, scale), context.arm_job(verb, function, arm)
+        yield layout.decisions_at(arm, scale), context.arm_job(verb, function, arm)
 
 
 def scaled_decisions(context: Context) -> Iterator[tuple[Arm, float]]:

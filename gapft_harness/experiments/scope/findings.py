@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from gapft_harness.analysis.partition.scope import ScopeRow
 from gapft_harness.core.records import State
+from gapft_harness.report.reading.adapters import Decided
 from gapft_harness.report.reading.answers import Answers
 from gapft_harness.report.reading.windows import WindowStates
 
@@ -19,12 +20,14 @@ class ScopeRead:
     Attributes:
         budgets: the K, ascending, in the order of the windows.
         windows: states at each.
+        decided: what the trained models decided.
         answers: None where the run has none that can be redistributed.
         why: then the reason.
     """
 
     budgets: tuple[int, ...]
     windows: WindowStates
+    decided: Decided
     answers: Answers | None
     why: str
 
@@ -45,7 +48,9 @@ class ScopeFindings:
     Attributes:
         lines: by condition, then K.
         why: why there are no null rates; empty where there are.
+        adapters: ``trained`` or ``scaled``.
     """
 
     lines: tuple[ScopeLine, ...]
     why: str
+    adapters: str

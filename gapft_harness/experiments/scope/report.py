@@ -9,8 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from gapft_harness.analysis.partition.redistribution import null_rates
 from gapft_harness.analysis.partition.scope import scope_row
 from gapft_harness.core.records import Arm, State
@@ -20,6 +18,7 @@ from gapft_harness.experiments.scope.findings import ScopeFindings, ScopeLine, S
 from gapft_harness.experiments.scope.settings import ScopeSettings
 from gapft_harness.report.findings.whole import Findings
 from gapft_harness.report.part import Part, Rows
+from gapft_harness.report.reading.adapters import read_decided, tables
 from gapft_harness.report.reading.answers import answers_or_why
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.reading.windows import read_windows
@@ -43,13 +42,16 @@ class ScopePart(Part):
         settings = ScopeSettings.model_validate(manifest["recipe"]["experiments"][self.name] or {})
         windows = settings.windows()
         states = read_windows(run_path, [window_table(window) for window in windows])
-        answers, why = answers_or_why(run_path, manifest["task"], arms)
-        return ScopeRead(tuple(window.k for window in windows), states, answers, why)
+        decided = read_decided(run_path, manifest, arms, settings.adapters)
+        given = tables(manifest, arms, settings.adapters)
+        answers, why = answers_or_why(run_path, manifest["task"], given)
+        return ScopeRead(tuple(window.k for window in windows), states, decided, answers, why)
 
     def in_order(self, read: ScopeRead, seeds: Sequence[int]) -> ScopeRead:
         """The same with problems by id."""
         answers = read.answers and read.answers.in_order()
-        return replace(read, windows=read.windows.in_order(), answers=answers)
+        windows, decided = read.windows.in_order(), read.decided.in_order()
+        return replace(read, windows=windows, decided=decided, answers=answers)
 
     def compute(self, inputs: ReportInputs, read: ScopeRead) -> ScopeFindings:
         """A line for each condition and K."""
@@ -59,13 +61,13 @@ class ScopePart(Part):
         )
         answers, lines = read.answers, []
         for name in inputs.conditions:
-            passed = np.array([arm.passed for arm in inputs.of(name)])
+            passed = read.decided.of(name)
             for k, states in zip(read.budgets, read.windows.states, strict=True):
                 null: dict[State, Fraction] = {}
                 if answers is not None:
                     null = null_rates(answers.of(name), answers.golds, answers.source, states)
                 lines.append(ScopeLine(name, scope_row(k, states, passed), null))
-        return ScopeFindings(tuple(lines), read.why)
+        return ScopeFindings(tuple(lines), read.why, read.decided.adapters)
 
     def sections(
         self, inputs: ReportInputs, findings: Findings, found: ScopeFindings
@@ -103,4 +105,8 @@ class ScopePart(Part):
             }
             for line in found.lines
         ]
-        return {"lines": lines, "no_null_rates": found.why or None}
+        return {
+            "adapters": found.adapters,
+            "lines": lines,
+            "no_null_rates": found.why or None,
+        }

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.experiments.scope.findings import ScopeFindings, ScopeLine
+from gapft_harness.report.reading.adapters import SCALED
 from gapft_harness.report.rendering.blocks import Block, Figure, Table, Text
 from gapft_harness.report.rendering.wording import (
     UNSTABLE,
@@ -43,7 +44,7 @@ def _result(found: ScopeFindings) -> str:
     return (
         f"Search recovers {listed(shares)} of the audit, all from one search. A larger K moves "
         "problems from U to S. The trained models are the same at every K, and so are Pass@1 and "
-        "the regression on G."
+        f"the regression on G.{f' {SCALED}' if found.adapters == 'scaled' else ''}"
     )
 
 

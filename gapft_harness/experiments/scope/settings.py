@@ -6,11 +6,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from gapft_harness.recipe.section import RecipeSection
+from gapft_harness.stages.experiment.adapters import OfAdapters
 from gapft_harness.stages.search.states import Window
 
 
-class ScopeSettings(RecipeSection):
+class ScopeSettings(OfAdapters):
     """What a recipe says under ``experiments.scope``; the defaults are the paper's."""
 
     k: tuple[Annotated[int, Field(ge=1)], ...] = Field(

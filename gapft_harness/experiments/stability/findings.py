@@ -8,15 +8,17 @@ from fractions import Fraction
 
 from gapft_harness.analysis.decomposition import unstable_states
 from gapft_harness.analysis.partition.stability import Agreement, Spread
+from gapft_harness.report.reading.adapters import Decided
 from gapft_harness.report.reading.windows import WindowStates
 
 
 @dataclass(frozen=True, slots=True)
 class StabilityRead:
-    """The states under each sample set, and K."""
+    """The states under each sample set, K, and what the trained models decided."""
 
     k: int
     windows: WindowStates
+    decided: Decided
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +43,14 @@ class StabilityFindings:
         sizes: audit problems in G, S and U under each set.
         agreement: of the sets on source failures; None where there are none.
         conditions: by name, in the recipe's order.
+        adapters: ``trained`` or ``scaled``.
     """
 
     k: int
     sizes: tuple[tuple[int, int, int], ...]
     agreement: Agreement | None
     conditions: Mapping[str, Moved]
+    adapters: str
 
     @property
     def smallest(self) -> int:

@@ -7,8 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from gapft_harness.analysis.partition.stability import (
     QUANTITIES,
     agreement,
@@ -22,6 +20,7 @@ from gapft_harness.experiments.stability.findings import Moved, StabilityFinding
 from gapft_harness.experiments.stability.settings import StabilitySettings
 from gapft_harness.report.findings.whole import Findings
 from gapft_harness.report.part import Part, Rows, Summary
+from gapft_harness.report.reading.adapters import read_decided
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.reading.windows import read_windows
 from gapft_harness.report.rendering.blocks import Section
@@ -47,11 +46,12 @@ class StabilityPart(Part):
             manifest["recipe"]["experiments"][self.name] or {}
         )
         tables = [window_table(window) for window in settings.windows()]
-        return StabilityRead(settings.k, read_windows(run_path, tables))
+        decided = read_decided(run_path, manifest, arms, settings.adapters)
+        return StabilityRead(settings.k, read_windows(run_path, tables), decided)
 
     def in_order(self, read: StabilityRead, seeds: Sequence[int]) -> StabilityRead:
         """The same with problems by id."""
-        return StabilityRead(read.k, read.windows.in_order())
+        return StabilityRead(read.k, read.windows.in_order(), read.decided.in_order())
 
     def compute(self, inputs: ReportInputs, read: StabilityRead) -> StabilityFindings:
         """Agreement of the sets, and what they move in each condition."""
@@ -62,7 +62,7 @@ class StabilityPart(Part):
         )
         conditions = {}
         for name in inputs.conditions:
-            by_set = flows(states, np.array([arm.passed for arm in inputs.of(name)]))
+            by_set = flows(states, read.decided.of(name))
             ranges = [
                 spreads([[of] for of in seed])["S_flow"].range for seed in zip(*by_set, strict=True)
             ]
@@ -75,6 +75,7 @@ class StabilityPart(Part):
             ),
             agreement=agreement(states),
             conditions=conditions,
+            adapters=read.decided.adapters,
         )
 
     def sections(
@@ -99,6 +100,7 @@ class StabilityPart(Part):
         """For results.json."""
         agreed = found.agreement
         return {
+            "adapters": found.adapters,
             "K": found.k,
             "sets": [dict(zip("GSU", sizes, strict=True)) for sizes in found.sizes],
             "source_failures": agreed and agreed.failures,

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.analysis.partition.stability import QUANTITIES
 from gapft_harness.experiments.stability.findings import StabilityFindings
+from gapft_harness.report.reading.adapters import SCALED
 from gapft_harness.report.rendering.blocks import Block, Figure, Table, Text
 from gapft_harness.report.rendering.wording import condition_name, percent, points, whole
 
@@ -52,6 +53,7 @@ def _result(found: StabilityFindings) -> str:
         f"{percent(agreed.same)} of them, and their S have a Jaccard index of "
         f"{percent(agreed.jaccard)} (both: mean over pairs of sets). What this moves goes from one "
         "term to the other: total gain, G regression and the combined correction rest on no sample."
+        f"{f' {SCALED}' if found.adapters == 'scaled' else ''}"
     )
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from gapft_harness.recipe.section import RecipeSection
+from gapft_harness.stages.experiment.adapters import OfAdapters
 from gapft_harness.stages.search.states import Window
 
 
-class StabilitySettings(RecipeSection):
+class StabilitySettings(OfAdapters):
     """What a recipe says under ``experiments.stability``; the defaults are the paper's."""
 
     sets: int = Field(4, ge=2, description="independent sample sets")

@@ -61,13 +61,16 @@ class Answers:
         return np.array([self.arms[Arm(condition, seed)] for seed in seeds])
 
 
-def read_answers(run_path: Path, task: Mapping[str, Any], arms: Sequence[Arm]) -> Answers:
+def read_answers(
+    run_path: Path, task: Mapping[str, Any], arms: Sequence[Arm] | Mapping[Arm, str]
+) -> Answers:
     """Reads the sealed answers, and holds each to its verdict.
 
     Args:
         run_path: the run directory.
         task: the manifest's section of that name.
-        arms: the trained models whose answers to read besides the source's; may be none.
+        arms: the trained models whose answers to read besides the source's; may be none. A mapping
+            also says from which tables, as ``adapters.tables`` does.
 
     Raises:
         NoAnswersError: the verifier gives no answers, golds are no texts, or some response is right
@@ -78,7 +81,8 @@ def read_answers(run_path: Path, task: Mapping[str, Any], arms: Sequence[Arm]) -
     ids = problems["problem_id"]
     golds = [_gold(text, task) for text in problems["gold"]]
     source, found = layout.responses("audit"), {}
-    for table in (source, *map(layout.decisions, arms)):
+    tables = arms if isinstance(arms, Mapping) else {arm: layout.decisions(arm) for arm in arms}
+    for table in dict.fromkeys((source, *tables.values())):
         path = run_path / table
         given = _given(path, [("index", "=", GREEDY)])
         if given is None or (table == source and not any(given["answer"])):
@@ -96,12 +100,12 @@ def read_answers(run_path: Path, task: Mapping[str, Any], arms: Sequence[Arm]) -
         ids=np.array(ids, dtype=np.str_),
         golds=codes(golds),
         source=codes(found[source]),
-        arms={arm: codes(found[layout.decisions(arm)]) for arm in arms},
+        arms={arm: codes(found[table]) for arm, table in tables.items()},
     )
 
 
 def answers_or_why(
-    run_path: Path, task: Mapping[str, Any], arms: Sequence[Arm]
+    run_path: Path, task: Mapping[str, Any], arms: Sequence[Arm] | Mapping[Arm, str]
 ) -> tuple[Answers | None, str]:
     """The answers as of ``read_answers``; where they cannot be redistributed, None and the reason.
 

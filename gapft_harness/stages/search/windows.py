@@ -17,6 +17,7 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.differences import Differences
 from gapft_harness.stages.experiment import Experiment
+from gapft_harness.stages.experiment.adapters import decided_tables, require_scales
 from gapft_harness.stages.search.states import Window, partition
 
 SPLIT = "audit"
@@ -30,7 +31,7 @@ def window_table(window: Window) -> str:
 class OnWindows(Experiment):
     """An experiment on the audit's states by several windows; its stage seals their tables.
 
-    Its section has a method ``windows()``, which gives them.
+    Its section is an ``OfAdapters`` and has a method ``windows()``, which gives them.
     """
 
     def settings(self, recipe: Recipe, options: Mapping[str, str] | None = None) -> Any:
@@ -38,6 +39,7 @@ class OnWindows(Experiment):
         found = super().settings(recipe, options)
         if found is None:
             return None
+        require_scales(recipe, self.name, found)
         drawn, needed = recipe.search.k, max(window.end for window in found.windows())
         if needed > drawn:
             key = f"experiments.{self.name}"
@@ -59,8 +61,10 @@ class OnWindows(Experiment):
             run.seal(table)
 
     def reads(self, context: Context) -> Iterator[str]:
-        """These tables."""
-        return map(window_table, self.settings(context.run.recipe).windows())
+        """These tables, and those of the models where they are scaled."""
+        found = self.settings(context.run.recipe)
+        yield from map(window_table, found.windows())
+        yield from decided_tables(context, found)
 
     def plan(self, recipe: Recipe, run_dir: str, adapters: int) -> Sequence[str]:
         """The stage's line."""

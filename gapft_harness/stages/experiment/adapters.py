@@ -1,0 +1,43 @@
+"""Experiments on models as they were trained, or at the scales chosen for their adapters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.recipe.section import RecipeSection
+from gapft_harness.report.reading.adapters import tables
+from gapft_harness.stages.context import Context
+
+
+class OfAdapters(RecipeSection):
+    """The key that such experiments have."""
+
+    adapters: Literal["trained", "scaled"] = Field(
+        "trained",
+        description="`scaled`: the models at the scales that the section `scaling` chose for them",
+    )
+
+
+def require_scales(recipe: Recipe, name: str, found: OfAdapters | None) -> None:
+    """Refuses scaled adapters of a run that scales none.
+
+    Raises:
+        UserError: the recipe has no section scaling.
+    """
+    if found is not None and found.adapters == "scaled" and recipe.scaling is None:
+        raise UserError(
+            f"recipe {recipe.name}: key 'experiments.{name}.adapters': is 'scaled', and the recipe "
+            "has no section scaling, which chooses the scales; add it, or leave adapters out"
+        )
+
+
+def decided_tables(context: Context, found: OfAdapters) -> Iterator[str]:
+    """The sealed tables that such an experiment reads of the trained models."""
+    if found.adapters == "scaled":
+        manifest = context.run.manifest()
+        yield from tables(manifest, context.arms(), found.adapters).values()
