@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gapft_harness.experiments.controls.contrasts import contrast_table, twin_table
 from gapft_harness.experiments.controls.part import ControlPart
 from gapft_harness.experiments.controls.steps import Step
-from gapft_harness.report.figures.contrasts import forests
+from gapft_harness.report.figures.contrasts import Row, forests
 from gapft_harness.report.findings.whole import Contrast, Findings
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering.blocks import Block, Figure, Section, Text
@@ -32,8 +32,8 @@ class RelatedPart(ControlPart):
         said = "; ".join(
             f"{title}: "
             + ", ".join(
-                f"{label} {points(of.delta)} {points_interval(of.interval)}"
-                for label, of in group.items()
+                f"{label} {points(delta)} {points_interval(interval)}"
+                for label, delta, interval in group
             )
             for title, group in groups.items()
             if group
@@ -71,11 +71,14 @@ class RelatedPart(ControlPart):
             if step.twin
         ]
 
-    def _groups(self, findings: Findings, found: Any) -> dict[str, dict[str, Contrast]]:
-        first = self.shown(found)[0].label
+    def _groups(self, findings: Findings, found: Any) -> dict[str, list[Row]]:
+        groups = {
+            f"Minus {self.shown(found)[0].label}": super().differences(findings, found),
+            "Minus its random twin": self._twins(findings, found),
+        }
         return {
-            f"Minus {first}": {of.label: c for of, c in super().differences(findings, found)},
-            "Minus its random twin": {of.label: c for of, c in self._twins(findings, found)},
+            title: [(step.label, of.delta, of.interval) for step, of in group]
+            for title, group in groups.items()
         }
 
 
