@@ -49,7 +49,7 @@ def make_coverage() -> object:
 
 def make_related() -> object:
     """What other methods select by, against GapFT and against random twins (Appendix B)."""
-    from gapft_harness.experiments.controls.related import Related
+    from gapft_harness.experiments.controls.coverage import Related
 
     return Related()
 

@@ -15,7 +15,7 @@ from gapft_harness.experiments.controls.contrasts import (
     count_slots,
     result,
 )
-from gapft_harness.experiments.controls.reports.figure import change_by_step
+from gapft_harness.experiments.controls.figure import change_by_step
 from gapft_harness.experiments.controls.steps import Compared, Step, conditions_of
 from gapft_harness.report.findings.whole import Contrast, Findings
 from gapft_harness.report.part import Part, Rows
