@@ -63,6 +63,7 @@ def require_sealed(run: RunDirectory) -> None:
     require_apart(run, stated(run.recipe))
     budgets = run.manifest()["budgets"]
     for arm in (arm for arm in arms(run.recipe) if arm.name in budgets):
+        run.sealed(layout.selection(arm))
         for audit in ("", *run.recipe.further):
             run.sealed(layout.decisions_on(arm, audit))
     for name in run.recipe.subsets:

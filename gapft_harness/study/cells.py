@@ -109,8 +109,6 @@ def _read(study: StudyRecipe, name: str, place: str, run: RunDirectory) -> Colle
     run = RunDirectory(run.path, shown)
     require_sealed(run)
     arms = [Arm(condition, seed) for condition in study.conditions for seed in study.seeds]
-    for arm in arms:
-        run.sealed(layout.selection(arm))
     manifest = run.manifest()
     inputs = read_inputs(run.path, manifest | {"recipe": shown.model_dump(mode="json")})
     rests = [

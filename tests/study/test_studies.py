@@ -113,9 +113,11 @@ def test_a_study_of_some_seeds_says_what_else_was_trained(folder):
     assert "A: trained, and not compared in this study: gapft-seed73" in text
 
 
-def test_an_edited_cell_is_not_in_the_mean(folder):
-    path = folder / "runs/a/decisions/gapft-seed13.parquet"
-    path.write_bytes((folder / "runs/a/decisions/gapft-seed21.parquet").read_bytes())
+@pytest.mark.parametrize("table", ["decisions", "selections"])
+def test_an_edited_cell_is_not_in_the_mean(folder, table):
+    tables = folder / "runs/a" / table
+    other = (tables / "gapft-seed21.parquet").read_bytes()
+    (tables / "gapft-seed13.parquet").write_bytes(other + b" ")
     with pytest.raises(GapftError, match=r"A: .*gapft-seed13.parquet: was changed after it was"):
         study(folder)
     assert content(folder)["means"] is None
