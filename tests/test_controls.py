@@ -398,6 +398,8 @@ def test_a_bundled_control_differs_from_its_recipe_in_its_conditions_alone(name:
         own.add("budget")  # a number that times divides, and fewer than all recovered failures
     if name == "controls/stability":
         own.add("search")
+    if name == "controls/math-diversity":  # the settings of Table 6
+        own |= {"budget", "evidence", "seeds", "statistics", "training"}
     found, expected = (r.model_dump(mode="json", exclude=own) for r in (recipe, other))
     assert found == expected
     if "search" in own:  # four sets of samples
@@ -422,7 +424,7 @@ def test_the_older_protocol_has_one_start_token_its_seeds_and_a_core(name: str) 
 
 def test_every_control_has_a_bundled_recipe() -> None:
     wanted = {"search_depth", "randomized_inclusion", "gold_labels", "coverage", "full_pool"}
-    wanted |= {"shared_core", "related", "retraining_noise"}
+    wanted |= {"shared_core", "related", "matched_diversity", "retraining_noise"}
     wanted |= {"stability", "scope", "redistribution"}
     assert wanted == {
         e for name in BUNDLED for e in load_recipe(bundled_recipes()[name]).experiments

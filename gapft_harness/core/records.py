@@ -111,8 +111,7 @@ class Response:
         seed: the seed that the sampler was given for this response's chunk or request.
         tokens_from: ``generator`` (exact ids), ``retokenized`` or ``none``.
         attempts: the earlier attempts of an episode, in order; empty elsewhere.
-        context_ids: the prompt ids this response was generated on where they are not the
-            problem's own prompt, that is, after earlier attempts; else empty.
+        context_ids: the prompt ids it was generated on after earlier attempts; else empty.
     """
 
     problem_id: str
@@ -130,16 +129,15 @@ class Response:
 class Evidence:
     """A pool problem with its state and, for G and S, the one verified response kept for it.
 
-    For G the response is the source's own greedy one; for S one sample chosen by the frozen
-    response rule; for U there is none (Equation 6).
+    For G its greedy response, for S a sample chosen by the frozen rule, for U none (Equation 6).
 
     Attributes:
         passing_samples: how many of the samples drawn passed; of K, c in the Pass@k estimator.
         first_success: number of the first passing sample (from 0), or None.
-        samples: how many samples were drawn: K, or fewer where search stopped early; None where
-            nobody said.
-        max_gen_toks: the response's length limit; None where nobody said.
+        samples: those drawn: K, or fewer where search stopped early; None where nobody said.
+        max_gen_toks: the length limit of the response; None where nobody said.
         read_verified: reads what ``each_verified`` gives; None: the kept response alone is known.
+        read_greedy: reads the source's greedy response, passed or not, by problem id; or None.
     """
 
     problem_id: str
@@ -155,12 +153,14 @@ class Evidence:
     read_verified: Callable[[Evidence], tuple[Evidence, ...]] | None = field(
         default=None, compare=False, repr=False
     )
+    read_greedy: Callable[[str], Response | None] | None = field(
+        default=None, compare=False, repr=False
+    )
 
     def each_verified(self) -> tuple[Evidence, ...]:
         """This problem once with each of its responses that passed, ordered by index.
 
-        The greedy response comes first if it passed, also for samples of a solved problem. They are
-        read from disk when they are asked for, and not kept.
+        The greedy one comes first if it passed. They are read from disk when asked for, not kept.
         """
         if self.read_verified is not None:
             return self.read_verified(self)

@@ -79,6 +79,12 @@ def as_mapping(value: Any) -> Any:
     return found
 
 
+def conditions_of(recipe: Mapping[str, Any]) -> Mapping[str, Condition]:
+    """The conditions of a recipe as a manifest has it."""
+    said = as_mapping(recipe["conditions"])
+    return {name: named(name, of or {}) for name, of in said.items()}
+
+
 def picked(value: Any, names: Sequence[str]) -> list[Any]:
     """Some conditions of a recipe's content; a name that it lacks is a selector's."""
     known = as_mapping(value)

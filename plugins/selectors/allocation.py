@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gapft_harness.api import Evidence, Pool, RegisterSelector, Stream, UserError, hookimpl
+from gapft_harness.plugins.selectors.exchange import supervised_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ def halves(pool: Pool, n: int, seed: int) -> DrawnHalves:
         )
     rng = Stream(seed, "select/allocation")
     drawn = pool.draw(pool.recovered, n, rng)
-    ordered = sorted(drawn, key=_tokens)  # equal lengths stay in drawn order, that is, at random
+    ordered = sorted(drawn, key=supervised_tokens)  # ties stay as drawn: at random
     pairs = sorted(zip(ordered[::2], ordered[1::2], strict=True), key=_gap, reverse=True)
     coin = rng.child("coin")
     shared, new, behind = [], [], 0  # by how many tokens A is behind B
@@ -79,36 +80,8 @@ def concentrated(pool: Pool, n: int, rng: Stream) -> Sequence[Evidence]:
     return halves(pool, n, rng.seed).shared * 2
 
 
-def repeated(pool: Pool, n: int, rng: Stream, times: int) -> Sequence[Evidence]:
-    """Repetition on any task: the first n / times problems of GapFT's draw, each in so many slots.
-
-    Beside ``gapft`` at the same n it spends the same exposures on fewer problems (Table 3: 94
-    problems with 8 exposures against 188 with 4).
-
-    Raises:
-        UserError: ``times`` is no whole number from 1, or does not divide ``n``.
-        PoolTooSmallError: fewer than n / times problems are recovered.
-    """
-    if isinstance(times, bool) or not isinstance(times, int) or times < 1:
-        raise UserError(f"selector 'repeated': times is {times!r}, expected a whole number from 1")
-    if n % times:
-        raise UserError(
-            f"selector 'repeated': {n} slots cannot be filled by problems of {times} slots each; "
-            f"set budget.n or the condition's n to a multiple of {times}, such as "
-            f"{max(times, n - n % times)}"
-        )
-    return pool.draw(pool.recovered, n // times, Stream(rng.seed, "select/gapft")) * times
-
-
-def _tokens(evidence: Evidence) -> int:
-    """Supervised tokens under the default settings: an end token follows what ended by itself."""
-    response = evidence.response
-    assert response is not None
-    return len(response.token_ids) + evidence.ended
-
-
 def _gap(pair: tuple[Evidence, Evidence]) -> int:
-    return _tokens(pair[1]) - _tokens(pair[0])
+    return supervised_tokens(pair[1]) - supervised_tokens(pair[0])
 
 
 def _by_id(half: Sequence[Evidence]) -> tuple[Evidence, ...]:
@@ -117,7 +90,6 @@ def _by_id(half: Sequence[Evidence]) -> tuple[Evidence, ...]:
 
 @hookimpl
 def register_selectors(register: RegisterSelector) -> None:
-    """Registers the three."""
+    """Registers both."""
     register("diffuse", diffuse)
     register("concentrated", concentrated, repeats=True)
-    register("repeated", repeated, repeats=True)

@@ -36,7 +36,7 @@ def distinct_paths(
         raise UserError(
             f"selector 'distinct_paths': paths is {paths!r}, expected a whole number from 1"
         )
-    candidates = _of(pool, states, "distinct_paths")
+    candidates = of_states(pool, states, "distinct_paths")
     found: list[Evidence] = []
     for problem in pool.draw(candidates, len(candidates), rng):
         if len(found) >= n:
@@ -62,7 +62,7 @@ def difficulty_weighted(pool: Pool, n: int, rng: Stream, states: str = "GS") -> 
             rest on few samples, and those of solved problems on none.
         PoolTooSmallError: fewer than n problems have a sample that fails.
     """
-    candidates = _of(pool, states, "difficulty_weighted")
+    candidates = of_states(pool, states, "difficulty_weighted")
     drawn = {e.samples for e in (*candidates, *pool.missed)}
     if len(drawn) > 1 or drawn & {None, 0}:
         raise UserError(
@@ -96,7 +96,7 @@ def random_twin(
         UserError: letters that are no states, or other responses.
         PoolTooSmallError: fewer candidates than n, or none.
     """
-    candidates = _of(pool, states, "random_twin")
+    candidates = of_states(pool, states, "random_twin")
     if responses not in ("kept", "verified"):
         raise UserError(
             f"selector 'random_twin': responses is {responses!r}, expected 'kept' or 'verified'"
@@ -110,8 +110,12 @@ def random_twin(
     return ordered[:n] if n <= len(ordered) else pool.draw(ordered, n, rng)
 
 
-def _of(pool: Pool, states: str, who: str) -> list[Evidence]:
-    """The problems of some states that have a verified response."""
+def of_states(pool: Pool, states: str, who: str) -> list[Evidence]:
+    """The problems of some states that have a verified response.
+
+    Raises:
+        UserError: the letters are no states; ``who`` is the selector that was given them.
+    """
     known = {"G": pool.solved, "S": pool.recovered}
     if not isinstance(states, str) or not states or set(states) - set(known):
         raise UserError(f"selector {who!r}: states is {states!r}, expected 'G', 'S' or 'GS'")

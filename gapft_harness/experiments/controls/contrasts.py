@@ -13,7 +13,7 @@ from gapft_harness.report.findings.whole import Contrast, Findings
 from gapft_harness.report.reading.columns import columns
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Table
-from gapft_harness.report.rendering.wording import percent, points, whole
+from gapft_harness.report.rendering.wording import percent, points
 from gapft_harness.run_directory import layout
 
 
@@ -71,7 +71,7 @@ def contrast_table(findings: Findings, steps: Sequence[Step], source: bool = Fal
     for step, contrast in zip(steps, [None, *against_first(findings, steps)], strict=True):
         row = [step.label, *(_cells(findings, contrast) if contrast else ["ref.", *[""] * 5])]
         row.append(percent(findings.conditions[step.condition].mean.pass_at_1))
-        row += [range_of([of[state] for of in step.slots.values()]) for state in filled]
+        row += [wording.span([of[state] for of in step.slots.values()]) for state in filled]
         rows.append(row)
     seeds = wording.listed([str(seed) for seed in steps[0].slots])
     said = {
@@ -115,9 +115,3 @@ def _cells(findings: Findings, contrast: Contrast) -> list[str]:
         *(points(term) for term in (terms.g, terms.s, terms.u)),
         " ".join(points(of) for of in by_seed(findings, contrast).values()),
     ]
-
-
-def range_of(counts: Sequence[int]) -> str:
-    """The least of some numbers, and the most where they differ."""
-    least, most = min(counts), max(counts)
-    return whole(least) if least == most else f"{whole(least)}–{whole(most)}"

@@ -16,7 +16,8 @@ from gapft_harness.experiments.controls.contrasts import (
     result,
 )
 from gapft_harness.experiments.controls.figure import change_by_step
-from gapft_harness.experiments.controls.steps import Compared, Step, conditions_of
+from gapft_harness.experiments.controls.steps import Compared, Step
+from gapft_harness.recipe.conditions import conditions_of
 from gapft_harness.report.findings.whole import Contrast, Findings
 from gapft_harness.report.part import Part, Rows
 from gapft_harness.report.reading.inputs import ReportInputs

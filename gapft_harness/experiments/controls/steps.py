@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from gapft_harness.recipe.conditions import Condition, as_mapping, named
+from gapft_harness.recipe.conditions import Condition
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +38,6 @@ class Compared(Protocol):
     def steps(self, conditions: Mapping[str, Condition]) -> Sequence[Step]:
         """The conditions that are compared, the reference first."""
         ...
-
-
-def conditions_of(recipe: Mapping[str, Any]) -> Mapping[str, Condition]:
-    """The conditions of a recipe as a manifest has it."""
-    said = as_mapping(recipe["conditions"])
-    return {name: named(name, of or {}) for name, of in said.items()}
 
 
 def by_parameter(

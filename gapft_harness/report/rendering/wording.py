@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 
 from gapft_harness.analysis.bootstrap import Interval
@@ -62,6 +63,12 @@ def whole(number: int) -> str:
 def signed_whole(number: int) -> str:
     """A difference of counts: ``+1,204``, ``0``."""
     return f"{number:+,}".replace("-", _MINUS) if number else "0"
+
+
+def span(counts: Sequence[int]) -> str:
+    """Counts of several seeds: ``120``, or from the least to the most, ``118–121``."""
+    least, most = min(counts), max(counts)
+    return whole(least) if least == most else f"{whole(least)}–{whole(most)}"
 
 
 def k_eq(value: int, samples: int) -> str:

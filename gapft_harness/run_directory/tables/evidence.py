@@ -57,6 +57,7 @@ def read_evidence(
                 state.samples,
                 max_gen_toks,
                 verified,
+                verified.greedy,
             )
         )
     return evidence

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gapft_harness.core.records import Evidence, Response
+from gapft_harness.core.records import GREEDY, Evidence, Response
 from gapft_harness.run_directory.tables.responses import response_of
 
 if TYPE_CHECKING:
@@ -44,14 +44,19 @@ class VerifiedResponses:
         """The problem's verified responses by index, each on the prompt that it answered."""
         return tuple(
             replace(evidence, response=response, prompt_ids=self._prompt(response))
-            for response in self._responses(evidence.problem_id)
+            for response in self._responses(evidence.problem_id, "status", "pass")
         )
+
+    def greedy(self, problem_id: str) -> Response | None:
+        """The problem's greedy response, whether it passed or not; see ``Evidence.read_greedy``."""
+        return next(iter(self._responses(problem_id, "index", GREEDY)), None)
 
     def _prompt(self, response: Response) -> tuple[int, ...]:
         told = response.context_ids if self._conversation else ()
         return told or self._prompts[response.problem_id]
 
-    def _responses(self, problem_id: str) -> list[Response]:
+    def _responses(self, problem_id: str, column: str, value: object) -> list[Response]:
+        """The problem's responses that have a value in a column, ordered by index."""
         import pyarrow.compute as pc
 
         found = []
@@ -59,6 +64,7 @@ class VerifiedResponses:
             if first <= problem_id <= last:
                 rows = self._group(number)
                 own = rows.filter(pc.equal(rows["problem_id"], problem_id))
+                own = own.filter(pc.equal(own[column], value))
                 found += [response_of(row) for row in own.to_pylist()]
         return found
 
@@ -83,4 +89,5 @@ class VerifiedResponses:
 
         with pq.ParquetFile(self._path) as file:
             rows = file.read_row_group(number)
-        return rows.filter(pc.equal(rows["status"], "pass"))
+        passed, greedy = pc.equal(rows["status"], "pass"), pc.equal(rows["index"], GREEDY)
+        return rows.filter(pc.or_(passed, greedy))

@@ -12,10 +12,10 @@ from gapft_harness.core.records import Arm
 from gapft_harness.experiments.controls.contrasts import (
     by_seed,
     contrast_table,
-    range_of,
 )
 from gapft_harness.experiments.controls.part import ControlPart
-from gapft_harness.experiments.controls.steps import Step, conditions_of, gapft_and
+from gapft_harness.experiments.controls.steps import Step, gapft_and
+from gapft_harness.recipe.conditions import conditions_of
 from gapft_harness.report.findings.whole import Findings
 from gapft_harness.report.part import Rows
 from gapft_harness.report.reading.inputs import ReportInputs
@@ -128,7 +128,7 @@ def _budgets(findings: Findings, steps: Sequence[Step], core: int) -> Table:
         of = _each(findings, step, "tokens")
         off = max((Fraction(a - b, b) for a, b in zip(of, of_target, strict=True)), key=abs)
         beside = [
-            f"{range_of(counts)} {state}"
+            f"{wording.span(counts)} {state}"
             for state in "SUG"
             if any(counts := [of[state] - core * (state == "G") for of in step.slots.values()])
         ]
@@ -137,10 +137,10 @@ def _budgets(findings: Findings, steps: Sequence[Step], core: int) -> Table:
             [
                 step.label,
                 ", ".join(beside),
-                *(range_of(each) for each in numbers),
-                range_of(of),
+                *(wording.span(each) for each in numbers),
+                wording.span(of),
                 "target" if step is target else f"{points(off, 2)}%",
-                range_of(_each(findings, step, "supervised_tokens")),
+                wording.span(_each(findings, step, "supervised_tokens")),
             ]
         )
     note = (
@@ -164,7 +164,7 @@ def _gold(findings: Findings, pairs: Sequence[tuple[str, Step, Step]]) -> Table:
         rows.append(
             [
                 label,
-                *(range_of(_each(findings, search, key)) for key in ("n", "steps")),
+                *(wording.span(_each(findings, search, key)) for key in ("n", "steps")),
                 *(percent(of.pass_at_1) for of in rates),
                 points(contrast.delta),
                 wording.points_interval(contrast.interval),

@@ -1,0 +1,155 @@
+"""The control as a section of the report: its sentence, its figure and its two tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from gapft_harness.analysis.decomposition import STABLE_ITEMS
+from gapft_harness.core.records import SOURCE
+from gapft_harness.experiments.diversity.matching import Compared
+from gapft_harness.report.figures.style import WIDTH, interval_row, rows_alone
+from gapft_harness.report.findings.whole import ConditionFindings, Findings
+from gapft_harness.report.rendering import palette, wording
+from gapft_harness.report.rendering.blocks import Block, Figure, Table, Text
+from gapft_harness.report.rendering.wording import condition_name, percent, points, whole
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Drawn
+
+
+def references(of: Compared) -> list[str]:
+    """What conditions are held against besides the source: GapFT, and uniform if there is one."""
+    return [of.names[0], *([of.uniform] if of.uniform else [])]
+
+
+def size(condition: ConditionFindings) -> tuple[int, int]:
+    """The distinct problems of a training set, and how often each is seen."""
+    first = next(iter(condition.seeds.values()))
+    return first.problems, first.budget.exposures // first.problems
+
+
+def blocks(
+    findings: Findings, of: Compared, most_apart: Callable[[str], float], figure: str
+) -> list[Block]:
+    """The result in a sentence, the figure, the paper's table, and what is matched."""
+    gained = "; ".join(
+        f"{condition_name(name)} {points(findings.contrast(name, SOURCE).delta)} points"
+        for name in of.names
+    )
+    return [
+        Text(_result(findings, of)),
+        Figure(
+            figure,
+            f"Pass@1 minus the source's: {gained}.",
+            "Pass@1 minus the source's, with 95% intervals. Filled: the interval excludes zero.",
+        ),
+        _outcomes(findings, of),
+        _matching(findings, of, most_apart),
+    ]
+
+
+def gains(findings: Findings, of: Compared) -> Drawn:
+    """Every condition's gain over the source with its interval."""
+    from matplotlib.figure import Figure as New
+
+    figure = New(figsize=(WIDTH, 0.3 * len(of.names) + 0.9), layout="constrained")
+    axes = figure.subplots()
+    axes.axvline(0, color=palette.MUTED, linewidth=0.9)
+    for y, name in enumerate(of.names):
+        contrast = findings.contrast(name, SOURCE)
+        interval_row(axes, y, contrast.delta, contrast.interval)
+        axes.annotate(
+            points(contrast.delta),
+            (1.02, y),
+            xycoords=("axes fraction", "data"),
+            va="center",
+            fontsize=8.5,
+        )
+    axes.set_yticks(range(len(of.names)), [condition_name(name) for name in of.names])
+    axes.set_ylim(len(of.names) - 0.4, -0.6)
+    rows_alone(axes)
+    axes.set_xlabel("points of Pass@1, 95% interval")
+    axes.set_title("Pass@1 minus that of the source", x=0)
+    return figure
+
+
+def _result(findings: Findings, of: Compared) -> str:
+    name = of.names[0]
+    budget = next(iter(findings.conditions[name].seeds.values())).budget
+    against = [SOURCE, *([of.uniform] if of.uniform else [])]
+    said = [
+        f"{points(contrast.delta)} points {wording.points_interval(contrast.interval)} "
+        f"from {'the ' if other == SOURCE else ''}{condition_name(other)}"
+        for other in against
+        for contrast in [findings.contrast(name, other)]
+    ]
+    by = wording.listed([*of.fields]) or "nothing"
+    return (
+        f"At N = {whole(budget.exposures)} exposures in J = {whole(budget.steps)} steps, Pass@1 of "
+        f"{condition_name(name)} differs by {wording.listed(said)}. The problems of all conditions "
+        f"are matched by {by}, to one problem a stratum, and in supervised tokens."
+    )
+
+
+def _outcomes(findings: Findings, of: Compared) -> Table:
+    unstable = findings.source.unstable
+
+    def rate(value: Fraction | None, state: str) -> str:
+        return percent(value) + (
+            wording.UNSTABLE if value is not None and state in unstable else ""
+        )
+
+    rows = []
+    for name in of.names:
+        condition = findings.conditions[name]
+        mean, gain = condition.mean, findings.contrast(name, SOURCE)
+        problems, each = size(condition)
+        rows.append(
+            [
+                condition_name(name),
+                f"{whole(problems)} × {each}",
+                percent(mean.pass_at_1),
+                points(gain.delta),
+                wording.points_interval(gain.interval),
+                rate(mean.kappa_s, "S"),
+                rate(mean.kappa_u, "U"),
+                rate(mean.rho_g, "G"),
+            ]
+        )
+    counts = findings.source.states
+    note = (
+        "Problems × exposures of each. Δ: Pass@1 minus the source's in percentage points, with its "
+        "95% interval. κ_S, κ_U: share of the audit's recovered and missed failures that are "
+        f"corrected; ρ_G: share of the solved problems that are lost. The audit has {counts['G']} "
+        f"problems of G, {counts['S']} of S and {counts['U']} of U."
+    )
+    if unstable:
+        note += f" {wording.UNSTABLE} Unstable: fewer than {STABLE_ITEMS} audit problems."
+    columns = ["condition", "problems", "Pass@1", "Δ source", "95% interval", "κ_S", "κ_U", "ρ_G"]
+    return Table(columns, rows, note=note)
+
+
+def _matching(findings: Findings, of: Compared, most_apart: Callable[[str], float]) -> Table:
+    others = references(of)
+    rows: list[Sequence[str]] = []
+    for name in of.names:
+        row = [condition_name(name)]
+        for other in others:
+            contrast = None if other == name else findings.contrast(name, other)
+            row += ["ref.", ""] if contrast is None else [
+                points(contrast.delta), wording.points_interval(contrast.interval),
+            ]  # fmt: skip
+        tokens = [s.budget.supervised_tokens for s in findings.conditions[name].seeds.values()]
+        apart = "ref." if name == of.names[0] else f"{most_apart(name):g}"
+        rows.append([*row, apart, wording.span(tokens)])
+    columns = ["condition"]
+    for other in others:
+        columns += [f"Δ {condition_name(other)}", "95% interval"]
+    note = (
+        "Strata: by how many problems the stratum that differs most differs from its share of "
+        f"{condition_name(of.names[0])}'s, under any seed. Tokens: supervised ones over all "
+        "exposures, from the least to the most of the seeds."
+    )
+    return Table([*columns, "strata", "tokens"], rows, note=note)

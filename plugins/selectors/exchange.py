@@ -1,0 +1,113 @@
+"""Supervised tokens brought near a target, by exchanging problems within strata."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TypeVar
+
+from gapft_harness.api import Evidence, UserError
+
+Label = TypeVar("Label", bound=Hashable)
+
+
+def supervised_tokens(evidence: Evidence) -> int:
+    """Tokens that training supervises by default: the response's, and an end token if it ended."""
+    response = evidence.response
+    return len(response.token_ids) + evidence.ended if response is not None else 0
+
+
+def exchanged(
+    ordered: Sequence[tuple[Label, Evidence]],
+    counts: Mapping[Label, int],
+    target: int,
+    tolerance: float | None,
+    who: str,
+    times: int = 1,
+) -> list[Evidence]:
+    """Takes the first problems of each stratum, and exchanges some if their tokens are too far off.
+
+    Until the tokens are near enough, the problems left out are gone through in their order, again
+    and again; each takes the place of the last of its stratum by whose leaving the tokens come
+    nearer to the target. So no more are exchanged than it takes, and the same draw always gives the
+    same set.
+
+    Two sets that miss one target by no more than half the tolerance t of it differ by less than t
+    of the larger: the difference is at most t, the larger 1 and more.
+
+    Args:
+        ordered: problems with their strata, in the order of a draw.
+        counts: how many to take of each stratum.
+        target: supervised tokens to come near to.
+        tolerance: twice the share of the target by which they may miss it; None: any.
+        who: the selector's name, for messages.
+        times: slots of a problem.
+
+    Raises:
+        UserError: no share, or the tokens cannot be brought near enough.
+    """
+    chosen: dict[Label, list[Evidence]] = defaultdict(list)
+    left: list[tuple[Label, Evidence]] = []
+    for stratum, evidence in ordered:
+        if len(chosen[stratum]) < counts.get(stratum, 0):
+            chosen[stratum].append(evidence)
+        else:
+            left.append((stratum, evidence))
+    if tolerance is not None:
+        _check(tolerance, who)
+        drawn = _tokens(chosen, times)
+        off, room = drawn - target, tolerance / 2 * target
+        least, most = _reach(chosen, left, times)
+        nearer = least <= target + room and most >= target - room
+        while abs(off) > room and nearer:
+            before = off
+            for place, (stratum, new) in enumerate(left):
+                if abs(off) <= room:
+                    break
+                there = chosen[stratum]
+                for slot in reversed(range(len(there))):
+                    gain = times * (supervised_tokens(new) - supervised_tokens(there[slot]))
+                    if abs(off + gain) < abs(off):
+                        left[place], there[slot] = (stratum, there[slot]), new
+                        off += gain
+                        break
+            nearer = off != before
+        if abs(off) > room:
+            raise UserError(
+                f"selector {who}: supervised tokens cannot be matched: GapFT's slots have "
+                f"{target}, those first drawn of the same strata {drawn}, others of them {least} "
+                f"to {most}, and the nearest found {target + off}; expected within "
+                f"{tolerance / 2:.2%} of GapFT's (half of tokens: {tolerance:g}). Leave more "
+                "problems to choose from (a larger pool, a smaller budget.n, fewer fields in by), "
+                "or raise tokens"
+            )
+    return [evidence for there in chosen.values() for evidence in there]
+
+
+def _check(tolerance: object, who: str) -> None:
+    number = isinstance(tolerance, int | float) and not isinstance(tolerance, bool)
+    if not number or not 0 < tolerance < 1:  # type: ignore[operator]
+        raise UserError(
+            f"selector {who}: tokens is {tolerance!r}, expected a share between 0 and 1, or null"
+        )
+
+
+def _tokens(chosen: Mapping[Label, Sequence[Evidence]], times: int) -> int:
+    return times * sum(supervised_tokens(e) for there in chosen.values() for e in there)
+
+
+def _reach(
+    chosen: Mapping[Label, Sequence[Evidence]],
+    left: Sequence[tuple[Label, Evidence]],
+    times: int,
+) -> tuple[int, int]:
+    """The fewest and the most tokens that as many problems of the same strata have."""
+    whole = {of: [supervised_tokens(e) for e in there] for of, there in chosen.items()}
+    for stratum, evidence in left:
+        whole[stratum].append(supervised_tokens(evidence))
+    ends = [0, 0]
+    for of, there in chosen.items():
+        lengths, count = sorted(whole[of]), len(there)
+        ends[0] += sum(lengths[:count])
+        ends[1] += sum(lengths[len(lengths) - count :])
+    return times * ends[0], times * ends[1]

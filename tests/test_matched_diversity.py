@@ -1,0 +1,190 @@
+"""Matched diversity as an experiment: from the recipe to the report and ``gapft verify``."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Arm
+from gapft_harness.experiments.diversity.matching import Strata
+from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.recipe.bundled import bundled_recipes
+from gapft_harness.recipe.reading import check_recipe, load_recipe
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.tables import read_examples, read_problems
+from gapft_harness.stages.experiment.registered import asked
+from gapft_harness.training.plan import count_steps
+from tests.test_changed_recipe import Changing, write
+from tests.verify.tampering import seal_again
+
+BY = {"by": ["answer"]}
+MATCHED: dict[str, Any] = {
+    "gapft": {},
+    "solved": {"selector": "matched_strata", "params": {"states": "G", **BY}},
+    "uniform": {"selector": "matched_strata", "params": BY},
+    "drawn": {"selector": "matched_strata", "params": {"states": "S", "responses": "drawn", **BY}},
+    "near": {"selector": "matched_strata", "params": {"states": "S", "responses": "nearest", **BY}},
+    "whole": {"selector": "repeated", "params": {"times": 1, "tokens": 0.02, **BY}},
+    "half": {"selector": "repeated", "params": {"times": 2, "tokens": 0.02, **BY}},
+}
+KEYS: dict[str, Any] = {
+    "conditions": MATCHED,
+    "experiments": {"matched_diversity": {}, "coverage": {}},
+    "budget": {"n": 8, "token_tolerance": 0.02},
+}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Changing:
+    made = write(tmp_path_factory.mktemp("diversity"))
+    made.change(**KEYS)
+    return made
+
+
+def strata(made: Changing, condition: str, seed: int) -> Counter[str]:
+    run = made.folder / "r"
+    answers = {p.id: p.document["answer"] for p, _ in read_problems(run / layout.problems("pool"))}
+    examples = read_examples(run / layout.selection(Arm(condition, seed)))
+    return Counter(answers[name] for name in {e.problem_id for e in examples})
+
+
+def test_a_run_has_the_papers_table_of_matched_sets(finished: Changing) -> None:
+    assert finished.holds() == []
+    results = finished.results()
+    said = results["matched_diversity"]
+    assert said["strata"] == ["answer"]
+    assert list(said["conditions"]) == list(MATCHED)
+    for name, most in said["conditions"].items():
+        problems = 4 if name == "half" else 8
+        for seed in (13, 21):
+            own, gapft = (strata(finished, of, seed) for of in (name, "gapft"))
+            assert own.total() == problems
+            apart = [abs(own[of] - gapft[of] * problems / 8) for of in own | gapft]
+            assert max(apart) <= most <= 1
+    with (finished.folder / "r/report/tables/matched_diversity.csv").open() as file:
+        rows = {row["condition"]: row for row in csv.DictReader(file)}
+    assert list(rows) == list(MATCHED)
+    assert (rows["half"]["problems"], rows["half"]["exposures_each"]) == ("4", "2")
+    whole, gapft = (
+        read_examples(finished.folder / "r" / layout.selection(Arm(name, 13)))
+        for name in ("whole", "gapft")
+    )
+    assert whole == gapft
+    for name, row in rows.items():
+        of = results["conditions"][name]
+        assert float(row["pass_at_1"]) == of["pass_at_1"]
+        for against in ("source", "gapft", "uniform"):
+            sides, sign = {name, against}, 1
+            found = next((c for c in results["contrasts"] if {c["a"], c["b"]} == sides), None)
+            if found is None:
+                assert name == against
+                assert row[f"delta_minus_{against}"] == ""
+                continue
+            sign = 1 if found["a"] == name else -1
+            assert float(row[f"delta_minus_{against}"]) == sign * found["delta"]
+            ends = sorted(sign * end for end in found["ci95"])
+            named = [float(row[f"ci95_{end}_minus_{against}"]) for end in ("low", "high")]
+            assert named == ends
+    text = (finished.folder / "r/report/report.md").read_text("utf-8").replace("\\", "")
+    section = text.partition("## Matched diversity\n")[2].partition("\n## ")[0]
+    assert "At N = 8 exposures in J = " in section
+    assert "matched by answer, to one problem a stratum" in section
+    assert "| half | 4 × 2 | " in section
+    assert (finished.folder / "r/report/figures/matched_diversity.svg").exists()
+
+
+def test_a_sealed_set_of_other_strata_is_found(finished: Changing, tmp_path: Path) -> None:
+    forged = Changing(Path(shutil.copytree(finished.folder, tmp_path / "copy")))
+    arm = Arm("solved", 13)
+    path = forged.folder / "r" / layout.selection(arm)
+    table = pq.read_table(path)
+    rows = table.to_pylist()
+    run = forged.folder / "r"
+    answers = {p.id: p.document["answer"] for p, _ in read_problems(run / layout.problems("pool"))}
+    ((first, _),) = strata(forged, "solved", 13).most_common(1)
+    rows = [row for row in rows if answers[row["problem_id"]] == first]
+    pq.write_table(type(table).from_pylist(rows, table.schema), path)
+    seal_again(run, layout.selection(arm))
+    assert any(f"problems of solved-seed13 have {len(rows)} of the" in f for f in forged.holds())
+
+
+def test_shares_of_strata_may_be_one_problem_apart_and_no_more() -> None:
+    gapft = Counter(a=4, b=4)
+    for own, faults in (
+        (Counter(a=5, b=3), 0), (Counter(a=6, b=2), 2), (Counter(a=3, b=4, c=1), 0),
+        (Counter(a=2, b=2), 0), (Counter(a=3, b=1), 0), (Counter(a=4), 2),
+    ):  # fmt: skip
+        found = [*Strata(own, gapft).faults("x-seed13")]
+        assert len(found) == faults, own
+    assert "have 6 of the stratum a, and GapFT's 8 have 4" in next(
+        Strata(Counter(a=6, b=2), gapft).faults("x")
+    )
+
+
+def test_a_set_that_cannot_be_matched_stops_the_run_and_nothing_is_lost(
+    finished: Changing,
+) -> None:
+    sealed = finished.sealed("pool", "audit", "selections", "adapters", "decisions")
+    params = {"by": ["topic"]}
+    more = {"gapft": {}, "other": {"selector": "matched_strata", "params": params}}
+    with pytest.raises(UserError, match=r"by names 'topic', .* its fields: id, question, answer"):
+        finished.change(**{**KEYS, "conditions": more, "experiments": {"coverage": {}}})
+    assert finished.sealed("pool", "audit", "selections", "adapters", "decisions") == sealed
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({"conditions": ["gapft"]}, "needs a condition of the selector gapft and one or more of"),
+        ({"conditions": {"solved": MATCHED["solved"]}}, "found: solved"),
+        ({"budget": {"n": 8}}, "budget.token_tolerance is not set"),
+        (
+            {"conditions": {**MATCHED, "half": {**MATCHED["half"], "n": 4}}},
+            "of the same n, and theirs differ .*half 4",
+        ),
+        (
+            {"conditions": {**MATCHED, "half": {"selector": "repeated", "params": {"times": 2}}}},
+            r"of the same fields in by, and theirs differ .*solved \['answer'\].*half \[\]",
+        ),
+    ],
+)
+def test_a_recipe_that_is_no_such_control_is_refused_at_once(
+    keys: dict[str, Any], expected: str
+) -> None:
+    content = {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "m"}}}
+    said = {**KEYS, "experiments": {"matched_diversity": {}}, **keys}
+    with pytest.raises(UserError, match=expected):
+        asked(check_recipe({**content, **said}, "test"), load_plugins())
+
+
+def test_the_papers_recipe_has_its_table_6() -> None:
+    recipe = load_recipe(bundled_recipes()["paper/qwen-math"])
+    slots = {recipe.slots(name) for name in recipe.conditions}
+    assert slots == {188}
+    training = recipe.training
+    assert count_steps(188 * training.repetitions, training) == 188 * training.repetitions == 752
+    assert (training.learning_rate, training.schedule, training.warmup_steps) == (
+        1e-6,
+        "constant",
+        0,
+    )
+    assert (training.normalization, training.weight_decay) == ("sequence_mean", 0.01)
+    assert (training.rank, training.alpha, training.dropout) == (8, 16, 0.05)
+    assert (training.max_length, training.dtype) == (2048, "bfloat16")
+    assert (recipe.seeds, recipe.statistics.replicates) == ((13, 21, 42), 10_000)
+    assert (recipe.budget.token_tolerance, recipe.evidence.keep) == (0.02, "first")
+    assert (recipe.search.k, recipe.search.max_gen_toks) == (8, 1024)
+    assert len(recipe.conditions) == 7
+    demo = load_recipe(bundled_recipes()["controls/math-diversity"]).conditions
+    for (name, own), (other, small) in zip(recipe.conditions.items(), demo.items(), strict=True):
+        assert own.selector == small.selector
+        assert name == other or name.startswith("distinct_")
+        assert {**own.params, "by": 0} == {**small.params, "by": 0}
+    asked(recipe, load_plugins())
