@@ -32,6 +32,7 @@ BUDGETS = [
     ("controls/llama-logiqa-core", 9575, 76600, 4788),
     ("controls/llama-reclor-core", 3049, 24392, 1525),
     ("controls/llama-reclor-core-added", 913, 7304, 457),
+    ("paper/qwen-math", 188, 752, 752),
 ]
 
 
