@@ -36,6 +36,13 @@ BUDGETS = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def _off_the_net(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data that are not on this machine are not asked for; a dry run needs none."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
+
+
 def rows() -> list[list[str]]:
     """The cells of the map's rows."""
     text = PAGE.partition("\n## The paper's tables and figures\n")[2].partition("\n## ")[0]
