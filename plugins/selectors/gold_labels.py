@@ -62,7 +62,7 @@ def answer_of(evidence: Evidence) -> str:
     answer = gold.get("answer") if isinstance(gold, Mapping) else gold
     if isinstance(answer, bool) or not isinstance(answer, str | int) or answer == "":
         raise UserError(
-            f"selector 'gold_labels': the gold answer of problem {evidence.problem_id} is "
+            f"gold labels: the gold answer of problem {evidence.problem_id} is "
             f"{gold!r:.60}; expected a text or a number, or a mapping with one under 'answer'"
         )
     return str(answer).strip()
@@ -74,7 +74,7 @@ def _require_answer_alone(target: Evidence) -> None:
     found = _ANSWER.fullmatch(response.text)
     if found is None or found[1].casefold() != answer_of(target).casefold():
         raise UserError(
-            f"selector 'gold_labels': the target of problem {target.problem_id} is "
+            f"gold labels: the target of problem {target.problem_id} is "
             f"{response.text!r:.60}, and its gold answer {answer_of(target)!r}; expected the "
             "answer alone, such as 'A' or 'A.': what says more speaks of its own problem, and "
             "cannot be given to another. Use a verifier that passes answers alone (option_letter "
