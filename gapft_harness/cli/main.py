@@ -273,7 +273,9 @@ def main() -> None:
         with told(), shown_on_failure():
             app()
     except GapftError as error:
-        typer.echo(f"gapft: {error}", err=True)
+        from gapft_harness.report.rendering.visible import visible
+
+        typer.echo(f"gapft: {visible(str(error))}", err=True)
         sys.exit(error.exit_status)
     except BrokenPipeError:
         sys.exit(0)

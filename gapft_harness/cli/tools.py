@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +17,7 @@ from gapft_harness.cli.options import (
     PluginFile,
     StudyName,
 )
-from gapft_harness.core.errors import UserError
+from gapft_harness.core.errors import GapftError, UserError, describe, plain
 
 if TYPE_CHECKING:
     from gapft_harness.recipe.recipe import Recipe
@@ -102,6 +105,13 @@ def compare(
             "lies below -X",
         ),
     ] = None,
+    higher_is_better: Annotated[
+        bool | None,
+        typer.Option(
+            "--higher-is-better/--lower-is-better",
+            help="of the metric, where lm_eval's results file is not beside the logs",
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -112,33 +122,57 @@ def compare(
     ] = None,
 ) -> None:
     """Compare sample logs of lm_eval, before and after, document by document."""
-    from rich.console import Console
+    with _one_means_worse():
+        from rich.console import Console
 
-    from gapft_harness.compare.choice import Choice
-    from gapft_harness.compare.comparison import compare as compared
-    from gapft_harness.compare.files import write
-    from gapft_harness.compare.page import sections
-    from gapft_harness.compare.terminal import show
+        from gapft_harness.compare.choice import Choice
+        from gapft_harness.compare.comparison import compare as compared
+        from gapft_harness.compare.files import write
+        from gapft_harness.compare.page import sections
+        from gapft_harness.compare.terminal import show
 
-    margin = fail_if_worse
-    if margin is not None and not margin >= 0:
-        raise UserError(f"--fail-if-worse {margin:g}: expected 0 or more, e.g. 0.01 for one point")
-    choice = Choice(metric, filter, task, on, cluster, by, common, seeds, source_samples)
-    found = compared(before, after, choice)
-    if margin is not None and found.table.binary and margin >= 1:
-        raise UserError(
-            f"--fail-if-worse {margin:g}: {found.figure.metric} is a share; one point is 0.01"
+        margin = fail_if_worse
+        if margin is not None and not 0 <= margin < float("inf"):
+            raise UserError(
+                f"--fail-if-worse {margin:g}: expected 0 or more, e.g. 0.01 for one point"
+            )
+        choice = Choice(
+            *(metric, filter, task, on, cluster, by, common, seeds, source_samples),
+            higher_is_better=higher_is_better,
         )
-    if out is not None:
-        write(found, out)
-    show(sections(found), Console(highlight=False))
-    if out is not None:
-        typer.echo(f"written: {out / 'comparison.md'}, results.json, comparison.csv, items.csv")
-    if margin is not None and (worse := found.worse(margin)):
-        typer.echo(
-            f"gapft: worse than before by more than {margin:g}: {', '.join(worse)}", err=True
-        )
+        found = compared(before, after, choice)
+        if margin is not None and found.table.binary() and margin >= 1:
+            raise UserError(
+                f"--fail-if-worse {margin:g}: {found.figure.metric} is a share; one point is 0.01"
+            )
+        worse = [] if margin is None else found.worse(margin)
+        if out is not None:
+            write(found, out)
+        # who reads may stop early, where rich would exit with 1; what the gate says stays so
+        with contextlib.suppress(BrokenPipeError, SystemExit):
+            show(sections(found), Console(highlight=False))
+            if out is not None:
+                files = "results.json, comparison.csv, items.csv"
+                typer.echo(f"written: {out / 'comparison.md'}, {files}")
+    if worse:
+        told = ", ".join(map(plain, worse))
+        typer.echo(f"gapft: worse than before by more than {margin:g}: {told}", err=True)
         raise typer.Exit(1)
+
+
+@contextlib.contextmanager
+def _one_means_worse() -> Iterator[None]:
+    """Exit status 1 is what the gate says; whatever else fails ends with 2."""
+    try:
+        yield
+    except GapftError as error:
+        error.exit_status = 2
+        raise
+    except Exception as error:
+        traceback.print_exc()
+        failed = GapftError(f"gapft compare failed unexpectedly: {describe(error)}")
+        failed.exit_status = 2
+        raise failed from error
 
 
 def study(

@@ -25,6 +25,7 @@ class Choice:
         common: compare the documents that all logs hold; else a missing one is an error.
         seeds: all AFTERs are training seeds of one model.
         source_samples: logs with several samples a document of the model before.
+        higher_is_better: of the metric; None: as lm_eval's results files say.
     """
 
     metric: str | None = None
@@ -36,3 +37,4 @@ class Choice:
     common: bool = False
     seeds: bool = False
     source_samples: Sequence[str] = ()
+    higher_is_better: bool | None = None

@@ -12,10 +12,10 @@ from gapft_harness.compare.choice import Choice
 from gapft_harness.compare.findings import Found, Table, find
 from gapft_harness.compare.joining import Item, Joined, join, refuse_other_tasks
 from gapft_harness.compare.notes import notes
-from gapft_harness.compare.places import Run, models, single
+from gapft_harness.compare.places import Log, Run, models, single
 from gapft_harness.compare.reading import Figure, Rows, figure_of, read
 from gapft_harness.compare.source_samples import Samples, source_samples
-from gapft_harness.core.errors import UserError
+from gapft_harness.core.errors import UserError, plain
 
 #: More groups than these are no groups.
 _MOST_GROUPS = 1_000
@@ -28,7 +28,7 @@ class Comparison:
     Attributes:
         choice: what the user chose.
         figure: the metric and the filter.
-        higher_is_better: of the metric, by lm_eval's results files; None where they do not tell.
+        higher_is_better: of the metric, by the user or lm_eval's results files; None: not known.
         before_name: what the user named it.
         before: rows of the run before.
         rows_before: shape (P,), which of them are compared.
@@ -53,14 +53,36 @@ class Comparison:
     samples: Samples | None
     notes: tuple[str, ...]
 
+    def judged(self, *models: str) -> bool:
+        """Whether documents are right or wrong, under these models or all.
+
+        The metric is 0 or 1, and not known to be better when lower.
+        """
+        return self.higher_is_better is not False and self.table.binary(*models)
+
     def worse(self, margin: float) -> list[str]:
-        """The models that are worse by more than a margin: the whole interval lies beyond it."""
-        sign = -1 if self.higher_is_better is False else 1
-        return [
-            name
-            for name, of in self.found.models.items()
-            if (of.interval.high if sign > 0 else -of.interval.low) < -margin
-        ]
+        """The models that are worse by more than a margin: the whole interval lies beyond it.
+
+        Raises:
+            UserError: it cannot be told: there is no interval, or the direction is not known.
+        """
+        if self.higher_is_better is None and not self.table.binary():
+            raise UserError(
+                f"--fail-if-worse: is {plain(self.figure.metric)} better when higher? lm_eval's "
+                "results file is not beside the logs, or does not say; give --higher-is-better or "
+                "--lower-is-better"
+            )
+        worse = []
+        for name, of in self.found.models.items():
+            if of.interval is None:
+                raise UserError(
+                    "--fail-if-worse: one document was compared, which says nothing of others: "
+                    "there is no interval that could lie below; evaluate more documents"
+                )
+            best = -of.interval.low if self.higher_is_better is False else of.interval.high
+            if best < -margin:
+                worse.append(name)
+        return worse
 
 
 def compare(before: str, after: Sequence[str], choice: Choice) -> Comparison:
@@ -84,18 +106,18 @@ def compare(before: str, after: Sequence[str], choice: Choice) -> Comparison:
     table = Table(
         _values(first, joined.before),
         {name: np.stack([_values(*run) for run in of]) for name, of in by_model.items()},
-        _clusters(first, joined),
+        _clusters(first, joined, choice),
         _groups(first, joined, choice),
     )
+    higher = _higher_is_better([source, *(run for m in others for run in m.runs)], figure, choice)
     samples = None
     if choice.source_samples:
-        if not table.binary:
+        if higher is False or not table.binary():
             raise UserError(
-                f"--source-samples: states need a metric of 0 or 1, and {figure.metric} is not; "
-                f"known: {', '.join(first.metrics)}"
+                "--source-samples: states need a metric of 0 or 1 that is better when higher, and "
+                f"{plain(figure.metric)} is not; known: {', '.join(map(plain, first.metrics))}"
             )
-        samples = source_samples(choice.source_samples, joined.items, figure, choice)
-    higher = _higher_is_better(source, figure)
+        samples = source_samples(choice, joined.items, figure, source)
     return Comparison(
         choice=choice,
         figure=figure,
@@ -116,12 +138,17 @@ def _values(rows: Rows, by_item: NDArray[np.int64]) -> NDArray[np.float64]:
     return np.frombuffer(rows.values, dtype=np.float64)[by_item]
 
 
-def _clusters(rows: Rows, joined: Joined) -> NDArray[np.int64] | None:
+def _clusters(rows: Rows, joined: Joined, choice: Choice) -> NDArray[np.int64] | None:
     """Numbers of clusters in the order of their hashes: the order of rows plays no part."""
     if not rows.clusters:
         return None
     named = [rows.clusters[row] for row in joined.before.tolist()]
     numbers = {name: number for number, name in enumerate(sorted(set(named)))}
+    if len(numbers) == 1:
+        raise UserError(
+            f"--cluster {choice.cluster}: all {len(named):,} documents are of one cluster, which "
+            "says nothing of others; choose a field with more values"
+        )
     return np.array([numbers[name] for name in named], dtype=np.int64)
 
 
@@ -142,15 +169,23 @@ def _groups(rows: Rows, joined: Joined, choice: Choice) -> NDArray[np.str_] | No
     return np.array(groups)
 
 
-def _higher_is_better(run: Run, figure: Figure) -> bool | None:
-    told = set()
-    for log in run.logs:
+def _higher_is_better(runs: Sequence[Run], figure: Figure, choice: Choice) -> bool | None:
+    told: dict[bool, Log] = {}
+    for log in (log for run in runs for log in run.logs):
         of_task = log.facts.get("higher_is_better", {}).get(log.task)
         if isinstance(of_task, dict) and isinstance(of_task.get(figure.metric), bool):
-            told.add(of_task[figure.metric])
+            told.setdefault(of_task[figure.metric], log)
+    metric = plain(figure.metric)
     if len(told) > 1:
         raise UserError(
-            f"{run}: {figure.metric} is better when higher in one task and when lower in another; "
-            "compare one of them: --task NAME"
+            f"{metric} is better when higher in {told[True].path} and when lower in "
+            f"{told[False].path}, by lm_eval's results files beside them; compare tasks of one "
+            "kind: --task NAME"
         )
-    return told.pop() if told else None
+    chosen = choice.higher_is_better
+    if chosen is not None and (not chosen) in told:
+        raise UserError(
+            f"--{'higher' if chosen else 'lower'}-is-better: by lm_eval's results file beside "
+            f"{told[not chosen].path}, {metric} is better when {'lower' if chosen else 'higher'}"
+        )
+    return next(iter(told), chosen)

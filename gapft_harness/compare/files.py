@@ -12,7 +12,7 @@ from gapft_harness.analysis.pass_at_k import mean_pass_at_k, reported_k
 from gapft_harness.compare.comparison import Comparison
 from gapft_harness.compare.findings import ByState, Paired
 from gapft_harness.compare.items import changed, prompt, response
-from gapft_harness.compare.page import sections
+from gapft_harness.compare.page import changes, sections
 from gapft_harness.compare.reading import Rows
 from gapft_harness.core.files import replace_file, write_json
 from gapft_harness.core.text import whole, whole_text
@@ -36,12 +36,13 @@ def results(of: Comparison) -> dict[str, Any]:
     """The content of results.json (schema 1; keys in docs/comparing.md)."""
     models = {}
     for name, one in of.found.models.items():
+        judged = of.judged(name)
         models[name] = {
             "logs": [_paths(rows) for rows, _ in of.after[name]],
             "seeds": one.seeds,
-            **_paired(one, of.table.binary),
+            **_paired(one, judged),
             "by": {
-                group: {"n": by_model[name].items, **_paired(by_model[name], of.table.binary)}
+                group: {"n": by_model[name].items, **_paired(by_model[name], judged)}
                 for group, by_model in of.found.groups.items()
             },
         }
@@ -76,17 +77,17 @@ def _paths(rows: Rows) -> list[str]:
     return [str(log.path) for log in rows.logs]
 
 
-def _paired(one: Paired, binary: bool) -> dict[str, Any]:
+def _paired(one: Paired, judged: bool) -> dict[str, Any]:
     return {
         "before": one.before,
         "after": one.after,
         "difference": one.difference,
-        "ci95": [one.interval.low, one.interval.high],
+        "ci95": None if one.interval is None else [one.interval.low, one.interval.high],
         "test": one.test,
         "p": one.p_value,
         "p_holm": one.p_holm,
-        ("gained" if binary else "higher"): one.gained,
-        ("lost" if binary else "lower"): one.lost,
+        ("gained" if judged else "higher"): one.gained,
+        ("lost" if judged else "lower"): one.lost,
     }
 
 
@@ -107,7 +108,7 @@ def _rows(of: Comparison) -> Iterator[tuple[object, ...]]:
     """A row for each model over all documents, then for each group."""
     yield (
         "model", "group", "documents", "seeds", "before", "after", "difference", "ci95_low",
-        "ci95_high", "test", "p", "p_holm", "gained", "lost", "kappa_S", "kappa_U", "rho_G",
+        "ci95_high", "test", "p", "p_holm", *changes(of), "kappa_S", "kappa_U", "rho_G",
         "term_S", "term_U", "term_G", "K_eq",
     )  # fmt: skip
     for group, by_model in [("", of.found.models), *of.found.groups.items()]:
@@ -120,7 +121,8 @@ def _rows(of: Comparison) -> Iterator[tuple[object, ...]]:
                 terms += [*told["terms"].values(), told["K_eq"]]
             yield (
                 *(name, group, one.items, one.seeds, one.before, one.after, one.difference),
-                *(one.interval.low, one.interval.high, one.test, one.p_value),
+                *(("", "") if one.interval is None else (one.interval.low, one.interval.high)),
+                *(one.test, one.p_value),
                 "" if one.p_holm is None else one.p_holm,
                 *(one.gained, one.lost, *terms),
             )
@@ -128,7 +130,7 @@ def _rows(of: Comparison) -> Iterator[tuple[object, ...]]:
 
 def _write_items(of: Comparison, path: Path) -> None:
     """One line for each gained or lost document and seed, with whole texts."""
-    rose, fell = ("gained", "lost") if of.table.binary else ("higher", "lower")
+    rose, fell = changes(of)
     states = of.found.states
     with path.open("w", encoding="utf-8", newline="") as file:
         lines = csv.writer(file, lineterminator="\n")

@@ -42,10 +42,10 @@ class Table:
     clusters: NDArray[np.int64] | None = None
     groups: NDArray[np.str_] | None = None
 
-    @property
-    def binary(self) -> bool:
-        """Whether every number is 0 or 1, so that items pass or fail."""
-        return all(bool(np.isin(of, (0, 1)).all()) for of in (self.before, *self.after.values()))
+    def binary(self, *models: str) -> bool:
+        """Whether every number before, and of these models or of all, is 0 or 1."""
+        after = [self.after[name] for name in models or self.after]
+        return all(bool(((of == 0) | (of == 1)).all()) for of in (self.before, *after))
 
     def part(self, members: NDArray[np.bool_]) -> Table:
         """Some of the items; clusters are numbered anew."""
@@ -62,24 +62,26 @@ class Paired:
 
     Attributes:
         items: how many.
+        units: what is drawn for the interval: clusters, or items where these are independent.
         seeds: training seeds of the model.
         before: mean of the model before.
         after: mean of this one, over seeds and items.
         difference: mean of the paired differences.
-        interval: its 95% interval over seeds and items.
+        interval: its 95% interval over seeds and units; None where there is one unit.
         test: ``mcnemar`` or ``sign_flip``.
         p_value: of the test, two-sided.
-        gained: items, summed over seeds, whose number rose (0 to 1: wrong to right).
+        gained: items, summed over seeds, whose number rose.
         lost: whose number fell.
         p_holm: adjusted for all tests of the same table; None where it is the only one.
     """
 
     items: int
+    units: int
     seeds: int
     before: float
     after: float
     difference: float
-    interval: Interval
+    interval: Interval | None
     test: str
     p_value: float
     gained: int
@@ -137,6 +139,7 @@ def paired(table: Table, purpose: str) -> dict[str, Paired]:
     """Every model against the one before; what is found of one does not rest on the others."""
     items = len(table.before)
     clusters = np.arange(items) if table.clusters is None else table.clusters
+    units = int(clusters.max()) + 1
     differences = {name: of - table.before for name, of in table.after.items()}
     stream = Stream(_SEED, f"compare/{purpose}")
     found = {}
@@ -144,14 +147,15 @@ def paired(table: Table, purpose: str) -> dict[str, Paired]:
         seeds = len(difference)
         means = resampled_means(difference.T, clusters, replicates=REPLICATES, stream=stream)
         drawn = means * seed_weights(seeds, REPLICATES, stream)
-        test, p_value = _test(difference, table, stream)
+        test, p_value = _test(difference, table, table.binary(name), stream)
         found[name] = Paired(
             items=items,
+            units=units,
             seeds=seeds,
             before=float(table.before.mean()),
             after=float(table.after[name].mean()),
             difference=float(difference.mean()),
-            interval=percentile_interval(drawn.sum(axis=1) / seeds),
+            interval=percentile_interval(drawn.sum(axis=1) / seeds) if units > 1 else None,
             test=test,
             p_value=p_value,
             gained=int((difference > 0).sum()),
@@ -160,9 +164,11 @@ def paired(table: Table, purpose: str) -> dict[str, Paired]:
     return found
 
 
-def _test(difference: NDArray[np.float64], table: Table, stream: Stream) -> tuple[str, float]:
+def _test(
+    difference: NDArray[np.float64], table: Table, binary: bool, stream: Stream
+) -> tuple[str, float]:
     """McNemar's exact test of one seed's independent items; else signs of sums are flipped."""
-    if len(difference) == 1 and table.clusters is None and table.binary:
+    if len(difference) == 1 and table.clusters is None and binary:
         return "mcnemar", mcnemar(int((difference > 0).sum()), int((difference < 0).sum()))
     sums = difference.sum(axis=0)
     if table.clusters is not None:

@@ -102,5 +102,5 @@ def _score(option: Any) -> float | None:
     """The log-likelihood of an option, as lm_eval logs it: ``["-1.25", "False"]``."""
     try:
         return float(option[0]) if isinstance(option, list) and len(option) == 2 else None
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gapft_harness.compare.places import Run
 from gapft_harness.compare.reading import Rows
-from gapft_harness.core.errors import UserError
+from gapft_harness.core.errors import UserError, plain
 
 #: An item: task, content, and the number of the document where content alone does not tell.
 Item = tuple[str, bytes, str]
@@ -111,8 +111,8 @@ def index(rows: Rows, *, with_task: bool) -> dict[Item, int]:
         item = (task, content, rows.doc_ids[row] if times[task, content] > 1 else "")
         if item in found:
             raise UserError(
-                f"{rows.place(found[item])} and {rows.place(row)}: the same document twice (doc_id "
-                f"{rows.doc_ids[row]}); was a log written to twice, or do the fields of --on not "
+                f"{rows.place(found[item])} and {rows.place(row)}: the same document twice "
+                f"({rows.document(row)}); was a log written to twice, or do the fields of --on not "
                 "tell documents apart?"
             )
         found[item] = row
@@ -138,10 +138,10 @@ def _lacking(rows: Rows, its: dict[Item, int], full: Rows, all_of: dict[Item, in
     first = absent[0]
     return (
         f"{rows.logs[0].path} lacks {len(absent)} of {len(all_of)} documents (the first: "
-        f"{full.place(first)}, doc_id {full.doc_ids[first]})"
+        f"{full.place(first)}, {full.document(first)})"
     )
 
 
 def _listed(tasks: Sequence[str]) -> str:
-    shown = ", ".join(tasks[:5])
+    shown = ", ".join(map(plain, tasks[:5]))
     return shown if len(tasks) <= 5 else f"{shown} and {len(tasks) - 5} more"

@@ -35,11 +35,20 @@ def notes(
             yield f"{option} {chosen}, the first in the log; --{option} chooses another: {rest}"
     if higher_is_better is False:
         yield f"{figure.metric} is better when lower: a negative difference is a gain"
-    if not table.binary:
+    numbers = [name for name in table.after if not table.binary(name)]
+    if higher_is_better is None and not numbers:
         yield (
-            f"{figure.metric} is not 0 or 1 for every document: means are compared, and tested by "
-            "sign flips; higher and lower count the documents whose number changed"
+            f"{figure.metric} is taken to be better when higher: lm_eval's results file is not "
+            "beside the logs, or does not say; --lower-is-better if it is not"
         )
+    if numbers:
+        which = "" if len(numbers) == len(table.after) else f" of {', '.join(numbers)}"
+        yield (
+            f"{figure.metric} is not 0 or 1 for every document{which}: means are compared, and "
+            "tested by sign flips"
+        )
+    if numbers or higher_is_better is False:
+        yield "higher and lower count the documents whose number changed"
     if joined.left_out:
         yield f"{joined.left_out:,} documents that not all logs hold are left out"
     if joined.repeated:

@@ -15,8 +15,6 @@ from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Block, Bullets, Case, Cases, Section, Table, Text
 from gapft_harness.report.rendering.wording import UNSTABLE, percent, points, whole
 
-_TESTS = {"mcnemar": "McNemar's exact test", "sign_flip": "sign flips of {}s"}
-
 
 @dataclass(frozen=True, slots=True)
 class _Words:
@@ -28,8 +26,11 @@ class _Words:
     fell: str
     unit: str
 
-    def interval(self, of: Interval) -> str:
-        return f"[{self.change(of.low)}, {self.change(of.high)}]"
+    def interval(self, of: Interval | None, units: int) -> str:
+        if of is None:
+            return "–"
+        few = UNSTABLE if units < STABLE_ITEMS else ""
+        return f"[{self.change(of.low)}, {self.change(of.high)}]{few}"
 
 
 def sections(of: Comparison) -> list[Section]:
@@ -51,10 +52,15 @@ def sections(of: Comparison) -> list[Section]:
     return found
 
 
+def changes(of: Comparison) -> tuple[str, str]:
+    """What it is called if a document's number rose, and if it fell."""
+    return ("gained", "lost") if of.judged() else ("higher", "lower")
+
+
 def _words(of: Comparison) -> _Words:
-    if of.table.binary:
-        return _Words(percent, points, "gained", "lost", "points")
-    return _Words("{:.4g}".format, "{:+.4g}".format, "higher", "lower", of.figure.metric)
+    if of.table.binary():
+        return _Words(percent, points, *changes(of), "points")
+    return _Words("{:.4g}".format, "{:+.4g}".format, *changes(of), of.figure.metric)
 
 
 def _opening(of: Comparison) -> str:
@@ -86,27 +92,28 @@ def _models(of: Comparison, words: _Words) -> Table:
         [name, *([str(one.seeds)] if seeds else []), *_row(one, words)]
         for name, one in models.items()
     ]
-    return Table(_with_holm(columns, columns.index("p") + 1, models.values()), rows, note=_note(of))
+    columns = _with_holm(columns, columns.index("p") + 1, models.values())
+    return Table(columns, rows, note=_note(of, words))
 
 
 def _groups(of: Comparison, words: _Words) -> Table:
     several = len(of.table.after) > 1
     columns = [
-        of.choice.by or "task", *(["model"] if several else []), "documents", "before", "after",
+        of.choice.by or "task", *(["model"] if several else []), "documents",
+        *(["clusters"] if of.choice.cluster else []), "before", "after",
         f"difference ({words.unit})", "95% interval", "p", words.rose, words.fell,
     ]  # fmt: skip
     rows = []
     for group, by_model in of.found.groups.items():
         for name, one in by_model.items():
-            few = UNSTABLE if one.items < STABLE_ITEMS else ""
-            start = [group, *([name] if several else []), f"{whole(one.items)}{few}"]
+            sizes = [one.items, *([one.units] if of.choice.cluster else [])]
+            start = [group, *([name] if several else []), *map(whole, sizes)]
             rows.append([*start, *_row(one, words)])
     everything = [one for by_model in of.found.groups.values() for one in by_model.values()]
-    note = ""
+    note = _tests(of, everything)
     if len(everything) > 1:
-        note = f"p (Holm): adjusted for the {len(everything)} tests of this table."
-    if any(one.items < STABLE_ITEMS for one in everything):
-        note = f"{note} {UNSTABLE} fewer than {STABLE_ITEMS} documents: unstable.".strip()
+        note += f" p (Holm): adjusted for the {len(everything)} tests of this table."
+    note += _few(of, everything)
     columns = _with_holm(columns, columns.index("p") + 1, everything)
     return Table(columns, rows, words=2 if several else 1, note=note)
 
@@ -117,7 +124,7 @@ def _row(one: Paired, words: _Words) -> list[str]:
         words.level(one.before),
         words.level(one.after),
         words.change(one.difference),
-        words.interval(one.interval),
+        words.interval(one.interval, one.units),
         wording.p_value(one.p_value),
         *adjusted,
         whole(one.gained),
@@ -130,23 +137,48 @@ def _with_holm(columns: Sequence[str], at: int, of: Iterable[Paired]) -> list[st
     return [*columns[:at], *(["p (Holm)"] if adjusted else []), *columns[at:]]
 
 
-def _note(of: Comparison) -> str:
+def _note(of: Comparison, words: _Words) -> str:
     seeds = any(one.seeds > 1 for one in of.found.models.values())
     drawn = "documents"
     if of.table.clusters is not None:
         drawn = f"{whole(int(of.table.clusters.max()) + 1)} clusters ({of.choice.cluster})"
-    unit = "document" if of.table.clusters is None else "cluster"
-    tests = sorted({_TESTS[one.test].format(unit) for one in of.found.models.values()})
     note = (
         f"Interval: {whole(REPLICATES)} bootstrap replicates of {drawn}"
-        f"{' and training seeds together' if seeds else ''}. p: {wording.listed(tests)}, two-sided."
+        f"{' and training seeds together' if seeds else ''}. "
+        f"{_tests(of, of.found.models.values())}"
     )
     if seeds:
-        words = "gained and lost" if of.table.binary else "higher and lower"
-        note += f" Means are over seeds; {words} are summed over them."
+        note += f" Means are over seeds; {words.rose} and {words.fell} are summed over them."
     if len(of.found.models) > 1:
         note += f" p (Holm): adjusted for the {len(of.found.models)} models."
-    return note
+    return note + _few(of, of.found.models.values())
+
+
+def _tests(of: Comparison, found: Iterable[Paired]) -> str:
+    """Names the tests of a table."""
+    names = {"mcnemar": "McNemar's exact test", "sign_flip": f"sign flips of {_unit(of)}s"}
+    tests = {one.test for one in found}
+    if len(tests) > 1:
+        return (
+            f"p: {names['mcnemar']} where there is one seed and every number is 0 or 1, else "
+            f"{names['sign_flip']}; two-sided."
+        )
+    return f"p: {names[tests.pop()]}, two-sided."
+
+
+def _few(of: Comparison, found: Iterable[Paired]) -> str:
+    """What to know of intervals from few documents or clusters, or from one."""
+    units = {one.units for one in found}
+    few, said = _unit(of), ""
+    if any(1 < n < STABLE_ITEMS for n in units):
+        said += f" {UNSTABLE} fewer than {STABLE_ITEMS} {few}s: likely too narrow."
+    if 1 in units:
+        said += f" –: one {few} says nothing of others."
+    return said
+
+
+def _unit(of: Comparison) -> str:
+    return "document" if of.table.clusters is None else "cluster"
 
 
 def _states(of: Comparison) -> list[Block]:
@@ -188,12 +220,16 @@ def _states(of: Comparison) -> list[Block]:
 def _case(of: Comparison, words: _Words, one: Changed) -> Case:
     seeds = of.found.models[one.model].seeds
     which = f"{one.model}, seed {one.seed}" if seeds > 1 else one.model
+    numbers = ""
+    if not of.judged():
+        old, new = of.table.before[one.position], of.table.after[one.model][one.seed - 1]
+        numbers = f", {old:.4g} to {new[one.position]:.4g}"
     return Case(
-        heading=f"{words.rose if one.gained else words.fell}: doc_id {one.before.get('doc_id')} "
-        f"({which})",
+        heading=f"{words.rose if one.gained else words.fell}{numbers}: "
+        f"doc_id {one.before.get('doc_id')} ({which})",
         prompt=prompt(one.before),
         gold=str(one.before.get("target", "")),
         before=response(one.before),
         after=response(one.after),
-        gained=one.gained,
+        gained=one.gained if of.judged() else None,
     )

@@ -156,8 +156,8 @@ def _run(paths: list[Path], tasks: Sequence[str]) -> Run:
         if task in by_task:
             of = f"of task {task}" if task else "whose names do not tell the task"
             raise UserError(
-                f"{by_task[task]} and {path}: two logs {of} in one run; name one file, or, if they "
-                "are training seeds of one model, both with --seeds"
+                f"{by_task[task]} and {path}: two logs {of} in one run; name one file, or both: "
+                "training seeds of one model with --seeds, further samples by --source-samples each"
             )
         by_task[task] = path
     return Run(tuple(Log(path, task, _facts(path)) for task, path in sorted(by_task.items())))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,12 +12,14 @@ from typing import Any, BinaryIO
 
 from gapft_harness.compare.choice import Choice
 from gapft_harness.compare.places import Log, Run
-from gapft_harness.core.errors import UserError, did_you_mean
+from gapft_harness.core.errors import UserError, did_you_mean, plain
 from gapft_harness.core.json_values import as_object, parse, parse_object
 from gapft_harness.core.text import decoded, unreadable
 
 #: Bytes of a hash that are kept: a chance of 1e-19 that two of ten billion are the same.
 _KEPT = 16
+#: Larger numbers may have no finite sum.
+_LARGEST = 1e200
 
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
@@ -68,6 +69,10 @@ class Rows:
     def place(self, row: int) -> str:
         """File and line, for a message."""
         return f"{self.logs[self.log[row]].path}, line {self.lines[row]}"
+
+    def document(self, row: int) -> str:
+        """lm_eval's number of a row's document, for a message."""
+        return f"doc_id {plain(self.doc_ids[row])}"
 
     def task(self, row: int) -> str:
         """The task of a row."""
@@ -198,17 +203,17 @@ def value_of(record: dict[str, Any], metric: str, place: str) -> float:
     """A row's metric as a number.
 
     Raises:
-        UserError: it has no such metric, or that is no finite number.
+        UserError: it has no such metric, or that is no number, or none that can be summed.
     """
     if metric not in record:
         known = metrics_of(record, place)
         raise UserError(f"{place}: no metric {metric!r}; {did_you_mean(metric, known)}")
     value = record[metric]
-    if not isinstance(value, bool | int | float) or not math.isfinite(value):
+    if not isinstance(value, bool | int | float) or not abs(value) <= _LARGEST:
         shown = json.dumps(value)[:60]
         raise UserError(
-            f"{place}: metric {metric!r} is {shown}, expected a number for each document "
-            "(metrics of a whole corpus cannot be compared item by item)"
+            f"{place}: metric {metric!r} is {shown}, expected a number, up to {_LARGEST:g}, for "
+            "each document (metrics of a whole corpus cannot be compared item by item)"
         )
     return float(value)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import filecmp
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +14,7 @@ from numpy.typing import NDArray
 
 from gapft_harness.compare.choice import Choice
 from gapft_harness.compare.joining import Item
-from gapft_harness.compare.places import Run, runs_of
+from gapft_harness.compare.places import Log, Run, runs_of
 from gapft_harness.compare.reading import (
     Figure,
     content,
@@ -20,7 +23,7 @@ from gapft_harness.compare.reading import (
     records,
     value_of,
 )
-from gapft_harness.core.errors import UserError
+from gapft_harness.core.errors import UserError, did_you_mean, plain
 
 #: How far n times a logged Pass@1 may be from a whole number.
 _ROUNDING = 1e-6
@@ -39,84 +42,149 @@ class Samples:
     k: int
 
 
-def source_samples(
-    arguments: Sequence[str], items: Sequence[Item], figure: Figure, choice: Choice
-) -> Samples:
-    """Counts each document's passing samples, over all logs named.
+@dataclass(frozen=True, slots=True)
+class _Count:
+    """Samples of a document that passed, all of them, and a line that told so."""
+
+    passing: int
+    samples: int
+    place: str
+
+
+#: A document: its hash, and its number where the hash alone does not tell.
+_Key = tuple[bytes, str]
+
+
+def source_samples(choice: Choice, items: Sequence[Item], figure: Figure, source: Run) -> Samples:
+    """Counts each document's passing samples, over all logs named; each run is further samples.
 
     A row tells of several samples by ``verdicts``, which our tasks log, or by an unbiased
     ``pass@1`` over its responses; else it is one sample, and its metric says whether it passed.
 
     Args:
-        arguments: files, folders or globs; several runs are further samples.
-        items: the documents.
+        choice: the logs, and how documents are joined.
+        items: the documents; rows of others are left out.
         figure: the metric and filter for rows of one sample.
-        choice: how documents are joined.
+        source: BEFORE, whose own decode is no sample.
 
     Raises:
-        UserError: a document has none, or not as many as another, or a row does not tell.
+        UserError: a document has none, or not as many as another, a row does not tell, or a log
+            is there twice.
     """
-    runs = [run for argument in arguments for run in runs_of(argument)]
-    found: dict[tuple[bytes, str], list[int]] = {}
-    places: dict[tuple[bytes, str], str] = {}
-    repeated = {item[1] for item in items if item[2]}
-    for run in runs:
-        for key, passing, samples, place in _counts(run, repeated, figure, choice):
-            sums = found.setdefault(key, [0, 0])
-            sums[0] += passing
-            sums[1] += samples
-            places[key] = place
+    arguments = choice.source_samples
     keys = [(digest, doc_id) for _, digest, doc_id in items]
     if len(set(keys)) < len(keys):
         raise UserError(
             "--source-samples: two of the compared tasks have a document in common, so that "
             "samples of it cannot be told apart; take one task: --task NAME"
         )
+    runs = [run for argument in arguments for run in runs_of(argument)]
+    found: dict[_Key, _Count] = {}
+    for run in runs:
+        for key, count in _of_run(run, set(keys), figure, choice, source).items():
+            sums = found.get(key, _Count(0, 0, ""))
+            passing, samples = sums.passing + count.passing, sums.samples + count.samples
+            found[key] = _Count(passing, samples, count.place)
+    logs = [log.path for run in runs for log in run.logs]
+    for one, other in combinations(logs, 2):
+        _refuse_same(one, other)
     lacking = [key for key in keys if key not in found]
     if lacking:
         raise UserError(
             f"--source-samples {arguments[0]}: holds no sample of {len(lacking)} of {len(keys)} "
             "compared documents; sample all of them"
         )
-    sizes = sorted({found[key][1] for key in keys})
+    sizes = sorted({found[key].samples for key in keys})
     if len(sizes) > 1:
-        few = next(key for key in keys if found[key][1] == sizes[0])
+        few = next(key for key in keys if found[key].samples == sizes[0])
         raise UserError(
-            f"{places[few]}: {sizes[0]} samples of this document where another has {sizes[-1]}; "
-            "expected as many of each"
+            f"{found[few].place}: {sizes[0]} samples of this document where another has "
+            f"{sizes[-1]}; expected as many of each"
         )
-    return Samples(np.array([found[key][0] for key in keys], dtype=np.int64), sizes[0])
+    return Samples(np.array([found[key].passing for key in keys], dtype=np.int64), sizes[0])
 
 
-def _counts(
-    run: Run, repeated: set[bytes], figure: Figure, choice: Choice
-) -> list[tuple[tuple[bytes, str], int, int, str]]:
-    counted = []
-    seen: dict[tuple[str, bytes, str], str] = {}
+def _refuse_same(one: Path, other: Path) -> None:
+    """Refuses two logs of the same bytes: samples drawn apart are never the same throughout."""
+    if filecmp.cmp(one, other, shallow=False):
+        raise UserError(
+            f"--source-samples: {one} and {other} are the same, and would count one sample twice; "
+            "name every log once, and draw each with a seed of its own (lm_eval --seed)"
+        )
+
+
+def _of_run(
+    run: Run, wanted: set[_Key], figure: Figure, choice: Choice, source: Run
+) -> dict[_Key, _Count]:
+    counted: dict[_Key, _Count] = {}
+    alone: set[Path] = set()
     for log in run.logs:
-        for _, _, record, place in records(log.path):
-            told = _told(record, figure, place)
-            if told is None:
-                continue
-            digest = content(document_of(record, place), choice.on, place)
-            doc_id = str(record.get("doc_id")) if digest in repeated else ""
-            if (log.task, digest, doc_id) in seen:
+        for key, count in _of_log(log, wanted, figure, choice).items():
+            if key in counted:
                 raise UserError(
-                    f"{seen[log.task, digest, doc_id]} and {place}: the same document twice; is a "
-                    "log of samples written to twice?"
+                    f"{counted[key].place} and {count.place}: the same document in logs of two "
+                    "tasks; name the one that holds the samples: --source-samples FILE"
                 )
-            seen[log.task, digest, doc_id] = place
-            counted.append(((digest, doc_id), *told, place))
+            if count.samples == 1:
+                alone.add(log.path)
+            counted[key] = count
+    for path in alone:  # several samples a row may be BEFORE's own: it has another metric of them
+        for own in source.logs:
+            _refuse_same(own.path, path)
     return counted
 
 
-def _told(record: dict[str, Any], figure: Figure, place: str) -> tuple[int, int] | None:
-    """Passing samples and samples of a row; None where it is of another filter."""
+def _of_log(log: Log, wanted: set[_Key], figure: Figure, choice: Choice) -> dict[_Key, _Count]:
+    """Counts of the wanted documents, from the rows of one filter."""
+    repeated = {digest for digest, doc_id in wanted if doc_id}
+    by_filter: dict[str, dict[_Key, _Count]] = {}
+    faults: dict[str, UserError] = {}
+    for _, _, record, place in records(log.path):
+        digest = content(document_of(record, place), choice.on, place)
+        key = digest, str(record.get("doc_id")) if digest in repeated else ""
+        if key not in wanted:
+            continue
+        of = filter_of(record)
+        counts = by_filter.setdefault(of, {})
+        if key in counts:
+            raise UserError(
+                f"{counts[key].place} and {place}: the same document twice; is a log of samples "
+                "written to twice?"
+            )
+        told = 0, 0
+        try:
+            told = _told(record, figure, place)
+        except UserError as error:  # another filter's may be right
+            faults.setdefault(of, error)
+        counts[key] = _Count(*told, place)
+    if not by_filter:
+        return {}
+    chosen = figure.filter if figure.filter in by_filter else next(iter(by_filter))
+    if chosen in faults:
+        raise faults[chosen]
+    single = any(count.samples == 1 for count in by_filter[chosen].values())
+    if chosen != figure.filter and (single or len(by_filter) > 1):
+        raise UserError(
+            f"{log.path}: holds no row of these documents under filter {figure.filter!r}; "
+            f"{did_you_mean(figure.filter, by_filter)}"
+        )
+    return by_filter[chosen]
+
+
+def _told(record: dict[str, Any], figure: Figure, place: str) -> tuple[int, int]:
+    """Passing samples and samples of a row."""
     verdicts = record.get("verdicts")
     if isinstance(verdicts, list) and verdicts:
         statuses = [of.get("status") if isinstance(of, dict) else None for of in verdicts]
         return statuses.count("pass"), len(statuses)
-    if "pass@1" in record and (samples := _responses(record)) > 1:
+    samples = _responses(record)
+    if samples > 1 and "pass@1" not in record:
+        raise UserError(
+            f"{place}: {samples} responses, and {plain(figure.metric)} does not say how many of "
+            "them passed; expected verdicts, an unbiased pass@1 over the responses, or several "
+            "logs, one for each sample"
+        )
+    if samples > 1:
         passing = value_of(record, "pass@1", place) * samples
         if abs(passing - round(passing)) > _ROUNDING or not 0 <= round(passing) <= samples:
             raise UserError(
@@ -124,13 +192,11 @@ def _told(record: dict[str, Any], figure: Figure, place: str) -> tuple[int, int]
                 "whole number of them; expected the unbiased pass@1 over all samples"
             )
         return round(passing), samples
-    if filter_of(record) != figure.filter:
-        return None
     value = value_of(record, figure.metric, place)
     if value not in (0, 1):
         raise UserError(
-            f"{place}: {figure.metric} is {value:g}, which tells of no sample whether it passed; "
-            "expected verdicts, pass@1 over several responses, or a metric of 0 or 1"
+            f"{place}: {plain(figure.metric)} is {value:g}, which tells of no sample whether it "
+            "passed; expected verdicts, pass@1 over several responses, or a metric of 0 or 1"
         )
     return int(value), 1
 

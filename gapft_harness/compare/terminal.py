@@ -26,7 +26,7 @@ def show(sections: Sequence[Section], console: Console) -> None:
     """Prints them in order."""
     for section in sections:
         if section.title:
-            console.print(f"\n{section.title}", style="bold", markup=False)
+            console.print(f"\n{_seen(section.title)}", style="bold", markup=False)
         for block in section.blocks:
             _show(block, console)
 
@@ -86,8 +86,9 @@ def _case(case: Case, console: Console) -> None:
 
 
 def _line(text: str) -> str:
-    return " ".join(whole_text(shortened(" ".join(text.split()), _LONGEST)).split())
+    return _seen(shortened(" ".join(text.split()), _LONGEST))
 
 
 def _seen(text: str) -> str:
-    return whole_text(visible(text))
+    """On one line, so that no name or text can pass for a line of ours."""
+    return " ".join(whole_text(visible(text)).split())

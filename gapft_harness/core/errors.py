@@ -43,7 +43,12 @@ def did_you_mean(found: str, known: Iterable[str]) -> str:
     names = sorted(known)
     near = difflib.get_close_matches(found, names, n=1, cutoff=0.6)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    return f"{hint}known: {', '.join(names) if names else '(none)'}"
+    return f"{hint}known: {', '.join(map(plain, names)) if names else '(none)'}"
+
+
+def plain(name: str) -> str:
+    """A name as it is; one with line ends or control characters as Python spells it."""
+    return name if name.isprintable() else repr(name)
 
 
 def refuse_unknown(found: Iterable[object], known: Iterable[str], where: str) -> None:

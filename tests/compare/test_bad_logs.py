@@ -36,6 +36,11 @@ ROWS = [row(i, 1) for i in range(4)]
 ROW_FAULTS: dict[str, tuple[list[dict[str, Any]], str]] = {
     "no number": (changed(ROWS, 2, exact_match="1"), "line 3: metric 'exact_match' is \"1\""),
     "a list": (changed(ROWS, 1, exact_match=[1, 2]), "line 2: metric 'exact_match' is [1, 2]"),
+    "401 digits": (changed(ROWS, 1, exact_match=10**400), "line 2: metric 'exact_match' is 1000"),
+    "no finite sum": (
+        changed(ROWS, 1, exact_match=1e300),
+        "line 2: metric 'exact_match' is 1e+300",
+    ),
     "NaN": (changed(ROWS, 1, exact_match=float("nan")), "line 2: metric 'exact_match' is NaN"),
     "no document": ([*ROWS[:3], {"filter": "none", "metrics": ["x"]}], "line 4: has no doc"),
     "a document of text": (changed(ROWS, 0, doc="q0"), "line 1: doc: found str"),

@@ -144,7 +144,7 @@ def test_real_logs_of_options_are_the_same_twice(logs: Path) -> None:
     words = " ".join(done.output.split())
     assert "two_options: 12 documents, acc;" in words
     assert "metric acc, the first in the log; --metric chooses another: acc_norm" in words
-    assert "0.0 [0.0, 0.0] 1.000 0 0" in words
+    assert "0.0 [0.0, 0.0]† 1.000 0 0" in words
 
 
 def test_other_tasks_of_real_logs_are_refused(logs: Path) -> None:
@@ -167,9 +167,11 @@ def test_the_gate_fails_where_the_whole_interval_lies_below(tmp_path: Path) -> N
         assert ("worse than before by more than" in done.stderr) == bool(status)
     assert run(after, before, "--fail-if-worse", 0.01).exit_code == 0  # better
     assert run(before, after, after.parent, "--fail-if-worse", 0.01).exit_code == 1  # any of them
-    for margin in (-0.01, "nan", 1):
+    for margin in (-0.01, "nan", "inf", 1):
         done = run(before, after, "--fail-if-worse", margin)
         assert "--fail-if-worse" in str(done.exception)
+    numbers = write(tmp_path / "numbers", [0.5] * 200)
+    assert "expected 0 or more" in str(run(numbers, numbers, "--fail-if-worse", "inf").exception)
 
 
 def test_the_gate_of_a_metric_that_is_better_when_lower(tmp_path: Path) -> None:

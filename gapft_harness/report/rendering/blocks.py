@@ -71,7 +71,8 @@ class Case:
         gold: the right answer.
         before: the source's response.
         after: the trained model's.
-        gained: whether ``after`` is the right one, or else ``before``.
+        gained: whether ``after`` is the right one, or else ``before``; None: neither is right or
+            wrong.
         others: what became of it in other conditions, in a sentence; may be empty.
     """
 
@@ -80,8 +81,15 @@ class Case:
     gold: str
     before: str
     after: str
-    gained: bool
+    gained: bool | None
     others: str = ""
+
+    @property
+    def outcomes(self) -> tuple[str, str]:
+        """What ``before`` and ``after`` are, right or wrong; empty where they are neither."""
+        if self.gained is None:
+            return "", ""
+        return ("wrong", "right") if self.gained else ("right", "wrong")
 
 
 @dataclass(frozen=True, slots=True)

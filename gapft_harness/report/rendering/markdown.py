@@ -101,9 +101,10 @@ def _case(case: Case) -> Iterable[str]:
     yield f"Gold: {escape(shortened(case.gold))}"
     if case.others:
         yield escape(case.others)
-    yield f"Before ({'wrong' if case.gained else 'right'}):"
+    old, new = (f" ({outcome})" if outcome else "" for outcome in case.outcomes)
+    yield f"Before{old}:"
     yield fenced(_marked(before, "[" + "-" * width, "-" * width + "]"))
-    yield f"After ({'right' if case.gained else 'wrong'}):"
+    yield f"After{new}:"
     yield fenced(_marked(after, "{" + "+" * width, "+" * width + "}"))
 
 

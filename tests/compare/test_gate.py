@@ -1,0 +1,114 @@
+"""``--fail-if-worse``: exit status 1 says that a model is worse, and nothing else does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from gapft_harness.cli.main import app
+from gapft_harness.compare import files
+from gapft_harness.core.errors import GapftError
+from tests.compare.logs import row, write
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["compare", *map(str, arguments)], env={"COLUMNS": "160"})
+
+
+def refused(*arguments: object) -> str:
+    done = run(*arguments)
+    assert isinstance(done.exception, GapftError), done.output
+    assert done.exception.exit_status == 2
+    return str(done.exception)
+
+
+def test_nobody_guesses_which_direction_is_better(tmp_path: Path) -> None:
+    low, high = (
+        write(tmp_path / name, [value] * 40, higher=False).rename(tmp_path / f"{name}.jsonl")
+        for name, value in (("low", 1.5), ("high", 3.5))
+    )
+    gate = ("--fail-if-worse", 0.01)
+    assert run(low, high).exit_code == 0
+    assert "give --higher-is-better or --lower-is-better" in refused(low, high, *gate)
+    for better, worse, option in ((low, high, "--lower"), (high, low, "--higher")):
+        assert run(better, worse, *gate, f"{option}-is-better").exit_code == 1
+        assert run(worse, better, *gate, f"{option}-is-better").exit_code == 0
+    known = write(tmp_path / "known", [3.5] * 40, higher=False)
+    assert run(low, known, *gate).exit_code == 1  # the file beside either log tells
+    told = refused(low, known, "--higher-is-better")
+    assert f"beside {known}, exact_match is better when lower" in told
+    other = write(tmp_path / "other", [3.5] * 40)
+    assert "better when higher in" in refused(known, other)
+
+
+def test_of_right_and_wrong_the_guess_is_told(tmp_path: Path) -> None:
+    before = write(tmp_path / "a", [1] * 40).rename(tmp_path / "before.jsonl")
+    after = write(tmp_path / "b", [0] * 40).rename(tmp_path / "after.jsonl")
+    done = run(before, after, "--fail-if-worse", 0.01)
+    assert done.exit_code == 1
+    assert "exact_match is taken to be better when higher" in done.output
+    assert "--lower-is-better if it is not" in done.output
+    assert run(before, after, "--fail-if-worse", 0.01, "--lower-is-better").exit_code == 0
+
+
+def test_one_cluster_or_document_says_nothing_of_others(tmp_path: Path) -> None:
+    rows = [row(i, 1, doc={"question": f"q{i}", "passage": "only"}) for i in range(40)]
+    before = write(tmp_path / "a", rows=rows)
+    after = write(tmp_path / "b", rows=[*rows[:39], rows[39] | {"exact_match": 0}])
+    assert "all 40 documents are of one cluster" in refused(before, after, "--cluster", "passage")
+    one, other = write(tmp_path / "one", [1]), write(tmp_path / "other", [0])
+    assert "one document was compared" in refused(one, other, "--fail-if-worse", 0.01)
+    done = run(one, other, "--out", tmp_path / "out")
+    assert done.exit_code == 0
+    assert "–: one document says nothing of others" in done.output
+    assert ",-1.0,,,mcnemar," in (tmp_path / "out" / "comparison.csv").read_text()
+
+
+def test_few_clusters_are_marked_where_documents_are_many(tmp_path: Path) -> None:
+    """120 documents of 30 passages and of 3 subjects; of 29 passages, 116."""
+    logs = [write(tmp_path / name, [int(name == "b")] * 120) for name in "ab"]
+    mark = "† fewer than 30 clusters"
+    assert mark not in run(*logs, "--cluster", "passage").output
+    assert mark in run(*logs, "--cluster", "subject").output
+    assert "†" not in run(*logs, "--by", "subject").output
+    by = run(*logs, "--by", "subject", "--cluster", "subject").output
+    assert "–: one cluster says nothing of others" in by
+    fewer = [write(tmp_path / name, [int(name == "d")] * 116) for name in "cd"]
+    assert mark in run(*fewer, "--cluster", "passage").output
+
+
+def test_whatever_else_fails_does_not_end_with_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = write(tmp_path / "a", [1] * 40)
+    (tmp_path / "file").write_text("")
+    assert "cannot be written" in refused(before, before, "--out", tmp_path / "file" / "out")
+
+    def broken(*of: object) -> None:
+        raise OverflowError("too large")
+
+    monkeypatch.setattr(files, "write", broken)
+    told = refused(before, before, "--out", tmp_path / "out")
+    assert told == "gapft compare failed unexpectedly: OverflowError: too large"
+
+
+@pytest.mark.parametrize(("value", "status"), [(1, 0), (0, 1)])
+def test_a_reader_that_stops_does_not_change_the_answer(
+    tmp_path: Path, value: int, status: int
+) -> None:
+    before, after = write(tmp_path / "a", [1] * 40), write(tmp_path / "b", [value] * 40)
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "gapft_harness.cli.main", "compare", before, after,
+         "--fail-if-worse", "0.01"],
+        stdout=writing, stderr=subprocess.PIPE, text=True, check=False,
+    )  # fmt: skip
+    os.close(writing)
+    assert done.returncode == status, done.stderr
+    assert ("worse than before" in done.stderr) == bool(status)
