@@ -1,7 +1,7 @@
 """Reading a run's sealed tables: what is written there, and contradictions as errors."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,7 @@ from gapft_harness.run_directory.tables import problems as problems_table
 from gapft_harness.run_directory.tables import responses as responses_table
 from gapft_harness.run_directory.tables import selections as selections_table
 from gapft_harness.run_directory.tables import states as states_table
+from gapft_harness.run_directory.tables.parquet import FACTS
 from tests.report import planted
 
 
@@ -26,9 +27,10 @@ def response(problem_id, index, text, status):
     }  # fmt: skip
 
 
-def write(path, rows, schema):
+def write(path, rows, schema, facts=None):
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
+    said = {} if facts is None else {FACTS: json.dumps(facts)}
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema.with_metadata(said)), path)
 
 
 def selected(problem_id, state, **changes):
@@ -40,8 +42,15 @@ def selected(problem_id, state, **changes):
     return {**row, **changes}
 
 
-def write_exposures(folder, exposures):
+def write_selection(folder, trained, rows):
+    """A training set, sealed with its budget."""
+    path = folder / f"selections/{trained.arm.name}.parquet"
+    write(path, rows, selections_table.schema(), asdict(trained.budget))
+
+
+def write_exposures(folder, inputs):
     """Selections and decisions of the two compared conditions, as the stages seal them."""
+    exposures, arms = inputs.read("allocation"), {of.arm.name: of for of in inputs.arms}
     for of in exposures.seeds:
         in_a, in_b = (of.ids[of.halves == half].tolist() for half in "AB")
         replay = [selected(f"solved{i}", "G", response_index=-1) for i in range(of.replay)]
@@ -50,9 +59,7 @@ def write_exposures(folder, exposures):
             (exposures.concentrated, in_a * 2, of.concentrated),
         ):
             rows = [*(selected(i, "S") for i in chosen), *replay]
-            write(
-                folder / f"selections/{name}-seed{of.seed}.parquet", rows, selections_table.schema()
-            )
+            write_selection(folder, arms[f"{name}-seed{of.seed}"], rows)
             decisions = [
                 response(i, -1, "", STATUSES[code])
                 for i, code in zip(of.ids.tolist(), statuses, strict=True)
@@ -90,10 +97,9 @@ def write_run(folder, inputs):
         ]
         write(folder / f"decisions/{trained.arm.name}.parquet", rows, responses_table.schema())
         chosen = [f"pool{slot % trained.problems}" for slot in range(trained.budget.n)]
-        path = folder / f"selections/{trained.arm.name}.parquet"
-        write(path, [selected(i, "S") for i in chosen], selections_table.schema())
+        write_selection(folder, trained, [selected(i, "S") for i in chosen])
     if inputs.read("allocation") is not None:
-        write_exposures(folder, inputs.in_order().read("allocation"))
+        write_exposures(folder, inputs.in_order())
     return {
         "recipe": dict(inputs.recipe),
         "task": dict(inputs.task),
@@ -144,6 +150,21 @@ def test_what_was_sealed_is_what_is_read(inputs, tmp_path):
         assert ours.texts == theirs.texts
     assert found.warnings == expected.warnings
     assert found.seconds == expected.seconds  # without this stage's own
+
+
+@pytest.mark.parametrize("key", ["n", "repetitions", "exposures", "steps"])
+def test_a_budget_is_the_one_that_is_sealed_with_its_training_set(inputs, tmp_path, key):
+    manifest = json.loads(json.dumps(write_run(tmp_path, inputs)))
+    manifest["budgets"]["all_verified-seed21"][key] += 1
+    with pytest.raises(GapftError, match=rf"all_verified-seed21 has {key} = .* is sealed with"):
+        read_inputs(tmp_path, manifest)
+
+
+def test_a_training_set_of_other_slots_than_its_budget_is_none(inputs, tmp_path):
+    manifest = write_run(tmp_path, inputs)
+    write_selection(tmp_path, inputs.arms[0], [selected("x", "S")])
+    with pytest.raises(GapftError, match="has 1 slots, and its budget n = 134"):
+        read_inputs(tmp_path, manifest)
 
 
 def test_no_budget_means_nothing_was_trained(inputs, tmp_path):
@@ -216,7 +237,8 @@ def test_selections_that_are_no_halves_are_an_error(compared, tmp_path):
         .ids[compared.read("allocation").seeds[0].halves == "A"]
         .tolist()
     )
-    rows = [selected(i, "S") for i in in_a]
-    write(tmp_path / "selections/concentrated-seed13.parquet", rows, selections_table.schema())
+    others = [f"z{i}" for i in range(134 - len(in_a))]
+    arm = next(of for of in compared.arms if of.arm.name == "concentrated-seed13")
+    write_selection(tmp_path, arm, [selected(i, "S") for i in (*in_a, *others)])
     with pytest.raises(UserError, match=r"diffuse-seed13 and concentrated-seed13.* 1 and 1 times"):
         read_inputs(tmp_path, manifest, PARTS)

@@ -15,6 +15,7 @@ from gapft_harness.core.records import GREEDY, Arm, Budget
 from gapft_harness.report.reading.columns import PASS, codes, columns
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import require
+from gapft_harness.run_directory.tables import read_facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,29 +157,41 @@ def read_arm(
         audit: a further audit's name; empty: the run's own.
 
     Raises:
-        GapftError: the decisions are on other problems.
+        GapftError: the decisions are on other problems, or the budget is not the sealed one.
     """
     path = run_path / layout.decisions_on(arm, audit)
     found = columns(path, ("problem_id", "text", "status"))
     require(found["problem_id"] == ids.tolist(), f"{path}: holds other problems than the audit")
     entry = budgets[arm.name]
     selection = run_path / layout.selection(arm)
+    chosen = columns(selection, ("problem_id",))["problem_id"]
     return TrainedArm(
         arm=arm,
         statuses=codes(found["status"]),
         texts=tuple(found["text"]),
-        budget=Budget(
-            n=entry["n"],
-            repetitions=entry["repetitions"],
-            exposures=entry["exposures"],
-            tokens=entry["tokens"],
-            supervised_tokens=entry["supervised_tokens"],
-            steps=entry["steps"],
-        ),
+        budget=_budget(arm, entry, selection, len(chosen)),
         matched=entry.get("matched", True),
-        problems=len(set(columns(selection, ("problem_id",))["problem_id"])),
+        problems=len(set(chosen)),
         taken=entry.get("taken"),
     )
+
+
+def _budget(arm: Arm, entry: Mapping[str, Any], selection: Path, slots: int) -> Budget:
+    """An arm's budget as it is sealed with its training set; the manifest must say the same.
+
+    Raises:
+        GapftError: it does not, or the set has other slots.
+    """
+    budget = Budget(**read_facts(selection))
+    for key in ("n", "repetitions", "exposures", "steps"):
+        said, sealed = entry[key], getattr(budget, key)
+        require(
+            said == sealed,
+            f"manifest.json: the budget of {arm.name} has {key} = {said}, and {sealed} is sealed "
+            f"with its training set {selection}; restore the manifest",
+        )
+    require(slots == budget.n, f"{selection}: has {slots} slots, and its budget n = {budget.n}")
+    return budget
 
 
 def _take(values: Sequence[str], order: NDArray[np.intp]) -> tuple[str, ...]:
