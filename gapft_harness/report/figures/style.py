@@ -34,6 +34,7 @@ STYLE: Any = {
     "figure.facecolor": palette.PAPER,
     "axes.facecolor": palette.PAPER,
     "legend.frameon": False,
+    "text.parse_math": False,  # a name that people give may have a $; what is math says so
     "svg.hashsalt": "gapft",  # ids in the SVG would be random otherwise
     "svg.fonttype": "path",
 }
@@ -70,8 +71,8 @@ def condition_rows(
     Args:
         axes: to draw on.
         conditions: all of the report's, by which colours are given.
-        rows: by label from above, each condition's values; several are joined by a line, and one
-            that is None is left out.
+        rows: by label from above, which may have mathtext, each condition's values; several are
+            joined by a line, and one that is None is left out.
     """
     shown = list(dict.fromkeys(name for of in rows.values() for name in of))
     several = any(len(values) > 1 for of in rows.values() for values in of.values())
@@ -85,7 +86,7 @@ def condition_rows(
                 linewidth=1.1 if several else 0, clip_on=False, zorder=3,
                 label="" if y else wording.condition_name(name),
             )  # fmt: skip
-    axes.set_yticks(range(len(rows)), list(rows))
+    axes.set_yticks(range(len(rows)), list(rows), parse_math=True)
     axes.set_ylim(len(rows) - 0.45, -0.55)
     if axes.dataLim.x0 >= 0:
         axes.set_xlim(left=0)
