@@ -201,7 +201,7 @@ def study(
         return resolve_recipe(options(name))
 
     if dry_run:
-        typer.echo(describe_study(of, folder, resolve))
+        typer.echo(describe_study(of, folder, resolve, plugin))
         return
     with goes_on():
         page = run_study(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os.path
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -58,7 +59,7 @@ def _find(name: str, bundled: Mapping[str, Path], kind: str) -> Path:
     if name in bundled:
         return bundled[name]
     path, shipped = Path(name), _shipped()
-    if path.is_file():
+    if os.path.isfile(path):  # False too where no file can have such a name
         return path
     shown = path.with_suffix("").as_posix().removeprefix("recipes/")
     if shown in shipped and not path.is_absolute():

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gapft_harness.core.errors import GapftError, PluginError, did_you_mean
+from gapft_harness.core.errors import GapftError, PluginError, UserError, did_you_mean
 from gapft_harness.core.files import unwritable
 from gapft_harness.hooks.registered import FAULTS
 from gapft_harness.report.rendering.blocks import Drawing, Figure, Markdown, Section
@@ -21,7 +21,10 @@ from gapft_harness.report.rendering.blocks import Drawing, Figure, Markdown, Sec
 if TYPE_CHECKING:
     from gapft_harness.report.reading.inputs import ReportInputs
 
-__all__ = ["files_of", "replace_folder", "write_report"]
+__all__ = ["files_of", "replace_folder", "require_replaceable", "write_report"]
+
+#: What a report's folder holds.
+_ENTRIES = {"index.html", "report.md", "results.json", "tables", "figures", ".DS_Store"}
 
 #: A plugin's report section: its name, and a function from results.json's content to Markdown.
 ReportSection = tuple[str, Callable[[Mapping[str, Any]], str]]
@@ -118,11 +121,33 @@ def _plugin_sections(sections: Sequence[ReportSection], content: Mapping[str, An
     return built
 
 
+def require_replaceable(folder: Path) -> None:
+    """Holds a folder to be a report, if it is there: nobody else's files are taken away.
+
+    Raises:
+        UserError: it holds what no report has.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder}: is a file, and a report would replace it; move it elsewhere")
+    found = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if others := sorted(found - _ENTRIES):
+        raise UserError(
+            f"{folder}: holds {', '.join(others[:3])}, which is no part of a report, and a report "
+            "would replace the folder; move it elsewhere"
+        )
+    if found and "results.json" not in found:
+        raise UserError(
+            f"{folder}: holds no results.json, so it is no report, and a report would replace it; "
+            "move it elsewhere"
+        )
+
+
 def replace_folder(folder: Path, written: Mapping[str, str | bytes]) -> None:
     """Writes all files beside, then exchanges the folders; an interruption leaves the old one."""
     beside, earlier = (
         folder.with_name(f".{folder.name}.{suffix}") for suffix in ("partial", "earlier")
     )
+    require_replaceable(folder)
     try:
         for leftover in (beside, earlier):
             if leftover.exists():

@@ -19,6 +19,7 @@ import yaml
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.files import PARTIAL, replace_file, sha256, sha256_once, write_json
 from gapft_harness.core.records import Arm
+from gapft_harness.core.text import unreadable
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.reading import check_recipe
@@ -144,6 +145,8 @@ class RunDirectory:
             content = yaml.safe_load(stored.read_text(encoding="utf-8"))
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise UserError(f"{stored}: is not valid YAML: {error}") from error
+        except OSError as error:
+            raise UserError(unreadable(stored, error)) from error
         if not isinstance(content, dict):
             raise UserError(f"{stored}: expected a mapping of keys")
         return cls(Path(path), check_recipe(dict(recipe or content), source=str(stored)))

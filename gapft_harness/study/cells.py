@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import os.path
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from gapft_harness.core.errors import GapftError, UserError, describe
 from gapft_harness.core.records import Arm
+from gapft_harness.recipe.reading import check_recipe
+from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.report.reading.inputs import ReportInputs, read_inputs
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.binding import only
+from gapft_harness.run_directory.binding import differences, only
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.mirror import placed
 from gapft_harness.stages.report import require_sealed
@@ -33,6 +36,7 @@ class Collected:
             where it lacks something.
         files: by name the hashes of the sealed tables that this rests on.
         warnings: what the study leaves out of it.
+        recipe: the run's own, whole; None where it lacks something.
     """
 
     name: str
@@ -41,6 +45,7 @@ class Collected:
     inputs: ReportInputs | None = None
     files: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
+    recipe: Recipe | None = None
 
 
 def collect(study: StudyRecipe, folder: Path) -> list[Collected]:
@@ -70,7 +75,7 @@ def opened(place: str) -> Iterator[RunDirectory]:
         UserError: there is none.
     """
     with placed(place, writes=False) as (path, _):
-        if not path.exists():
+        if not os.path.exists(path):  # False too where nothing can have such a name
             raise UserError("not run yet")
         yield RunDirectory.open(path)
 
@@ -78,6 +83,12 @@ def opened(place: str) -> Iterator[RunDirectory]:
 def missing(study: StudyRecipe, run: RunDirectory) -> list[str]:
     """What a run lacks of the study's conditions and seeds; empty if nothing."""
     recipe, manifest = run.recipe, run.manifest()
+    recorded = check_recipe(dict(manifest["recipe"]), f"{run.path / layout.MANIFEST}, recipe")
+    here, there = (of.model_dump(mode="json") for of in (recipe, recorded))
+    if other := differences(there, here):
+        return [
+            f"its {layout.RECIPE} is not the recipe that {layout.MANIFEST} has: {'; '.join(other)}"
+        ]
     if manifest.get("n") == 0 and not manifest["budgets"]:
         return ["search exposed nothing to train on"]
     lacks = [
@@ -103,7 +114,8 @@ def missing(study: StudyRecipe, run: RunDirectory) -> list[str]:
 
 
 def _read(study: StudyRecipe, name: str, place: str, run: RunDirectory) -> Collected:
-    shown = only(run.recipe, study.conditions, study.seeds)
+    recipe = run.recipe
+    shown = only(recipe, study.conditions, study.seeds)
     ordered = {each: shown.conditions[each] for each in study.conditions}
     shown = shown.model_copy(update={"audits": {}, "experiments": {}, "conditions": ordered})
     run = RunDirectory(run.path, shown)
@@ -125,6 +137,7 @@ def _read(study: StudyRecipe, name: str, place: str, run: RunDirectory) -> Colle
         inputs.in_order(),
         tuple((file, manifest["files"][file]) for file in rests),
         (left_out,) if more else (),
+        recipe,
     )
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os.path
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gapft_harness.core.errors import GapftError, UserError, describe
 from gapft_harness.core.records import Arm
+from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.report import require_replaceable
 from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.binding import grown, require_bound
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.lock import hold
 from gapft_harness.run_directory.mirror import is_url
@@ -46,11 +50,11 @@ def run_study(
         The report's page.
 
     Raises:
-        UserError: the cells have no one protocol (nothing is run), or may not be compared.
+        UserError: the folder holds something else or the cells have no one protocol (nothing is
+            run), or what was run may not be compared.
         GapftError: a cell is not whole; the report is written and says which.
     """
-    recipes = recipes_of(study, folder, resolve)
-    require_one_protocol(study, recipes)
+    recipes = _agreed(study, folder, resolve)
     with hold(folder):
         study.write(folder)
         collected = []
@@ -79,7 +83,7 @@ def study_folder(place: str) -> Path:
             f"{place}: a study's folder cannot be at a URL; give a folder, and runs at URLs as "
             "its cells (key 'run')"
         )
-    if (Path(place) / layout.RECIPE).exists():
+    if os.path.exists(Path(place) / layout.RECIPE):
         raise UserError(f"{place}: is a run directory; give a study's folder another --run-dir")
     return Path(place)
 
@@ -97,15 +101,37 @@ def _made(
     if study.cells[name].recipe is None:
         return cell
     place = Path(cell.place)
-    if not cell.lacks and RunDirectory.open(place).recipe == recipe:
+    if not cell.lacks and recipe is not None and _is_of(RunDirectory.open(place), recipe):
         return cell
     try:
         run_cell(name, place)
     except GapftError as error:
         say(f"cell {name} failed: {error}")
         found = collect_cell(study, name, folder)
-        return Collected(name, found.place, found.lacks or ("the run there is of another recipe",))
+        return Collected(name, found.place, found.lacks or (_first_line(error),))
     return collect_cell(study, name, folder)
+
+
+def _is_of(run: RunDirectory, recipe: Recipe) -> bool:
+    """Whether a run is as this recipe makes it; it may have trained more besides."""
+    return grown(run.recipe, recipe, run.trained_arms()) == run.recipe
+
+
+def _first_line(error: GapftError) -> str:
+    return str(error).partition("\n")[0]
+
+
+def _agreed(study: StudyRecipe, folder: Path, resolve: Resolve) -> dict[str, Recipe]:
+    """The cells' recipes, before anything is run or written.
+
+    Raises:
+        UserError: see ``run_study``.
+    """
+    study.require_own(folder)
+    require_replaceable(folder / REPORT)
+    recipes = recipes_of(study, folder, resolve)
+    require_one_protocol(study, recipes)
+    return recipes
 
 
 def recipes_of(study: StudyRecipe, folder: Path, resolve: Resolve) -> dict[str, Recipe]:
@@ -137,14 +163,15 @@ def _require_conditions(study: StudyRecipe, recipe: Recipe) -> None:
         )
 
 
-def describe_study(study: StudyRecipe, folder: Path, resolve: Resolve) -> str:
+def describe_study(
+    study: StudyRecipe, folder: Path, resolve: Resolve, plugin_files: Sequence[str] = ()
+) -> str:
     """``--dry-run``: of every cell its budgets, as far as they are known, and what is left.
 
     Raises:
         UserError: as ``run_study``, before anything is run.
     """
-    recipes = recipes_of(study, folder, resolve)
-    require_one_protocol(study, recipes)
+    recipes = _agreed(study, folder, resolve)
     lines = [f"study {study.name}: {len(study.cells)} cells -> {folder}"]
     left = 0
     for name in study.cells:
@@ -152,8 +179,12 @@ def describe_study(study: StudyRecipe, folder: Path, resolve: Resolve) -> str:
         budget: tuple[str, ...] = foreseen(recipes[name]) if name in recipes else ()
         try:
             with opened(place) as run:
-                lacks = missing(study, run)
-                budget = _known(study, run) or budget
+                recipe = recipes[name] if study.cells[name].recipe else run.recipe
+                if changed := _changed(run, recipe, plugin_files):
+                    lacks = [changed]
+                else:
+                    lacks = missing(study, run)
+                    budget = _known(study, run) or budget
         except GapftError as error:
             lacks = [str(error)]
         except DAMAGED as error:
@@ -171,6 +202,17 @@ def describe_study(study: StudyRecipe, folder: Path, resolve: Resolve) -> str:
         f"({len(study.conditions)} conditions x {len(study.seeds)} seeds)"
     )
     return "\n".join(lines)
+
+
+def _changed(run: RunDirectory, recipe: Recipe, plugin_files: Sequence[str]) -> str:
+    """What keeps a run from being this recipe's as it is; empty if nothing does."""
+    trained, folders = run.trained_arms(), run.trained_folders()
+    plugins = load_plugins(plugin_files)
+    try:
+        require_bound(run.path, run.recipe, recipe, trained, folders, plugins)
+    except UserError as error:
+        return f"cannot go on: {_first_line(error)}"
+    return "" if _is_of(run, recipe) else "its recipe was changed, and what rests on that is left"
 
 
 def _known(study: StudyRecipe, run: RunDirectory) -> tuple[str, ...]:

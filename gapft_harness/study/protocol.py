@@ -28,7 +28,7 @@ _NAMED = 3
 
 
 def require_one_protocol(study: StudyRecipe, recipes: Mapping[str, Recipe]) -> None:
-    """Compares the cells' recipes, before anything is run.
+    """Compares the cells' recipes, before anything is run and again of what was collected.
 
     Raises:
         UserError: two do not agree; the message has the cells, the keys and both values.
@@ -50,8 +50,8 @@ def require_comparable(study: StudyRecipe, cells: Sequence[Collected]) -> None:
     """Compares whole cells: what the tasks say where recipes leave it to them, and the audits.
 
     Raises:
-        UserError: protocols differ, or cells of one task were audited on different problems; the
-            message lists what differs.
+        UserError: protocols differ, or cells of one task were audited on different problems or
+            on another version of it; the message lists what differs.
     """
     inputs = {cell.name: cell.inputs for cell in cells if cell.inputs is not None}
     if inputs:
@@ -60,6 +60,14 @@ def require_comparable(study: StudyRecipe, cells: Sequence[Collected]) -> None:
     for name, of in inputs.items():
         task = of.recipe["data"]["task"]
         other = first.setdefault(task, name)
+        for key in ("version", "fingerprint"):
+            one, two = (cell.task.get(key) for cell in (inputs[other], of))
+            if one != two:
+                raise UserError(
+                    f"cells {other!r} and {name!r} are not of the same {task}: its {key} is "
+                    f"{one!r} there and {two!r} here, so their prompts or answers may differ. Run "
+                    "both on one version of the task, or give each a study of its own"
+                )
         here, there = set(of.audit.ids.tolist()), set(inputs[other].audit.ids.tolist())
         if here != there:
             raise UserError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os.path
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,16 +12,22 @@ import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.files import replace_file
+from gapft_harness.core.files import PARTIAL, replace_file
 from gapft_harness.core.records import SOURCE
 from gapft_harness.recipe.bundled import bundled_recipes, find_study
 from gapft_harness.recipe.faults import explain
 from gapft_harness.recipe.reading import read_recipe
 from gapft_harness.recipe.section import RecipeSection
+from gapft_harness.report.rendering.visible import visible
+from gapft_harness.run_directory.binding import differences
+from gapft_harness.run_directory.lock import RUN_LOCK
 from gapft_harness.run_directory.mirror import is_url
 
 #: The resolved recipe in a study's folder, the folder of its cells' runs, and its report.
 STUDY, CELLS, REPORT = "study.yaml", "cells", "report"
+
+#: Most bytes of a cell's folder's name; most file systems allow 255.
+_LONGEST = 200
 
 
 class CellChoice(RecipeSection):
@@ -35,6 +42,11 @@ class CellChoice(RecipeSection):
         description="keys of its recipe and their values, over those of the study's `set`",
     )
 
+    @field_validator("recipe", "run")
+    @classmethod
+    def _shown(cls, place: str | None) -> str | None:
+        return place if place is None else _seen(place)
+
     @model_validator(mode="after")
     def _one(self) -> CellChoice:
         if (self.recipe is None) == (self.run is None):
@@ -47,7 +59,10 @@ class CellChoice(RecipeSection):
 class StudyRecipe(RecipeSection):
     """A study."""
 
-    name: str = Field(description="names the study")
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+        description="names the study: letters, digits, `.`, `_` and `-`",
+    )
     description: str = Field("", description="one paragraph for people")
     conditions: tuple[str, ...] = Field(
         ("gapft", "uniform", "replay", "all_verified"),
@@ -76,6 +91,21 @@ class StudyRecipe(RecipeSection):
             raise ValueError(f"names one thing twice: {list(values)}")
         return values
 
+    @field_validator("description")
+    @classmethod
+    def _shown(cls, text: str) -> str:
+        return _seen(text)
+
+    @field_validator("notes")
+    @classmethod
+    def _all_shown(cls, notes: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(_seen, notes))
+
+    @field_validator("conditions")
+    @classmethod
+    def _printed(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(_printable, names))
+
     @field_validator("cells")
     @classmethod
     def _name_folders(cls, cells: Mapping[str, CellChoice]) -> Mapping[str, CellChoice]:
@@ -83,9 +113,14 @@ class StudyRecipe(RecipeSection):
             raise ValueError("expected at least one cell, e.g. {name: {recipe: demo}}")
         folders: dict[str, str] = {}
         for name in cells:
-            folder = folder_of(name)
+            folder = folder_of(_printable(name))
             if not folder:
                 raise ValueError(f"{name!r} names no cell; expected letters or digits")
+            if len(folder.encode()) > _LONGEST:
+                raise ValueError(
+                    f"{name[:40]!r}… is too long for the name of a folder; expected at most "
+                    f"{_LONGEST} bytes"
+                )
             if folder in folders:
                 raise ValueError(
                     f"{folders[folder]!r} and {name!r} would share the folder {folder!r}; rename "
@@ -125,7 +160,7 @@ class StudyRecipe(RecipeSection):
 
         def whole(cell: CellChoice) -> CellChoice:
             named = {}
-            if cell.recipe not in (None, *bundled) and Path(str(cell.recipe)).is_file():
+            if cell.recipe not in (None, *bundled) and os.path.isfile(str(cell.recipe)):
                 named["recipe"] = str(Path(str(cell.recipe)).resolve())
             if cell.run is not None and not is_url(cell.run):
                 named["run"] = str(Path(cell.run).resolve())
@@ -133,20 +168,52 @@ class StudyRecipe(RecipeSection):
 
         return self.model_copy(update={"cells": {n: whole(c) for n, c in self.cells.items()}})
 
-    def write(self, folder: Path) -> None:
-        """Keeps it in the study's folder.
+    def require_own(self, folder: Path) -> None:
+        """Holds a folder to be this study's, or to be nobody's.
 
         Raises:
-            UserError: the folder is another study's.
+            UserError: it holds something else, or a study file that says something else and was
+                written by hand.
         """
         stored = folder / STUDY
-        if stored.exists() and (other := read_study(str(stored))).name != self.name:
+        if not os.path.exists(stored):
+            if os.path.exists(folder) and not folder.is_dir():
+                raise UserError(f"{folder}: is a file; give a study another --run-dir")
+            nothing = (RUN_LOCK, f".{STUDY}{PARTIAL}")
+            if folder.is_dir() and any(path.name not in nothing for path in folder.iterdir()):
+                raise UserError(
+                    f"{folder}: holds files, but no {STUDY}, so it is no study's; give an empty "
+                    "folder as --run-dir"
+                )
+            return
+        other = read_study(str(stored))
+        if other.name != self.name:
             raise UserError(
                 f"{folder}: holds the study {other.name!r}, and this is {self.name!r}; give "
                 "another --run-dir"
             )
-        text = yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-        replace_file(stored, lambda beside: beside.write_text(text, "utf-8"))
+        by_hand = stored.read_text("utf-8") != other._as_written()
+        if by_hand and other._as_written() != self._as_written():
+            before, now = (of.model_dump(mode="json") for of in (other, self))
+            said = "; ".join(differences(before, now)) or "the order of its keys"
+            raise UserError(
+                f"{stored}: was not written by this command, and would be overwritten by a study "
+                f"that differs: {said}. Give that file as the study, or another --run-dir"
+            )
+
+    def write(self, folder: Path) -> None:
+        """Keeps it in the study's folder; a file there that says the same stays as it is.
+
+        Raises:
+            UserError: as ``require_own``.
+        """
+        self.require_own(folder)
+        stored = folder / STUDY
+        if not (stored.exists() and read_study(str(stored))._as_written() == self._as_written()):
+            replace_file(stored, lambda beside: beside.write_text(self._as_written(), "utf-8"))
+
+    def _as_written(self) -> str:
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
 def read_study(name: str) -> StudyRecipe:
@@ -174,3 +241,25 @@ def folder_of(cell: str) -> str:
     """A cell's name as a folder's: small letters, digits and dots, with hyphens between."""
     kept = "".join(c if c.isalnum() or c == "." else " " for c in cell.lower())
     return "-".join(kept.split()).strip(".")
+
+
+def _seen(text: str) -> str:
+    """A text that a page may show as it is.
+
+    Raises:
+        ValueError: it has characters that are not seen, or that turn other text round.
+    """
+    if (shown := visible(text)) != text:
+        raise ValueError(f"{shown!r} has characters that are not seen; write it without them")
+    return text
+
+
+def _printable(name: str) -> str:
+    """A name that can be seen, in one line.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    if not name.isprintable():
+        raise ValueError(f"{name!r} has characters that are not seen; write it without them")
+    return name

@@ -14,7 +14,7 @@ from gapft_harness.report.tables import as_csv, tables_of_cells
 from gapft_harness.study import figures, sections
 from gapft_harness.study.cells import Collected, require_different
 from gapft_harness.study.findings import Mean, StudyFindings, compute_study, shares
-from gapft_harness.study.protocol import require_comparable
+from gapft_harness.study.protocol import require_comparable, require_one_protocol
 from gapft_harness.study.recipe import REPORT, StudyRecipe
 
 
@@ -37,6 +37,7 @@ def checked(study: StudyRecipe, collected: Sequence[Collected]) -> StudyFindings
         UserError: they may not.
     """
     require_different(collected)
+    require_one_protocol(study, {of.name: of.recipe for of in collected if of.recipe is not None})
     require_comparable(study, collected)
     return compute_study(study, collected)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os.path
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -34,7 +35,7 @@ def verify_study(path: Path, plugin_files: Sequence[str] = ()) -> Differences:
     study, found = read_study(str(path / STUDY)), Differences()
     for name in study.cells:
         with placed(study.place(name, path), writes=False) as (folder, _):
-            if not folder.exists():
+            if not os.path.exists(folder):
                 found.missing.append(f"{name}: not run yet")
                 continue
             try:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from markdown_it import MarkdownIt
 
-from gapft_harness.core.errors import GapftError, PluginError
+from gapft_harness.core.errors import GapftError, PluginError, UserError
 from gapft_harness.report import document, figures, write_report
 from gapft_harness.report.findings import whole as findings
 from gapft_harness.report.rendering.blocks import Figure
@@ -96,6 +96,33 @@ def test_writing_again_replaces_all(small, tmp_path):
     write_report(small, folder)
     assert not (folder / "tables" / "stale.csv").exists()
     assert [p.name for p in tmp_path.iterdir()] == ["report"]
+
+
+def test_somebody_elses_file_is_not_replaced_by_a_report(small, tmp_path):
+    folder = tmp_path / "report"
+    write_report(small, folder)
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match=r"report: holds notes\.txt, which is no part of a report"):
+        write_report(small, folder)
+    assert (folder / "notes.txt").read_text() == "mine"
+
+
+def test_names_are_drawn_as_they_are_and_rates_as_symbols(small):
+    from matplotlib.figure import Figure as Drawn
+
+    def draw(text):
+        figure = Drawn()
+        figure.text(0, 0, text)
+        return figure
+
+    def glyphs(text):
+        svg = figures.rendered("text", lambda: draw(text)).svg
+        return set(re.findall(r'id="(DejaVu[\w-]+)"', svg))
+
+    (dollar,) = glyphs("$")
+    assert glyphs("$5 to $6") == {dollar, *glyphs("5 to 6")}
+    drawn = {of.name: of.svg for of in figures.draw_all(findings.compute(small.in_order()))}
+    assert f'id="{dollar}"' not in drawn["flows"]
 
 
 def test_it_returns_what_it_writes(small, written, tmp_path):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from gapft_harness.core.files import sha256, write_json
@@ -16,6 +18,8 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.manifest import new_manifest
 from gapft_harness.run_directory.tables import problems as problems_table
 from gapft_harness.run_directory.tables import responses as responses_table
+from gapft_harness.study.driver import run_study
+from gapft_harness.study.recipe import read_study
 from tests.report import planted
 from tests.report.test_read_inputs import response, write, write_run
 
@@ -95,3 +99,21 @@ def reseal(folder: Path, file: str) -> None:
     """Records what a table is now, as whoever forges a run would."""
     run = RunDirectory.open(folder)
     run.update_manifest(lambda manifest: manifest["files"].update({file: sha256(folder / file)}))
+
+
+def write_study_file(**changes: Any) -> None:
+    """A study of ``runs/a`` and ``runs/b`` in the working directory, or with changes."""
+    content = {"name": "two", "cells": {"A": {"run": "runs/a"}, "B / b": {"run": "runs/b"}}}
+    with open("study.yaml", "w") as file:
+        yaml.safe_dump({**content, **changes}, file, sort_keys=False)
+
+
+def study(folder: Path) -> Path:
+    """Runs the study in this process; nothing of it needs a recipe."""
+    refuse = pytest.fail
+    return run_study(read_study("study.yaml"), folder / "study", refuse, refuse, print)
+
+
+def content(folder: Path) -> dict[str, Any]:
+    """What the study's results.json has."""
+    return json.loads((folder / "study/report/results.json").read_text())

@@ -7,52 +7,17 @@ import shutil
 from pathlib import Path
 
 import pytest
-import yaml
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.recipe.bundled import bundled_recipes, bundled_studies
 from gapft_harness.run_directory.tables import responses as responses_table
-from gapft_harness.study.driver import describe_study, recipes_of, run_study, study_folder
+from gapft_harness.study.driver import describe_study, recipes_of, study_folder
 from gapft_harness.study.protocol import require_one_protocol
 from gapft_harness.study.recipe import read_study
 from gapft_harness.study.verify import verify_study
 from tests.command import gapft, succeed
 from tests.report.test_read_inputs import response, write
-from tests.study.sealed import cell, reseal, seal
-
-
-@pytest.fixture(scope="module")
-def sealed(tmp_path_factory):
-    """Two runs to collect: ``runs/a`` and ``runs/b``."""
-    folder = tmp_path_factory.mktemp("sealed")
-    for number, name in enumerate("ab"):
-        seal(folder / "runs" / name, cell(number))
-    return folder
-
-
-@pytest.fixture
-def folder(sealed, tmp_path, monkeypatch):
-    """A copy to break, with a study's recipe, as the working directory."""
-    shutil.copytree(sealed, tmp_path / "here")
-    monkeypatch.chdir(tmp_path / "here")
-    write_study_file()
-    return tmp_path / "here"
-
-
-def write_study_file(**changes):
-    content = {"name": "two", "cells": {"A": {"run": "runs/a"}, "B / b": {"run": "runs/b"}}}
-    with open("study.yaml", "w") as file:
-        yaml.safe_dump({**content, **changes}, file, sort_keys=False)
-
-
-def study(folder):
-    """Runs the study in this process; nothing of it needs a recipe."""
-    refuse = pytest.fail
-    return run_study(read_study("study.yaml"), folder / "study", refuse, refuse, print)
-
-
-def content(folder):
-    return json.loads((folder / "study/report/results.json").read_text())
+from tests.study.sealed import cell, content, reseal, seal, study, write_study_file
 
 
 def test_a_study_of_runs_that_are_there(folder):
@@ -230,6 +195,15 @@ def test_verify_finds_what_was_changed_in_a_report(folder):
         ({"cells": {"A": {"runn": "x"}}}, "unknown key 'cells.A.runn'; did you mean"),
         ({"reference": "gapft"}, "reference 'gapft' is none of the conditions after the first"),
         ({"conditions": ["gapft", "gapft"]}, "names one thing twice"),
+        ({"name": "../../x"}, "key 'name': "),
+        ({"name": ""}, "key 'name': "),
+        ({"cells": {"A \u202e": {"run": "x"}}}, r"'A \u202e' has characters that are not seen"),
+        ({"cells": {"A\nb": {"run": "x"}}}, r"'A\nb' has characters that are not seen"),
+        ({"cells": {"A": {"run": "a\0b"}}}, "has characters that are not seen"),
+        ({"cells": {"A": {"recipe": "a\0b"}}}, "has characters that are not seen"),
+        ({"conditions": ["gapft", "b\u200b"]}, r"'b\u200b' has characters that are not seen"),
+        ({"notes": ["\u202e"]}, "'<U+202E>' has characters that are not seen"),
+        ({"cells": {"n" * 300: {"run": "x"}}}, "is too long for the name of a folder"),
         ({"seeds": "13"}, "key 'seeds': expected a list"),
     ],
 )
