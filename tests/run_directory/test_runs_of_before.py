@@ -33,11 +33,16 @@ TOLD_SINCE = {
 #: What results.json has otherwise than when the run was made.
 CHANGED = {
     "published": {
+        "cases",  # which problems the page shows before and after
         "conditions.*.seeds.*.budget.problems",  # distinct problems beside example slots
         "contrasts.*.test.name",  # p values come from the interval's own replicates,
         "contrasts.*.test.p",  # no more from McNemar's test
     },
-    "main": set[str](),
+    "main": {
+        "cases",
+        "scaling.checkpoints.*.audit.kappa_S",  # new: what the chosen scale corrects
+        "scaling.checkpoints.*.audit.kappa_U",
+    },
 }
 
 #: Columns that tables have got since, by their names or their folders'.
