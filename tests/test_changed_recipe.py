@@ -25,11 +25,13 @@ from gapft_harness.run_directory.binding import grown, only
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.mirror import _Sealed
 from gapft_harness.run_directory.tables import read_facts, read_states
+from gapft_harness.stages.experiment.adapters import OfAdapters, decided_tables
 from gapft_harness.stages.pipeline import run_stages
 from gapft_harness.stages.search.stage import keep_searched
 from gapft_harness.stages.verify.run import verify
 from tests.recording_run import letters
 from tests.test_scale import PLUGIN, ScaledLetters
+from tests.verify.tampering import change_manifest
 
 STAGES = ("states", "select", "train", "audit", "report")
 SCALED = ("states", "select", "train", "scale", "audit", "report")
@@ -241,6 +243,37 @@ def test_states_may_be_looked_at_with_the_scaled_adapters(done: Changing) -> Non
         for line in found["scope"]["lines"]
     ), "the trained models decide otherwise"
     assert done.holds() == []
+
+
+def test_the_scale_that_a_report_takes_is_the_sealed_one(done: Changing) -> None:
+    scaling = {"calibration": "validation", "tolerance": 0.4, "level": 0.2}
+    keys: dict[str, Any] = {
+        "scaling": scaling,
+        "experiments": {
+            "scope": {"k": [1, 2], "adapters": "scaled"},
+            "stability": {"sets": 2, "k": 1, "adapters": "scaled"},
+        },
+    }
+    context = done.context(done.change(*SELECTED, **keys))
+    with pytest.raises(UserError, match=r"scaled/gapft-seed13: is not there yet"):
+        [*decided_tables(context, OfAdapters(adapters="scaled"))]
+    done.change(*SCALED[:3], "scope", "stability", *SCALED[3:], **keys)
+    before = done.results()
+
+    def other(manifest: dict[str, Any]) -> None:
+        for of in manifest["scaling"].values():
+            of["scale"] = 1.0 - of["scale"]
+
+    change_manifest(done.folder / "r", other)
+    after = done.report()
+    assert [after[name] for name in keys["experiments"]] == [
+        before[name] for name in keys["experiments"]
+    ]
+    assert any("the manifest has" in line for line in done.holds())
+    with (done.folder / "r/scaled/gapft-seed13/scaling.json").open("a") as file:
+        file.write(" ")
+    with pytest.raises(UserError, match=r"scaled/gapft-seed13: was changed after it was sealed"):
+        done.report()
 
 
 def test_settings_that_adapters_were_trained_by_are_refused_by_name(done: Changing) -> None:

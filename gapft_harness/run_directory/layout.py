@@ -19,6 +19,7 @@ MANIFEST = "manifest.json"
 SELECTIONS = "selections"
 ADAPTERS = "adapters"
 REPLICATES = "replicates"
+SCALED = "scaled"
 DECISIONS = "decisions"
 REPORT = "report"
 

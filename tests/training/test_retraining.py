@@ -15,18 +15,21 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gapft_harness.analysis.changes import Changes
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.experiments.retraining_noise.experiment import RetrainingNoise
+from gapft_harness.experiments.retraining_noise.findings import NoiseFindings, Replicate
 from gapft_harness.experiments.retraining_noise.job import replicate_file
+from gapft_harness.experiments.retraining_noise.section import _result
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.train.replicates import VARIED, seeds_of
 from tests.command import gapft, succeed
 from tests.training.letters import prepare
-from tests.verify.tampering import differences, seal_again
+from tests.verify.tampering import change_manifest, differences, seal_again
 
 ARM = Arm("gapft", 13)
 ASKED = ("none", "order", "dropout")
@@ -138,6 +141,34 @@ def test_the_report_counts_the_decisions_that_changed(made: Path) -> None:
     assert [(r["vary"], int(r["changed"])) for r in rows] == [
         (of["vary"], of["changed"]) for of in found["replicates"]
     ]
+
+
+def test_changes_that_cancel_are_not_told_as_none() -> None:
+    made = [
+        Replicate(Arm("gapft", seed, variant), Changes(100, lost, gained), 9, False)
+        for variant, seed, lost, gained in (
+            ("none", 13, 7, 2), ("none", 21, 2, 7), ("all", 13, 1, 4), ("all", 21, 0, 3)
+        )
+    ]  # fmt: skip
+    text = _result(NoiseFindings(made, {}))
+    assert "18 of 200 decisions changed (9.0%), and Pass@1 by −5.00 to +5.00 points" in text
+    assert "8 of 200 decisions changed (4.0%), and Pass@1 by +3.00 points" in text
+
+
+def test_whether_weights_are_the_same_is_read_off_the_sealed_adapters(
+    made: Path, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(made / "run", tmp_path / "run"))
+    change_manifest(run, lambda m: m["training"][ARM.name].update(adapter_sha256="0" * 64))
+    succeed("report", run)
+    found = json.loads((run / "report/results.json").read_text())["retraining_noise"]
+    assert [of["same_weights"] for of in found["replicates"] if of["vary"] == "none"] == [True] * 2
+    where = layout.adapter(again("none"))
+    with (run / where / "adapter_model.safetensors").open("ab") as file:
+        file.write(b" ")
+    done = gapft("report", run)
+    assert done.returncode == 2
+    assert f"{where}: was changed after it was sealed" in done.stderr
 
 
 def test_a_replicate_that_is_another_adapter_is_found(made: Path, tmp_path: Path) -> None:

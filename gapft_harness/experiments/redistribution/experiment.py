@@ -63,10 +63,13 @@ class RedistributionExperiment(Experiment):
         Where this fails for an arm, nothing is amiss: the report has no rates and says why.
         """
         adapters = self.settings(run.recipe).adapters
-        files, known = manifest["files"], manifest.get("scaling", {})
+        files = manifest["files"]
         if adapters == "scaled":
-            trained = [arm for arm in trained if arm.name in known]
-        audited = {a: t for a, t in tables(manifest, trained, adapters).items() if t in files}
+            trained = [arm for arm in trained if layout.of_arm(layout.SCALED, arm) in files]
+        there = found.attempt(layout.SCALED, partial(tables, run.path, trained, adapters))
+        if there is None:
+            return
+        audited = {arm: table for arm, table in there.items() if table in files}
         why = found.attempt(layout.DECISIONS, partial(_why, run, manifest, audited))
         if why is not None:
             found.checked.append(

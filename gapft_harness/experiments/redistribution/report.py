@@ -40,7 +40,7 @@ class RedistributionPart(Part):
             return None
         given = manifest["recipe"]["experiments"][self.name] or {}
         adapters = RedistributionSettings.model_validate(given).adapters
-        return answers_or_why(run_path, manifest["task"], tables(manifest, arms, adapters))
+        return answers_or_why(run_path, manifest["task"], tables(run_path, arms, adapters))
 
     def in_order(
         self, read: tuple[Answers | None, str], seeds: Sequence[int]

@@ -113,8 +113,9 @@ class RetrainingNoise(Experiment):
             yield replicate_file(arm), context.arm_job(verb, job, arm.original)
 
     def reads(self, context: Context) -> Iterator[str]:
-        """Their decisions."""
-        return map(replicate_file, self._replicates(context))
+        """Their decisions, and their adapters with those that they are replicates of."""
+        for arm in self._replicates(context):
+            yield from (replicate_file(arm), layout.adapter(arm), layout.adapter(arm.original))
 
     def _replicates(self, context: Context) -> list[Arm]:
         found: NoiseSettings = self.settings(context.run.recipe)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from gapft_harness.analysis.changes import changes, mean_share
 from gapft_harness.core.records import Arm
+from gapft_harness.core.weights import weights_hash
 from gapft_harness.experiments.retraining_noise import section
 from gapft_harness.experiments.retraining_noise.findings import NoiseFindings, Replicate, Spread
 from gapft_harness.experiments.retraining_noise.job import replicate_file
@@ -56,11 +57,11 @@ class NoisePart(Part):
     def read(
         self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[Arm]
     ) -> tuple[Pair, ...] | None:
-        """The decisions of every replicate of the report's arms, with those of its arm."""
+        """The decisions and weights of every replicate of the report's arms, with its arm's."""
         said = manifest["recipe"]["experiments"].get(self.name, {})
         settings = NoiseSettings.model_validate(said)
         wanted = [again for arm in arms for again in replicates_of(arm, settings)]
-        return tuple(_pair(run_path, manifest, arm) for arm in wanted) or None
+        return tuple(_pair(run_path, arm) for arm in wanted) or None
 
     def in_order(self, read: tuple[Pair, ...], seeds: Sequence[int]) -> tuple[Pair, ...]:
         """By condition and source of noise as they are asked for, then by ascending seed."""
@@ -109,19 +110,19 @@ class NoisePart(Part):
         return section.content(found)
 
 
-def _pair(run_path: Path, manifest: Mapping[str, Any], arm: Arm) -> Pair:
+def _pair(run_path: Path, arm: Arm) -> Pair:
     files = (layout.decisions(arm.original), replicate_file(arm))
     first, second = (columns(run_path / file, ("problem_id", "status", "text")) for file in files)
     require(
         first["problem_id"] == second["problem_id"],
         f"{files[1]}: answers other problems than {files[0]}",
     )
-    weights = [manifest["training"][of.name]["adapter_sha256"] for of in (arm.original, arm)]
+    weights = {weights_hash(run_path / layout.adapter(of)) for of in (arm.original, arm)}
     return Pair(
         arm,
         np.array(first["problem_id"], dtype=np.str_),
         codes(first["status"]) == PASS,
         codes(second["status"]) == PASS,
         sum(a != b for a, b in zip(first["text"], second["text"], strict=True)),
-        weights[0] == weights[1],
+        len(weights) == 1,
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gapft_harness.analysis.changes import Changes
 from gapft_harness.experiments.retraining_noise.findings import NoiseFindings, Replicate, total
 from gapft_harness.report.findings.whole import Findings
 from gapft_harness.report.rendering.blocks import Block, Table, Text
@@ -81,7 +80,7 @@ def _result(found: NoiseFindings) -> str:
     sources = dict.fromkeys(of.arm.variant for of in found.replicates if of.arm.variant != "none")
     for source in sources:
         group = [of for of in found.replicates if of.arm.variant == source]
-        sentences.append(f"With {_ANEW[source]} drawn anew, {_changed(total(group))}.")
+        sentences.append(f"With {_ANEW[source]} drawn anew, {_changed(group)}.")
     return " ".join(sentences)
 
 
@@ -101,14 +100,17 @@ def _repeated(group: Sequence[Replicate]) -> str:
         if same
         else f"no weights of {count} are the same to the byte"
     )
-    text = f"Trained again with nothing drawn anew, {_changed(together)}; {weights}."
+    text = f"Trained again with nothing drawn anew, {_changed(group)}; {weights}."
     return text + (" So it is decoding that does not repeat here." if same == len(group) else "")
 
 
-def _changed(of: Changes) -> str:
+def _changed(group: Sequence[Replicate]) -> str:
+    """All their decisions that changed, and the extremes of Pass@1: a sum of both would cancel."""
+    of, each = total(group), [one.changes.difference for one in group]
+    by = " to ".join(points(end, 2) for end in dict.fromkeys((min(each), max(each))))
     return (
         f"{whole(of.changed)} of {whole(of.n)} decisions changed ({percent(of.share)}), and Pass@1 "
-        f"by {points(of.difference, 2)} points"
+        f"by {by} points"
     )
 
 

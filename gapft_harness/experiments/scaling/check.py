@@ -17,9 +17,9 @@ from gapft_harness.experiments.scaling.job import (
     calibration_file,
     choose,
     greedy_passed,
-    read_choice,
 )
 from gapft_harness.recipe.sections import Scaling
+from gapft_harness.report.reading.adapters import read_choice
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_facts, read_problems

@@ -8,7 +8,6 @@ audit split at the scales that the comparison needs.
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -22,13 +21,14 @@ from gapft_harness.core.records import GREEDY, Adapter, Arm
 from gapft_harness.core.weights import adapter_facts
 from gapft_harness.hooks.protocols import ReportProgress
 from gapft_harness.recipe.sections import Scaling
+from gapft_harness.report.reading.adapters import read_choice
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, require
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.audit.job import decode_split
 
 #: Where the chosen adapters lie in a run directory, and where others lie while they are decoded.
-FOLDER = "scaled"
+FOLDER = layout.SCALED
 
 #: How the warning of ``no_scale_warning`` begins.
 NO_SCALE = "the source solves "
@@ -205,13 +205,6 @@ def no_scale_warning(solved: int, settings: Scaling) -> str:
         f"loss the upper bound is {bound:.1%}, above the tolerance of {settings.tolerance:.1%}; "
         "every adapter will fall back to the source. Calibrate on more problems"
     )
-
-
-def read_choice(run_path: Path, arm: Arm) -> dict[str, Any]:
-    """The content of an arm's ``scaling.json``."""
-    path = run_path / layout.of_arm(FOLDER, arm) / "scaling.json"
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return content
 
 
 def is_stale(run: RunDirectory, arm: Arm) -> bool:

@@ -13,8 +13,9 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import replace_file, write_json
 from gapft_harness.experiments.scaling import section as scaling_section
 from gapft_harness.experiments.scaling.findings import ScalingFindings, compute_scaling
-from gapft_harness.experiments.scaling.job import FOLDER, read_choice
+from gapft_harness.experiments.scaling.job import FOLDER
 from gapft_harness.experiments.scaling.reading import ScaledRun, read_scaled_run
+from gapft_harness.report.reading.adapters import read_choice
 from gapft_harness.report.rendering import markdown
 from gapft_harness.report.rendering.blocks import Section, Table
 from gapft_harness.report.rendering.wording import whole

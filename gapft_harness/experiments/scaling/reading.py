@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from gapft_harness.analysis.scaling import FIXED
 from gapft_harness.core.records import GREEDY, Arm
-from gapft_harness.experiments.scaling.job import ScaleChoice, read_choice
+from gapft_harness.experiments.scaling.job import ScaleChoice
+from gapft_harness.report.reading.adapters import read_choice
 from gapft_harness.report.reading.columns import PASS, codes, columns
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import require

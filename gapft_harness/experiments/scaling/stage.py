@@ -14,10 +14,10 @@ from gapft_harness.experiments.scaling.job import (
     audited_scales,
     calibration_file,
     is_stale,
-    read_choice,
     scale_arm,
 )
 from gapft_harness.hooks.protocols import Job
+from gapft_harness.report.reading.adapters import read_choice
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, splits_of
 from gapft_harness.run_directory.recording import record_judging, recorder

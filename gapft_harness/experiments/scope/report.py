@@ -42,8 +42,8 @@ class ScopePart(Part):
         settings = ScopeSettings.model_validate(manifest["recipe"]["experiments"][self.name] or {})
         windows = settings.windows()
         states = read_windows(run_path, [window_table(window) for window in windows])
-        decided = read_decided(run_path, manifest, arms, settings.adapters)
-        given = tables(manifest, arms, settings.adapters)
+        decided = read_decided(run_path, arms, settings.adapters)
+        given = tables(run_path, arms, settings.adapters)
         answers, why = answers_or_why(run_path, manifest["task"], given)
         return ScopeRead(tuple(window.k for window in windows), states, decided, answers, why)
 

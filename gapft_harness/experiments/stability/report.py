@@ -46,7 +46,7 @@ class StabilityPart(Part):
             manifest["recipe"]["experiments"][self.name] or {}
         )
         tables = [window_table(window) for window in settings.windows()]
-        decided = read_decided(run_path, manifest, arms, settings.adapters)
+        decided = read_decided(run_path, arms, settings.adapters)
         return StabilityRead(settings.k, read_windows(run_path, tables), decided)
 
     def in_order(self, read: StabilityRead, seeds: Sequence[int]) -> StabilityRead:

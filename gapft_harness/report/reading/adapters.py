@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,17 +23,24 @@ SCALED = (
 )
 
 
-def tables(manifest: Mapping[str, Any], arms: Sequence[Arm], adapters: str) -> dict[Arm, str]:
+def read_choice(run_path: Path, arm: Arm) -> dict[str, Any]:
+    """The content of an arm's ``scaling.json``; the caller has checked its folder's hash."""
+    path = run_path / layout.of_arm(layout.SCALED, arm) / "scaling.json"
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
+
+
+def tables(run_path: Path, arms: Sequence[Arm], adapters: str) -> dict[Arm, str]:
     """Where each arm's decisions on the audit stand; at scale 0 they are the source's own.
 
     Args:
-        manifest: of a run whose scales are chosen, if they are asked for.
+        run_path: of a run whose scales are chosen and sealed, if they are asked for.
         arms: the trained models.
         adapters: ``trained`` or ``scaled``.
     """
 
     def at(arm: Arm) -> str:
-        scale = manifest["scaling"][arm.name]["scale"] if adapters == "scaled" else 1
+        scale = read_choice(run_path, arm)["scale"] if adapters == "scaled" else 1
         return layout.decisions_at(arm, scale) if scale else layout.responses("audit")
 
     return {arm: at(arm) for arm in arms}
@@ -64,9 +72,7 @@ class Decided:
         return np.array([self.arms[Arm(condition, seed)] for seed in seeds])
 
 
-def read_decided(
-    run_path: Path, manifest: Mapping[str, Any], arms: Sequence[Arm], adapters: str
-) -> Decided:
+def read_decided(run_path: Path, arms: Sequence[Arm], adapters: str) -> Decided:
     """Reads sealed decisions on the audit; see ``tables``.
 
     Raises:
@@ -74,7 +80,7 @@ def read_decided(
     """
     ids = columns(run_path / layout.problems("audit"), ("problem_id",))["problem_id"]
     passed = {}
-    for arm, table in tables(manifest, arms, adapters).items():
+    for arm, table in tables(run_path, arms, adapters).items():
         found = columns(run_path / table, ("problem_id", "status"), [("index", "=", GREEDY)])
         require(found["problem_id"] == ids, f"{run_path / table}: holds other problems")
         passed[arm] = codes(found["status"]) == PASS

@@ -11,6 +11,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.recipe.section import RecipeSection
 from gapft_harness.report.reading.adapters import tables
+from gapft_harness.run_directory import layout
 from gapft_harness.stages.context import Context
 
 
@@ -37,7 +38,12 @@ def require_scales(recipe: Recipe, name: str, found: OfAdapters | None) -> None:
 
 
 def decided_tables(context: Context, found: OfAdapters) -> Iterator[str]:
-    """The sealed tables that such an experiment reads of the trained models."""
+    """The sealed tables that such an experiment reads of the trained models.
+
+    Raises:
+        UserError: a scale is not chosen yet, or its file was changed since.
+    """
     if found.adapters == "scaled":
-        manifest = context.run.manifest()
-        yield from tables(manifest, context.arms(), found.adapters).values()
+        for arm in context.arms():
+            context.run.sealed(layout.of_arm(layout.SCALED, arm))
+        yield from tables(context.run.path, context.arms(), found.adapters).values()
