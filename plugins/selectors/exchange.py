@@ -24,6 +24,8 @@ def exchanged(
     tolerance: float | None,
     who: str,
     times: int = 1,
+    *,
+    must: bool = True,
 ) -> list[Evidence]:
     """Takes the first problems of each stratum, and exchanges some if their tokens are too far off.
 
@@ -42,6 +44,8 @@ def exchanged(
         tolerance: twice the share of the target by which they may miss it; None: any.
         who: the selector's name, for messages.
         times: slots of a problem.
+        must: whether tokens that cannot be brought near enough are refused; else the nearest that
+            is found is taken.
 
     Raises:
         UserError: no share, or the tokens cannot be brought near enough.
@@ -58,7 +62,7 @@ def exchanged(
         drawn = _tokens(chosen, times)
         off, room = drawn - target, tolerance / 2 * target
         least, most = _reach(chosen, left, times)
-        nearer = least <= target + room and most >= target - room
+        nearer = not must or (least <= target + room and most >= target - room)
         while abs(off) > room and nearer:
             before = off
             for place, (stratum, new) in enumerate(left):
@@ -72,7 +76,7 @@ def exchanged(
                         off += gain
                         break
             nearer = off != before
-        if abs(off) > room:
+        if must and abs(off) > room:
             raise UserError(
                 f"selector {who}: supervised tokens cannot be matched: GapFT's slots have "
                 f"{target}, those first drawn of the same strata {drawn}, others of them {least} "

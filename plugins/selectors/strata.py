@@ -2,14 +2,15 @@
 
 A stratum is what some fields of a problem's record say together, such as subject and level. Who is
 matched begins with the first problems of a draw in each stratum. Where these have too many or too
-few tokens, problems are exchanged within strata until they do not.
+few tokens, other responses of the same problems are taken, if any verified one may be, and after
+them problems are exchanged within strata, until they do not.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
+from itertools import takewhile, zip_longest
 from operator import eq
 
 from gapft_harness.api import (
@@ -50,7 +51,9 @@ def matched_strata(
         states: G solved, S recovered, GS both.
         by: fields of a problem's record that make its stratum; none: all are of one.
         responses: ``kept``; ``drawn``: any of its verified ones at random; ``nearest``: the
-            verified one that departs latest from the source's own greedy response.
+            verified one that departs latest from the source's own greedy response. Tokens are
+            matched by others of the same problem first, the next in that order, and by other
+            problems only where these do not suffice.
         tokens: two selections that are matched so differ by no more than this share of the
             larger's supervised tokens; None: they are not matched.
 
@@ -59,7 +62,7 @@ def matched_strata(
             small, or tokens that cannot be matched.
         PoolTooSmallError: GapFT itself has too few problems.
     """
-    candidates = of_states(pool, states, _MATCHED)
+    found = candidates = of_states(pool, states, _MATCHED)
     if responses not in _RESPONSES:
         raise UserError(
             f"selector {_MATCHED!r}: responses is {responses!r}, expected one of "
@@ -67,7 +70,7 @@ def matched_strata(
         )
     wanted = pool.draw(pool.recovered, n, Stream(rng.seed, "select/gapft"))
     if responses != "kept":  # in the pool's order, in which they are read fastest
-        candidates = [_with_response(e, responses, rng) for e in candidates]
+        candidates = [_ranked(e, responses, rng)[0] for e in found]
     order = Stream(rng.seed, f"select/{_DRAWS[''.join(sorted(set(states)))]}")
     who = f"{_MATCHED} (states: {states}, responses: {responses})"
     labelled = _labelled(pool.draw(candidates, len(candidates), order), by, who)
@@ -78,6 +81,10 @@ def matched_strata(
         who,
     )
     target = sum(supervised_tokens(e) for e in wanted)
+    if responses != "kept":
+        first = {e.problem_id for e in exchanged(labelled, counts, target, None, who)}
+        each = {e.problem_id: _ranked(e, responses, rng) for e in found if e.problem_id in first}
+        labelled = _reworded(labelled, each, target, tokens, who)
     return pool.draw(exchanged(labelled, counts, target, tokens, who), n, order)
 
 
@@ -217,12 +224,13 @@ def _name(stratum: Stratum) -> str:
     return ", ".join(map(str, stratum)) or "all"
 
 
-def _with_response(evidence: Evidence, responses: str, rng: Stream) -> Evidence:
-    """A problem with the verified response that is asked for."""
+def _ranked(evidence: Evidence, responses: str, rng: Stream) -> list[Evidence]:
+    """A problem with each verified response, the one that is asked for first."""
     each = [(e, e.response) for e in evidence.each_verified() if e.response is not None]
     if responses == "drawn":
         among = rng.child("responses")
-        return min(each, key=lambda of: among.key(f"{of[0].problem_id}/{of[1].index}"))[0]
+        each.sort(key=lambda of: among.key(f"{of[0].problem_id}/{of[1].index}"))
+        return [e for e, _ in each]
     read = evidence.read_greedy
     deployed = read(evidence.problem_id) if read is not None else None
     if deployed is None:
@@ -231,7 +239,32 @@ def _with_response(evidence: Evidence, responses: str, rng: Stream) -> Evidence:
             f"{evidence.problem_id} is not known; expected a pool that was searched"
         )
     ids = deployed.token_ids
-    return max(each, key=lambda of: (_shared(of[1].token_ids, ids), -of[1].index))[0]
+    each.sort(key=lambda of: (-_shared(of[1].token_ids, ids), of[1].index))
+    return [e for e, _ in each]
+
+
+def _reworded(
+    labelled: Sequence[tuple[Stratum, Evidence]],
+    each: Mapping[str, Sequence[Evidence]],
+    target: int,
+    tokens: float | None,
+    who: str,
+) -> list[tuple[Stratum, Evidence]]:
+    """Problems whose tokens are too far off with other responses, as near as these bring them.
+
+    Args:
+        labelled: problems with their strata, in the order of a draw.
+        each: of those that are taken every response, the one that is asked for first.
+        target: as of ``exchanged``.
+        tokens: as of ``exchanged``.
+        who: as of ``exchanged``.
+    """
+    names = [e.problem_id for _, e in labelled if e.problem_id in each]
+    ranks = zip_longest(*([(name, way) for way in each[name]] for name in names))
+    ways = [way for rank in ranks for way in rank if way is not None]
+    near = exchanged(ways, dict.fromkeys(names, 1), target, tokens, who, must=False)
+    taken = {e.problem_id: e for e in near}
+    return [(stratum, taken.get(e.problem_id, e)) for stratum, e in labelled]
 
 
 def _shared(one: Sequence[int], other: Sequence[int]) -> int:

@@ -195,10 +195,58 @@ def test_the_nearest_response_departs_latest_from_the_failed_one() -> None:
 def test_a_drawn_response_is_any_that_passed_and_the_problems_are_gapfts() -> None:
     of = make_pool([searched(f"S{i}", [1], {0: [1], 3: [2], 6: [3]}) for i in range(30)])
     found = chosen(of, "matched_strata", 20, 13, states="S", responses="drawn")
-    assert {e.response.index for e in found if e.response} == {0, 3, 6}
+    assert {e.response.index for e in found if e.response} == {0, 3, 6}, "each of one token"
     gapft = chosen(of, "gapft", 20, 13)
     assert [e.problem_id for e in found] == [e.problem_id for e in gapft]
     assert found != chosen(of, "matched_strata", 20, 13, states="S")
+
+
+@given(
+    st.lists(st.lists(st.integers(1, 60), min_size=2, max_size=4), min_size=12, max_size=30),
+    SEEDS,
+    st.sampled_from(["drawn", "nearest"]),
+    st.booleans(),
+)
+def test_tokens_are_matched_by_other_responses_before_other_problems(
+    lengths: list[list[int]], seed: int, responses: str, spare: bool
+) -> None:
+    of = make_pool(
+        [
+            searched(f"S{i}", [1] * 60, {index: [1] * (tokens - 1) + [index + 2]
+                                         for index, tokens in enumerate(each)})
+            for i, each in enumerate(lengths)
+        ]
+    )  # fmt: skip
+    n = len(lengths) - 2 * spare
+    asked: dict[str, Any] = {"states": "S", "responses": responses}
+    gapft, drawn = (
+        chosen(of, name, n, seed, **params)
+        for name, params in (("gapft", {}), ("matched_strata", {**asked, "tokens": None}))
+    )
+    target, first = (sum(supervised_tokens(e) for e in found) for found in (gapft, drawn))
+    wide = max(abs(first - target) / target, 0.01)
+    same = chosen(of, "matched_strata", n, seed, **asked, tokens=min(2.01 * wide, 0.99))
+    assert wide > 0.49 or same == drawn, "none is exchanged without need"
+    found = chosen(of, "matched_strata", n, seed, **asked, tokens=0.5)
+    assert abs(sum(supervised_tokens(e) for e in found) - target) <= 0.25 * target
+    assert [e.problem_id for e in found] == [e.problem_id for e in gapft]
+
+
+def test_solved_problems_with_drawn_responses_are_exchanged_where_responses_do_not_suffice() -> (
+    None
+):
+    def solved(name: str, tokens: int) -> Evidence:
+        ways = {0: [1] * tokens, 1: [2] * (tokens + 1)}
+        return replace(searched(name, [1], ways), state="G")
+
+    of = make_pool(
+        [
+            *(solved(f"G{i:02}", 10 if i % 4 else 90) for i in range(40)),
+            *(evidence(f"S{i}", "S", 50) for i in range(10)),
+        ]
+    )
+    found = chosen(of, "matched_strata", 10, 13, states="G", responses="drawn")
+    assert abs(sum(supervised_tokens(e) for e in found) - 510) <= 5.1
 
 
 @pytest.mark.parametrize(
