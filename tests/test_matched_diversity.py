@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,19 @@ import pytest
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
-from gapft_harness.experiments.diversity.matching import Strata
+from gapft_harness.experiments.diversity.matching import Compared, Matching, Strata
+from gapft_harness.experiments.diversity.report import DiversityPart
+from gapft_harness.experiments.diversity.section import _result
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.bundled import bundled_recipes
 from gapft_harness.recipe.reading import check_recipe, load_recipe
+from gapft_harness.report.findings.whole import compute
 from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples, read_problems
 from gapft_harness.stages.experiment.registered import asked
 from gapft_harness.training.plan import count_steps
+from tests.report import planted
 from tests.test_changed_recipe import Changing, write
 from tests.verify.tampering import seal_again
 
@@ -58,6 +64,7 @@ def strata(made: Changing, condition: str, seed: int) -> Counter[str]:
 def test_a_run_has_the_papers_table_of_matched_sets(finished: Changing) -> None:
     assert finished.holds() == []
     results = finished.results()
+    budgets = RunDirectory.open(finished.folder / "r").manifest()["budgets"]
     said = results["matched_diversity"]
     assert said["strata"] == ["answer"]
     assert list(said["conditions"]) == list(MATCHED)
@@ -95,9 +102,38 @@ def test_a_run_has_the_papers_table_of_matched_sets(finished: Changing) -> None:
     text = (finished.folder / "r/report/report.md").read_text("utf-8").replace("\\", "")
     section = text.partition("## Matched diversity\n")[2].partition("\n## ")[0]
     assert "At N = 8 exposures in J = " in section
-    assert "matched by answer, to one problem a stratum" in section
+    assert "matched by answer, to one problem a stratum; the most that one differs by is" in section
+    apart = 0.0
+    for seed in (13, 21):
+        spent = [budgets[f"{name}-seed{seed}"]["supervised_tokens"] for name in MATCHED]
+        apart = max(apart, (max(spent) - min(spent)) / max(spent))
+    assert said["supervised_tokens_apart"] == apart
+    told = f"under one seed by up to {100 * apart:.2f}% of the larger, and the recipe allows 2.00%."
+    assert told in section
+    new = said["problems_not_gapfts"]
+    assert (new["gapft"], new["solved"], new["half"], new["drawn"], new["near"]) == (0, 8, 0, 0, 0)
+    assert 0 < new["uniform"] < 8
     assert "| half | 4 × 2 | " in section
     assert (finished.folder / "r/report/figures/matched_diversity.svg").exists()
+
+
+def test_a_report_says_how_far_tokens_may_be_apart_and_matches_no_strata_where_none_are_named() -> (
+    None
+):
+    inputs = planted.inputs(recipe=planted.recipe(
+        statistics={"replicates": 20, "seed": 0}, budget={"token_tolerance": 0.9},
+    ))  # fmt: skip
+    few = {Arm("gapft", 13): 900, Arm("uniform", 21): 600, Arm("replay", 21): 1}
+    arms = [
+        replace(of, budget=replace(of.budget, supervised_tokens=few.get(of.arm, 1000)))
+        for of in inputs.arms
+    ]
+    inputs = replace(inputs, arms=tuple(arms)).in_order()
+    of = Compared(("gapft", "uniform"), None, {"uniform": ()})
+    found = DiversityPart().compute(inputs, Matching(of, {}))
+    text = _result(compute(inputs), found)
+    assert "The problems are not matched in strata. Supervised tokens differ under one seed" in text
+    assert "by up to 40.00% of the larger, and the recipe allows 90.00%." in text
 
 
 def test_a_sealed_set_of_other_strata_is_found(finished: Changing, tmp_path: Path) -> None:
@@ -152,6 +188,21 @@ def test_a_set_that_cannot_be_matched_stops_the_run_and_nothing_is_lost(
         (
             {"conditions": {**MATCHED, "half": {"selector": "repeated", "params": {"times": 2}}}},
             r"of the same fields in by, and theirs differ .*solved \['answer'\].*half \[\]",
+        ),
+        *(
+            (
+                {"conditions": {"gapft": {}, "x": {"selector": name, "params": params}, **MATCHED}},
+                rf"recipe r: key 'conditions\.x\.params\.{key}': is {value}, expected",
+            )
+            for name, params, key, value in (
+                ("matched_strata", {"by": None}, "by", "None"),
+                ("matched_strata", {"by": 3}, "by", "3"),
+                ("matched_strata", {"by": "answer"}, "by", "'answer'"),
+                ("matched_strata", {"states": None}, "states", "None"),
+                ("matched_strata", {"states": 3}, "states", "3"),
+                ("matched_strata", {"states": [["G"]]}, "states", r"\[\['G'\]\]"),
+                ("repeated", {"times": 1, "by": [None]}, "by", r"\[None\]"),
+            )
         ),
     ],
 )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class MatchedDiversity(Experiment):
-    """Conditions of one n whose problems have GapFT's strata, to one, and its supervised tokens.
+    """Conditions of one n: problems of GapFT's strata, to one, and tokens to a tolerance.
 
     Which are compared follows from their selectors: ``gapft``, which the others are matched to,
     ``matched_strata`` and ``repeated``.
@@ -40,13 +40,17 @@ class MatchedDiversity(Experiment):
 
         Raises:
             UserError: the recipe has too few of its conditions, they are not of one n or of the
-                same strata, or it lets supervised tokens differ.
+                same strata, one has a parameter that cannot be, or nothing says by how much
+                supervised tokens may differ.
         """
         found = super().settings(recipe, options)
         if found is None:
             return None
         where = f"recipe {recipe.name}: key 'experiments.{self.name}':"
-        of = compared(recipe.conditions)
+        try:
+            of = compared(recipe.conditions)
+        except UserError as error:
+            raise UserError(f"recipe {recipe.name}: {error}") from error
         if of is None:
             raise UserError(
                 f"{where} needs a condition of the selector gapft and one or more of "
@@ -100,7 +104,7 @@ class MatchedDiversity(Experiment):
         matched = [*self._faults(run, trained)]
         for arm, faults in matched:
             found.gather(layout.selection(arm), partial(list, faults))
-        if matched:
+        if matched and self._of(run.recipe).fields:
             found.checked.append(
                 f"the strata of {len(matched)} training sets differ from GapFT's by one problem at "
                 "most"

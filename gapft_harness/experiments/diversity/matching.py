@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.recipe.conditions import Condition
 from gapft_harness.run_directory import layout
@@ -39,20 +40,39 @@ class Compared:
 
 
 def compared(conditions: Mapping[str, Condition]) -> Compared | None:
-    """The conditions that are compared; None without GapFT or any that is matched to it."""
+    """The conditions that are compared; None without GapFT or any that is matched to it.
+
+    Raises:
+        UserError: a parameter that says what is matched cannot say it; the message names its key.
+    """
     gapft = [name for name, of in conditions.items() if of.selector == "gapft"]
     others = {name: of for name, of in conditions.items() if of.selector in _OTHERS}
     matched = [name for name, of in others.items() if of.selector == "matched_strata"]
     if not gapft or not matched:
         return None
-    both = [name for name in matched if _draws_uniformly(others[name])]
-    by = {name: tuple(of.params.get("by", ())) for name, of in others.items()}
+    both = [name for name in matched if _draws_uniformly(name, others[name])]
+    by = {name: _fields(name, of) for name, of in others.items()}
     return Compared((gapft[0], *others), next(iter(both), None), by)
 
 
-def _draws_uniformly(condition: Condition) -> bool:
+def _fields(name: str, condition: Condition) -> tuple[str, ...]:
+    by = condition.params.get("by", ())
+    if not isinstance(by, list | tuple) or not all(isinstance(field, str) for field in by):
+        raise UserError(
+            f"key 'conditions.{name}.params.by': is {by!r}, expected a list of a record's fields, "
+            "such as [subject, level]"
+        )
+    return tuple(by)
+
+
+def _draws_uniformly(name: str, condition: Condition) -> bool:
     said = condition.params
-    return {*said.get("states", "GS")} == {*"GS"} and said.get("responses", "kept") == "kept"
+    states = said.get("states", "GS")
+    if not isinstance(states, str):
+        raise UserError(
+            f"key 'conditions.{name}.params.states': is {states!r}, expected 'G', 'S' or 'GS'"
+        )
+    return {*states} == {*"GS"} and said.get("responses", "kept") == "kept"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +82,12 @@ class Strata:
     Attributes:
         own: problems of each stratum.
         gapft: GapFT's.
+        others: its problems that are not among GapFT's.
     """
 
     own: Counter[str]
     gapft: Counter[str]
+    others: int = 0
 
     @property
     def problems(self) -> int:
@@ -92,6 +114,35 @@ class Strata:
                 )
 
 
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """What is compared, and how it is matched.
+
+    Attributes:
+        of: the conditions.
+        strata: of every training set but GapFT's, its problems by stratum.
+        tokens_apart: by how much the supervised tokens of one seed's sets differ at most, as a
+            share of the larger.
+        tolerance: by how much the recipe lets them.
+    """
+
+    of: Compared
+    strata: Mapping[Arm, Strata]
+    tokens_apart: float = 0.0
+    tolerance: float = 0.0
+
+    def most_apart(self, condition: str) -> float:
+        """By how many problems a stratum differs from its share of GapFT's at most, any seed."""
+        return max((strata.most_apart for strata in self._sets(condition)), default=0.0)
+
+    def others(self, condition: str) -> int:
+        """How many of its problems are not among GapFT's at most, any seed."""
+        return max((strata.others for strata in self._sets(condition)), default=0)
+
+    def _sets(self, condition: str) -> list[Strata]:
+        return [strata for arm, strata in self.strata.items() if arm.condition == condition]
+
+
 def read_matching(run_path: Path, of: Compared, arms: Sequence[Arm]) -> dict[Arm, Strata]:
     """The strata of the training sets of some arms that are compared, GapFT's left out."""
     labels = {
@@ -99,14 +150,17 @@ def read_matching(run_path: Path, of: Compared, arms: Sequence[Arm]) -> dict[Arm
         for problem, _ in read_problems(run_path / layout.problems("pool"))
     }
 
-    def count(arm: Arm) -> Counter[str]:
-        examples = read_examples(run_path / layout.selection(arm))
-        return Counter(labels[name] for name in {e.problem_id for e in examples})
+    def problems(arm: Arm) -> set[str]:
+        return {e.problem_id for e in read_examples(run_path / layout.selection(arm))}
+
+    def strata(own: set[str], gapft: set[str]) -> Strata:
+        counts = (Counter(labels[name] for name in names) for names in (own, gapft))
+        return Strata(*counts, len(own - gapft))
 
     seeds = {arm.seed for arm in arms if arm.condition == of.names[0]}
-    gapft = {seed: count(Arm(of.names[0], seed)) for seed in seeds}
+    gapft = {seed: problems(Arm(of.names[0], seed)) for seed in seeds}
     return {
-        arm: Strata(count(arm), gapft[arm.seed])
+        arm: strata(problems(arm), gapft[arm.seed])
         for arm in arms
         if arm.condition in of.names[1:] and arm.seed in gapft
     }

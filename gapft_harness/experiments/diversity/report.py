@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.records import SOURCE, Arm
 from gapft_harness.experiments.diversity import section
-from gapft_harness.experiments.diversity.matching import Compared, Strata, compared, read_matching
+from gapft_harness.experiments.diversity.matching import Matching, compared, read_matching
 from gapft_harness.recipe.conditions import conditions_of
 from gapft_harness.report.findings.whole import Findings
 from gapft_harness.report.part import Part, Rows
@@ -18,24 +18,6 @@ from gapft_harness.report.rendering.blocks import Section
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawn
-
-
-@dataclass(frozen=True, slots=True)
-class Matching:
-    """What is compared, and how it is matched.
-
-    Attributes:
-        of: the conditions.
-        strata: of every training set but GapFT's, its problems by stratum.
-    """
-
-    of: Compared
-    strata: Mapping[Arm, Strata]
-
-    def most_apart(self, condition: str) -> float:
-        """By how many problems a stratum differs from its share of GapFT's at most, any seed."""
-        return max((s.most_apart for arm, s in self.strata.items() if arm.condition == condition),
-                   default=0.0)  # fmt: skip
 
 
 class DiversityPart(Part):
@@ -52,16 +34,23 @@ class DiversityPart(Part):
         return Matching(of, read_matching(run_path, of, arms)) if of and arms else None
 
     def compute(self, inputs: ReportInputs, read: Matching) -> Matching:
-        """The same: all figures are among those of every report."""
-        return read
+        """With how far tokens are apart: all else is among the figures of every report."""
+        shares = []
+        for seed in inputs.seeds:
+            tokens = [
+                trained.budget.supervised_tokens
+                for trained in inputs.arms
+                if trained.arm.seed == seed and trained.arm.condition in read.of.names
+            ]
+            shares.append((max(tokens) - min(tokens)) / max(tokens))
+        tolerance = inputs.recipe["budget"]["token_tolerance"]
+        return replace(read, tokens_apart=max(shares), tolerance=tolerance)
 
     def sections(
         self, inputs: ReportInputs, findings: Findings, found: Matching
     ) -> Iterator[Section]:
         """The result, the figure, and both tables."""
-        yield Section(
-            "Matched diversity", section.blocks(findings, found.of, found.most_apart, self.name)
-        )
+        yield Section("Matched diversity", section.blocks(findings, found, self.name))
 
     def figures(
         self, findings: Findings, found: Matching
@@ -80,14 +69,17 @@ class DiversityPart(Part):
         return {
             "strata": list(found.of.fields),
             "conditions": {name: found.most_apart(name) for name in found.of.names},
+            "problems_not_gapfts": {name: found.others(name) for name in found.of.names},
+            "supervised_tokens_apart": found.tokens_apart,
+            "token_tolerance": found.tolerance,
         }
 
     def _rows(self, findings: Findings, found: Matching) -> Rows:
         references = [SOURCE, *section.references(found.of)]
         ends = ("delta", "ci95_low", "ci95_high")
         yield (
-            "condition", "problems", "exposures_each", "strata_most_apart", "L_supervised_least",
-            "L_supervised_most", "pass_at_1", "kappa_S", "kappa_U", "rho_G",
+            "condition", "problems", "exposures_each", "problems_not_gapfts", "strata_most_apart",
+            "L_supervised_least", "L_supervised_most", "pass_at_1", "kappa_S", "kappa_U", "rho_G",
             *(f"{end}_minus_{name}" for name in references for end in ends),
         )  # fmt: skip
         for name in found.of.names:
@@ -95,7 +87,8 @@ class DiversityPart(Part):
             budgets = [seed.budget for seed in of.seeds.values()]
             tokens = [budget.supervised_tokens for budget in budgets]
             rates = (of.mean.kappa_s, of.mean.kappa_u, of.mean.rho_g)
-            row: list[object] = [name, *section.size(of), found.most_apart(name)]
+            row: list[object] = [name, *section.size(of), found.others(name)]
+            row.append(found.most_apart(name) if found.of.fields else "")
             row += [min(tokens), max(tokens), float(of.mean.pass_at_1)]
             row += ["" if rate is None else float(rate) for rate in rates]
             for other in references:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.core.records import SOURCE
-from gapft_harness.experiments.diversity.matching import Compared
+from gapft_harness.experiments.diversity.matching import Compared, Matching
 from gapft_harness.report.figures.style import WIDTH, interval_row, rows_alone
 from gapft_harness.report.findings.whole import ConditionFindings, Findings
 from gapft_harness.report.rendering import palette, wording
@@ -30,23 +30,22 @@ def size(condition: ConditionFindings) -> tuple[int, int]:
     return first.problems, first.budget.exposures // first.problems
 
 
-def blocks(
-    findings: Findings, of: Compared, most_apart: Callable[[str], float], figure: str
-) -> list[Block]:
+def blocks(findings: Findings, found: Matching, figure: str) -> list[Block]:
     """The result in a sentence, the figure, the paper's table, and what is matched."""
+    of = found.of
     gained = "; ".join(
         f"{condition_name(name)} {points(findings.contrast(name, SOURCE).delta)} points"
         for name in of.names
     )
     return [
-        Text(_result(findings, of)),
+        Text(_result(findings, found)),
         Figure(
             figure,
             f"Pass@1 minus the source's: {gained}.",
             "Pass@1 minus the source's, with 95% intervals. Filled: the interval excludes zero.",
         ),
         _outcomes(findings, of),
-        _matching(findings, of, most_apart),
+        _matching(findings, found),
     ]
 
 
@@ -75,8 +74,8 @@ def gains(findings: Findings, of: Compared) -> Drawn:
     return figure
 
 
-def _result(findings: Findings, of: Compared) -> str:
-    name = of.names[0]
+def _result(findings: Findings, found: Matching) -> str:
+    of, name = found.of, found.of.names[0]
     budget = next(iter(findings.conditions[name].seeds.values())).budget
     against = [SOURCE, *([of.uniform] if of.uniform else [])]
     said = [
@@ -85,11 +84,19 @@ def _result(findings: Findings, of: Compared) -> str:
         for other in against
         for contrast in [findings.contrast(name, other)]
     ]
-    by = wording.listed([*of.fields]) or "nothing"
+    most = max(found.most_apart(name) for name in of.names)
+    strata = (
+        f"The problems of all conditions are matched by {wording.listed([*of.fields])}, to one "
+        f"problem a stratum; the most that one differs by is {most:g}."
+        if of.fields
+        else "The problems are not matched in strata."
+    )
     return (
         f"At N = {whole(budget.exposures)} exposures in J = {whole(budget.steps)} steps, Pass@1 of "
-        f"{condition_name(name)} differs by {wording.listed(said)}. The problems of all conditions "
-        f"are matched by {by}, to one problem a stratum, and in supervised tokens."
+        f"{condition_name(name)} differs by {wording.listed(said)}. {strata} Supervised "
+        "tokens differ under one seed by up to "
+        f"{percent(found.tokens_apart, 2)} of the larger, and the recipe allows "
+        f"{percent(found.tolerance, 2)}."
     )
 
 
@@ -131,7 +138,8 @@ def _outcomes(findings: Findings, of: Compared) -> Table:
     return Table(columns, rows, note=note)
 
 
-def _matching(findings: Findings, of: Compared, most_apart: Callable[[str], float]) -> Table:
+def _matching(findings: Findings, found: Matching) -> Table:
+    of = found.of
     others = references(of)
     rows: list[Sequence[str]] = []
     for name in of.names:
@@ -142,14 +150,18 @@ def _matching(findings: Findings, of: Compared, most_apart: Callable[[str], floa
                 points(contrast.delta), wording.points_interval(contrast.interval),
             ]  # fmt: skip
         tokens = [s.budget.supervised_tokens for s in findings.conditions[name].seeds.values()]
-        apart = "ref." if name == of.names[0] else f"{most_apart(name):g}"
-        rows.append([*row, apart, wording.span(tokens)])
+        apart = f"{found.most_apart(name):g}" if of.fields else "–"
+        new = whole(found.others(name))
+        matched = ["ref.", "ref."] if name == of.names[0] else [new, apart]
+        rows.append([*row, *matched, wording.span(tokens)])
     columns = ["condition"]
     for other in others:
         columns += [f"Δ {condition_name(other)}", "95% interval"]
+    lead = condition_name(of.names[0])
     note = (
-        "Strata: by how many problems the stratum that differs most differs from its share of "
-        f"{condition_name(of.names[0])}'s, under any seed. Tokens: supervised ones over all "
-        "exposures, from the least to the most of the seeds."
+        f"New: problems that are not among {lead}'s, under the seed that has most. Strata: by how "
+        "many problems the stratum that differs most differs from its share of "
+        f"{lead}'s, under any seed. Tokens: supervised ones over all exposures, from the least to "
+        "the most of the seeds."
     )
-    return Table([*columns, "strata", "tokens"], rows, note=note)
+    return Table([*columns, "new", "strata", "tokens"], rows, note=note)
