@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from dataclasses import replace
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from gapft_harness.report import write_report
 from gapft_harness.report.findings import cases
 from gapft_harness.report.findings.whole import compute
 from gapft_harness.report.reading.inputs import ReportInputs
-from gapft_harness.report.rendering.differences import MOST_PAIRS, Piece, differences
+from gapft_harness.report.rendering.differences import MOST_STEPS, Piece, differences, steps
 from gapft_harness.report.rendering.visible import LONGEST
 from tests.report import planted
 
@@ -51,16 +51,40 @@ def test_words_are_marked_and_the_space_behind_them_is_not() -> None:
 
 def test_texts_beyond_the_bound_are_compared_by_lines_and_then_by_their_ends() -> None:
     """The words alternate with one word that all share: what costs difflib most."""
-    n = int(MOST_PAIRS**0.5) - 2
+    n = int((MOST_STEPS / 2) ** (1 / 3)) - 3
     a, b = (" ".join(f"{name}{i} x" for i in range(n)) for name in "ab")
-    started = time.process_time()
     assert parts(differences(a, b)[0], changed=False) == ["x"] * n
-    assert time.process_time() - started < 10
     a, b = (f"{of} ! {of} ! {of}" for of in (a, b))
     by_line = differences(f"same\n{a}\nkept {a}", f"same\n{b}\nkept {a}")
     assert parts(by_line[0], changed=False) == ["same", "kept", *a.split()]
     many = [f"same\n{of}\nsame".replace(" ", "\n") for of in (a, b)]
     assert parts(differences(*many)[0], changed=False) == ["same", "x", "same"], "their ends"
+
+
+def test_words_of_which_each_is_there_once_are_bounded_too() -> None:
+    """A block for each word that both have, and no pair more than that."""
+    for n, same in ((int((MOST_STEPS / 9) ** 0.5) + 50, 0), (300, 300)):
+        a, b = (" ".join(f"{name}{i} x{i}" for i in range(n)) for name in "ab")
+        assert (steps(a.split(), b.split()) > MOST_STEPS) == (not same)
+        assert len(parts(differences(a, b)[0], changed=False)) == same
+
+
+@given(WORDS, WORDS)
+def test_no_comparison_looks_at_more_than_what_is_counted(a: list[str], b: list[str]) -> None:
+    """Counted where difflib looks: a word of the first text, and each place of it in the second."""
+    looked = 0
+
+    class Places(dict[str, list[int]]):
+        def get(self, word: str, default: Any = None) -> Any:
+            nonlocal looked
+            found = super().get(word, default)
+            looked += 1 + len(found)
+            return found
+
+    matcher = SequenceMatcher(None, a, b, autojunk=False)
+    matcher.b2j = Places(matcher.b2j)
+    matcher.get_matching_blocks()
+    assert looked <= 3 * steps(a, b) + len(a)
 
 
 @pytest.fixture(scope="module")

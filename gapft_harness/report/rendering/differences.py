@@ -10,8 +10,8 @@ from difflib import SequenceMatcher
 from itertools import groupby
 from operator import itemgetter
 
-#: Most pairs of equal words for which words are compared; time grows with more than their number.
-MOST_PAIRS = 50_000
+#: Most steps, as ``steps`` counts them, for which words are compared: some seconds at the worst.
+MOST_STEPS = 100_000_000
 
 #: Words with the space behind them, lines likewise; the pieces of a text add up to it.
 _UNITS = (r"\S+\s*|\s+", r"[^\n]*\n|[^\n]+")
@@ -40,8 +40,7 @@ def differences(before: str, after: str) -> tuple[list[Piece], list[Piece]]:
         start, end = _common(a, b), _common(a[::-1], b[::-1])
         end = min(end, len(a) - start, len(b) - start)
         a, b = a[start : len(a) - end], b[start : len(b) - end]
-        counts = Counter(a)
-        if sum(counts[word] for word in b) <= MOST_PAIRS:
+        if steps(a, b) <= MOST_STEPS:
             same = SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks()
             break
     else:
@@ -55,6 +54,17 @@ def differences(before: str, after: str) -> tuple[list[Piece], list[Piece]]:
         _pieces(parts, ends[0] + side + ends[1]) for parts, side in zip(found, kept, strict=True)
     )
     return first, second
+
+
+def steps(a: Sequence[str], b: Sequence[str]) -> int:
+    """What comparing two lists of words may take, in pairs of equal words that are looked at.
+
+    For every block that both have, difflib goes through what is left of the first and through its
+    pairs; a word of the first costs about as much as four pairs.
+    """
+    counts = Counter(a)
+    pairs = sum(counts[word] for word in b)
+    return min(pairs, len(a), len(b)) * (4 * len(a) + pairs)
 
 
 def _common(a: Sequence[str], b: Sequence[str]) -> int:
