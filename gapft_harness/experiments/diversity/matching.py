@@ -154,8 +154,8 @@ def read_matching(run_path: Path, of: Compared, arms: Sequence[Arm]) -> dict[Arm
         return {e.problem_id for e in read_examples(run_path / layout.selection(arm))}
 
     def strata(own: set[str], gapft: set[str]) -> Strata:
-        counts = (Counter(labels[name] for name in names) for names in (own, gapft))
-        return Strata(*counts, len(own - gapft))
+        counts = [Counter(labels[name] for name in names) for names in (own, gapft)]
+        return Strata(counts[0], counts[1], len(own - gapft))
 
     seeds = {arm.seed for arm in arms if arm.condition == of.names[0]}
     gapft = {seed: problems(Arm(of.names[0], seed)) for seed in seeds}
