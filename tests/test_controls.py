@@ -412,7 +412,7 @@ def test_a_bundled_control_differs_from_its_recipe_in_its_conditions_alone(name:
 def test_the_older_protocol_has_one_start_token_its_seeds_and_a_core(name: str) -> None:
     recipe = load_recipe(bundled_recipes()[name])
     main = load_recipe(bundled_recipes()[OF_OLDER[name]])
-    own = {"name", "description", "conditions", "experiments", "seeds", "budget", "model"}
+    own = {"name", "description", "conditions", "experiments", "seeds", "budget", "model", "notes"}
     assert recipe.model_dump(exclude=own) == main.model_dump(exclude=own)
     assert recipe.model == main.model.model_copy(update={"start_tokens": 1})
     assert main.model.start_tokens == 2
