@@ -243,7 +243,7 @@ def test_the_dry_run_shows_conditions_with_their_selectors(task: Chosen) -> None
     folders = [str(task.folder / "tasks")]
     command = partial(Options, str(path), plugin_files=task.plugins, include_paths=folders)
     shown = describe(command(overrides=["conditions.whole.n=7"]), None)
-    assert "select  gapft, half (inclusion), whole (inclusion, n = 7); n = |E_S,K|" in shown
+    assert "select  gapft, half (inclusion), whole (inclusion, n = 7, J = 4); n = |E_S,K|" in shown
     assert "  half:\n    selector: inclusion\n    params:\n      share: 0.5\n" in shown
     wrong = ["conditions.half.params={}"]
     with pytest.raises(UserError, match=r"key 'conditions\.half\.params', for selector 'inclus"):

@@ -13,6 +13,8 @@ from gapft_harness.cli.dry_run import describe
 from gapft_harness.cli.options import Options
 from gapft_harness.recipe.bundled import bundled_recipes, bundled_studies
 
+pytestmark = pytest.mark.usefixtures("off_the_net")
+
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "recipes.md").read_text("utf-8")
 #: What the paper has, in its numbering.
@@ -34,13 +36,6 @@ BUDGETS = [
     ("controls/llama-reclor-core-added", 913, 7304, 457),
     ("paper/qwen-math", 188, 752, 752),
 ]
-
-
-@pytest.fixture(autouse=True)
-def _off_the_net(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Data that are not on this machine are not asked for; a dry run needs none."""
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
 
 
 def rows() -> list[list[str]]:
