@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.benchmarks.gpu import invariances
+from tests.benchmarks.gpu import adapters, invariances
 from tests.benchmarks.gpu.__main__ import main
 from tests.benchmarks.gpu.lora_linear import LoraLinear
 from tests.benchmarks.gpu.shapes import LLAMA_8B
@@ -40,6 +40,14 @@ def test_all_ways_train_the_same_and_figures_follow_from_what_was_measured(
     assert plain["losses"][0] != plain["losses"][-1], "other examples at every step"
     shown = capsys.readouterr().out
     assert all(way in shown for way in ways)
+
+
+def test_adapters_in_one_pass_have_the_gradients_of_one_after_another(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert adapters.main(["--shape", "tiny"]) == 0  # it compares them itself
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines] == [f"tiny, {rows} x 240" for rows in (1, 2, 4)]
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
