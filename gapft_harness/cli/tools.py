@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import traceback
-from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gapft_harness.cli.commands.compare import compare
 from gapft_harness.cli.options import (
     IncludePath,
     OptionalRunDir,
@@ -17,7 +14,6 @@ from gapft_harness.cli.options import (
     PluginFile,
     StudyName,
 )
-from gapft_harness.core.errors import GapftError, UserError, describe, plain
 
 if TYPE_CHECKING:
     from gapft_harness.recipe.recipe import Recipe
@@ -37,142 +33,6 @@ def eval(context: typer.Context) -> None:
     from gapft_harness.lm_eval_bridge.discovery import run_lm_eval
 
     raise typer.Exit(run_lm_eval(context.args))
-
-
-def compare(
-    before: Annotated[
-        str,
-        typer.Argument(metavar="BEFORE", help="the sample log before: a file, folder or glob"),
-    ],
-    after: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="AFTER",
-            help="likewise after; each is a model, NAME=LOGS names it; a quoted glob that matches "
-            "several runs names training seeds of one model",
-        ),
-    ],
-    seeds: Annotated[
-        bool, typer.Option("--seeds", help="all AFTERs are training seeds of one model")
-    ] = False,
-    metric: Annotated[
-        str | None,
-        typer.Option("--metric", metavar="NAME", help="the metric; default: the log's first"),
-    ] = None,
-    filter: Annotated[
-        str | None,
-        typer.Option("--filter", metavar="NAME", help="lm_eval's filter; default: the log's first"),
-    ] = None,
-    task: Annotated[
-        list[str],
-        typer.Option("--task", "--tasks", metavar="NAME", help="only this task; repeatable"),
-    ] = [],
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            "--cluster", metavar="FIELD", help="documents that share this field are not independent"
-        ),
-    ] = None,
-    by: Annotated[
-        str | None,
-        typer.Option(
-            "--by", metavar="FIELD", help="also compare for each value of this field, e.g. subject"
-        ),
-    ] = None,
-    on: Annotated[
-        list[str],
-        typer.Option(
-            "--on", metavar="FIELD", help="join by this field, not the whole document; repeatable"
-        ),
-    ] = [],
-    common: Annotated[
-        bool, typer.Option("--common", help="leave out documents that not all logs hold")
-    ] = False,
-    source_samples: Annotated[
-        list[str],
-        typer.Option(
-            "--source-samples",
-            metavar="LOGS",
-            help="logs of several samples before, for G, S and U; repeatable",
-        ),
-    ] = [],
-    fail_if_worse: Annotated[
-        float | None,
-        typer.Option(
-            "--fail-if-worse",
-            metavar="X",
-            help="exit with 1 if a model is worse by more than X, e.g. 0.01: its whole interval "
-            "lies below -X",
-        ),
-    ] = None,
-    higher_is_better: Annotated[
-        bool | None,
-        typer.Option(
-            "--higher-is-better/--lower-is-better",
-            help="of the metric, where lm_eval's results file is not beside the logs",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            metavar="DIR",
-            help="write results.json, comparison.csv, items.csv and comparison.md there",
-        ),
-    ] = None,
-) -> None:
-    """Compare sample logs of lm_eval, before and after, document by document."""
-    with _one_means_worse():
-        from rich.console import Console
-
-        from gapft_harness.compare.choice import Choice
-        from gapft_harness.compare.comparison import compare as compared
-        from gapft_harness.compare.files import write
-        from gapft_harness.compare.page import sections
-        from gapft_harness.compare.terminal import show
-
-        margin = fail_if_worse
-        if margin is not None and not 0 <= margin < float("inf"):
-            raise UserError(
-                f"--fail-if-worse {margin:g}: expected 0 or more, e.g. 0.01 for one point"
-            )
-        choice = Choice(
-            *(metric, filter, task, on, cluster, by, common, seeds, source_samples),
-            higher_is_better=higher_is_better,
-        )
-        found = compared(before, after, choice)
-        if margin is not None and found.table.binary() and margin >= 1:
-            raise UserError(
-                f"--fail-if-worse {margin:g}: {found.figure.metric} is a share; one point is 0.01"
-            )
-        worse = [] if margin is None else found.worse(margin)
-        if out is not None:
-            write(found, out)
-        # who reads may stop early, where rich would exit with 1; what the gate says stays so
-        with contextlib.suppress(BrokenPipeError, SystemExit):
-            show(sections(found), Console(highlight=False))
-            if out is not None:
-                files = "results.json, comparison.csv, items.csv"
-                typer.echo(f"written: {out / 'comparison.md'}, {files}")
-    if worse:
-        told = ", ".join(map(plain, worse))
-        typer.echo(f"gapft: worse than before by more than {margin:g}: {told}", err=True)
-        raise typer.Exit(1)
-
-
-@contextlib.contextmanager
-def _one_means_worse() -> Iterator[None]:
-    """Exit status 1 is what the gate says; whatever else fails ends with 2."""
-    try:
-        yield
-    except GapftError as error:
-        error.exit_status = 2
-        raise
-    except Exception as error:
-        traceback.print_exc()
-        failed = GapftError(f"gapft compare failed unexpectedly: {describe(error)}")
-        failed.exit_status = 2
-        raise failed from error
 
 
 def study(
@@ -293,6 +153,6 @@ def judge(
 
 def doctor() -> None:
     """Say what this machine can do: backends, versions, GPU, data found."""
-    from gapft_harness.cli.doctor import examine
+    from gapft_harness.cli.commands.doctor import examine
 
     typer.echo(examine())
