@@ -2,7 +2,7 @@
 
 import pytest
 
-from gapft_harness.cli import doctor
+from gapft_harness.cli.commands import doctor
 from gapft_harness.lm_eval_bridge.benchmarks import logiqa
 
 NOT_VERIFIED = "    published counts: not verified"
