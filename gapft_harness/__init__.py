@@ -1,10 +1,13 @@
 """GapFT Harness: learn from the gap between Pass@K and Pass@1, on top of lm-evaluation-harness.
 
-Importing this package imports neither torch nor lm_eval.
+Importing this package imports neither torch nor lm_eval. ``open_run``, ``compare``, ``pass_at_k``
+and ``decompose``, for notebooks and scripts, load when they are asked for.
 """
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from gapft_harness.hooks import old_names
@@ -13,8 +16,19 @@ from gapft_harness.version import __version__
 
 if TYPE_CHECKING:
     from gapft_harness.hooks.protocols import Verifier
+    from gapft_harness.interactive.functions import compare, decompose, pass_at_k
+    from gapft_harness.interactive.runs import Run, open_run
 
-__all__ = ["__version__", "hookimpl", "load_verifier"]
+__all__ = [
+    "Run",
+    "__version__",
+    "compare",
+    "decompose",
+    "hookimpl",
+    "load_verifier",
+    "open_run",
+    "pass_at_k",
+]
 
 old_names.install()
 
@@ -36,3 +50,30 @@ def load_verifier(name: str, **params: Any) -> Verifier:
     from gapft_harness.hooks.manager import load_plugins
 
     return load_plugins().bare_verifier(name, params)
+
+
+if not TYPE_CHECKING:  # a type checker knows the names above, and no other
+
+    def __getattr__(name: str) -> object:
+        if name in ("decompose", "pass_at_k"):
+            from gapft_harness.interactive import functions as module
+        elif name in ("Run", "open_run"):
+            from gapft_harness.interactive import runs as module
+        else:
+            raise AttributeError(f"module 'gapft_harness' has no attribute {name!r}")
+        return getattr(module, name)
+
+    class _Package(ModuleType):
+        """This package, whose attribute ``compare`` is the function and never the room."""
+
+        @property
+        def compare(self) -> object:
+            from gapft_harness.interactive.functions import compare
+
+            return compare
+
+        @compare.setter
+        def compare(self, room: ModuleType) -> None:
+            """Python sets the room here when it is imported; it stays in ``sys.modules``."""
+
+    sys.modules[__name__].__class__ = _Package

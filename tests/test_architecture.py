@@ -55,7 +55,7 @@ def broken(root: Path) -> tuple[int, set[str], str]:
         check=False,
     )
     assert "Contracts: " in result.stdout, result.stdout + result.stderr
-    found = re.findall(r"^(.+) BROKEN$", result.stdout, flags=re.MULTILINE)
+    found = re.findall(r"^(.+) BROKEN\b", result.stdout, flags=re.MULTILINE)
     return result.returncode, set(found), result.stdout
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
@@ -56,7 +55,7 @@ class Table:
         return Table(self.before[members], after, clusters)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Paired:
     """One model against the one before, on some items.
 
@@ -121,13 +120,12 @@ class Found:
 
 def find(table: Table, samples: Samples | None = None) -> Found:
     """Computes everything."""
-    models = paired(table, "all")
+    models = _adjusted({"": paired(table, "all")})[""]
     groups = {}
     if table.groups is not None:
         for name in sorted(set(table.groups.tolist())):
             groups[name] = paired(table.part(table.groups == name), f"group/{name}")
-    _adjust(list(models.values()))
-    _adjust([one for of in groups.values() for one in of.values()])
+    groups = _adjusted(groups)
     if samples is None:
         return Found(models, groups)
     states = partition(table.before == 1, (samples.passing > 0)[:, None])
@@ -182,7 +180,13 @@ def _by_state(states: NDArray[np.str_], passed: NDArray[np.bool_], samples: Samp
     return ByState(counts, k_equivalent(samples.passing, samples.k, Fraction(counts.pass_at_1)))
 
 
-def _adjust(family: Sequence[Paired]) -> None:
-    if len(family) > 1:
-        for one, p_value in zip(family, holm([one.p_value for one in family]), strict=True):
-            one.p_holm = p_value
+def _adjusted(table: dict[str, dict[str, Paired]]) -> dict[str, dict[str, Paired]]:
+    """The same with p-values adjusted for all tests of the table, where it has several."""
+    tests = [one.p_value for of in table.values() for one in of.values()]
+    if len(tests) < 2:
+        return table
+    adjusted = iter(holm(tests))
+    return {
+        group: {name: replace(one, p_holm=next(adjusted)) for name, one in of.items()}
+        for group, of in table.items()
+    }

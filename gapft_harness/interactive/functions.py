@@ -1,0 +1,180 @@
+"""``compare``, ``pass_at_k`` and ``decompose``, on opened runs, logs and plain arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gapft_harness.analysis.decomposition import Decomposition, pool
+from gapft_harness.analysis.decomposition import decompose as counts_of
+from gapft_harness.analysis.pass_at_k import mean_pass_at_k
+from gapft_harness.compare.choice import Choice
+from gapft_harness.compare.comparison import compare as compare_logs
+from gapft_harness.core.errors import UserError
+from gapft_harness.interactive.results import Compared, Decomposed, PassAtK
+from gapft_harness.interactive.runs import Run, read_stated
+from gapft_harness.report.reading.inputs import read_inputs
+from gapft_harness.stages.report import require_sealed
+
+Place = str | Path
+
+
+def compare(
+    before: Place,
+    after: Place | Sequence[Place] | Mapping[str, Place],
+    *,
+    metric: str | None = None,
+    filter: str | None = None,
+    tasks: Sequence[str] = (),
+    on: Sequence[str] = (),
+    cluster: str | None = None,
+    by: str | None = None,
+    common: bool = False,
+    seeds: bool = False,
+    source_samples: Place | Sequence[Place] = (),
+    higher_is_better: bool | None = None,
+) -> Compared:
+    """Compares sample logs of lm_eval document by document, as ``gapft compare`` does.
+
+    Args:
+        before: the log of the model before: a file, folder or glob.
+        after: those of one or more models after, by name or not.
+        metric: its name; None: the first that BEFORE's log names.
+        filter: of lm_eval; None: the first in BEFORE's log.
+        tasks: only these.
+        on: fields of the document to join by; none: the whole document.
+        cluster: documents that share this field are not independent.
+        by: also compare for each value of this field.
+        common: leave out documents that not all logs hold, which are an error otherwise.
+        seeds: all AFTERs are training seeds of one model.
+        source_samples: logs of several samples of the model before, for G, S and U.
+        higher_is_better: of the metric, where lm_eval's results are not beside the logs.
+
+    Raises:
+        UserError: what was named is not there, is damaged, or cannot be compared.
+    """
+    if isinstance(after, Mapping):
+        named = [f"{name}={place}" for name, place in after.items()]
+    else:
+        named = _places(after)
+    if not named:
+        raise UserError("compare: no log after; give a folder, a list, or a mapping of names")
+    choice = Choice(
+        *(metric, filter, tasks, on, cluster, by, common, seeds, _places(source_samples)),
+        higher_is_better=higher_is_better,
+    )
+    return Compared(compare_logs(str(before), named, choice))
+
+
+def pass_at_k(
+    of: Run | ArrayLike, k: int | Sequence[int] | None = None, *, split: str = "audit"
+) -> PassAtK:
+    """The unbiased Pass@k of every k up to the number of samples.
+
+    Args:
+        of: a run whose states are there, or an array of shape (P, n): which samples passed.
+        k: only these; None: 1 to n.
+        split: which of the run's.
+
+    Raises:
+        UserError: the stage states has not run, the search stopped early, an array of another
+            shape or of other values than 0 and 1, or k is not within 1..n.
+    """
+    passing, samples = _counts(of, split) if isinstance(of, Run) else _of_array(of)
+    wanted = range(1, samples + 1) if k is None else [k] if isinstance(k, int) else k
+    try:
+        by_k = {int(one): mean_pass_at_k(passing, samples, one) for one in wanted}
+    except ValueError as error:
+        raise UserError(f"pass_at_k: {error}") from error
+    return PassAtK(len(passing), samples, by_k)
+
+
+@overload
+def decompose(of: Run) -> Decomposed: ...
+
+
+@overload
+def decompose(of: ArrayLike, passed: ArrayLike | Mapping[str, ArrayLike]) -> Decomposed: ...
+
+
+def decompose(of: Any, passed: Any = None) -> Decomposed:
+    """Where a Pass@1 change comes from: corrected S, corrected U and regressed G (Equation 9).
+
+    Args:
+        of: a run whose audit is done, or an array of shape (P,): ``G``, ``S`` or ``U``.
+        passed: with an array, which problems the trained model solved: shape (P,), or (seeds, P);
+            several models by name. A run has its own decisions.
+
+    Returns:
+        Counts of every condition over all seeds; of arrays by name, ``after`` if none was given.
+
+    Raises:
+        UserError: the run's audit is not done, or arrays do not fit.
+    """
+    if isinstance(of, Run):
+        if passed is not None:
+            raise UserError("decompose: a run has its own decisions; give passed with states alone")
+        return _of_run(of)
+    if passed is None:
+        raise UserError("decompose: give passed, shape (P,), beside states; or a run alone")
+    models = passed if isinstance(passed, Mapping) else {"after": passed}
+    states = np.asarray(of)
+    return Decomposed({name: _pooled(states, one, name) for name, one in models.items()})
+
+
+def _places(places: Place | Sequence[Place]) -> list[str]:
+    return [str(one) for one in ([places] if isinstance(places, str | Path) else places)]
+
+
+def _counts(run: Run, split: str) -> tuple[NDArray[np.int64], int]:
+    table = read_stated(run, split)
+    k = run.directory.recipe.search.k
+    if {*table["samples"].to_pylist()} != {k}:
+        raise UserError(
+            f"{run.path}: the search of {split} stopped early, before {k} samples of every "
+            "problem; the unbiased Pass@k needs all of them (search.stop: never)"
+        )
+    return table["passing_samples"].to_numpy().astype(np.int64), k
+
+
+def _of_array(of: ArrayLike) -> tuple[NDArray[np.int64], int]:
+    passed = _binary(of, "pass_at_k")
+    if passed.ndim != 2 or not passed.size:
+        raise UserError(
+            f"pass_at_k: expected a run, or an array of shape (problems, samples), found shape "
+            f"{passed.shape}"
+        )
+    return passed.sum(axis=1), passed.shape[1]
+
+
+def _pooled(states: NDArray[np.str_], passed: ArrayLike, name: str) -> Decomposition:
+    found = _binary(passed, f"decompose: {name}")
+    try:
+        return pool([counts_of(states, seed) for seed in np.atleast_2d(found)])
+    except ValueError as error:
+        raise UserError(f"decompose: {name}: {error}") from error
+
+
+def _binary(of: ArrayLike, what: str) -> NDArray[np.bool_]:
+    found = np.asarray(of)
+    if found.dtype.kind not in "biuf" or not np.isin(found, (0, 1)).all():
+        raise UserError(f"{what}: expected True and False, or 1 and 0")
+    return found.astype(bool)
+
+
+def _of_run(run: Run) -> Decomposed:
+    """Every condition under every seed, as the report has them."""
+    require_sealed(run.directory)
+    manifest = run.directory.manifest() | {"recipe": run.directory.recipe.model_dump(mode="json")}
+    inputs = read_inputs(run.path, manifest)
+    states = inputs.audit.states
+    return Decomposed(
+        {
+            name: pool([counts_of(states, arm.passed) for arm in inputs.of(name)])
+            for name in inputs.conditions
+        }
+    )

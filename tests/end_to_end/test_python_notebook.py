@@ -1,0 +1,37 @@
+"""docs/python.ipynb runs as it is, on README's demo run and two logs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.compare.logs import write
+
+pytestmark = pytest.mark.xdist_group("demo")
+
+NOTEBOOK = Path(__file__).parents[2] / "docs" / "python.ipynb"
+
+
+def test_the_notebook_runs_and_gives_the_reports_figures(
+    demo_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "demo").symlink_to(demo_run)
+    write(tmp_path / "before", [1, 0, 0, 1] * 20)
+    write(tmp_path / "after", [1, 1, 0, 1] * 20)
+    monkeypatch.chdir(tmp_path)
+    cells = json.loads(NOTEBOOK.read_text("utf-8"))["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert code
+    assert not any(cell["outputs"] or cell["execution_count"] for cell in code)
+    names: dict[str, Any] = {}
+    for cell in code:
+        exec("".join(cell["source"]), names)
+    results = json.loads((demo_run / "report" / "results.json").read_text("utf-8"))
+    assert names["curve"][8] == results["source"]["pass_at_k"]["8"]
+    told = {name: float(of.pass_at_1) for name, of in names["change"].models.items()}
+    assert told == {name: of["pass_at_1"] for name, of in results["conditions"].items()}
+    assert names["tuned"].difference == 0.25

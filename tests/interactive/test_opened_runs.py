@@ -1,0 +1,162 @@
+"""A run's tables in Python: what is sealed, with what it is of; all else is told to people."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+import gapft_harness as g
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Arm
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.tables import read_states, responses
+from tests.recording_run import letters
+
+PASSED = {"gapft": {0, 1, 2, 3}, "uniform": {0, 5}}
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """A run of letters with planted decisions: PASSED says which audit problems are right."""
+    made = letters(tmp_path_factory.mktemp("letters"))
+    run = made.run(
+        "run",
+        ["states", "select"],
+        ("pool", "audit"),
+        search={"k": 4},
+        conditions={"gapft": {}, "uniform": {}},
+    )
+    return plant(run, PASSED)
+
+
+def plant(run: RunDirectory, passed: dict[str, set[int]]) -> RunDirectory:
+    """Seals decisions: the source's greedy rows with other verdicts."""
+    table = pq.read_table(run.path / layout.responses("audit"))
+    greedy = table.filter(pc.equal(table["index"], -1)).to_pylist()
+    for condition, right in passed.items():
+        place = layout.decisions(Arm(condition, 13))
+        rows = [
+            row | {"status": "pass" if number in right else "fail"}
+            for number, row in enumerate(greedy)
+        ]
+        (run.path / place).parent.mkdir(exist_ok=True)
+        pq.write_table(pa.Table.from_pylist(rows, schema=responses.schema()), run.path / place)
+        run.seal(place)
+    return run
+
+
+def test_tables_hold_what_is_sealed_and_say_what_it_is_of(audited: RunDirectory) -> None:
+    run = g.open_run(audited.path)
+    states = run.states.to_pylist()
+    for split in ("audit", "pool"):
+        told = [(row["problem_id"], row["state"]) for row in states if row["split"] == split]
+        sealed = read_states(audited.path / layout.states(split))
+        assert told == [(of.problem_id, of.state) for of in sealed]
+    assert run.responses.num_rows == 5 * (24 + 21)
+    assert {*run.problems["split"].to_pylist()} == {"audit", "pool"}
+    assert {*run.selections["condition"].to_pylist()} == set(PASSED)
+    decisions = run.decisions.to_pylist()
+    assert {(row["training_seed"], row["audit"], row["of"]) for row in decisions} == {(13, "", "")}
+    for condition, right in PASSED.items():
+        rows = [row for row in decisions if row["condition"] == condition]
+        assert {n for n, row in enumerate(rows) if row["status"] == "pass"} == right
+    assert "2 of decisions" in repr(run)
+    assert run.states.to_pandas().shape == (45, 7)
+
+
+def test_less_of_a_table(audited: RunDirectory) -> None:
+    run = g.open_run(str(audited.path))
+    table = run.read("responses", ["index"], split="audit")
+    assert table.column_names == ["split", "index"]
+    assert table["index"].to_pylist() == [-1, 0, 1, 2, 3] * 21
+
+
+def test_pass_at_k_and_terms_of_a_run_are_those_of_its_verdicts(audited: RunDirectory) -> None:
+    run = g.open_run(audited.path)
+    rows = run.read("responses", ["problem_id", "index", "status"], split="audit").to_pylist()
+    passed = {(row["problem_id"], row["index"]): row["status"] == "pass" for row in rows}
+    ids = sorted({row["problem_id"] for row in rows})
+    by_hand = g.pass_at_k([[passed[name, n] for n in range(4)] for name in ids])
+    assert g.pass_at_k(run) == by_hand
+    assert g.pass_at_k(run, 1).by_k == {1: by_hand.by_k[1]}
+    states = [
+        "G" if passed[name, -1] else "S" if any(passed[name, n] for n in range(4)) else "U"
+        for name in ids
+    ]
+    found = g.decompose(run)
+    told = {name: [n in right for n in range(len(ids))] for name, right in PASSED.items()}
+    assert found == g.decompose(states, told)
+    assert found["gapft"].correct == len(PASSED["gapft"])
+
+
+def test_results_are_shown_as_tables(audited: RunDirectory) -> None:
+    run = g.open_run(audited.path)
+    assert "gapft" in repr(g.decompose(run))
+    assert "| gapft |" in g.decompose(run)._repr_markdown_()
+    assert "21 problems, 4 samples of each." in repr(g.pass_at_k(run))
+
+
+def test_what_is_not_there_is_told(audited: RunDirectory, tmp_path: Path) -> None:
+    run = g.open_run(audited.path)
+    for wrong, told in [
+        (lambda: g.open_run(tmp_path / "none"), "none: is no run directory"),
+        (lambda: run.read("state"), "no table 'state'; did you mean 'states'?"),
+        (lambda: run.read("states", ["sate"]), "no column 'sate'; did you mean 'state'?"),
+        (lambda: run.read("states", split="audti"), "no split 'audti'; did you mean 'audit'?"),
+        (lambda: run.read("decisions", split="audit"), "decisions are tables of arms"),
+        (lambda: g.pass_at_k(run, 5), r"k must be within 1\.\.4"),
+        (lambda: g.pass_at_k(run, split="pol"), "no split 'pol' with states; did you mean 'pool'"),
+        (lambda: g.pass_at_k([1, 0]), r"found shape \(2,\)"),
+        (lambda: g.pass_at_k([[1, 2]]), "expected True and False"),
+        (lambda: g.pass_at_k(str(run.path)), "expected True and False"),
+        (lambda: g.decompose(["G", "S"], [1]), "one state and one decision a problem"),
+        (lambda: g.decompose(["G", "X"], [1, 0]), "states must be G, S or U"),
+        (lambda: g.decompose(["G"]), "give passed"),
+        (lambda: g.decompose(run, [1]), "has its own decisions"),
+        (lambda: g.compare("before", []), "no log after"),
+        (lambda: g.compare(tmp_path / "before", "x"), "no such file or folder"),
+    ]:
+        with pytest.raises(UserError, match=told):
+            wrong()
+
+
+def test_a_run_under_way_shows_what_is_sealed_and_names_the_stage_to_come(tmp_path: Path) -> None:
+    made = letters(tmp_path)
+    keys = {"search": {"k": 4, "stop": "first_pass"}, "evidence": {"keep": "first"}}
+    run = g.open_run(made.run("run", **keys).path)
+    assert run.responses.num_rows > 0
+    with pytest.raises(UserError, match=f"holds no states yet; .* gapft states {run.path}"):
+        _ = run.states
+    with pytest.raises(UserError, match="nothing is selected yet"):
+        g.decompose(run)
+    made.run("run", ["states"], splits=("pool", "audit"), **keys)
+    with pytest.raises(UserError, match="the search of pool stopped early"):
+        g.pass_at_k(run, split="pool")
+
+
+def test_decompose_wants_every_arm_and_files_as_they_were_sealed(tmp_path: Path) -> None:
+    keys = {"search": {"k": 4}, "conditions": {"gapft": {}, "uniform": {}}}
+    run = letters(tmp_path).run("run", ["states", "select"], ("pool", "audit"), **keys)
+    plant(run, {"gapft": {1}})
+    with pytest.raises(UserError, match=r"uniform-seed13\.parquet: is not there yet"):
+        g.decompose(g.open_run(run.path))
+    with (run.path / layout.states("audit")).open("ab") as file:
+        file.write(b" ")
+    with pytest.raises(UserError, match="was changed after it was sealed"):
+        _ = g.open_run(run.path).states
+
+
+def test_compare_is_the_function_whatever_was_imported() -> None:
+    import gapft_harness.compare.places  # noqa: F401 - sets the room as the package's attribute
+    from gapft_harness import compare
+
+    assert compare is g.compare
+    assert compare.__module__ == "gapft_harness.interactive.functions"
+    with pytest.raises(AttributeError, match="no attribute 'comprae'"):
+        _ = g.comprae  # type: ignore[attr-defined]
+    assert all(getattr(g, name) is not None for name in g.__all__)
