@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,10 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
 
     from tests.scheduling import Scheduling
+
+# No test asks Hugging Face's hub, nor does a command that it starts: without a net each waits a
+# minute. The libraries read it once, at their import, which is later.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 # No law is a law of time: a busy machine's slow example is no counterexample.
 settings.register_profile("tests", deadline=None)
@@ -38,10 +43,3 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
     from tests.scheduling import Scheduling
 
     return Scheduling(config, log)
-
-
-@pytest.fixture
-def off_the_net(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Data and models that are not on this machine are not asked for; a dry run needs none."""
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)

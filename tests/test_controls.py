@@ -229,7 +229,6 @@ def test_a_core_that_lost_an_example_and_depths_that_are_not_matched_are_found(
         SharedCore().selected(context)
 
 
-@pytest.mark.usefixtures("off_the_net")
 def test_a_dry_run_of_the_diagnostic_prints_the_papers_updates() -> None:
     sizes = ["budget.n=913", "conditions.core_8.n=3046", "conditions.core_gold.n=3046"]
     text = describe(Options("controls/llama-reclor-core-added", overrides=sizes), None)

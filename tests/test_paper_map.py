@@ -13,8 +13,6 @@ from gapft_harness.cli.dry_run import describe
 from gapft_harness.cli.options import Options
 from gapft_harness.recipe.bundled import bundled_recipes, bundled_studies
 
-pytestmark = pytest.mark.usefixtures("off_the_net")
-
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "recipes.md").read_text("utf-8")
 #: What the paper has, in its numbering.

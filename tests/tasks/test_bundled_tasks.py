@@ -191,9 +191,6 @@ def test_without_data_the_message_says_where_it_was_looked_for(
     benchmark, folder, tmp_path, monkeypatch, error_of
 ):
     monkeypatch.setenv("GAPFT_DATA_DIR", str(tmp_path))
-    # HF_HUB_OFFLINE=1, which both libraries read once, at their import.
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
     monkeypatch.setenv(f"GAPFT_REVISION_{folder.upper()}", "no-such-revision")
     message = error_of(load_task, f"gapft_{benchmark}")
     assert str(tmp_path / folder) in message
