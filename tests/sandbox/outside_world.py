@@ -104,16 +104,17 @@ def mounts() -> list[str]:
 def descendants(settle: float = 2.0) -> int:
     """Living processes below this one, once no more of them are ending."""
     deadline = time.monotonic() + settle
-    counts = [_descendants()]
+    counts = [len(living_below())]
     while time.monotonic() < deadline and len(counts) < 3:
         time.sleep(0.01)
-        counts.append(_descendants())
+        counts.append(len(living_below()))
         if counts[-1] == counts[-2]:
             break
     return counts[-1]
 
 
-def _descendants() -> int:
+def living_below() -> list[int]:
+    """Processes below this one, children before grandchildren."""
     parents = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -123,7 +124,7 @@ def _descendants() -> int:
                 continue
             if fields[0] != "Z":
                 parents[int(entry)] = int(fields[1])
-    found, generation = 0, {os.getpid()}
-    while generation := {pid for pid, parent in parents.items() if parent in generation}:
-        found += len(generation)
+    found, generation = [], [os.getpid()]
+    while generation := [pid for pid, parent in parents.items() if parent in generation]:
+        found += generation
     return found

@@ -7,14 +7,17 @@ import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.sandbox import Limits, Program, Sandbox, Test, api
 from gapft_harness.sandbox.inside.crowd import Crowd
+from gapft_harness.sandbox.inside.forking import OneCpu
 from gapft_harness.sandbox.records import TIERS
 from tests.sandbox.conftest import LIMITS
+from tests.sandbox.outside_world import living_below
 
 NEED = 0.1
 BUSY = f"import time\nwhile time.process_time() < {NEED}: pass\n"
@@ -80,6 +83,50 @@ def one_core():
     os.sched_setaffinity(0, {min(all_of_them)})
     yield
     os.sched_setaffinity(0, all_of_them)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_programs_and_workers_may_use_every_cpu(tier):
+    """Only the confinement of a program is held to one."""
+    cpus = sorted(os.sched_getaffinity(0))
+    ask = "import os\n"
+    items = [
+        (Program(f"{ask}print(sorted(os.sched_getaffinity(0)))"), [Test("", f"{cpus}")] * 2),
+        (
+            Program(f"{ask}def f(x): return sorted(os.sched_getaffinity(0))", "function", "f"),
+            [Test("1", f"{cpus}")] * 3,
+        ),
+    ]
+    with Sandbox(tier=tier, workers=1, limits=LIMITS) as sandbox:
+        results = sandbox.judge(items)
+        workers = [sorted(os.sched_getaffinity(pid)) for pid in living_below()]
+    assert [result.verdict for result in results] == ["accepted"] * 2, results
+    assert workers == [cpus] * (2 if tier == "namespaces" else 1)
+
+
+def test_a_worker_holds_to_the_cpu_where_it_runs():
+    def watch():
+        cpu = OneCpu()
+        cpu.hold()
+        held = os.sched_getaffinity(0)
+        cpu.release()
+        return held, os.sched_getaffinity(0)
+
+    with ThreadPoolExecutor(1) as pool:  # a thread's own affinity
+        held, released = pool.submit(watch).result()
+    assert len(held) == 1
+    assert held <= released == os.sched_getaffinity(0)
+
+
+def test_where_cpus_may_not_be_chosen_they_are_left_alone(monkeypatch):
+    def refuse(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    cpu, before = OneCpu(), os.sched_getaffinity(0)
+    monkeypatch.setattr(os, "sched_setaffinity", refuse)
+    cpu.hold()
+    cpu.release()
+    assert os.sched_getaffinity(0) == before
 
 
 @pytest.mark.parametrize("tier", TIERS)

@@ -7,7 +7,6 @@ and inputs pass it as descriptors, so that its memory, which every fork inherits
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
 import gc
 import importlib
@@ -33,6 +32,7 @@ from gapft_harness.sandbox.confinement.streams import open_by_name
 from gapft_harness.sandbox.confinement.syscalls import Refused
 from gapft_harness.sandbox.inside import execute
 from gapft_harness.sandbox.inside.crowd import Crowd
+from gapft_harness.sandbox.inside.forking import OneCpu, fork
 from gapft_harness.sandbox.inside.messages import Ending, pack_ending, unpack_job
 from gapft_harness.sandbox.inside.prelude import WARM, Prelude, add_what_site_adds
 from gapft_harness.sandbox.inside.watch import Calls, Watch
@@ -102,6 +102,7 @@ class Worker:
         self._pids: fresh.PidNamespaces | None = None
         self._work: fresh.WorkFolder | None = None
         self._rules: int | None = None
+        self._cpu = OneCpu()
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
             file.write("500")
         if settings.tier == "namespaces":
@@ -197,6 +198,7 @@ class Worker:
 
     def _run(self, cpu_s: float, wall_s: float, descriptors: list[int]) -> Ending | None:
         """Runs a program until it ends or is stopped. Returns what became; None in the fork."""
+        self._cpu.hold()
         if self._work is not None:
             self._work.prepare()
         if self._pids is not None:
@@ -208,7 +210,7 @@ class Worker:
             calls, given = Calls.open(descriptors, self._limits.file_bytes, tidy)
         begun, begin = os.pipe()
         seconds = cpu_limits(cpu_s)
-        child = _fork()
+        child = fork()
         if child == 0:
             self._become_program([given, *files, source], begin, seconds)
             return None
@@ -223,6 +225,7 @@ class Worker:
             self._pids.end()
         for descriptor in descriptors:
             os.close(descriptor)
+        self._cpu.release()
         word = os.read(begun, 1000)
         os.close(begun)
         if self._pids is not None:
@@ -253,25 +256,11 @@ class Worker:
         else:
             os.closerange(6, 1 << 16)
             namespaces.drop_all()
+        self._cpu.release()
         # What ``signal.signal`` wraps: its enumerations lie in many pages.
         set_handler(signal.SIGINT, signal.default_int_handler)
         resource.setrlimit(resource.RLIMIT_CPU, seconds)
         self._filter.install(os.getpid())
-
-
-_libc = ctypes.PyDLL(None)  # keeps the interpreter lock: there is nobody to give it to
-
-
-def _fork() -> int:
-    """Forks without Python's own handlers, which copy pages and reseed ``random``.
-
-    They repair locks that other threads hold: the worker has no other threads. As it is, every
-    program starts with the same random state, and so gives the same answer each time.
-    """
-    child: int = _libc.fork()
-    if child < 0:
-        raise OSError("fork failed")
-    return child
 
 
 def _usual_signals() -> None:
