@@ -68,6 +68,11 @@ class Training(RecipeSection):
         description="store the frozen base's linear layers in 8 or 4 bits (bitsandbytes); training "
         "then uses another base than the search",
     )
+    kernels: Literal["plain", "fused"] = Field(
+        "plain",
+        description="`fused`: LoRA layers that compute in the base's 16 bits, and Liger's kernels; "
+        "a CUDA device only",
+    )
     gradient_checkpointing: bool = Field(False, description="trade speed for memory")
 
     @model_validator(mode="after")
@@ -76,6 +81,11 @@ class Training(RecipeSection):
             raise ValueError(
                 f"max_tokens is {self.max_tokens}, but a sequence may have max_length "
                 f"{self.max_length} tokens; raise max_tokens or lower max_length"
+            )
+        if self.kernels == "fused" and (self.dtype == "float32" or self.quantize is not None):
+            raise ValueError(
+                "kernels: fused is for a base of 16 bits; set dtype: bfloat16 and leave quantize "
+                "out, or set kernels: plain"
             )
         if self.padding_free and self.quantize == "8bit":
             raise ValueError(

@@ -19,6 +19,7 @@ from gapft_harness.core.weights import weights_folder, weights_hash
 from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.adapter.saving import save_adapter
+from gapft_harness.training.base.kernels import check_kernels, kernels
 from gapft_harness.training.base.model import (
     add_lora,
     check_targets,
@@ -93,10 +94,11 @@ def train_together(jobs: Sequence[TrainingJob]) -> Iterator[dict[str, Any]]:
     plans = [_plan(job, settings) for job in jobs]
     base = _load(first, settings, plans)
     try:
-        for job, planned in zip(jobs, plans, strict=True):
-            facts = _train(job, settings, planned, base)
-            yield {**facts, "seconds": round(time.monotonic() - start, 3)}
-            start = time.monotonic()
+        with kernels(settings, base.model):
+            for job, planned in zip(jobs, plans, strict=True):
+                facts = _train(job, settings, planned, base)
+                yield {**facts, "seconds": round(time.monotonic() - start, 3)}
+                start = time.monotonic()
     finally:
         del base
         give_back()
@@ -148,6 +150,8 @@ def _load(job: TrainingJob, settings: Training, plans: Sequence[_Planned]) -> _B
     devices.check(settings)
     weightless = without_weights(job.model_args, settings)
     check_targets(weightless, settings)
+    model_type = str(weightless.config.model_type)
+    check_kernels(settings, model_type, devices.device, devices.sharded)
     last = is_last(weightless)
     needed = _check_memory(job, settings, plans, devices, weightless, last)
     with told(needed, job.arm.name, devices.device):  # a quantised base goes to its device at once
@@ -242,4 +246,5 @@ def _train(job: TrainingJob, settings: Training, planned: _Planned, base: _Base)
 
 def _libraries(settings: Training) -> tuple[str, ...]:
     quantizer = ("bitsandbytes",) if settings.quantize else ()
-    return ("torch", "transformers", "peft", "accelerate", *quantizer)
+    fused = ("liger-kernel",) if settings.kernels == "fused" else ()
+    return ("torch", "transformers", "peft", "accelerate", *quantizer, *fused)

@@ -13,6 +13,7 @@ import torch
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.base.attention import SEGMENTS, register_segments
+from gapft_harness.training.base.lora_linear import fuse
 
 _PASSED_ON = ("revision", "trust_remote_code", "subfolder")
 
@@ -193,6 +194,8 @@ def add_lora(model: Any, settings: Training, seed: int) -> Any:
         for name in ("is_gradient_checkpointing", "gradient_checkpointing_enable"):
             warnings.filterwarnings("ignore", f"`{name}` is deprecated", FutureWarning)
         adapted = get_peft_model(model, lora_config(settings))
+        if settings.kernels == "fused":
+            fuse(adapted)
         if settings.gradient_checkpointing:
             adapted.enable_input_require_grads()
             adapted.gradient_checkpointing_enable({"use_reentrant": False})

@@ -255,6 +255,8 @@ def _kept_by(layer: torch.nn.Module, settings: Training, width: int, active: flo
         own = (2 * linear.in_features if path in last else linear.out_features) * width
         if name in settings.target_modules:
             copy = 4 if settings.dropout or width != 4 else 0
+            if settings.kernels == "fused":
+                copy = 0  # the layer's input itself is kept, which others share
             own += linear.in_features * (copy + (1 if settings.dropout else 0))
             own += settings.rank * 4
         kept += own * (active if "experts" in path.split(".") else 1)

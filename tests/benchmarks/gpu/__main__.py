@@ -67,7 +67,9 @@ def main(arguments: list[str]) -> int:
         "failed": {},
     }
     found = []
-    ways = {**OURS, **(TRIES if chosen.tries else {})}
+    fits = {name: way for name, way in OURS.items() if way.settings.get("kernels") != "fused"}
+    ways = OURS if shape.dtype == "bfloat16" else fits  # fused kernels are for 16 bits
+    ways = {**ways, **(TRIES if chosen.tries else {})}
     for way in (way for way in [*ways, LITERAL] if chosen.only in way):
         print(f"{way} ...", file=sys.stderr, flush=True)
         try:

@@ -16,6 +16,7 @@ from gapft_harness.core.records import Arm
 from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.base.attention import SEGMENTS, register_segments
+from gapft_harness.training.base.kernels import kernels
 from gapft_harness.training.base.model import add_lora
 from gapft_harness.training.checkpoint import Checkpoint
 from gapft_harness.training.ledger import Step, ledger
@@ -37,24 +38,24 @@ class Way:
 
     Attributes:
         settings: of the main LogiQA recipe's.
-        within: the way runs in this context.
-        on_base: is called with the base before it gets an adapter.
+        inside: the way runs in this context, inside that of the product's kernels.
         on_adapted: is called with base and adapter.
     """
 
     settings: Mapping[str, Any] = field(default_factory=dict)
-    within: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
-    on_base: Callable[[Any], object] = lambda _: None
+    inside: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
     on_adapted: Callable[[Any], object] = lambda _: None
 
 
 _PACKED = {"padding_free": True}
+FUSED = "ours, padding-free, fused kernels"
 
 #: Our loop's ways.
 OURS: dict[str, Way] = {
     "ours, padded 2 x 8": Way(),
     "ours, padded 16 x 1": Way({"micro_batch": 16, "accumulation": 1}),
     "ours, padding-free": Way(_PACKED),
+    FUSED: Way({**_PACKED, "kernels": "fused"}),
     "ours, padding-free, gradient checkpointing": Way({**_PACKED, "gradient_checkpointing": True}),
 }
 LITERAL = "literal loop, padded 2 x 8"
@@ -114,10 +115,6 @@ class Bench:
 
     def ours(self, name: str, way: Way, folder: Path) -> Measured:
         """The loop that ``gapft train`` runs, on a base made on the device."""
-        with way.within():
-            return self._ours(name, way, folder)
-
-    def _ours(self, name: str, way: Way, folder: Path) -> Measured:
         settings = self.settings(way.settings)
         job = TrainingJob(
             arm=Arm("bench", 13),
@@ -130,10 +127,12 @@ class Bench:
             register_segments()
         attention = SEGMENTS if settings.padding_free else None
         base = self.shape.model(self.device, attention)
-        way.on_base(base)
-        model = add_lora(base, settings, 13)
-        way.on_adapted(model)
+        with kernels(settings, base), way.inside():
+            model = add_lora(base, settings, 13)
+            way.on_adapted(model)
+            return self._measured(name, model, settings, self._steps(job, settings, model))
 
+    def _steps(self, job: TrainingJob, settings: Training, model: Any) -> Any:
         def go(end_of_step: Callable[[], None], steps: list[Step], fitted: Any) -> list[float]:
             told = dataclasses.replace(job, progress=lambda done, total: end_of_step())
             devices = Devices.of(job)
@@ -143,7 +142,7 @@ class Bench:
             )
             return [line["loss"] for line in log]
 
-        return self._measured(name, model, settings, go)
+        return go
 
     def literal(self) -> Measured:
         """What the recipe says, written down plainly: PEFT, masks, all logits, the plan's order."""

