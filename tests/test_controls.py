@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +18,24 @@ from gapft_harness.analysis.permutation import paired_permutation
 from gapft_harness.cli.dry_run import describe
 from gapft_harness.cli.options import Options
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Arm
+from gapft_harness.core.records import SOURCE, Arm
 from gapft_harness.core.streams import Stream
+from gapft_harness.experiments.controls.contrasts import by_seed
+from gapft_harness.experiments.controls.figure import parts_by_state
 from gapft_harness.experiments.controls.shared_core import SharedCore
+from gapft_harness.experiments.controls.steps import Step
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.bundled import bundled_recipes
 from gapft_harness.recipe.called_plugins import check_names
 from gapft_harness.recipe.reading import check_recipe, load_recipe
+from gapft_harness.report.figures.contrasts import principal
+from gapft_harness.report.findings.whole import compute
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.experiment import every_experiment
 from gapft_harness.stages.experiment.registered import asked
+from tests.report.planted import inputs as synthetic_inputs
 from tests.test_changed_recipe import SELECTED, Changing, write
 from tests.test_groups import GROUPS
 from tests.verify.tampering import seal_again
@@ -149,11 +156,17 @@ def test_the_report_has_the_papers_table_and_figure_of_each(finished: Changing) 
     assert re.search(r"^\| 50% \| .* \| 4 \| 4 \|$", inclusion, flags=re.MULTILINE)
     assert "Inclusion test, two-sided" in inclusion
     assert re.search(r"50% minus 0%, p (=|<) [01]", inclusion)
-    assert "gold is below GapFT under " in section(finished, "Gold-label selection")
+    assert ". Gold is below GapFT under " in section(finished, "Gold-label selection")
     coverage = section(finished, "Coverage at the same exposures")
     assert re.findall(r"^\| (\S+ slots?) each ", coverage, flags=re.MULTILINE) == [
         "4 slots", "1 slot"
     ]  # fmt: skip
+    budgets = section(finished, "Training budgets")
+    said = re.search(r"\. ([^.]*) fill several of the n slots with one problem\.", budgets)
+    assert said is not None
+    named = set(re.split(", | and ", said[1].lower()))
+    assert {"four times", "core 0"} <= named
+    assert not named & {"gapft", "once", "whole", "core 2"}
     assert "All verified minus repeated draws" in section(finished, "The whole pool")
     assert results["full_pool"]["steps"][1]["slots"]["13"]["U"] == 0
     assert results["related"]["twins"] == {
@@ -168,8 +181,36 @@ def test_the_report_has_the_papers_table_and_figure_of_each(finished: Changing) 
     ]  # fmt: skip
     figures = finished.folder / "r/report/figures"
     names = {path.stem for path in figures.glob("*.svg")}
-    assert {"search_depth", "randomized_inclusion", "related"} <= names
-    assert "gold_labels" not in names
+    assert {"search_depth", "randomized_inclusion", "related", "gold_labels", "full_pool"} <= names
+    for name in ("gold_labels", "full_pool"):
+        drawing = (figures / f"{name}.svg").read_text("utf-8")
+        assert drawing.count("<!-- of it on ") == 3  # text is drawn as paths; this names it
+
+
+def test_contrasts_of_a_condition_that_is_another_are_not_among_the_first() -> None:
+    made = synthetic_inputs(("gapft", "uniform", "replay"))
+    training = {f"replay-seed{seed}": {"trained_as": f"gapft-seed{seed}"} for seed in made.seeds}
+    findings = compute(replace(made, training=training))
+    assert len(findings.contrasts) == 6
+    assert {(of.a, of.b) for of in principal(findings)} == {
+        ("gapft", "uniform"), ("gapft", SOURCE), ("uniform", SOURCE)
+    }  # fmt: skip
+
+
+def test_the_bars_of_a_difference_are_its_parts_and_its_ticks_the_seeds() -> None:
+    findings = compute(synthetic_inputs())
+    steps = [Step("GapFT", "gapft"), Step("replay", "replay"), Step("all", "all_verified")]
+    panels = parts_by_state(findings, steps=steps).axes
+    for axes, step in zip(panels, steps[1:], strict=True):
+        contrast = findings.contrast(step.condition, "gapft")
+        bars = [bar.get_width() for bar in axes.patches]  # type: ignore[attr-defined]
+        terms = contrast.terms
+        assert bars == pytest.approx([100 * float(of) for of in (terms.g, terms.s, terms.u)])
+        assert sum(bars) == pytest.approx(100 * float(contrast.delta))
+        ticks = [line.get_xdata() for line in axes.lines if line.get_marker() == "|"]
+        seeds = [100 * float(of) for of in by_seed(findings, contrast).values()]
+        assert ticks[0] == pytest.approx(seeds)
+        assert [np.mean(of) for of in ticks[1:]] == pytest.approx(bars)
 
 
 def test_a_shared_core_is_kept_and_gold_labels_stand_without_and_with_it(

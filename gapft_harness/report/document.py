@@ -91,12 +91,14 @@ def _conditions(inputs: ReportInputs, findings: Findings) -> list[Block]:
 
 def _contrasts(inputs: ReportInputs, findings: Findings) -> list[Block]:
     tables = comparison.contrasts(inputs, findings)
+    starred = any(row[0].endswith("*") for row in tables[0].rows)
     return [
         Figure(
             "contrasts",
             "Intervals of Pass@1 differences: "
             + "; ".join(f"{row[0]} {row[1]} {row[2]}" for row in tables[0].rows),
-            "Differences of Pass@1 with 95% intervals. Filled: the interval excludes zero.",
+            "Differences of Pass@1 with 95% intervals. Filled: the interval excludes zero."
+            + " * Not budget-matched." * starred,
         ),
         *tables,
         Text(_seed_caution(len(inputs.seeds)), "note"),

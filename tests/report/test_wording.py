@@ -77,6 +77,21 @@ def test_every_light_colour_has_a_dark_one():
     assert len({palette.series(place) for place in range(25)}) == 25
 
 
+def test_a_condition_of_the_main_comparison_looks_the_same_in_every_report():
+    main = palette.of_conditions(["gapft", "uniform", "replay", "all_verified"])
+    assert list(main.values()) == list(palette.SERIES[:4])
+    control = palette.of_conditions(["gapft", "replay", "gold", "late", "later", "last", "more"])
+    assert {name: control[name] for name in ("gapft", "replay")} == {
+        name: main[name] for name in ("gapft", "replay")
+    }
+    assert len(set(control.values())) == 7
+    assert control["gold"] not in main.values()
+    other = palette.of_conditions(["diffuse", "replay", "gapft_twin"])
+    assert other["diffuse"] == main["gapft"]
+    assert other["replay"] == main["replay"]
+    assert palette.of_conditions([]) == {}
+
+
 def test_a_gold_is_shown_as_text_or_as_json_of_bounded_length():
     long = "x" * (2 * GOLD_SHOWN)
     assert plain_gold(json.dumps(long)) == long

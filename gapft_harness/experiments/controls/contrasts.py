@@ -46,9 +46,8 @@ def by_seed(findings: Findings, contrast: Contrast) -> dict[int, Fraction]:
 def result(findings: Findings, steps: Sequence[Step]) -> str:
     """How the last step differs from the first."""
     contrast = against_first(findings, steps)[-1]
-    last = steps[-1].label
     return (
-        f"{last[0].upper() + last[1:]} minus {steps[0].label}, at the same n, N and J, is "
+        f"{wording.capital(steps[-1].label)} minus {steps[0].label}, at the same n, N and J, is "
         f"{points(contrast.delta)} points of Pass@1 {wording.points_interval(contrast.interval)}; "
         f"{wording.resolution(contrast.interval)}."
     )

@@ -28,7 +28,8 @@ class Control(Experiment, ABC):
     Attributes:
         needs: what a recipe must have for it, as the end of a sentence.
         title: of its section in the report.
-        axis: what the steps differ in, under the figure; empty: there is no figure.
+        axis: what the steps differ in, under the figure; empty: nothing that ascends, and the
+            figure shows the parts of every difference instead.
         matched: what ``faults`` holds training sets to, for verify; empty: there is nothing.
     """
 

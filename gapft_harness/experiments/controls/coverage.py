@@ -42,7 +42,7 @@ class FullPool(Control):
     name = "full_pool"
     needs = (
         "conditions of the selectors uniform and uniform_with_replacement with n: verified, such "
-        "as whole: {selector: uniform, n: verified} and again: {selector: "
+        "as whole_pool: {selector: uniform, n: verified} and replacement_draws: {selector: "
         "uniform_with_replacement, n: verified}"
     )
     title = "The whole pool"

@@ -15,7 +15,7 @@ from gapft_harness.experiments.controls.contrasts import (
     count_slots,
     result,
 )
-from gapft_harness.experiments.controls.figure import change_by_step
+from gapft_harness.experiments.controls.figure import change_by_step, parts_by_state
 from gapft_harness.experiments.controls.steps import Compared, Step
 from gapft_harness.recipe.conditions import conditions_of
 from gapft_harness.report.findings.whole import Contrast, Findings
@@ -73,21 +73,22 @@ class ControlPart(Part):
         """The result in a sentence, the figure, and a row for each step."""
         steps = self.shown(found)
         said = result(findings, self.compared(found)) + self.remark(findings, found)
-        blocks: list[Block] = [Text(said)]
-        if self.control.axis:
-            shown = (
-                f"{step.label} {wording.points(contrast.delta)} points"
-                for step, contrast in self.differences(findings, found)
-            )
-            blocks.append(
-                Figure(
-                    self.name,
-                    f"Change of Pass@1 against {steps[0].label}: {'; '.join(shown)}.",
-                    f"Pass@1 minus that of {steps[0].label}, with 95% intervals. Filled: the "
-                    "interval excludes zero.",
-                )
-            )
-        blocks.append(contrast_table(findings, steps))
+        shown = (
+            f"{step.label} {wording.points(contrast.delta)} points"
+            for step, contrast in self.differences(findings, found)
+        )
+        alternative = f"Change of Pass@1 against {steps[0].label}: {'; '.join(shown)}."
+        caption = (
+            f"Pass@1 minus that of {steps[0].label}, with 95% intervals. Filled: the interval "
+            "excludes zero."
+        )
+        if not self.control.axis:
+            caption += " Bars: its parts on G, S and U, which sum to it. Ticks: each seed."
+        blocks: list[Block] = [
+            Text(said),
+            Figure(self.name, alternative, caption),
+            contrast_table(findings, steps),
+        ]
         yield Section(self.control.title, blocks)
 
     def remark(self, findings: Findings, found: Any) -> str:
@@ -97,10 +98,10 @@ class ControlPart(Part):
     def figures(
         self, findings: Findings, found: Any
     ) -> Iterator[tuple[str, Callable[[Findings], Drawn]]]:
-        """The change of Pass@1 from step to step."""
-        if self.control.axis:
-            draw = partial(change_by_step, steps=self.shown(found), axis=self.control.axis)
-            yield self.name, draw
+        """The change of Pass@1 from step to step; without an axis, where it arises."""
+        steps, axis = self.shown(found), self.control.axis
+        draw = partial(change_by_step, axis=axis) if axis else parts_by_state
+        yield self.name, partial(draw, steps=steps)
 
     def tables(
         self, inputs: ReportInputs, findings: Findings, found: Any

@@ -25,24 +25,32 @@ MANY = 5
 
 
 def principal(findings: Findings) -> list[Contrast]:
-    """The contrasts that come first: all, or of many conditions those of the lead or the source."""
-    if len(findings.conditions) <= MANY:
-        return list(findings.contrasts)
+    """The contrasts that come first: all, or of many conditions those of the lead or the source.
+
+    A condition whose models are another's has no place among them.
+    """
     own = {findings.lead, SOURCE, *findings.distinct}
+    many = len(findings.distinct) > MANY
     return [
         of
         for of in findings.contrasts
-        if {of.a, of.b} <= own and (of.b == SOURCE or findings.lead in (of.a, of.b))
+        if {of.a, of.b} <= own and (not many or of.b == SOURCE or findings.lead in (of.a, of.b))
     ]
+
+
+def named(findings: Findings, of: Contrast) -> str:
+    """What a contrast is called; a star says that budgets are not matched."""
+    names = (wording.condition_name(name) for name in (of.a, of.b))
+    return " \N{MINUS SIGN} ".join(names) + ("" if findings.fair(of) else " *")
 
 
 def contrasts(findings: Findings) -> Figure:
     """Intervals of the principal contrasts."""
-    shown = principal(findings)
+    rows = [(of, _row(findings, of)) for of in principal(findings)]
     return forests(
         {
-            "Between conditions": [_row(of) for of in shown if of.b != SOURCE],
-            "Against the source model": [_row(of) for of in shown if of.b == SOURCE],
+            "Between conditions": [row for of, row in rows if of.b != SOURCE],
+            "Against the source model": [row for of, row in rows if of.b == SOURCE],
         }
     )
 
@@ -63,9 +71,8 @@ def forests(panels: Mapping[str, Sequence[Row]]) -> Figure:
     return figure
 
 
-def _row(of: Contrast) -> Row:
-    names = (wording.condition_name(name) for name in (of.a, of.b))
-    return " \N{MINUS SIGN} ".join(names), of.delta, of.interval
+def _row(findings: Findings, of: Contrast) -> Row:
+    return named(findings, of), of.delta, of.interval
 
 
 def forest(axes: Axes, rows: Sequence[Row]) -> None:

@@ -38,9 +38,9 @@ def curve(axes: Axes, findings: Findings) -> None:
     rates = [100 * float(rate) for rate in findings.source.curve.values()]
     axes.plot(ks, rates, color=palette.INK, marker=".", linewidth=1.6, zorder=3)
     lines = [("source, greedy", 100 * float(findings.source.pass_at_1), palette.MUTED, 0, "")]
-    places = list(findings.conditions)
+    looks = palette.of_conditions(list(findings.conditions))
     for name, condition in findings.distinct.items():
-        colour, marker = palette.series(places.index(name))
+        colour, marker = looks[name]
         rate = 100 * float(condition.mean.pass_at_1)
         lines.append((wording.condition_name(name), rate, colour, condition.k_eq, marker))
     for _, rate, colour, k, marker in lines:

@@ -75,9 +75,10 @@ def condition_rows(
             joined by a line, and one that is None is left out.
     """
     shown = list(dict.fromkeys(name for of in rows.values() for name in of))
+    looks = palette.of_conditions(conditions)
     several = any(len(values) > 1 for of in rows.values() for values in of.values())
     for place, name in enumerate(shown):
-        colour, marker = palette.series(conditions.index(name))
+        colour, marker = looks[name]
         offset = (place - (len(shown) - 1) / 2) * min(0.16, 0.7 / len(shown))
         for y, of in enumerate(rows.values()):
             known = [100 * float(rate) for rate in of.get(name, ()) if rate is not None]

@@ -7,6 +7,8 @@ light can be recoloured for a dark page by exchanging values.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from itertools import chain, count
 
 PAPER = "#ffffff"
 INK = "#1c1d1f"
@@ -46,6 +48,25 @@ def series(position: int) -> tuple[str, str]:
     """The colour and marker of the condition at this place; after the last, other pairs of them."""
     rounds, place = divmod(position, len(SERIES))
     return SERIES[place][0], SERIES[(place + rounds) % len(SERIES)][1]
+
+
+#: The conditions of the paper's main comparison, by their places among the pairs.
+_MAIN = {"gapft": 0, "uniform": 1, "replay": 2, "all_verified": 3}
+
+
+def of_conditions(names: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Each condition's colour and marker in a report of these.
+
+    Those of the paper's main comparison have the same in every report. Where GapFT is not among
+    them, the first condition has its pair; the others have pairs that are free, and those of the
+    main comparison last.
+    """
+    places = {name: _MAIN[name] for name in names if name in _MAIN}
+    if names and 0 not in places.values():
+        places[names[0]] = 0
+    last = sorted(set(_MAIN.values()) - set(places.values()), reverse=True)
+    free = chain(range(len(_MAIN), len(SERIES)), last, count(len(SERIES)))
+    return {name: series(places[name] if name in places else next(free)) for name in names}
 
 
 def darkened(svg: str) -> str:

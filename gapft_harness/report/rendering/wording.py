@@ -86,6 +86,11 @@ def p_value(p: float | None) -> str:
     return next((text for text in shown if (float(text) < 0.05) == (p < 0.05)), f"{p}")
 
 
+def capital(text: str) -> str:
+    """The text as the beginning of a sentence; a condition's name begins in lower case."""
+    return text[:1].upper() + text[1:]
+
+
 def listed(words: list[str]) -> str:
     """``a``, ``a and b``, ``a, b and c``."""
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

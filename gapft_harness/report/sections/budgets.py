@@ -20,10 +20,7 @@ def blocks(inputs: ReportInputs, findings: Findings) -> list[Block]:
             b = found.budget
             numbers = (b.n, found.problems, b.exposures, b.tokens, b.supervised_tokens, b.steps)
             rows.append([condition_name(name), str(seed), *(whole(number) for number in numbers)])
-    note = (
-        "Computed before training and enforced: matched arms have the same n, N and J exactly. Of "
-        "the n example slots a condition may fill several with one problem."
-    )
+    note = "Computed before training and enforced: matched arms have the same n, N and J exactly."
     groups = findings.groups
     for group in groups:
         low, high, spread = tokens(group)
@@ -37,7 +34,7 @@ def blocks(inputs: ReportInputs, findings: Findings) -> list[Block]:
     tolerance = inputs.recipe.get("budget", {}).get("token_tolerance")
     if tolerance is not None:
         note += f" Their supervised tokens differ by at most {percent(tolerance)} within a seed."
-    note += _trained_once(findings)
+    note += _repeats(findings) + _trained_once(findings)
     budget = ["slots n", "distinct problems", "exposures N", "tokens L", "supervised", "steps J"]
     columns = ["condition", "seed", *budget]
     return [
@@ -70,6 +67,21 @@ def _taken(findings: Findings) -> list[Block]:
         "passed (gapft verify judges them again, if that run is here):"
     )
     return [Text(said), Bullets(lines)]
+
+
+def _repeats(findings: Findings) -> str:
+    """A sentence on conditions that have fewer distinct problems than slots."""
+    names = [
+        condition_name(name)
+        for name, condition in findings.conditions.items()
+        if any(of.problems < of.budget.n for of in condition.seeds.values())
+    ]
+    if not names:
+        return ""
+    verb = "fill" if len(names) > 1 else "fills"
+    return (
+        f" {wording.capital(wording.listed(names))} {verb} several of the n slots with one problem."
+    )
 
 
 def _trained_once(findings: Findings) -> str:

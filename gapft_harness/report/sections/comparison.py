@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
-from gapft_harness.report.figures.contrasts import principal
+from gapft_harness.report.figures.contrasts import named, principal
 from gapft_harness.report.findings.whole import ConditionFindings, Contrast, Findings
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering import wording
@@ -63,7 +63,7 @@ _CONTRAST = ("contrast", "difference", "95% interval", "S", "U", "G", "p")
 
 def _contrast(findings: Findings, c: Contrast) -> list[str]:
     return [
-        f"{condition_name(c.a)} − {condition_name(c.b)}" + ("" if findings.fair(c) else " *"),
+        named(findings, c),
         points(c.delta),
         wording.points_interval(c.interval),
         *(points(term) for term in (c.terms.s, c.terms.u, c.terms.g)),

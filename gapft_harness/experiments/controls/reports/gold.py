@@ -7,6 +7,7 @@ from typing import Any
 from gapft_harness.experiments.controls.contrasts import against_first, by_seed
 from gapft_harness.experiments.controls.part import ControlPart
 from gapft_harness.report.findings.whole import Findings
+from gapft_harness.report.rendering import wording
 
 
 class GoldPart(ControlPart):
@@ -21,9 +22,10 @@ class GoldPart(ControlPart):
             below, above = sum(d < 0 for d in deltas), sum(d > 0 for d in deltas)
             said.append(
                 f"{step.label} is below {steps[0].label} under {below} of {len(deltas)} seeds and "
-                f"above under {above}"
+                f"above it under {above}"
             )
         return (
-            f" {'; '.join(said)}. Both have the same target strings, supervised tokens, exposures "
-            "and steps, and as many problems of each gold answer; this was checked."
+            f" {wording.capital('; '.join(said))}. Both have the same target strings, supervised "
+            "tokens, exposures and steps, and as many problems of each gold answer; this was "
+            "checked."
         )

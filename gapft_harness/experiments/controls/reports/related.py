@@ -12,7 +12,7 @@ from gapft_harness.report.figures.contrasts import Row, forests
 from gapft_harness.report.findings.whole import Contrast, Findings
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering.blocks import Block, Figure, Section, Text
-from gapft_harness.report.rendering.wording import points, points_interval, resolution
+from gapft_harness.report.rendering.wording import capital, points, points_interval, resolution
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawn
@@ -87,7 +87,7 @@ _ALONE = "No random twin of a related selection is among the conditions."
 
 def _said(step: Step, contrast: Contrast) -> str:
     """A selection against its twin in a sentence."""
-    label = step.label[0].upper() + step.label[1:]
+    label = capital(step.label)
     return (
         f"{label} minus as many examples at random from the same problems is "
         f"{points(contrast.delta)} points of Pass@1 {points_interval(contrast.interval)}; "
