@@ -207,7 +207,7 @@ def report(
     ] = [],
     plugin: PluginFile = [],
 ) -> None:
-    """Stage 7: write tables, figures, report.md, index.html and results.json."""
+    """Stage 7: write tables, figures, report.md, index.html, explorer.html and results.json."""
     choice = Options(conditions=condition, seeds=seed, plugin_files=plugin)
     page = _stage("report", run_dir, choice)
     typer.echo(f"report: {page}")

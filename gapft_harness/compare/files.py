@@ -1,4 +1,4 @@
-"""What ``--out`` writes: results.json, comparison.csv, items.csv and comparison.md."""
+"""What ``--out`` writes: results.json, comparison.csv, items.csv, comparison.md, explorer.html."""
 
 from __future__ import annotations
 
@@ -7,21 +7,28 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from gapft_harness.analysis.k_equivalent import k_label
 from gapft_harness.analysis.pass_at_k import mean_pass_at_k, reported_k
 from gapft_harness.compare.comparison import Comparison
 from gapft_harness.compare.findings import ByState, Paired
-from gapft_harness.compare.items import changed, prompt, response
+from gapft_harness.compare.items import changed, entries, prompt, response
 from gapft_harness.compare.page import changes, sections
 from gapft_harness.compare.reading import Rows
 from gapft_harness.core.files import replace_file, write_json
 from gapft_harness.core.text import whole, whole_text
+from gapft_harness.report.explorer import page as explorer
+from gapft_harness.report.explorer.explored import EQUAL, HIGHER, LOWER, Explored, Model, outcome
 from gapft_harness.report.rendering.markdown import render
 from gapft_harness.report.tables import as_csv
 
+#: Most documents that explorer.html shows.
+EXPLORED = 20_000
+
 
 def write(of: Comparison, folder: Path) -> None:
-    """Writes the four files; what is there of an earlier comparison is replaced.
+    """Writes the five files; what is there of an earlier comparison is replaced.
 
     Raises:
         GapftError: the folder cannot be written, or the disk is full.
@@ -30,6 +37,7 @@ def write(of: Comparison, folder: Path) -> None:
     _write_text(folder / "comparison.csv", as_csv(_rows(of)))
     _write_text(folder / "comparison.md", render("Comparison", "", sections(of)))
     replace_file(folder / "items.csv", lambda beside: _write_items(of, beside))
+    _write_text(folder / "explorer.html", explorer.render(explored(of)))
 
 
 def results(of: Comparison) -> dict[str, Any]:
@@ -154,6 +162,71 @@ def _write_items(of: Comparison, path: Path) -> None:
                 *(response(one.before), response(one.after)),
             )
             lines.writerow([whole_text(c) if isinstance(c, str) else c for c in cells])
+
+
+def explored(of: Comparison, most: int = EXPLORED) -> Explored:
+    """What explorer.html shows: changed documents first, and of the others as many as fit."""
+    unchanged = np.ones(len(of.items), dtype=bool)
+    for after in of.table.after.values():
+        unchanged &= (after == of.table.before).all(axis=0)
+    # items are in the order of their hashes, so these are drawn, and always the same
+    shown = np.argsort(unchanged, kind="stable")[:most]
+    positions: list[int] = shown[np.argsort(of.rows_before[shown])].tolist()
+    judged = of.judged()
+
+    def verdicts(values: Any) -> list[str]:
+        if judged:
+            return ["right" if value else "wrong" for value in values]
+        return [f"{value:.4g}" for value in values]
+
+    def outcomes(values: Any) -> str:
+        if judged:
+            return "".join(map(outcome, before == 1, values == 1))
+        rose = (values > before).astype(int) - (values < before)
+        return "".join({1: HIGHER, 0: EQUAL, -1: LOWER}[change] for change in rose.tolist())
+
+    before, samples, states = of.table.before[positions], of.samples, of.found.states
+    tasks = [of.items[position][0] for position in positions]
+    fields = {"task": tasks} if len(set(tasks)) > 1 else {}
+    if of.choice.by is not None and of.table.groups is not None:
+        fields[of.choice.by] = of.table.groups[positions].tolist()
+    left_out = ""
+    if len(positions) < len(of.items):
+        left_out = (
+            f" {len(positions):,} of {len(of.items):,} documents are here: of those that changed "
+            f"and of the others as many as fit, in the order of a hash."
+        )
+    return Explored(
+        title=f"{', '.join(dict.fromkeys(filter(None, tasks))) or 'Comparison'}: before and after",
+        remark=f"Before: {of.before_name}.{left_out}",
+        noun="document",
+        before="before",
+        ids=_names(of, positions),
+        verdicts=verdicts(before),
+        models=[
+            Model(name, name, str(seed), verdicts(values), outcomes(values))
+            for name, runs in of.table.after.items()
+            for seed, values in enumerate(runs[:, positions], start=1)
+        ],
+        states="" if states is None else "".join(states[positions].tolist()),
+        k=0 if samples is None else samples.k,
+        passing=() if samples is None else samples.passing[positions].tolist(),
+        fields=fields,
+        entries=lambda: entries(of, positions),
+    )
+
+
+def _names(of: Comparison, positions: list[int]) -> list[str]:
+    """Distinct names of documents: ``doc_id``, with the task or a hash where it is not enough."""
+    rows = of.rows_before[positions].tolist()
+    named = [
+        (of.items[p][0], of.before.doc_ids[row]) for p, row in zip(positions, rows, strict=True)
+    ]
+    several = len({task for task, _ in named}) > 1
+    names = [" ".join(name if several else name[1:]) for name in named]
+    if len(set(names)) == len(names):
+        return names
+    return [f"{n} {of.items[p][1].hex()}" for n, p in zip(names, positions, strict=True)]
 
 
 def _write_text(path: Path, text: str) -> None:

@@ -1,10 +1,10 @@
-"""Items that were gained or lost, with the texts before and after, read from the logs again."""
+"""Items with the texts before and after, read from the logs again."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -13,6 +13,7 @@ import numpy as np
 
 from gapft_harness.compare.comparison import Comparison
 from gapft_harness.compare.reading import Rows, record_at
+from gapft_harness.report.explorer.explored import Entry
 
 #: Of a model's gained items, and of its lost ones, how many are shown.
 SHOWN = 3
@@ -46,15 +47,7 @@ def changed(of: Comparison, most: int | None = None) -> Iterator[Changed]:
         of: the comparison.
         most: of each model no more gained and no more lost ones than these.
     """
-    with ExitStack() as stack:
-        opened: dict[Path, BinaryIO] = {}
-
-        def record(rows: Rows, row: int) -> dict[str, Any]:
-            path = rows.logs[rows.log[row]].path
-            if path not in opened:
-                opened[path] = stack.enter_context(path.open("rb"))
-            return record_at(opened[path], rows.offsets[row], rows.place(row))
-
+    with _reading() as record:
         for model, runs in of.after.items():
             left = {True: most, False: most}
             values = of.table.after[model]
@@ -71,6 +64,39 @@ def changed(of: Comparison, most: int | None = None) -> Iterator[Changed]:
                         record(of.before, int(of.rows_before[position])),
                         record(rows, int(by_item[position])),
                     )
+
+
+def entries(of: Comparison, positions: Sequence[int]) -> Iterator[Entry]:
+    """Yields the texts of some items, by their places in the comparison's arrays."""
+    with _reading() as record:
+        for position in positions:
+            before = record(of.before, int(of.rows_before[position]))
+            after = (
+                record(rows, int(by_item[position]))
+                for runs in of.after.values()
+                for rows, by_item in runs
+            )
+            yield Entry(
+                prompt=prompt(before),
+                gold=str(before.get("target", "")),
+                responses=[response(before), *map(response, after)],
+                document=before["doc"],
+            )
+
+
+@contextmanager
+def _reading() -> Iterator[Callable[[Rows, int], dict[str, Any]]]:
+    """Reads rows by their numbers; each log is opened once."""
+    with ExitStack() as stack:
+        opened: dict[Path, BinaryIO] = {}
+
+        def record(rows: Rows, row: int) -> dict[str, Any]:
+            path = rows.logs[rows.log[row]].path
+            if path not in opened:
+                opened[path] = stack.enter_context(path.open("rb"))
+            return record_at(opened[path], rows.offsets[row], rows.place(row))
+
+        yield record
 
 
 def response(record: dict[str, Any]) -> str:

@@ -24,7 +24,15 @@ if TYPE_CHECKING:
 __all__ = ["files_of", "replace_folder", "require_replaceable", "write_report"]
 
 #: What a report's folder holds.
-_ENTRIES = {"index.html", "report.md", "results.json", "tables", "figures", ".DS_Store"}
+_ENTRIES = {
+    "index.html",
+    "explorer.html",
+    "report.md",
+    "results.json",
+    "tables",
+    "figures",
+    ".DS_Store",
+}
 
 #: A plugin's report section: its name, and a function from results.json's content to Markdown.
 ReportSection = tuple[str, Callable[[Mapping[str, Any]], str]]
@@ -37,7 +45,7 @@ def write_report(
 
     Args:
         inputs: what ``read_inputs`` gave; the order of problems and seeds does not matter.
-        folder: becomes index.html, report.md, results.json, tables/ and figures/.
+        folder: becomes index.html, explorer.html, report.md, results.json, tables/ and figures/.
         sections: plugins' sections, put at the end.
 
     Returns:
@@ -48,6 +56,8 @@ def write_report(
         GapftError: the folder cannot be written.
     """
     from gapft_harness.report import document, figures, results, tables
+    from gapft_harness.report.explorer import page as explorer
+    from gapft_harness.report.explorer.of_run import of_run
     from gapft_harness.report.findings import whole as findings
 
     inputs = inputs.in_order()
@@ -59,7 +69,8 @@ def write_report(
     title = f"{inputs.recipe['name']} on {inputs.task['name']}"
     of_tables = tables.all_tables(inputs, found)
     subtitle = inputs.recipe.get("description", "")
-    replace_folder(folder, files_of(title, subtitle, content, built, drawings, of_tables))
+    problems = explorer.render(of_run(inputs, title))
+    replace_folder(folder, files_of(title, subtitle, content, built, drawings, of_tables, problems))
     return content
 
 
@@ -70,15 +81,20 @@ def files_of(
     sections: Sequence[Section],
     drawings: Sequence[Drawing],
     tables: Iterable[tuple[str, str]],
+    explorer: str = "",
 ) -> dict[str, str | bytes]:
-    """A report's files by name: the page, its Markdown, results.json, tables/ and figures/."""
+    """A report's files by name: pages, Markdown, results.json, tables/ and figures/."""
     from gapft_harness.report.rendering import markdown, page
 
     written: dict[str, str | bytes] = {
         "results.json": json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
         "report.md": markdown.render(title, subtitle, sections),
-        "index.html": page.render(title, subtitle, sections, drawings),
+        "index.html": page.render(
+            title, subtitle, sections, drawings, "explorer.html" if explorer else ""
+        ),
     }
+    if explorer:
+        written["explorer.html"] = explorer
     written |= {f"tables/{name}": text for name, text in tables}
     for drawing in drawings:
         written[f"figures/{drawing.name}.svg"] = drawing.svg

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def report_stage(context: Context) -> None:
-    """Tables, figures, report.md, index.html and results.json."""
+    """Tables, figures, report.md, index.html, explorer.html and results.json."""
     from gapft_harness.report import write_report
     from gapft_harness.report.reading.inputs import read_inputs
 

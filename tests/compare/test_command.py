@@ -19,6 +19,7 @@ from gapft_harness.compare.terminal import show
 from gapft_harness.core.errors import GapftError
 from gapft_harness.lm_eval_bridge.task_file.paths import tasks_path
 from tests.compare.logs import row, write
+from tests.report.explorer.made import unpacked
 
 ROOT = Path(__file__).parents[2]
 
@@ -134,6 +135,17 @@ def test_real_logs_of_lm_eval(logs: Path, tmp_path: Path) -> None:
     page = (tmp_path / "out" / "comparison.md").read_text()
     assert "| hot |" in page
     assert "κ_S" in page
+    index, texts = unpacked((tmp_path / "out" / "explorer.html").read_text())
+    assert (index["k"], len(index["states"]), len(texts)) == (8, 16, 16)
+    for place, name in enumerate(index["ids"]):
+        (document,) = [d for d in before if str(before[d]["doc_id"]) == name]
+        outcome = {(0, 1): "c", (1, 0): "r", (1, 1): "k", (0, 0): "m"}[
+            before[document]["pass@1"], after[document]["pass@1"]  # type: ignore[index]
+        ]
+        assert index["models"][0]["outcomes"][place] == outcome
+        assert texts[place][1:] == [
+            before[document]["target"], *(of[document]["resps"][0][0] for of in (before, after))  # type: ignore[index]
+        ]  # fmt: skip
     assert "K_eq" in done.output
 
 

@@ -83,7 +83,7 @@ def test_the_matched_budget_is_what_the_paper_says(all_conditions: dict[str, Any
 def test_a_finished_run_reports_the_same_bytes_again(
     demo_run: Path, all_conditions: dict[str, Any]
 ) -> None:
-    names = ["results.json", "report.md", "index.html"]
+    names = ["results.json", "report.md", "index.html", "explorer.html"]
     before = {name: (demo_run / "report" / name).read_bytes() for name in names}
     shutil.rmtree(demo_run / "report")
     succeed("report", demo_run)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import itertools
 import re
-import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,13 +12,8 @@ import pytest
 
 from gapft_harness.report import write_report
 from gapft_harness.report.reading.inputs import ReportInputs
+from tests.report.chromium import show
 from tests.report.planted import allocation_inputs, audited_inputs, inputs
-
-FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-    "--disable-dev-shm-usage",
-)  # fmt: skip
 
 
 def long_inputs() -> ReportInputs:
@@ -36,40 +29,11 @@ def long_inputs() -> ReportInputs:
 KINDS = {"plain": long_inputs, "allocation": allocation_inputs, "audits": audited_inputs}
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if chromium is None or driver is None:
-        pytest.skip("no chromium with chromedriver: the page is NOT TESTED in a browser")
-    from selenium import webdriver
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    session = webdriver.Chrome(options, webdriver.ChromeService(driver))
-    yield session
-    session.quit()
-
-
 @pytest.fixture(scope="module", params=KINDS.values(), ids=KINDS)
 def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("report") / "report"
     write_report(request.param(), folder)
     return (folder / "index.html").as_uri()
-
-
-def show(browser: Any, page: str, width: int, scheme: str) -> None:
-    browser.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500},
-    )
-    browser.execute_cdp_cmd(
-        "Emulation.setEmulatedMedia",
-        {"features": [{"name": "prefers-color-scheme", "value": scheme}]},
-    )
-    browser.get(page)
 
 
 @pytest.mark.parametrize("width", [390, 1280])

@@ -68,7 +68,7 @@ def test_all_promised_files_are_there(written):
         for name in ("contrasts", "search_curve", "flows")
         for kind in ("svg", "png")
     }
-    assert {"index.html", "report.md", "results.json"} | figures <= names
+    assert {"index.html", "explorer.html", "report.md", "results.json"} | figures <= names
     assert {name for name in names if name.startswith("tables/")} == {
         f"tables/{name}.csv"
         for name in (
@@ -138,8 +138,9 @@ def test_the_page_loads_nothing(written):
         for _, name, value in found.attributes
         if name in ("src", "srcset", "href", "action", "data", "poster")
     ]
-    assert len(urls) == 6
-    assert all(url.startswith("data:image/svg+xml;base64,") for url in urls)
+    pictures = [url for url in urls if url != "explorer.html"]
+    assert len(pictures) == 6 == len(urls) - 1
+    assert all(url.startswith("data:image/svg+xml;base64,") for url in pictures)
     text = (written / "index.html").read_text("utf-8")
     assert not re.search(r"https?://|url\(|@import", text)
     policy = next(v for t, n, v in found.attributes if n == "content" and "default-src" in v)

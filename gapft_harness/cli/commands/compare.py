@@ -91,7 +91,7 @@ def compare(
         typer.Option(
             "--out",
             metavar="DIR",
-            help="write results.json, comparison.csv, items.csv and comparison.md there",
+            help="write figures, tables and a page of all documents there (docs/comparing.md)",
         ),
     ] = None,
 ) -> None:
@@ -126,7 +126,7 @@ def compare(
         with contextlib.suppress(BrokenPipeError, SystemExit):
             show(sections(found), Console(highlight=False))
             if out is not None:
-                files = "results.json, comparison.csv, items.csv"
+                files = "explorer.html, results.json, comparison.csv, items.csv"
                 typer.echo(f"written: {out / 'comparison.md'}, {files}")
     if worse:
         told = ", ".join(map(plain, worse))

@@ -14,6 +14,7 @@ from gapft_harness.report.reading.audits import Audit, TrainedArm, read_arm, rea
 from gapft_harness.report.reading.columns import PASS, STATUSES, columns
 from gapft_harness.report.reading.episodes import EpisodeFacts, read_episodes
 from gapft_harness.report.reading.failures import Failures, read_failures
+from gapft_harness.report.reading.unread import Unread
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import require
 from gapft_harness.run_directory.facts import Manifest
@@ -71,6 +72,7 @@ class ReportInputs:
         parts: the experiments that the run has, each with what it read.
         failures: why so little passes, where nothing or little does.
         further: the recipe's ``audits``, in its order.
+        unread: reads what else there is of the audit; None: nothing is at hand.
     """
 
     recipe: Mapping[str, Any]
@@ -93,6 +95,7 @@ class ReportInputs:
     parts: tuple[Taken, ...] = ()
     failures: tuple[Failures, ...] = ()
     further: tuple[Further, ...] = ()
+    unread: Unread | None = None
 
     def at(self, ids: Sequence[str]) -> ReportInputs:
         """The run on some of its audit's problems alone.
@@ -110,6 +113,7 @@ class ReportInputs:
             parts=(),
             failures=(),
             further=(),
+            unread=None,
         )
 
     def of(self, condition: str) -> tuple[TrainedArm, ...]:
@@ -183,6 +187,7 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
             if (read := part.read(run_path, manifest, arms)) is not None
         ),
         failures=read_failures(run_path, manifest["verdict_counts"], [arm.name for arm in arms]),
+        unread=Unread(run_path),
     )
     return replace(inputs, further=tuple(_read_further(run_path, manifest, inputs)))
 

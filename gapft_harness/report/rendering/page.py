@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gapft_harness.report.rendering import palette
 from gapft_harness.report.rendering.blocks import Drawing, Section
@@ -20,24 +20,49 @@ if TYPE_CHECKING:
 
 
 def render(
-    title: str, subtitle: str, sections: Sequence[Section], drawings: Sequence[Drawing]
+    title: str,
+    subtitle: str,
+    sections: Sequence[Section],
+    drawings: Sequence[Drawing],
+    explorer: str = "",
 ) -> str:
-    """The whole page. Every text is escaped; plugins' Markdown is rendered without its HTML."""
+    """The whole page. Every text is escaped; plugins' Markdown is rendered without its HTML.
+
+    ``explorer`` is the name of the page beside it that has every problem, if there is one.
+    """
+    return filled(
+        "index.html.j2",
+        style=style("style.css"),
+        title=title,
+        subtitle=subtitle,
+        sections=sections,
+        figures={drawing.name: _pictures(drawing) for drawing in drawings},
+        explorer=explorer,
+    )
+
+
+def filled(template: str, *, style: str, script: str = "", **values: Any) -> str:
+    """A template with one style sheet and one script, and the hashes by which they are admitted."""
     from markupsafe import Markup
 
-    css = _style()
+    hashes = {
+        f"{name}_hash": _base64(hashlib.sha256(text.encode()).digest())
+        for name, text in (("css", style), ("script", script))
+    }
     return (
         _environment()
-        .get_template("index.html.j2")
-        .render(
-            title=title,
-            subtitle=subtitle,
-            sections=sections,
-            figures={drawing.name: _pictures(drawing) for drawing in drawings},
-            css=Markup(css),
-            css_hash=_base64(hashlib.sha256(css.encode()).digest()),
-        )
+        .get_template(template)
+        .render(css=Markup(style), script=Markup(script), **hashes, **values)
     )
+
+
+def style(*sheets: str) -> str:
+    """Style sheets of the templates, after the colours of light and of dark pages."""
+    templates = files("gapft_harness.report.rendering").joinpath("templates")
+    light, dark = (palette.css_variables(dark=dark) for dark in (False, True))
+    on_dark = f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"
+    read = (templates.joinpath(sheet).read_text("utf-8") for sheet in sheets)
+    return "\n".join((f":root {{ {light} }}", on_dark, *read))
 
 
 def markdown_to_html(text: str) -> str:
@@ -54,17 +79,6 @@ def _pictures(drawing: Drawing) -> Mapping[str, str]:
         theme: f"data:image/svg+xml;base64,{_base64(svg.encode())}"
         for theme, svg in (("light", drawing.svg), ("dark", palette.darkened(drawing.svg)))
     }
-
-
-def _style() -> str:
-    sheet = (
-        files("gapft_harness.report.rendering")
-        .joinpath("templates", "style.css")
-        .read_text("utf-8")
-    )
-    light, dark = (palette.css_variables(dark=dark) for dark in (False, True))
-    on_dark = f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"
-    return f":root {{ {light} }}\n{on_dark}\n{sheet}"
 
 
 @lru_cache(maxsize=1)

@@ -1,0 +1,1 @@
+"""explorer.html: every problem with its responses and verdicts, to filter, search and read."""

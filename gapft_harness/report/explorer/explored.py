@@ -1,0 +1,92 @@
+"""What the explorer shows, whether it comes from a run or from sample logs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+#: What became of a problem, as one letter each.
+CORRECTED, REGRESSED, KEPT, MISSED = "crkm"
+#: The same of a metric that calls nothing right or wrong.
+HIGHER, LOWER, EQUAL = "hle"
+
+
+def outcome(before: bool, after: bool) -> str:
+    """What became of a problem that was right, or not, before and after."""
+    if before:
+        return KEPT if after else REGRESSED
+    return CORRECTED if after else MISSED
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What one trained model made of the problems.
+
+    Attributes:
+        condition: its name, which links and filters go by.
+        label: the name that people read.
+        seed: of its training.
+        verdicts: P, on its responses: words, or numbers as text.
+        outcomes: P letters.
+    """
+
+    condition: str
+    label: str
+    seed: str
+    verdicts: Sequence[str]
+    outcomes: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The texts of one problem.
+
+    Attributes:
+        prompt: as the model saw it.
+        gold: the right answer.
+        responses: of the model before, of each model, and of the samples if their texts are there.
+        document: the benchmark's record; fields of few values become filters.
+    """
+
+    prompt: str
+    gold: str
+    responses: Sequence[str]
+    document: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Explored:
+    """P problems, in the order in which they are listed.
+
+    Attributes:
+        title: of the page.
+        remark: what a reader should know of these problems, in a sentence; may be empty.
+        noun: what one of them is called.
+        before: the name of the model before.
+        ids: P names.
+        verdicts: P, on the responses of the model before.
+        models: the trained ones, a condition's seeds beside each other.
+        states: P letters, or nothing.
+        k: samples of each problem; 0: none.
+        passing: P, how many samples passed; empty for K = 0.
+        samples: P times K verdicts on the samples, or nothing.
+        fields: further fields to filter by, P values each.
+        entries: reads the texts, as often as it is called.
+        report: whether the report's page lies beside this one.
+    """
+
+    title: str
+    noun: str
+    before: str
+    ids: Sequence[str]
+    verdicts: Sequence[str]
+    models: Sequence[Model]
+    entries: Callable[[], Iterator[Entry]]
+    remark: str = ""
+    states: str = ""
+    k: int = 0
+    passing: Sequence[int] = ()
+    samples: Sequence[Sequence[str]] = ()
+    fields: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    report: bool = False

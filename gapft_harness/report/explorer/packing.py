@@ -1,0 +1,201 @@
+"""The explorer's data: an index of all problems, and their texts in chunks, compressed apart."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gapft_harness.core.errors import GapftError
+from gapft_harness.core.text import whole_text
+from gapft_harness.report.explorer.explored import Entry, Explored
+from gapft_harness.report.rendering.visible import visible
+
+#: Problems in a chunk: what is unpacked to show one of them.
+CHUNK = 64
+#: Most characters of all chunks in the page. With the index it stays under 30 MB.
+MOST = 26_000_000
+#: To stay below, long texts lose their middle: to so many characters, tried in this order.
+LENGTHS = (None, 8000, 4000, 2000, 1000, 500, 250, 120)
+#: Separate problems, and the texts of one; ``visible`` leaves no such character in a text.
+PROBLEMS, TEXTS = "\x1e", "\x1f"
+
+#: Characters of a prompt in the list, values of a field that is a filter, characters of a value.
+_HEAD, _VALUES, _VALUE = 160, 40, 60
+#: A field whose values recur less often is none to filter by.
+_RECURS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """What the page holds, each compressed (zlib's format) and in base64.
+
+    Attributes:
+        index: a JSON object; see ``_index``.
+        chunks: texts of ``CHUNK`` problems each: for every problem the number of each text, by
+            which equal texts stand once, then the texts.
+    """
+
+    index: str
+    chunks: tuple[str, ...]
+
+
+def pack(of: Explored, most: int = MOST) -> Packed:
+    """Packs everything; where the page would grow too large, long texts lose their middle."""
+    for longest in LENGTHS:
+        heads, fields = _Heads(), _Fields()
+        chunks = _chunks(of, longest, most, heads, fields)
+        if chunks is not None:
+            index = _index(of, heads.shown(), {**of.fields, **dict(fields.found())}, longest)
+            return Packed(_packed(json.dumps(index, ensure_ascii=False)), tuple(chunks))
+    raise AssertionError("the last length is taken whatever the size")
+
+
+def _chunks(
+    of: Explored, longest: int | None, most: int, heads: _Heads, fields: _Fields
+) -> list[str] | None:
+    """The chunks, or None as soon as it is seen that they will be too large."""
+    chunks: list[str] = []
+    records: list[str] = []
+    size = count = 0
+    for count, entry in enumerate(of.entries(), start=1):
+        heads.add(entry.prompt)
+        fields.add(entry.document)
+        records.append(_record(entry, longest))
+        if len(records) == CHUNK or count == len(of.ids):
+            chunks.append(_packed(PROBLEMS.join(records)))
+            records, size = [], size + len(chunks[-1])
+            early = count * 20 > len(of.ids) and size * len(of.ids) / count > 1.2 * most
+            if longest != LENGTHS[-1] and (early or size > most):
+                return None
+    if count != len(of.ids):
+        raise GapftError(f"explorer.html: texts of {count} of {len(of.ids)} {of.noun}s")
+    return chunks
+
+
+def _record(entry: Entry, longest: int | None) -> str:
+    numbers: dict[str, int] = {}
+    texts = (entry.prompt, entry.gold, *entry.responses)
+    places = [numbers.setdefault(text, len(numbers)) for text in texts]
+    shown = (visible(_cut(text, longest)) for text in numbers)
+    return TEXTS.join((",".join(map(str, places)), *shown))
+
+
+def _cut(text: str, longest: int | None) -> str:
+    """A text without its middle, if it is too long: what it asks or answers is at its ends."""
+    if longest is None or len(text) <= longest:
+        return text
+    half = longest // 2
+    left_out = len(text) - 2 * half
+    return f"{text[:half]}\n… {left_out:,} characters left out …\n{text[-half:]}"
+
+
+def _index(
+    of: Explored, heads: Sequence[str], fields: Mapping[str, Sequence[str]], cut: int | None
+) -> dict[str, Any]:
+    """What filters and the list need; all texts are as ``visible`` makes them."""
+    words: dict[str, int] = {}
+
+    def codes(verdicts: Sequence[str]) -> list[int]:
+        return [words.setdefault(verdict, len(words)) for verdict in verdicts]
+
+    return {
+        "noun": of.noun,
+        "before": visible(of.before),
+        "source": codes(of.verdicts),
+        "models": [
+            {
+                "condition": model.condition,
+                "label": visible(model.label),
+                "seed": visible(model.seed),
+                "verdicts": codes(model.verdicts),
+                "outcomes": model.outcomes,
+            }
+            for model in of.models
+        ],
+        "samples": [codes(verdicts) for verdicts in of.samples],
+        "verdicts": list(words),
+        "ids": [visible(name) for name in of.ids],
+        "heads": heads,
+        "states": of.states,
+        "k": of.k,
+        "passing": list(of.passing),
+        "fields": {visible(name): _coded(values) for name, values in fields.items()},
+        "chunk": CHUNK,
+        "cut": cut,
+    }
+
+
+def _coded(values: Sequence[str]) -> dict[str, list[Any]]:
+    known = {value: number for number, value in enumerate(sorted(set(values)))}
+    return {
+        "values": [visible(value) for value in known],
+        "codes": [known[value] for value in values],
+    }
+
+
+def _packed(text: str) -> str:
+    compressed = zlib.compress(whole_text(text).encode(), 6)
+    return base64.b64encode(compressed).decode("ascii")
+
+
+class _Heads:
+    """The beginnings of prompts, without the words and last lines that all prompts share."""
+
+    def __init__(self) -> None:
+        self._prompts: list[str] = []
+
+    def add(self, prompt: str) -> None:
+        self._prompts.append(prompt)
+
+    def shown(self) -> list[str]:
+        start = _shared(self._prompts, r"\S+\Z")
+        end = _shared([prompt[start:][::-1] for prompt in self._prompts], r"[^\n]+\Z")
+        own = (prompt[start : len(prompt) - end] or prompt for prompt in self._prompts)
+        return [visible(" ".join(text[: 4 * _HEAD].split())[:_HEAD]) for text in own]
+
+
+def _shared(texts: Sequence[str], cut: str) -> int:
+    """Characters at the beginning that all texts share, without a word or line that is cut."""
+    first, last = min(texts), max(texts)  # what these two share, all between them do
+    pairs = enumerate(zip(first, last, strict=False))
+    end = next((i for i, (a, b) in pairs if a != b), min(len(first), len(last)))
+    return len(re.sub(cut, "", first[:end]))
+
+
+class _Fields:
+    """The fields of documents that have few values, each short."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, list[str]] = {}
+        self._distinct: dict[str, set[str]] = {}
+        self._dropped: set[str] = set()
+        self._count = 0
+
+    def add(self, document: Mapping[str, Any]) -> None:
+        for name, value in document.items():
+            if name not in self._dropped:
+                self._take(name, value)
+        self._count += 1
+
+    def _take(self, name: str, value: Any) -> None:
+        text = str(value)[: _VALUE + 1] if isinstance(value, str | int | bool) else ""
+        distinct = self._distinct.setdefault(name, set())
+        distinct.add(text)
+        if len(distinct) > _VALUES or not 0 < len(text) <= _VALUE:
+            self._dropped.add(name)
+            self._values.pop(name, None)
+            return
+        values = self._values.setdefault(name, [])
+        values += [""] * (self._count - len(values))
+        values.append(text)
+
+    def found(self) -> Iterator[tuple[str, list[str]]]:
+        for name, values in self._values.items():
+            full = values + [""] * (self._count - len(values))
+            if 1 < len(set(full)) <= self._count / _RECURS:
+                yield name, full

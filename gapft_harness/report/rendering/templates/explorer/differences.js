@@ -1,0 +1,88 @@
+// Which words differ between two texts: the rules of report/rendering/differences.py.
+
+/** Most steps for which words are compared: the page stays quick. */
+const MOST_STEPS = 5e6;
+
+/**
+ * Cuts two texts into pieces that both have and pieces that one of them has.
+ *
+ * Compared are words, or lines where words are too many, or else the texts but for their common
+ * ends. White space makes no difference.
+ */
+function differences(before, after, most = MOST_STEPS) {
+  let parts, start, end, a, b;
+  let same = [];
+  for (const unit of [/\S+\s*|\s+/g, /[^\n]*\n|[^\n]+/g]) {
+    parts = [before, after].map((text) => text.match(unit) ?? []);
+    [a, b] = parts.map((side) => side.map((part) => part.trim()));
+    start = shared(a, b);
+    end = shared([...a].reverse(), [...b].reverse());
+    end = Math.min(end, a.length - start, b.length - start);
+    [a, b] = [a.slice(start, a.length - end), b.slice(start, b.length - end)];
+    if (steps(a, b) <= most) {
+      same = matchingBlocks(a, b);
+      break;
+    }
+  }
+  return [a, b].map((words, side) => {
+    const kept = new Array(words.length).fill(false);
+    for (const block of same) kept.fill(true, block[side], block[side] + block[2]);
+    const ends = [new Array(start).fill(true), new Array(end).fill(true)];
+    return pieces(parts[side], [...ends[0], ...kept, ...ends[1]]);
+  });
+}
+
+function shared(a, b) {
+  let length = 0;
+  while (length < Math.min(a.length, b.length) && a[length] === b[length]) length++;
+  return length;
+}
+
+function steps(a, b) {
+  const counts = new Map();
+  for (const word of a) counts.set(word, (counts.get(word) ?? 0) + 1);
+  let pairs = 0;
+  for (const word of b) pairs += counts.get(word) ?? 0;
+  return Math.min(pairs, a.length, b.length) * (4 * a.length + pairs);
+}
+
+/** The longest block that both have, then the same before and behind it: [in a, in b, length]. */
+function matchingBlocks(a, b) {
+  const places = new Map();
+  b.forEach((word, j) => places.has(word) ? places.get(word).push(j) : places.set(word, [j]));
+  const found = [];
+  const left = [[0, a.length, 0, b.length]];
+  while (left.length) {
+    const [fromA, toA, fromB, toB] = left.pop();
+    let best = [fromA, fromB, 0];
+    let lengths = new Map();
+    for (let i = fromA; i < toA; i++) {
+      const next = new Map();
+      for (const j of places.get(a[i]) ?? []) {
+        if (j < fromB) continue;
+        if (j >= toB) break;
+        const length = (lengths.get(j - 1) ?? 0) + 1;
+        next.set(j, length);
+        if (length > best[2]) best = [i - length + 1, j - length + 1, length];
+      }
+      lengths = next;
+    }
+    const [i, j, length] = best;
+    if (!length) continue;
+    found.push(best);
+    left.push([fromA, i, fromB, j], [i + length, toA, j + length, toB]);
+  }
+  return found;
+}
+
+/** Neighbours of one kind joined; the space at the end of a difference is none of it. */
+function pieces(parts, kept) {
+  const found = [];
+  for (let from = 0, to; from < parts.length; from = to) {
+    for (to = from + 1; to < parts.length && kept[to] === kept[from];) to++;
+    const text = parts.slice(from, to).join("");
+    const words = kept[from] ? text : text.trimEnd();
+    found.push({ text: words, changed: !kept[from] }, { text: text.slice(words.length), changed: false });
+  }
+  return found.filter((piece) => piece.text);
+}

@@ -1,0 +1,91 @@
+// The choices above the list.
+
+class Filters {
+  /** @param chosen called with the parts of the view that a person changed. */
+  constructor(root, index, chosen) {
+    Object.assign(this, { root, index, chosen });
+    this.controls = [this.#states(), ...this.#outcomes(), this.#seeds(), ...this.#fields()].filter(Boolean);
+    this.clear = element("button", { type: "button", onclick: () => chosen({ ...emptyView(), problem: undefined }) }, "Clear");
+    root.append(...this.controls.map((control) => control.element), this.clear);
+  }
+
+  /** Sets the controls to a view. */
+  show(view) {
+    for (const control of this.controls) control.set(view);
+    const chosen = [view.states, view.seed !== "any", ...Object.keys(view.outcomes), ...Object.keys(view.fields)];
+    this.count = chosen.filter(Boolean).length;
+    this.clear.hidden = !this.count && !view.query && !view.sort;
+  }
+
+  #states() {
+    if (!this.index.states) return null;
+    const counts = { G: 0, S: 0, U: 0 };
+    for (const state of this.index.states) counts[state]++;
+    const boxes = [..."GSU"].map((state) => element("input", { type: "checkbox", value: state }));
+    const changed = () => {
+      const states = boxes.filter((box) => box.checked).map((box) => box.value).join("");
+      this.chosen({ states: states === "GSU" ? "" : states });
+    };
+    const labels = boxes.map((box) => {
+      box.addEventListener("change", changed);
+      return element("label", {}, box, element("span", {}, `${box.value} `, element("small", {}, whole(counts[box.value]))));
+    });
+    return {
+      element: element("fieldset", { class: "toggles" }, element("legend", {}, "State"), labels),
+      set: (view) => { for (const box of boxes) box.checked = view.states.includes(box.value); },
+    };
+  }
+
+  #outcomes() {
+    const numbers = this.index.models.some(({ outcomes }) => /[hle]/.test(outcomes));
+    const words = numbers
+      ? ["higher", "lower", "equal"]
+      : ["corrected", "regressed", "kept", "missed", "changed", "right", "wrong"];
+    return this.index.conditions.map(({ name, label }) => choice(
+      label,
+      [["", "any outcome"], ...words.map((word) => [word, word])],
+      (view) => view.outcomes[name] ?? "",
+      (value, view) => this.chosen({ outcomes: withChoice(view.outcomes, name, value) }),
+    ));
+  }
+
+  #seeds() {
+    if (this.index.seeds.length < 2) return null;
+    const each = this.index.seeds.map((seed) => [seed, `seed ${seed}`]);
+    return choice(
+      "Under",
+      [["any", "any seed"], ["every", "every seed"], ...each],
+      (view) => view.seed,
+      (value) => this.chosen({ seed: value }),
+    );
+  }
+
+  #fields() {
+    return Object.entries(this.index.fields).map(([name, { values }]) => choice(
+      name,
+      [["", "any"], ...values.map((value) => [value, value || "–"])],
+      (view) => view.fields[name] ?? "",
+      (value, view) => this.chosen({ fields: withChoice(view.fields, name, value) }),
+    ));
+  }
+}
+
+function withChoice(choices, name, value) {
+  const { [name]: _, ...others } = choices;
+  return value ? { ...others, [name]: value } : others;
+}
+
+/** A labelled select: options, how a view sets it, what to do when it is changed. */
+function choice(label, options, read, changed) {
+  let shown = emptyView();
+  const select = element("select", { onchange: () => changed(select.value, shown) },
+    options.map(([value, words]) => element("option", { value }, words)));
+  return {
+    element: element("label", { class: "choice" }, element("span", {}, label), select),
+    set: (view) => {
+      shown = view;
+      select.value = read(view);
+      select.classList.toggle("set", select.selectedIndex > 0);
+    },
+  };
+}

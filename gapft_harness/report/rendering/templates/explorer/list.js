@@ -1,0 +1,168 @@
+// The list: a grid of which only the rows in sight are there.
+
+/** Rows that are there beyond those in sight. */
+const BEYOND = 10;
+
+class List {
+  #rows = new Map();
+  #places = [];
+  #body = element("div", { class: "rows", role: "rowgroup" });
+  #head = element("div", { class: "head", role: "rowgroup" });
+
+  /** @param chosen called with what a person chose: {sort}, {current} or {problem}. */
+  constructor(root, index, chosen) {
+    Object.assign(this, { root, index, chosen });
+    root.append(this.#head, this.#body);
+    root.addEventListener("scroll", () => this.#draw(), { passive: true });
+    new ResizeObserver(() => this.#layout()).observe(root);
+  }
+
+  /** Shows these problems, of which ``current`` is marked. */
+  show(places, view, current) {
+    Object.assign(this, { view, current });
+    this.#places = places;
+    this.root.setAttribute("aria-rowcount", places.length + 1);
+    this.#head.replaceChildren(this.#headRow());
+    this.#layout();
+  }
+
+  /** Marks a problem and brings it into sight. */
+  move(current) {
+    this.current = current;
+    const at = this.#places.indexOf(current);
+    if (at >= 0) {
+      const { scrollTop, clientHeight } = this.root;
+      const [top, head] = [at * this.height, this.#head.offsetHeight];
+      if (top < scrollTop) this.root.scrollTop = top;
+      const below = top + this.height + head - clientHeight;
+      if (below > scrollTop) this.root.scrollTop = below;
+    }
+    this.#draw();
+  }
+
+  #layout() {
+    const unit = parseFloat(getComputedStyle(document.documentElement).fontSize);
+    this.height = Math.round(unit * parseFloat(getComputedStyle(this.root).getPropertyValue("--row")));
+    this.#body.style.height = `${this.height * this.#places.length}px`;
+    for (const row of this.#rows.values()) row.remove();
+    this.#rows.clear();
+    this.#draw();
+  }
+
+  #draw() {
+    if (!this.height) return;
+    const from = Math.max(0, Math.floor(this.root.scrollTop / this.height) - BEYOND);
+    const to = Math.ceil((this.root.scrollTop + this.root.clientHeight) / this.height) + BEYOND;
+    for (const [at, row] of this.#rows) {
+      if (at < from || at >= to) {
+        row.remove();
+        this.#rows.delete(at);
+      }
+    }
+    for (let at = from; at < Math.min(to, this.#places.length); at++) {
+      if (!this.#rows.has(at)) this.#rows.set(at, this.#row(at));
+      const row = this.#rows.get(at);
+      const isCurrent = this.#places[at] === this.current;
+      row.setAttribute("aria-selected", isCurrent);
+      if (!row.isConnected) this.#body.append(row);
+    }
+    const current = this.#places.indexOf(this.current);
+    if (this.#rows.has(current)) this.root.setAttribute("aria-activedescendant", `row-${this.current}`);
+    else this.root.removeAttribute("aria-activedescendant");
+  }
+
+  /** The columns: key, name, and of each what a cell holds. */
+  #columns() {
+    const { index, view } = this;
+    const cell = (attributes, ...children) => element("div", { role: "gridcell", ...attributes }, ...children);
+    const columns = [
+      ["id", index.noun, (place) => cell(
+        { class: "problem" },
+        element("bdi", { class: "name" }, index.ids[place]),
+        element("bdi", { class: "words" }, index.heads[place]),
+      )],
+    ];
+    if (index.states) {
+      const word = { G: "solved in one decode", S: "recovered by search", U: "missed by search" };
+      columns.push(["state", "state", (place) => {
+        const state = index.states[place];
+        return cell({ title: word[state] }, element("span", { class: "state" }, state));
+      }]);
+    }
+    if (index.k) {
+      columns.push(["samples", "samples", (place) => cell(
+        { "aria-label": `${index.passing[place]} of ${index.k} samples pass` },
+        `${index.passing[place]}/${index.k}`,
+      )]);
+    }
+    columns.push(["before", index.before.split(",")[0], (place) => {
+      const verdict = index.verdicts[index.source[place]];
+      return cell({ class: `tone-${tone(verdict)}` }, verdict);
+    }]);
+    for (const condition of index.conditions) {
+      const models = modelsOf(condition, view.seed);
+      columns.push([`in.${condition.name}`, condition.label, (place) => {
+        const letters = models.map((model) => model.outcomes[place]);
+        const told = letters.map((letter, at) => `${OUTCOMES[letter][0]}${seedWords(models, at)}`);
+        const label = told.join(", ") || "no such seed";
+        return cell({ class: "marks", "aria-label": label, title: label }, letters.map(mark));
+      }]);
+    }
+    return columns;
+  }
+
+  #headRow() {
+    this.columns = this.#columns();
+    const { sort } = this.view;
+    this.#setWidths();
+    const cells = this.columns.map(([key, name]) => {
+      const order = sort === key ? "ascending" : sort === `-${key}` ? "descending" : "none";
+      const next = order === "ascending" ? `-${key}` : order === "descending" ? "" : key;
+      const button = element(
+        "button",
+        { type: "button", title: `sort by ${name}`, onclick: () => this.chosen({ sort: next }) },
+        element("span", {}, name),
+      );
+      return element("div", { role: "columnheader", "aria-sort": order }, button);
+    });
+    return element("div", { role: "row", class: "row", "aria-rowindex": 1 }, cells);
+  }
+
+  /** Widths in rem, of which CSS takes those of a wide page or of a phone's. */
+  #setWidths() {
+    const marks = (seeds, least) => Math.max(least, 1.05 * seeds + 0.3);
+    const { conditions } = this.index;
+    const seeds = conditions.map((condition) => modelsOf(condition, this.view.seed).length);
+    const fixed = this.columns.slice(1, -seeds.length || undefined).map(([key]) => (key === "state" ? 2.5 : 3.5));
+    const set = (name, value) => this.root.style.setProperty(name, value);
+    const sum = (widths) => widths.reduce((total, width) => total + width + 0.4, 0);
+    const wide = [...fixed, ...seeds.map((count) => marks(count, 3.6))];
+    set("--columns", `minmax(0, 1fr) ${wide.map((width) => `${width}rem`).join(" ")}`);
+    set("--least", `${sum(wide) + 11}rem`);
+    const narrow = [...fixed.map((width) => width - 0.7), ...seeds.map((count) => marks(count, 3.5) * 0.7)];
+    set("--narrow", narrow.map((width) => `minmax(${width}rem, ${width}fr)`).join(" "));
+    set("--least-narrow", `${sum(narrow) + 2}rem`);
+  }
+
+  #row(at) {
+    const place = this.#places[at];
+    const row = element(
+      "div",
+      {
+        role: "row",
+        class: "row",
+        id: `row-${place}`,
+        "aria-rowindex": at + 2,
+        onclick: () => this.chosen({ problem: this.index.ids[place] }),
+      },
+      this.columns.map(([, , cell]) => cell(place)),
+    );
+    row.style.transform = `translateY(${at * this.height}px)`;
+    return row;
+  }
+}
+
+/** Which seed a mark is of, where there are several. */
+function seedWords(models, at) {
+  return models.length > 1 ? ` under seed ${models[at].seed}` : "";
+}

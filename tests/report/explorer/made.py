@@ -1,0 +1,118 @@
+"""Problems to explore, made from a seed, and what the page's own data says."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gapft_harness.report.explorer import page
+from gapft_harness.report.explorer.explored import Entry, Explored, Model, outcome
+from gapft_harness.report.explorer.packing import PROBLEMS, TEXTS
+
+CONDITIONS = {"gapft": "GapFT", "uniform": "uniform", "replay": "replay", "all_verified": "all"}
+SEEDS = ("13", "21", "73")
+WORDS = ("right", "wrong")
+
+#: What a model may write to be run, to leave its place, or to hide.
+HOSTILE = (
+    "</script><script>document.title='run'</script><img src=x onerror=\"document.title='run'\">"
+    "\u202ereversed\x00\x1b[31m\u200b{{ 7*7 }} ]]> <!-- <b>bold</b> &lt; \x1e\x1f \ud83d"
+    + "x"
+    * 3000
+)
+
+
+def explored(problems: int = 120, k: int = 8, seed: int = 3, **changes: Any) -> Explored:
+    """Verdicts drawn at random; a response says whose it is, and is long for every tenth."""
+    rng = np.random.default_rng(seed)
+    before = rng.random(problems) < 0.45
+    samples = rng.random((problems, k)) < 0.25
+    states = np.where(before, "G", np.where(samples.any(axis=1), "S", "U"))
+    subjects = rng.choice(["Algebra", "Geometry & <i>logic</i>", "Number theory"], problems)
+    models = []
+    for condition, label in CONDITIONS.items():
+        for name in SEEDS:
+            after = before ^ (rng.random(problems) < 0.25)
+            outcomes = "".join(map(outcome, before.tolist(), after.tolist()))
+            models.append(Model(condition, label, name, said(after), outcomes))
+
+    def entries() -> Iterator[Entry]:
+        for place in range(problems):
+            words = f"First add {place} and one.\nThen take it twice. " * (
+                40 if place % 10 == 0 else 1
+            )
+            yield Entry(
+                prompt=f"Be brief. Question {place}: how many are {place} (times two)?\nAnswer:",
+                gold=f"gold {2 * place}",
+                responses=[
+                    f"{words}So the source says {place}.",
+                    *(
+                        f"{words}So {m.condition} of {m.seed} says {m.verdicts[place]}."
+                        for m in models
+                    ),
+                    *(f"Sample {number} of {place}: {words}" for number in range(k)),
+                ],
+                document={"subject": str(subjects[place]), "level": place % 5, "text": f"q{place}"},
+            )
+
+    made = Explored(
+        title="made on a task",
+        noun="problem",
+        before="source, greedy",
+        ids=[f"problem-{place:05}" for place in range(problems)],
+        verdicts=said(before),
+        models=models,
+        states="".join(states.tolist()),
+        k=k,
+        passing=samples.sum(axis=1).tolist(),
+        samples=[said(row) for row in samples],
+        entries=entries,
+        report=True,
+    )
+    return replace(made, **changes)
+
+
+def said(right: Any) -> list[str]:
+    return [WORDS[0 if one else 1] for one in right.tolist()]
+
+
+def with_texts(of: Explored, text: Callable[[str], str]) -> Explored:
+    """The same with every text changed."""
+
+    def entries() -> Iterator[Entry]:
+        for entry in of.entries():
+            yield Entry(
+                text(entry.prompt), text(entry.gold), [*map(text, entry.responses)], entry.document
+            )
+
+    return replace(of, entries=entries)
+
+
+def write(of: Explored, folder: Path) -> str:
+    """Writes the page; its address."""
+    path = folder / "explorer.html"
+    path.write_text(page.render(of), "utf-8")
+    return path.as_uri()
+
+
+def unpacked(html: str) -> tuple[dict[str, Any], list[list[str]]]:
+    """The page's index, and of each problem its texts: prompt, gold, responses."""
+
+    def text(packed: str) -> str:
+        return zlib.decompress(base64.b64decode(packed)).decode()
+
+    (index,) = re.findall(r'<script type="text/plain" id="index">(.*?)</script>', html)
+    chunks = re.findall(r'<script type="text/plain" class="chunk">(.*?)</script>', html)
+    found = []
+    for record in PROBLEMS.join(map(text, chunks)).split(PROBLEMS):
+        numbers, *texts = record.split(TEXTS)
+        found.append([texts[int(number)] for number in numbers.split(",")])
+    return json.loads(text(index)), found

@@ -1,0 +1,100 @@
+"""What a model writes is shown as text: nothing of it runs, loads, moves other text or hides."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gapft_harness.core.text import whole_text
+from gapft_harness.report.explorer import page as explorer
+from gapft_harness.report.explorer.explored import Model
+from gapft_harness.report.rendering.visible import visible
+from tests.report.explorer.driving import press, rows, searched, until
+from tests.report.explorer.made import HOSTILE, explored, with_texts, write
+
+SHOWN = visible(whole_text(HOSTILE))
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    of = with_texts(explored(30), lambda text: f"{text}{HOSTILE}")
+    models = [
+        Model(HOSTILE, HOSTILE, f"{model.seed}{HOSTILE}", model.verdicts, model.outcomes)
+        for model in of.models[:2]
+    ]
+    entries = of.entries
+
+    def two() -> Any:
+        for entry in entries():
+            kept = [*entry.responses[:3], *entry.responses[-8:]]
+            document = {HOSTILE[:50] + key: f"<b>{v}" for key, v in entry.document.items()}
+            yield replace(entry, responses=kept, document=document)
+
+    ids = [f"{name}{HOSTILE}" for name in of.ids]
+    of = replace(of, ids=ids, models=models, entries=two, title=HOSTILE, remark=HOSTILE)
+    return write(of, tmp_path_factory.mktemp("hostile"))
+
+
+def test_hostile_texts_are_shown_and_do_nothing(page: str, opens: Callable[..., Any]) -> None:
+    browser = opens(page, width=390, height=4000)
+    title = browser.title
+    press(browser, "j", "k", "\ue007")
+    until(browser, "document.querySelector('.answers article')")
+    browser.execute_script("document.querySelectorAll('details').forEach(d => { d.open = true })")
+    shown = browser.execute_script(
+        "return [...document.querySelectorAll('#detail pre')].map(pre => pre.textContent)"
+    )
+    assert len(shown) == 1 + 2 + 8
+    assert all(SHOWN in text for text in shown)
+    tags = browser.execute_script(
+        "return [...new Set([...document.querySelectorAll('body *')].map(e => e.localName))]"
+    )
+    assert not {"img", "b", "i", "iframe", "object", "form"} & {*tags}
+    assert browser.execute_script("return document.scripts.length") == 1 + 1 + 1
+    assert browser.title == title == " ".join(f"{SHOWN}: every problem".split())
+    everything = browser.execute_script("return document.body.innerText")
+    assert not re.search("[\u202e\x00\x1b\u200b]", everything)
+    assert browser.get_log("browser") == []
+    wide = browser.execute_script(
+        "return [document.documentElement.scrollWidth, window.innerWidth]"
+    )
+    assert wide[0] <= wide[1] == 390
+
+
+def test_hostile_texts_are_found_as_they_are_shown(page: str, opens: Callable[..., Any]) -> None:
+    browser = opens(page)
+    press(browser, "/", "<U+202E>reversed")
+    until(browser, "location.hash.includes('q=')")
+    searched(browser)
+    assert len(rows(browser, prefix=False)) == 30
+
+
+def test_the_policy_admits_the_pages_own_script_and_style_alone(
+    opens: Callable[..., Any], tmp_path: Path
+) -> None:
+    html = explorer.render(explored(10))
+    (policy,) = re.findall(r'Content-Security-Policy" content="(.*?)"', html)
+    (script,) = re.findall(r'<script type="module">(.*?)</script>', html, re.S)
+    (style,) = re.findall(r"<style>(.*?)</style>", html, re.S)
+    digests = [
+        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        for text in (script, style)
+    ]
+    assert policy == (
+        f"default-src 'none'; script-src 'sha256-{digests[0]}'; style-src 'sha256-{digests[1]}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    assert not re.search(r"https?://|url\(|@import|innerHTML|outerHTML|insertAdjacent", html)
+    forged = "<img src=x onerror=\"document.title='run'\"><script>document.title='run'</script>"
+    (tmp_path / "forged.html").write_text(html.replace("<main>", f"{forged}<main>"), "utf-8")
+    browser = opens((tmp_path / "forged.html").as_uri())
+    assert browser.title == "made on a task: every problem"
+    refused = [entry["message"] for entry in browser.get_log("browser")]
+    assert len([message for message in refused if "Content Security Policy" in message]) >= 2

@@ -1,0 +1,147 @@
+"""What the page holds: all texts as they are, once each, and always the same bytes."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import zlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gapft_harness.core.errors import GapftError
+from gapft_harness.core.records import Problem, Response, Verdict
+from gapft_harness.report.explorer import packing, page
+from gapft_harness.report.explorer.explored import Entry
+from gapft_harness.report.explorer.of_run import of_run
+from gapft_harness.report.explorer.packing import pack
+from gapft_harness.report.reading.unread import Unread
+from gapft_harness.report.rendering.visible import visible
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.tables import problems as problem_table
+from gapft_harness.run_directory.tables import responses as response_table
+from gapft_harness.run_directory.tables.parquet import write_batches
+from tests.report import planted
+from tests.report.explorer.made import explored, unpacked
+
+
+def test_the_page_holds_every_text_whole() -> None:
+    of = explored()
+    index, texts = unpacked(page.render(of))
+    wanted = [[e.prompt, e.gold, *e.responses] for e in of.entries()]
+    assert texts == wanted
+    assert index["ids"] == of.ids
+    words = index["verdicts"]
+    assert [words[code] for code in index["source"]] == of.verdicts
+    for found, model in zip(index["models"], of.models, strict=True):
+        assert (found["condition"], found["seed"]) == (model.condition, model.seed)
+        assert [words[code] for code in found["verdicts"]] == model.verdicts
+        assert found["outcomes"] == model.outcomes
+    assert [[words[code] for code in row] for row in index["samples"]] == of.samples
+    assert pack(of) == pack(explored()), "the same bytes again"
+
+
+def test_fields_of_few_values_are_filters_and_a_prompt_begins_where_it_is_its_own() -> None:
+    index, _ = unpacked(page.render(explored()))
+    assert list(index["fields"]) == ["subject", "level"]
+    level = index["fields"]["level"]
+    assert [level["values"][code] for code in level["codes"]] == [str(i % 5) for i in range(120)]
+    assert index["heads"][7] == "7: how many are 7 (times two)?"
+
+
+@pytest.mark.parametrize(
+    ("values", "kept"),
+    [
+        (["a", "b"] * 30, True),
+        (["a"] * 60, False),
+        ([f"{i}" for i in range(60)], False),
+        ([f"{i % 41}" for i in range(60)], False),
+        (["a", "b" * 61] * 30, False),
+        (["a", {"of": "b"}] * 30, False),
+        (["a", None] * 30, False),
+        ([True, False] * 30, True),
+    ],
+    ids=str,
+)
+def test_which_fields_are_filters(values: list[Any], kept: bool) -> None:
+    of = explored(60)
+    pairs = list(zip(of.entries(), values, strict=True))
+    made = replace(
+        of,
+        entries=lambda: (Entry(e.prompt, e.gold, e.responses, {"f": v}) for e, v in pairs),
+    )
+    assert list(unpacked(page.render(made))[0]["fields"]) == (["f"] if kept else [])
+
+
+def test_a_field_that_some_documents_lack_has_an_empty_value_there() -> None:
+    of = explored(60)
+    entries = [
+        Entry(e.prompt, e.gold, e.responses, {"f": "a"} if i % 3 else {})
+        for i, e in enumerate(of.entries())
+    ]
+    field = unpacked(page.render(replace(of, entries=lambda: iter(entries))))[0]["fields"]["f"]
+    assert field["values"] == ["", "a"]
+    assert field["codes"] == [1 if i % 3 else 0 for i in range(60)]
+
+
+def test_texts_lose_their_middle_only_where_the_page_would_grow_too_large() -> None:
+    of = explored(60)
+    whole = sum(map(len, pack(of).chunks))
+    assert unpacked(page.render(of))[0]["cut"] is None
+    assert pack(of, most=whole).chunks == pack(of).chunks
+    most = whole * 5 // 6
+    assert sum(map(len, pack(of, most).chunks)) <= most
+    smallest = pack(of, most=1).chunks
+    assert sum(map(len, smallest)) < most
+    texts = zlib.decompress(base64.b64decode(smallest[0])).decode()
+    assert re.search(r"First add 0 .*\n… [12],\d{3} characters left out …\n", texts)
+    assert "So the source says 0." in texts, "what an answer ends with is there"
+    text = "a" * 700 + "b" * 700
+    assert packing._cut(text, 1000) == f"{'a' * 500}\n… 400 characters left out …\n{'b' * 500}"
+    assert packing._cut(text, 1400) == text
+
+
+def test_a_run_is_explored_from_its_sealed_tables(tmp_path: Path) -> None:
+    inputs = planted.inputs(sizes=(9, 7, 5), k=3).in_order()
+    ids = inputs.audit.ids.tolist()
+    problems = [
+        Problem(name, "no prompt", "no gold", {"kind": "abc"[place % 3]})
+        for place, name in enumerate(ids)
+    ]
+    place = tmp_path / layout.problems("audit")
+    place.parent.mkdir()
+    problem_table.write_problems(place, problems, lambda names: iter([(1,)] * len(names)))
+    rows = [
+        response_table.row_of(
+            Response(name, index, f"{name} sample {index}", (), "stop", 0), Verdict("fail")
+        )
+        for name in ids
+        for index in range(-1, 3)
+    ]
+    write_batches(tmp_path / layout.responses("audit"), response_table.schema(), [rows])
+    index, texts = unpacked(page.render(of_run(replace(inputs, unread=Unread(tmp_path)), "a run")))
+    audit = inputs.audit
+    for place, (name, of) in enumerate(zip(ids, texts, strict=True)):
+        assert of == [
+            visible(text)
+            for text in (
+                audit.prompts[place],
+                json.loads(audit.golds[place]),
+                audit.greedy_texts[place],
+                *(trained.texts[place] for trained in inputs.arms),
+                *(f"{name} sample {number}" for number in range(3)),
+            )
+        ]
+    assert index["fields"]["kind"]["values"] == ["a", "b", "c"]
+    assert index["states"] == "".join(audit.states)
+    assert index["passing"] == audit.passing_samples.tolist()
+    for found, trained in zip(index["models"], inputs.arms, strict=True):
+        right = ["ck".count(letter) == 1 for letter in found["outcomes"]]
+        assert right == trained.passed.tolist()
+        was = ["kr".count(letter) == 1 for letter in found["outcomes"]]
+        assert was == audit.greedy_passed.tolist()
+    with pytest.raises(GapftError, match="holds other problems than"):
+        page.render(of_run(replace(inputs.at(ids[1:]), unread=Unread(tmp_path)), "another"))
