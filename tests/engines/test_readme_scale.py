@@ -16,7 +16,7 @@ from tests.command import succeed
 from tests.end_to_end.readme import blocks
 from tests.end_to_end.results_checks import check_results
 
-pytestmark = pytest.mark.xdist_group("vllm")
+pytestmark = pytest.mark.xdist_group("vllm_serve")
 
 README = Path(__file__).parents[2] / "README.md"
 

@@ -8,12 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import tests.engines.needs_vllm  # noqa: F401
 from gapft_harness.recipe.models import resolve_model
-
-pytestmark = pytest.mark.xdist_group("vllm")
 
 LIMIT = 12
 

@@ -22,8 +22,6 @@ from gapft_harness.lm_eval_bridge.samplers.text import generation_kwargs, instan
 from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmSampler
 from tests.tiny_models import CHAT_TEMPLATE, byte_llama
 
-pytestmark = pytest.mark.xdist_group("vllm")
-
 GREEDY_DECODE = Decoding(do_sample=False, max_gen_toks=12)
 SAMPLED = Decoding(True, 60, (), 2.0, 1.0, 0)
 PROMPTS = ["Why?", "What is 2 + 2?\nAnswer:", "Name a colour of the sky.", "ä ö ü €", "x" * 300]

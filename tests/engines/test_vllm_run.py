@@ -20,8 +20,6 @@ from gapft_harness.training.adapter.scaling import scale_adapter
 from tests.command import gapft, succeed
 from tests.end_to_end.results_checks import check_results
 
-pytestmark = pytest.mark.xdist_group("vllm")
-
 MODEL = {"pretrained": resolve_model("bundled:demo"), "dtype": "float32", "device": "cpu"}
 #: What the recipe sets besides, so that batches are those of the run.
 BATCH = {"batch_size": 256}

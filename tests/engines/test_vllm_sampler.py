@@ -18,8 +18,6 @@ from gapft_harness.lm_eval_bridge.samplers.hf.sampler import HfSampler
 from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmSampler
 from gapft_harness.recipe.models import resolve_model
 
-pytestmark = pytest.mark.xdist_group("vllm")
-
 GREEDY_DECODE = Decoding(do_sample=False, max_gen_toks=32)
 SAMPLED = Decoding(True, 32, (), 1.0, 1.0, 0)
 

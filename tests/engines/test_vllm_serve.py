@@ -16,7 +16,7 @@ from gapft_harness.lm_eval_bridge.samplers.server.sampler import ServerSampler
 from gapft_harness.recipe.models import resolve_model
 from tests.tiny_models import byte_adapter
 
-pytestmark = pytest.mark.xdist_group("vllm")
+pytestmark = pytest.mark.xdist_group("vllm_serve")
 
 GREEDY_DECODE = Decoding(do_sample=False, max_gen_toks=32)
 SAMPLED = Decoding(True, 32, (), 1.0, 1.0, 0)
