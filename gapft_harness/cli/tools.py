@@ -29,7 +29,7 @@ def add_tools(app: typer.Typer) -> None:
 
 
 def eval(context: typer.Context) -> None:
-    """Run lm_eval with all of its own flags; GapFT's tasks are found."""
+    """Run lm_eval with all of its own flags, and --adapters A,B; GapFT's tasks are found."""
     from gapft_harness.lm_eval_bridge.discovery import run_lm_eval
 
     raise typer.Exit(run_lm_eval(context.args))

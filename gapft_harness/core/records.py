@@ -297,3 +297,8 @@ class Adapter:
 
     arm: Arm
     path: str
+
+    @property
+    def name(self) -> str:
+        """The arm's."""
+        return self.arm.name

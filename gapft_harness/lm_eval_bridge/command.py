@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from gapft_harness.core.errors import UserError
 from gapft_harness.lm_eval_bridge.command_checks import check_command
 from gapft_harness.lm_eval_bridge.task_file.paths import installed_task_paths
 
@@ -19,19 +20,24 @@ def run_lm_eval(arguments: Sequence[str]) -> int:
     of a ``--config`` file), which goes on to win where names clash.
 
     Args:
-        arguments: as after ``lm_eval`` on the command line.
+        arguments: as after ``lm_eval`` on the command line, and ``--adapters`` with PEFT folders,
+            each of which is evaluated beside the base (docs/evaluating-adapters.md).
 
     Returns:
         The exit status.
 
     Raises:
         UserError: a task's name is unknown, the model's folder holds no model, or a task of ours
-            finds its data missing or malformed.
+            finds its data missing or malformed; or the adapters cannot be evaluated together.
+        GapftError: an adapter was not applied.
     """
     from lm_eval._cli import HarnessCLI
     from lm_eval.utils import setup_logging
 
+    from gapft_harness.lm_eval_bridge.samplers.hf.in_turn import evaluate_in_turn, split_adapters
+
     # lm-eval reads sys.argv itself, to insert its default subcommand.
+    adapters, arguments = split_adapters(arguments)
     before = sys.argv
     sys.argv = ["gapft eval", *arguments]
     try:
@@ -41,7 +47,12 @@ def run_lm_eval(arguments: Sequence[str]) -> int:
         if hasattr(parsed, "include_path"):
             parsed.include_path = _with_ours(parsed)
             check_command(parsed)
-        command.execute(parsed)
+        if adapters and not hasattr(parsed, "model_args"):
+            raise UserError("--adapters: goes with an evaluation alone")
+        if adapters:
+            evaluate_in_turn(adapters, parsed, command.execute)
+        else:
+            command.execute(parsed)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     finally:

@@ -6,14 +6,25 @@ import json
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Adapter
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import first_line
 
 
-def check_adapter(adapter: Adapter, arguments: Mapping[str, Any]) -> int:
+class AdapterFolder(Protocol):
+    """A PEFT folder and what messages call it, such as ``records.Adapter``."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+    @property
+    def path(self) -> str:
+        """The folder."""
+
+
+def check_adapter(adapter: AdapterFolder, arguments: Mapping[str, Any]) -> int:
     """Checks that each of a model's adapted layers has its weights in the folder, and no others.
 
     vLLM checks neither: it serves an adapter of a smaller model as if its missing rows were
@@ -74,7 +85,7 @@ def _shapes_expected(folder: Path, arguments: Mapping[str, Any]) -> dict[str, tu
     return {name: tuple(weight.shape) for name, weight in weights.items()}
 
 
-def peft_folder(adapter: Adapter) -> Path:
+def peft_folder(adapter: AdapterFolder) -> Path:
     """An adapter's folder.
 
     Raises:
@@ -83,16 +94,16 @@ def peft_folder(adapter: Adapter) -> Path:
     folder = Path(adapter.path)
     if not (folder / "adapter_config.json").is_file():
         raise UserError(
-            f"{folder}: is no adapter of {adapter.arm.name}: no adapter_config.json found; "
+            f"{folder}: is no adapter of {adapter.name}: no adapter_config.json found; "
             "expected a PEFT folder"
         )
     return folder
 
 
-def misfit(adapter: Adapter, model: str, why: str) -> UserError:
+def misfit(adapter: AdapterFolder, model: str, why: str) -> UserError:
     """The error for an adapter of another model."""
     return UserError(
-        f"{Path(adapter.path)}: the adapter of {adapter.arm.name} does not fit the model "
+        f"{Path(adapter.path)}: the adapter of {adapter.name} does not fit the model "
         f"{model!r} ({why}); expected one that was trained on it"
     )
 

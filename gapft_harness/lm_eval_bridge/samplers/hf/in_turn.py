@@ -1,0 +1,232 @@
+"""``gapft eval --adapters``: several adapters on one loaded base, each evaluated by lm_eval.
+
+lm_eval's own command runs once for the base and once for each adapter, with a model that is loaded
+already. An adapter is put on the base as lm_eval's ``peft=`` does, unmerged, and taken off again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.lm_eval_bridge.samplers.adapter_fit import check_adapter, misfit
+from gapft_harness.lm_eval_bridge.samplers.retokenizer import first_line
+
+logger = logging.getLogger(__name__)
+
+#: The folder of the base's logs, which no adapter may have.
+BASE = "base"
+_NAME = re.compile(r"[\w][\w.@+-]*")
+#: lm_eval's names of the model that adapters are put on here.
+_MODELS = ("hf", "hf-auto", "huggingface")
+#: Arguments of the model that would put something else between base and adapter.
+_NOT_BESIDE = ("peft", "delta", "gptqmodel", "autogptq", "parallelize", "tp_plan")
+#: Any text: what matters is that two models give it different likelihoods.
+_PROBE = "In 1969, 3 + 4 = 7 (x**2): \"the answer is B\"; def f(a): return [a, 'b'] # 12%\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """An adapter to evaluate: its folder of logs, and the PEFT folder."""
+
+    name: str
+    path: str
+
+
+def split_adapters(arguments: Sequence[str]) -> tuple[list[Named], list[str]]:
+    """Takes ``--adapters A,NAME=B`` out of lm_eval's arguments.
+
+    Returns:
+        The adapters in order, and the arguments without them.
+
+    Raises:
+        UserError: no adapter, a name that can be no folder's, or one that stands twice.
+    """
+    given: list[str] = []
+    others: list[str] = []
+    rest = iter(arguments)
+    for argument in rest:
+        option, equals, value = argument.partition("=")
+        if option != "--adapters":
+            others.append(argument)
+            continue
+        given += [one.strip() for one in (value if equals else next(rest, "")).split(",")]
+        if not all(given):
+            raise UserError("--adapters: expected PEFT folders: --adapters FOLDER,NAME=FOLDER,…")
+    adapters = [_named(one) for one in given]
+    for number, one in enumerate(adapters):
+        for other in adapters[:number]:
+            if one.name == other.name:
+                raise UserError(
+                    f"--adapters: {other.path} and {one.path} would both be named {one.name!r}; "
+                    f"give one a name: --adapters NAME={one.path}"
+                )
+    return adapters, others
+
+
+def evaluate_in_turn(
+    adapters: Sequence[Named], parsed: Namespace, execute: Callable[[Namespace], Any]
+) -> None:
+    """Evaluates the base and every adapter; each has its folder of logs in ``--output_path``.
+
+    Args:
+        adapters: by ``split_adapters``.
+        parsed: lm_eval's arguments.
+        execute: lm_eval's command.
+
+    Raises:
+        UserError: an option that does not go with several adapters, a folder that holds logs
+            already, a folder that is no adapter, or an adapter of another base.
+        GapftError: an adapter was not applied, though it is not zero.
+    """
+    from lm_eval.config.evaluate_config import EvaluatorConfig
+
+    config = EvaluatorConfig.from_cli(parsed)
+    arguments = dict(config.model_args or {})
+    out = _checked(adapters, config, arguments)
+    silent = [one for one in adapters if _is_zero(one, arguments)]
+    in_turn = _InTurn(config, arguments)
+    parsed.log_samples = True
+    for one in (None, *adapters):
+        parsed.model = in_turn.model(one, zero=one in silent)
+        parsed.model_args = arguments | ({} if one is None else {"peft": one.path})
+        parsed.output_path = str(out / (BASE if one is None else one.name))
+        execute(parsed)
+    names = " ".join(str(out / one.name) for one in adapters)
+    logger.warning(f"To compare them: gapft compare {out / BASE} {names}")
+
+
+class _InTurn:
+    """A loaded base that wears one adapter after another."""
+
+    def __init__(self, config: Any, arguments: dict[str, Any]) -> None:
+        from lm_eval.api.registry import get_model
+
+        self._lm: Any = get_model("hf").create_from_arg_obj(
+            arguments,
+            {
+                "batch_size": config.batch_size,
+                "max_batch_size": config.max_batch_size,
+                "device": config.device,
+            },
+        )
+        if self._lm.world_size > 1:
+            raise UserError("--adapters: evaluates with one process; start it without a launcher")
+        self._base = self._lm._model
+        self._of_base = self._probed()
+        self._pretrained = arguments["pretrained"]
+
+    def model(self, adapter: Named | None, *, zero: bool) -> Any:
+        """lm_eval's model with an adapter on the base, or the base alone.
+
+        Raises:
+            GapftError: the adapter before this one left something behind, or this one does not
+                change what the base computes, though its weights are not zero.
+        """
+        if self._lm._model is not self._base:
+            self._base = self._lm._model = self._lm._model.unload()
+            if self._probed() != self._of_base:
+                raise GapftError(
+                    "--adapters: the base computes something else after an adapter was taken off; "
+                    "evaluate that adapter in a command of its own"
+                )
+        if adapter is not None:
+            self._put_on(adapter)
+            changed = self._probed() != self._of_base
+            if zero:
+                logger.warning(f"{adapter.path}: all its updates are zero: it answers as the base")
+            elif not changed:
+                raise GapftError(
+                    f"{adapter.path}: was not applied: with it the base computes the same to the "
+                    "last bit, though its weights are not zero. If they are very small, the "
+                    "base's dtype rounds them away: --model_args dtype=float32"
+                )
+        return self._lm
+
+    def _put_on(self, adapter: Named) -> None:
+        from peft import PeftModel
+
+        try:
+            worn = PeftModel.from_pretrained(self._base, adapter.path)
+        except (OSError, ValueError, RuntimeError, KeyError) as error:
+            raise misfit(adapter, self._pretrained, first_line(error)) from error
+        self._lm._model = worn.eval()
+
+    def _probed(self) -> list[float]:
+        """What the model makes of a text: every next token's logits, in a few numbers."""
+        import torch
+
+        ids = self._lm.tok_encode(_PROBE)
+        with torch.no_grad():
+            logits = self._lm._model_call(torch.tensor([ids], device=self._lm.device)).float()
+        return [float(each) for each in (logits.sum(), logits.abs().sum(), logits.std())]
+
+
+def _named(given: str) -> Named:
+    name, equals, path = given.partition("=")
+    if not equals or Path(given).exists():
+        name, path = Path(given).resolve().name, given
+    if name == BASE or not _NAME.fullmatch(name):
+        raise UserError(
+            f"--adapters: {given}: its logs would be in a folder {name!r}"
+            f"{', which is that of the model without adapter' if name == BASE else ''}; "
+            f"give it another name: --adapters NAME={path}"
+        )
+    return Named(name, path)
+
+
+def _checked(adapters: Sequence[Named], config: Any, arguments: dict[str, Any]) -> Path:
+    """Checks all that can be before the model is loaded; gives the folder for logs."""
+    if config.model not in _MODELS:
+        raise UserError(
+            f"--adapters: the model {config.model!r} takes no adapters here; expected --model hf"
+        )
+    for key in _NOT_BESIDE:
+        if arguments.get(key):
+            raise UserError(f"--model_args {key}=…: does not go with --adapters; leave it out")
+    if config.use_cache:
+        raise UserError(
+            "--use_cache: does not go with --adapters: the cache knows one model, and would give "
+            "the base's answers for every adapter"
+        )
+    if not arguments.get("pretrained"):
+        raise UserError("--adapters: expected the base: --model_args pretrained=MODEL")
+    if not config.output_path:
+        raise UserError("--adapters: expected a folder for the logs: --output_path FOLDER")
+    out = Path(config.output_path)
+    for name in (BASE, *(one.name for one in adapters)):
+        if any((out / name).rglob("samples_*.jsonl")):
+            raise UserError(f"{out / name}: holds logs already; give another --output_path")
+    for one in adapters:
+        check_adapter(one, arguments)
+        trained_on = json.loads((Path(one.path) / "adapter_config.json").read_text("utf-8")).get(
+            "base_model_name_or_path"
+        )
+        if trained_on and Path(trained_on).name != Path(arguments["pretrained"]).name:
+            logger.warning(
+                f"{one.path}: says that it was trained on {trained_on!r}; it is put on "
+                f"{arguments['pretrained']!r}, whose layers have the same shapes"
+            )
+    return out
+
+
+def _is_zero(adapter: Named, arguments: dict[str, Any]) -> bool:
+    """Whether every update of a LoRA adapter is zero; of other kinds, whether every weight is."""
+    from peft import load_peft_weights
+
+    weights = load_peft_weights(adapter.path, device="cpu")
+    zero = {name for name, weight in weights.items() if not weight.any()}
+    return all(name in zero or _partner(name) in zero for name in weights)
+
+
+def _partner(name: str) -> str:
+    """The other factor of a LoRA update."""
+    swapped = {"lora_A": "lora_B", "lora_B": "lora_A"}
+    return re.sub("lora_[AB]", lambda found: swapped[found[0]], name)

@@ -1,0 +1,188 @@
+"""``gapft eval --adapters``: each adapter's answers are those of lm_eval's own ``peft=``."""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from gapft_harness.compare.choice import Choice
+from gapft_harness.compare.comparison import compare
+from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.lm_eval_bridge.command import run_lm_eval
+from gapft_harness.lm_eval_bridge.samplers.hf import in_turn
+from tests.tiny_models import byte_adapter, byte_llama
+
+WRITTEN = """
+task: written
+dataset_path: json
+dataset_kwargs: {data_files: {test: DATA}}
+test_split: test
+output_type: generate_until
+doc_to_text: "{{question}} ="
+doc_to_target: "{{answer}}"
+generation_kwargs: {do_sample: false, max_gen_toks: 8, until: ["@"]}
+metric_list: [{metric: exact_match}]
+metadata: {version: 1}
+"""
+CHOSEN = """
+task: chosen
+dataset_path: json
+dataset_kwargs: {data_files: {test: DATA}}
+test_split: test
+output_type: multiple_choice
+doc_to_text: "{{question}} ="
+doc_to_choice: [" a", " b"]
+doc_to_target: 0
+metric_list: [{metric: acc}]
+metadata: {version: 1}
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two tasks, a base, two adapters that differ, one that is zero, one of another base."""
+    folder = tmp_path_factory.mktemp("adapters")
+    records = [{"question": f"{i} +{i}", "answer": str(2 * i)} for i in range(6)]
+    (folder / "tasks").mkdir()
+    data = folder / "tasks" / "data.jsonl"
+    data.write_text("".join(json.dumps(record) + "\n" for record in records))
+    for task, yaml in (("written", WRITTEN), ("chosen", CHOSEN)):
+        (folder / "tasks" / f"{task}.yaml").write_text(yaml.replace("DATA", str(data)))
+    model = byte_llama(folder / "model")
+    byte_adapter(model, folder / "one")
+    changed(folder / "one", folder / "two", lambda weight: -weight)
+    changed(folder / "one", folder / "zero", torch.zeros_like)
+    changed(folder / "one", folder / "tiny", lambda weight: weight * 1e-30)
+    byte_adapter(byte_llama(folder / "other", hidden=64), folder / "foreign")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def without_stock_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading the index of lm_eval's own tasks takes seconds, and none of them is asked for."""
+    import lm_eval.tasks
+
+    few = functools.partial(lm_eval.tasks.TaskManager, include_defaults=False)
+    monkeypatch.setattr(lm_eval.tasks, "TaskManager", few)
+
+
+def changed(source: Path, target: Path, change: Callable[[Any], Any]) -> None:
+    """A copy of an adapter with another ``lora_B``."""
+    shutil.copytree(source, target)
+    file = target / "adapter_model.safetensors"
+    save_file({n: change(w) if "lora_B" in n else w for n, w in load_file(file).items()}, file)
+
+
+def evaluate(folder: Path, out: Path, *others: str, model: str = "") -> int:
+    return run_lm_eval(
+        [
+            *("--model", "hf", "--device", "cpu", "--batch_size", "4", "--tasks", "written,chosen"),
+            *("--model_args", f"pretrained={folder / 'model'},dtype=float32{model}"),
+            *("--include_path", str(folder / "tasks"), "--output_path", str(out)),
+            *others,
+        ]
+    )
+
+
+def answers(folder: Path) -> list[Any]:
+    logs = [next(folder.rglob(f"samples_{task}_*.jsonl")) for task in ("written", "chosen")]
+    return [json.loads(line)["resps"] for log in logs for line in log.read_text().splitlines()]
+
+
+def test_each_adapter_answers_as_alone_and_the_base_as_without(
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    out = tmp_path / "out"
+    given = f"{folder / 'one'},{folder / 'zero'},second={folder / 'two'}"
+    assert evaluate(folder, out, "--adapters", given) == 0
+    assert sorted(path.name for path in out.iterdir()) == ["base", "one", "second", "zero"]
+    assert evaluate(folder, tmp_path / "alone", "--log_samples") == 0
+    assert answers(out / "base") == answers(tmp_path / "alone")
+    assert answers(out / "zero") == answers(out / "base")
+    for name, adapter in (("one", "one"), ("second", "two")):
+        alone = tmp_path / adapter
+        assert evaluate(folder, alone, "--log_samples", model=f",peft={folder / adapter}") == 0
+        assert answers(out / name) == answers(alone)
+        assert answers(out / name) != answers(out / "base")
+        (told,) = (out / name).rglob("results_*.json")
+        assert json.loads(told.read_text())["config"]["model_args"]["peft"] == str(folder / adapter)
+    assert answers(out / "one") != answers(out / "second")
+    assert "zero: all its updates are zero" in caplog.text
+    found = compare(str(out / "base"), [str(out / "one")], Choice(tasks=["written"]))
+    assert len(found.items) == 6
+    with pytest.raises(UserError, match="base: holds logs already"):
+        evaluate(folder, out, "--adapters", str(folder / "one"))
+
+
+def test_an_adapter_that_changes_nothing_is_refused(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(GapftError, match=r"tiny: was not applied: .* not zero"):
+        evaluate(folder, tmp_path, "--adapters", str(folder / "tiny"))
+
+
+def test_a_base_that_an_adapter_left_changed_is_found(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from peft import PeftModel
+
+    def merged(worn: PeftModel) -> Any:
+        return worn.base_model.merge_and_unload()
+
+    monkeypatch.setattr(PeftModel, "unload", merged, raising=False)
+    with pytest.raises(GapftError, match="something else after an adapter was taken off"):
+        evaluate(folder, tmp_path, "--adapters", f"{folder / 'one'},{folder / 'two'}")
+
+
+@pytest.mark.parametrize(
+    ("adapters", "others", "told"),
+    [
+        ("{0}/model", [], "model: is no adapter of model: no adapter_config.json"),
+        ("{0}/foreign", [], "foreign does not fit the model"),
+        ("{0}/one,{0}/tasks/../one", [], "would both be named 'one'"),
+        ("{0}/one,one={0}/two", [], "would both be named 'one'"),
+        ("base={0}/one", [], "which is that of the model without adapter"),
+        ("a/b={0}/one", [], "would be in a folder"),
+        ("{0}/one,", [], "expected PEFT folders"),
+        ("{0}/one", ["--use_cache", "x"], "the cache knows one model"),
+        ("{0}/one", ["--model", "dummy"], "'dummy' takes no adapters here"),
+        ("{0}/one", ["--model_args", "pretrained={0}/model,peft={0}/two"], "peft=…: does not go"),
+        ("{0}/one", ["--output_path", ""], "expected a folder for the logs"),
+    ],
+)
+def test_mistakes_are_told_before_the_model_is_loaded(
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    adapters: str,
+    others: list[str],
+    told: str,
+) -> None:
+    monkeypatch.setattr(in_turn, "_InTurn", None)
+    with pytest.raises(UserError, match=told):
+        evaluate(
+            folder,
+            tmp_path,
+            *("--adapters", adapters.format(folder)),
+            *(other.format(folder) for other in others),
+        )
+
+
+def test_an_adapter_of_a_base_with_another_name_is_told(
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = json.loads((folder / "one" / "adapter_config.json").read_text())
+    shutil.copytree(folder / "one", tmp_path / "renamed")
+    config["base_model_name_or_path"] = "somewhere/else"
+    (tmp_path / "renamed" / "adapter_config.json").write_text(json.dumps(config))
+    done = evaluate(
+        folder, tmp_path / "out", "--limit", "1", "--adapters", str(tmp_path / "renamed")
+    )
+    assert done == 0
+    assert "says that it was trained on 'somewhere/else'" in caplog.text
