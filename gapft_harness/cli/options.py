@@ -24,6 +24,7 @@ class Options:
     include_paths: Sequence[str] = ()
     splits: Sequence[str] = ()
     shard: str | None = None
+    alone: bool = False
 
 
 class WholeHelp(TyperGroup):

@@ -106,6 +106,7 @@ def opened(
             choice.seeds,
             display.job,
             display.say,
+            choice.alone,
         )
         _hold(context, choice.include_paths)
         run.tell_jobs()

@@ -67,7 +67,7 @@ class OrderFreeExamples:
 
     def sample(self, n: int, **_: Any) -> Sequence[Document]:
         """Draws the problem's examples."""
-        others = len(self._inner.df) - 1  # lm-eval draws one more, in case it is the problem
+        others = self._others()
         if n > others:
             raise UserError(
                 f"num_fewshot is {n}, but there are only {max(0, others)} examples beside a "
@@ -75,6 +75,14 @@ class OrderFreeExamples:
             )
         drawn: Sequence[Document] = self._inner.sample(n=n, eval_doc=self._document)
         return drawn
+
+    def _others(self) -> int:
+        """How many examples there are to show with the problem."""
+        from lm_eval.api.samplers import FirstNSampler
+
+        if isinstance(self._inner, FirstNSampler):  # the same for all, but for the problem itself
+            return sum(row != self._document for row in self._inner.df)
+        return len(self._inner.df) - 1  # lm-eval draws one more, in case it is the problem
 
 
 def examples_of(task: ShowsExamples) -> Documents:

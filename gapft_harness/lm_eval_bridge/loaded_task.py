@@ -64,7 +64,7 @@ class LoadedTask:
         if task.OUTPUT_TYPE != "generate_until":
             raise UserError(
                 f"task {self.name} has output_type {task.OUTPUT_TYPE}; search needs a task that "
-                "generates text (generate_until)"
+                "generates text (generate_until); docs/gap.md makes one of it"
             )
         if isinstance(task, GapTask):
             self.verifier = task.settings.verifier

@@ -1,9 +1,14 @@
-"""Stock lm-eval tasks as verifiers: a response passes if the task's own metric gives it 1."""
+"""Stock lm-eval tasks as verifiers: a response passes if the task's own metric gives it 1.
+
+Each response is judged alone. A filter that takes a vote among several (``majority_vote``) has
+nothing to say of one, and cannot judge.
+"""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from lm_eval.api.instance import Instance
@@ -12,39 +17,87 @@ from lm_eval.tasks import TaskManager
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.core.records import Verdict
 
+#: Texts of a record on which it is tried whether a metric grades, and the most characters of one.
+_TRIED, _LONGEST = 16, 200
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a task makes of one response.
+
+    Attributes:
+        verdict: by the chosen metric.
+        filtered: what the filter left of the response; None where it raised.
+        metrics: what ``process_results`` gave; empty where it raised.
+    """
+
+    verdict: Verdict
+    filtered: Any
+    metrics: Mapping[str, Any]
+
 
 class StockTask:
     """A stock lm-eval task that judges responses by its own filter and metric.
 
     Args:
         name: as ``lm_eval --tasks`` takes it.
-        metric: ``exact_match``, ``exact_match,strict-match`` as lm-eval prints it, or None for the
-            first metric of the task's list. Without a filter's name, its first filter.
+        metric: ``exact_match``, ``exact_match,strict-match`` as lm-eval prints it,
+            ``,strict-match``, or None for the first metric of the task's list. Without a filter's
+            name, its first filter.
         include_path: a folder of task YAML files, searched before lm-eval's own.
+        pass_at: the least value of the metric that passes; None: 1 passes, 0 fails, and any other
+            value is an error.
+
+    Attributes:
+        metric: the metric's name.
+        filter: the filter's name.
+        filters: all filters that judge a response alone, in the task's order.
+        voting: the others.
+        pass_at: as given.
 
     Raises:
         UserError: there is no such task, metric or filter; it is a group; it does not generate
-            text; or the metric's lower values are the better.
+            text; it runs programs; the filter needs several responses; or the metric's lower
+            values are the better.
     """
 
     def __init__(
-        self, name: str, metric: str | None = None, include_path: str | None = None
+        self,
+        name: str,
+        metric: str | None = None,
+        include_path: str | None = None,
+        pass_at: float | None = None,
     ) -> None:
         self._task = _load(name, include_path)
-        self._metric, self._filter = _metric_and_filter(self._task, metric)
+        self.filters = _alone(self._task)
+        self.metric, self.filter = _metric_and_filter(self._task, metric, self.filters)
+        self.voting = tuple(e.name for e in self._task._filters if e.name not in self.filters)
+        self.pass_at = pass_at
 
     def verdicts(
         self, documents: Sequence[Mapping[str, Any]], responses: Sequence[str]
     ) -> list[Verdict]:
-        """Judges each response by the task's filter and ``process_results``.
+        """Judges each response; arguments as of ``outcomes``."""
+        return [outcome.verdict for outcome in self.outcomes(documents, responses)]
+
+    def outcomes(
+        self,
+        documents: Sequence[Mapping[str, Any]],
+        responses: Sequence[str],
+        filter: str | None = None,
+    ) -> list[Outcome]:
+        """Judges each response by a filter of the task and its ``process_results``.
 
         1 is a pass, 0 a fail; any other value, and an exception, is an ``error`` with its reason.
+        With ``pass_at``, a number from that on is a pass, and one below a fail.
 
         Args:
             documents: the task's records, one for each response.
             responses: what the model wrote, stop strings removed.
+            filter: one of ``filters``; None: the chosen one.
         """
-        ensemble = next(e for e in self._task._filters if e.name == self._filter)
+        chosen = filter or self.filter
+        ensemble = next(e for e in self._task._filters if e.name == chosen)
         instances = [
             Instance(
                 request_type="generate_until",
@@ -61,12 +114,74 @@ class StockTask:
             ensemble.apply(instances)
         except Exception as error:
             if len(instances) == 1:
-                reason = f"filter {self._filter} raised {type(error).__name__}: {error}"
-                return [Verdict("error", reason)]
+                reason = f"filter {chosen} raised {type(error).__name__}: {error}"
+                return [Outcome(Verdict("error", reason), None, {})]
             # One response may be to blame: filter each alone, so that only its own verdict suffers.
             pairs = zip(documents, responses, strict=True)
-            return [self.verdicts([doc], [text])[0] for doc, text in pairs]
-        return [_judge(self._task, each, self._metric, self._filter) for each in instances]
+            return [self.outcomes([doc], [text], chosen)[0] for doc, text in pairs]
+        return [self._judge(each, chosen) for each in instances]
+
+    def target(self, document: Mapping[str, Any]) -> str:
+        """A document's answer as the task shows it, as lm_eval logs it."""
+        return str(self._task.doc_to_target(dict(document)))
+
+    def graded(self, document: Mapping[str, Any]) -> str:
+        """What is wrong where the metric is seen to give a value that neither passes nor fails.
+
+        Tried on the document's own answer, a part of it, and it and other texts of the document
+        with more words: a metric that grades (F1, ROUGE, BLEU) gives one of them a part of 1.
+        ``""`` where none is seen.
+        """
+        try:
+            text = self.target(document)
+        except Exception:  # what cannot be read is said of a response, with the record's place
+            return ""
+        more = [f"{each} and more" for each in (text, *_texts(document)[:_TRIED])]
+        for tried in (text, text[: len(text) // 2], *more):
+            (outcome,) = self.outcomes([document], [tried])
+            if self.metric in outcome.metrics and outcome.verdict.status == "error":
+                return (
+                    f"{outcome.verdict.reason}, for the response {tried!r:.60}: a decision passes "
+                    "or fails; give pass_at, the least value that passes (gapft gap --pass-at "
+                    "0.5), or a metric of 0 and 1 (--metric)"
+                )
+        return ""
+
+    def _judge(self, instance: Instance, chosen: str) -> Outcome:
+        found = instance.filtered_resps[chosen]
+        try:
+            results = dict(self._task.process_results(instance.doc, [found]))
+        except Exception as error:
+            reason = f"process_results raised {type(error).__name__}: {error}"
+            return Outcome(Verdict("error", reason), found, {})
+        if self.metric not in results:
+            given = ", ".join(map(str, results))
+            reason = f"process_results gave no {self.metric}, only {given}"
+            return Outcome(Verdict("error", reason), found, results)
+        return Outcome(self._verdict(results[self.metric], found), found, results)
+
+    def _verdict(self, value: Any, found: Any) -> Verdict:
+        try:
+            number = float(value)
+            at = self.pass_at
+            passed = {0.0: False, 1.0: True}[number] if at is None else number >= at
+        except (TypeError, ValueError, KeyError, OverflowError):
+            said = "neither 0 nor 1" if self.pass_at is None else "no number"
+            return Verdict("error", f"{self.metric} is {value!r:.60}, {said}")
+        return (
+            Verdict("pass")
+            if passed
+            else Verdict("fail", f"{self.metric} {number:.4g} for {found!r:.60}")
+        )
+
+
+def _texts(value: Any) -> list[str]:
+    """The texts within a record that may be answers, as they come."""
+    if isinstance(value, str):
+        return [value] if 0 < len(value) <= _LONGEST else []
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    return [text for each in value for text in _texts(each)] if isinstance(value, list) else []
 
 
 def _load(name: str, include_path: str | None) -> Any:
@@ -87,10 +202,27 @@ def _load(name: str, include_path: str | None) -> Any:
             f"task {name!r} has output type {task.OUTPUT_TYPE}; its metric can judge responses "
             "only if it is generate_until"
         )
+    if getattr(task.config, "unsafe_code", False):
+        raise UserError(
+            f"task {name!r} runs programs that the model writes, without a sandbox (unsafe_code); "
+            "judge them by the verifier program_tests (docs/verifiers.md)"
+        )
     return task
 
 
-def _metric_and_filter(task: Any, metric: str | None) -> tuple[str, str]:
+def _alone(task: Any) -> tuple[str, ...]:
+    """The filters that say something of one response, in their order."""
+    steps = {
+        each["name"]: each["filter"] for each in task.config.filter_list or [] if "filter" in each
+    }
+    return tuple(e.name for e in task._filters if not any(map(_votes, steps.get(e.name, ()))))
+
+
+def _votes(step: Mapping[str, Any]) -> bool:
+    return step["function"] == "majority_vote" or int(step.get("k", 1)) > 1
+
+
+def _metric_and_filter(task: Any, metric: str | None, alone: Sequence[str]) -> tuple[str, str]:
     filters = [ensemble.name for ensemble in task._filters]
     wanted, _, chosen = (metric or "").partition(",")
     known = [entry["metric"] for entry in task.config.metric_list or [] if "metric" in entry]
@@ -108,23 +240,12 @@ def _metric_and_filter(task: Any, metric: str | None) -> tuple[str, str]:
         raise UserError(
             f"task {task.config.task!r} has no filter {chosen!r}; {did_you_mean(chosen, filters)}"
         )
+    if chosen not in alone:
+        others = ", ".join(alone) or "(none)"
+        raise UserError(
+            f"task {task.config.task!r}: its filter {chosen!r} takes several responses, and a "
+            f"decision is on one; filters that judge one: {others}"
+        )
     if task.higher_is_better().get(wanted) is False:
         raise UserError(f"metric {wanted!r} of task {task.config.task!r}: lower is better")
     return wanted, chosen
-
-
-def _judge(task: Any, instance: Instance, metric: str, chosen: str) -> Verdict:
-    found = instance.filtered_resps[chosen]
-    try:
-        results = dict(task.process_results(instance.doc, [found]))
-    except Exception as error:
-        return Verdict("error", f"process_results raised {type(error).__name__}: {error}")
-    if metric not in results:
-        given = ", ".join(map(str, results))
-        return Verdict("error", f"process_results gave no {metric}, only {given}")
-    value = results[metric]
-    try:
-        passed = {0.0: False, 1.0: True}[float(value)]
-    except (TypeError, ValueError, KeyError, OverflowError):
-        return Verdict("error", f"{metric} is {value!r:.60}, neither 0 nor 1")
-    return Verdict("pass") if passed else Verdict("fail", f"{metric} 0 for {found!r:.60}")

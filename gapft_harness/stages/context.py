@@ -36,6 +36,7 @@ class Context:
         plugin_files: files given by ``--plugin``.
         include_paths: folders with task YAML.
         splits: what the search stage searches.
+        alone: these splits are all that the task is asked for; it need not have the others.
         shard: the one shard that the search stage searches; None searches all, and merges them.
         conditions: what the report shows; none named shows all that the run has.
         seeds: the same.
@@ -54,6 +55,7 @@ class Context:
     seeds: Sequence[int] = ()
     progress: Progress = field(default=lambda label, done, total: None)
     say: Callable[[str], None] = field(default=lambda line: None)
+    alone: bool = False
     made: dict[str, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     @property

@@ -6,42 +6,56 @@ from collections.abc import Mapping, Sequence
 
 from gapft_harness.api import Gold, RegisterVerifier, Verdict, hookimpl, once_each
 
+#: Documents on which it is tried whether the metric grades, before anything is generated.
+_TRIED = 3
+
+
+def _fault(gold: Gold) -> str:
+    if isinstance(gold, Mapping):
+        return ""
+    return f"the gold is {type(gold).__name__}, expected the task's document"
+
 
 class TaskMetric:
-    """A response passes if the task's own metric gives it 1.
+    """A response passes if the task's own metric gives it 1, or at least ``pass_at``.
 
     Args:
         task: a task's name, as ``lm_eval --tasks`` takes it.
         metric: ``exact_match`` or, with the filter, ``exact_match,strict-match``; default the
             first metric of the task's list under its first filter.
         include_path: a folder of task YAML files besides lm-eval's own.
+        pass_at: for a metric that is not 0 or 1: the least value that passes.
 
     Raises:
         UserError: no such task, metric or filter; or a task that does not generate text.
     """
 
     def __init__(
-        self, task: str, metric: str | None = None, include_path: str | None = None
+        self,
+        task: str,
+        metric: str | None = None,
+        include_path: str | None = None,
+        pass_at: float | None = None,
     ) -> None:
         from gapft_harness.api import StockTask
 
-        self._task = StockTask(task, metric, include_path)
+        self._task = StockTask(task, metric, include_path, pass_at)
+        self._tried = 0
 
     def verify(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
         """Judges each response; each gold is the task's document, a JSON object."""
         return once_each(self._judge, responses, golds)
 
     def check_gold(self, gold: Gold) -> str:
-        """What is wrong with a gold answer, or ``""``."""
-        if isinstance(gold, Mapping):
-            return ""
-        return f"the gold is {type(gold).__name__}, expected the task's document"
+        """What is wrong with a gold answer, or ``""``; of the first, with the metric too."""
+        if not isinstance(gold, Mapping):
+            return _fault(gold)
+        self._tried += 1
+        return self._task.graded(gold) if self._tried <= _TRIED else ""
 
     def _judge(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
         verdicts: dict[int, Verdict] = {
-            i: Verdict("error", fault)
-            for i, gold in enumerate(golds)
-            if (fault := self.check_gold(gold))
+            i: Verdict("error", fault) for i, gold in enumerate(golds) if (fault := _fault(gold))
         }
         rest = [i for i in range(len(golds)) if i not in verdicts]
         scored = self._task.verdicts([golds[i] for i in rest], [responses[i] for i in rest])

@@ -32,6 +32,7 @@ def check_data(
     include_paths: Sequence[str] = (),
     progress: ReportProgress = lambda done, total: None,
     recipe: Mapping[str, Any] | None = None,
+    only: Sequence[Split] | None = None,
 ) -> dict[str, Any]:
     """Reads all splits of a run before any is searched, and holds them apart.
 
@@ -41,6 +42,7 @@ def check_data(
         include_paths: folders with task YAML given by ``--include-path``.
         progress: called when all are read.
         recipe: as ``RunDirectory.open`` takes it.
+        only: read these of the splits, where the run has no others.
 
     Returns:
         What the run rests on (``stages/foundation``), but for its model.
@@ -49,15 +51,18 @@ def check_data(
         UserError: as ``check_splits``.
     """
     run, plugins = RunDirectory.open(run_path, recipe), load_plugins(plugin_files)
-    found = check_splits(run.recipe, plugins, include_paths)[2]
+    found = check_splits(run.recipe, plugins, include_paths, only)[2]
     progress(1, 1)
     return found
 
 
 def check_splits(
-    recipe: Recipe, plugins: Plugins, include_paths: Sequence[str]
+    recipe: Recipe,
+    plugins: Plugins,
+    include_paths: Sequence[str],
+    only: Sequence[Split] | None = None,
 ) -> tuple[dict[Split, ReadSplit], dict[str, Any], dict[str, Any]]:
-    """Reads all splits that a recipe searches, and checks every gold answer.
+    """Reads all splits that a recipe searches, or some, and checks every gold answer.
 
     Returns:
         The splits; the task's facts; what it rests on (``stages/foundation``), but for its model.
@@ -67,7 +72,7 @@ def check_splits(
             two splits, few-shot examples that are audit or calibration problems, or a subset of
             an audit with problems that it has not.
     """
-    found, task, facts, rests = _read_task(recipe, plugins, include_paths)
+    found, task, facts, rests = _read_task(recipe, plugins, include_paths, only=only)
     audits, tasks = {}, {}
     for name in recipe.further:
         read, other, told, more = _read_task(recipe.on(name), plugins, include_paths, name)
@@ -154,7 +159,11 @@ def _require_some(name: str, choice: AuditChoice, ids: Sequence[str]) -> None:
 
 
 def _read_task(
-    recipe: Recipe, plugins: Plugins, include_paths: Sequence[str], audit: str = ""
+    recipe: Recipe,
+    plugins: Plugins,
+    include_paths: Sequence[str],
+    audit: str = "",
+    only: Sequence[Split] | None = None,
 ) -> tuple[dict[Split, ReadSplit], LoadedTask, dict[str, Any], dict[str, Any]]:
     """A task's splits, or of a further audit that one; the task, its facts, what it rests on."""
     from gapft_harness.lm_eval_bridge.task_file.opened_files import watching
@@ -167,7 +176,7 @@ def _read_task(
             if audit:
                 found = {layout.audit(audit): read_split(task, recipe, "audit")}
             else:
-                found = read_splits(task, recipe)
+                found = read_splits(task, recipe, only)
         for read in found.values():
             task.check_golds(verifier, read.golds)
     opened |= more

@@ -41,21 +41,24 @@ class ReadSplit:
     warnings: tuple[str, ...]
 
 
-def read_splits(task: LoadedTask, recipe: Recipe) -> dict[Split, ReadSplit]:
-    """Reads all splits that are of a run's own task and holds them apart.
+def read_splits(
+    task: LoadedTask, recipe: Recipe, only: Sequence[Split] | None = None
+) -> dict[Split, ReadSplit]:
+    """Reads all splits that are of a run's own task, or some, and holds them apart.
 
     Raises:
         UserError: data that are missing or malformed, an empty split, a problem of one split that
             is also in another, or few-shot examples that are audit or calibration problems.
     """
     own = [split for split in splits_of(recipe) if not layout.further(split)]
+    own = [split for split in own if only is None or split in only]
     read = {split: read_split(task, recipe, split) for split in own}
 
     def texts(split: Split) -> list[Keyed]:
         return [(problem.id, task.question(problem)) for problem in read[split].problems]
 
     for split, other in (("pool", "audit"), (CALIBRATION, "pool"), (CALIBRATION, "audit")):
-        if split in read:
+        if split in read and other in read:
             require_disjoint(texts(split), texts(other), split, other, task.name)
     for split in ("audit", CALIBRATION):
         if split in read:

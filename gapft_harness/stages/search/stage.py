@@ -108,6 +108,8 @@ def _record(context: Context, now: dict[str, Any], splits: Sequence[Split]) -> N
     def change(manifest: Manifest) -> None:
         if SECTION in manifest:  # an earlier version's run has none
             manifest[SECTION] = with_audits(manifest[SECTION], now, splits)
+            # of a search of some splits alone (gapft gap), the others come to it
+            manifest[SECTION]["data"] = {**now["data"], **manifest[SECTION]["data"]}
             manifest[SECTION]["plugins"].update(now["plugins"])
 
     context.run.update_manifest(change)
@@ -117,7 +119,8 @@ def read_data(context: Context, include_paths: Sequence[str] | None = None) -> d
     """What the run's task and data are now, read by a job (``job.check_data``)."""
     if include_paths is not None:
         context = replace(context, include_paths=include_paths)
-    job = Job.of("read data", check_data, **_where(context))
+    only = list(context.splits) if context.alone else None
+    job = Job.of("read data", check_data, only=only, **_where(context))
     return context.executor.run([job], context.progress)[0]
 
 

@@ -1,0 +1,112 @@
+"""Pass@k for every k, states and the bound p_S, from decisions on one greedy decode and K samples.
+
+States as Section 3.2 of the paper has them (Equations 3 to 5), Pass@k without bias (Chen et al.
+2021, Equation 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapft_harness.analysis.bootstrap import Interval, percentile_interval, resampled_means
+from gapft_harness.analysis.decomposition import partition
+from gapft_harness.analysis.pass_at_k import mean_pass_at_k, pass_at_k
+from gapft_harness.core.streams import Stream
+
+#: Bootstrap replicates of every interval.
+REPLICATES = 2_000
+_SEED = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """What one filter makes of a search.
+
+    Attributes:
+        greedy: shape (P,), whether the greedy response passed.
+        passing: shape (P,), how many of the K samples passed.
+        errors: responses that were neither passed nor failed; they count as not passed.
+    """
+
+    greedy: NDArray[np.bool_]
+    passing: NDArray[np.int64]
+    errors: int
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A share of the problems, or a difference of two shares, with its 95% interval.
+
+    Attributes:
+        value: exact.
+        interval: over problems; None where there is one problem alone.
+    """
+
+    value: Fraction
+    interval: Interval | None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is found under one filter.
+
+    Attributes:
+        greedy: accuracy of the greedy decode.
+        pass_at: Pass@k for k = 1, ..., K.
+        gains: Pass@k minus Pass@1 for the same k; the last is the gap.
+        states: shape (P,), G, S and U.
+        shares: of G, S and U; that of S is p_S, the most that recovering S can add.
+        errors: as of ``Decisions``.
+    """
+
+    greedy: Share
+    pass_at: tuple[Share, ...]
+    gains: tuple[Share, ...]
+    states: NDArray[np.str_]
+    shares: dict[str, Share]
+    errors: int
+
+
+def find(of: Decisions, k: int) -> Found:
+    """Computes everything of one filter.
+
+    Args:
+        of: the decisions on P problems.
+        k: K, samples of each.
+    """
+    states = partition(of.greedy, (of.passing > 0)[:, None])
+    every = range(1, k + 1)
+    estimates = [pass_at_k(of.passing, k, each) for each in every]
+    exact = [mean_pass_at_k(of.passing, k, each) for each in every]
+    total = len(states)
+    columns = [of.greedy.astype(float), *((states == state).astype(float) for state in "GSU")]
+    values = [Fraction(round(column.sum()), total) for column in columns]
+    columns += [*estimates, *(each - estimates[0] for each in estimates)]
+    values += [*exact, *(each - exact[0] for each in exact)]
+    shares = [
+        Share(value, interval) for value, interval in zip(values, _intervals(columns), strict=True)
+    ]
+    return Found(
+        greedy=shares[0],
+        pass_at=tuple(shares[4 : 4 + k]),
+        gains=tuple(shares[4 + k :]),
+        states=states,
+        shares=dict(zip("GSU", shares[1:4], strict=True)),
+        errors=of.errors,
+    )
+
+
+def _intervals(columns: Sequence[NDArray[np.float64]]) -> list[Interval | None]:
+    """A 95% percentile interval of each column's mean, all from the same draws of problems."""
+    stacked = np.stack(columns, axis=1)
+    if len(stacked) == 1:
+        return [None] * len(columns)
+    means = resampled_means(
+        stacked, np.arange(len(stacked)), replicates=REPLICATES, stream=Stream(_SEED, "gap")
+    )
+    return [percentile_interval(column) for column in means.T]

@@ -1,0 +1,153 @@
+"""Sample logs as lm_eval writes them: of the greedy decode, and of the K samples.
+
+A row for each document and filter, in lm_eval's names. The samples' rows hold K responses and the
+verdict on each, as those of our ``_passk`` tasks do, so that ``gapft compare`` reads both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TextIO
+
+from gapft_harness.core.files import replace_file, write_json
+from gapft_harness.core.records import Problem, Verdict
+
+GREEDY_LOG, SAMPLES_LOG = "greedy", "samples"
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A response and what one filter makes of it.
+
+    Attributes:
+        text: the response.
+        filtered: what the filter left of it.
+        metrics: by name, numbers alone.
+        verdict: whether it passes.
+    """
+
+    text: str
+    filtered: Any
+    metrics: Mapping[str, float]
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where logs go, and what all their rows have in common.
+
+    Attributes:
+        folder: holds ``greedy/`` and ``samples/``.
+        task: the task's name.
+        date: when the responses were sealed: the same search gives files of the same names.
+    """
+
+    folder: Path
+    task: str
+    date: datetime
+
+    def log(self, kind: str) -> Path:
+        """The path of one of the two logs."""
+        return self.folder / kind / f"samples_{self.task}_{self._date}.jsonl"
+
+    def results(self, kind: str) -> Path:
+        """The path of lm_eval's results file beside a log."""
+        return self.folder / kind / f"results_{self._date}.json"
+
+    @property
+    def _date(self) -> str:
+        return self.date.isoformat().replace(":", "-")
+
+
+@contextlib.contextmanager
+def opened(place: Place) -> Iterator[dict[str, TextIO]]:
+    """Both logs to write; those of an earlier search give way once the new ones are whole."""
+    with contextlib.ExitStack() as stack:
+        beside = {kind: place.log(kind).with_suffix(".partial") for kind in _KINDS}
+        files: dict[str, TextIO] = {}
+        for kind, path in beside.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            stack.callback(path.unlink, missing_ok=True)
+            files[kind] = stack.enter_context(path.open("w", encoding="utf-8"))
+        yield files
+        for kind, path in beside.items():
+            files[kind].close()
+            for old in [*path.parent.glob("samples_*.jsonl"), *path.parent.glob("results_*.json")]:
+                old.unlink()
+            replace_file(place.log(kind), path.replace)
+
+
+def write_rows(
+    files: Mapping[str, TextIO],
+    problem: Problem,
+    number: int,
+    target: str,
+    options: Mapping[str, Mapping[str, Any]],
+    filter: str,
+    judged: Sequence[Judgement],
+) -> None:
+    """Writes a document's row under one filter to both logs.
+
+    Args:
+        files: as ``opened`` gives them.
+        problem: the document.
+        number: its row in the split, from 0: lm_eval's ``doc_id``.
+        target: its answer as the task shows it.
+        options: the generation's settings, by log.
+        filter: the filter's name.
+        judged: the greedy response, then the samples.
+    """
+    greedy, *samples = judged
+    for kind, of in ((GREEDY_LOG, [greedy]), (SAMPLES_LOG, samples)):
+        passing = sum(one.verdict.passed for one in of) / len(of)
+        metrics = dict(greedy.metrics) if kind == GREEDY_LOG else {"pass@1": passing}
+        row = {
+            "doc_id": number,
+            "doc": problem.document,
+            "target": target,
+            "arguments": {"gen_args_0": {"arg_0": problem.prompt, "arg_1": options[kind]}},
+            "resps": [[one.text for one in of]],
+            "filtered_resps": [of[0].filtered if len(of) == 1 else [one.filtered for one in of]],
+            "filter": filter,
+            "metrics": list(metrics),
+            "doc_hash": _hash(json.dumps(problem.document, indent=2, ensure_ascii=False)),
+            "prompt_hash": _hash(problem.prompt),
+            "target_hash": _hash(target),
+            **metrics,
+            "verdicts": [{"status": v.verdict.status, "reason": v.verdict.reason} for v in of],
+        }
+        # an unpaired surrogate, which a model may write, has no UTF-8: JSON escapes it
+        files[kind].write(json.dumps(row, ensure_ascii=True, default=str) + "\n")
+
+
+def write_results(place: Place, facts: Mapping[str, Any], rates: Mapping[str, Any]) -> None:
+    """Writes lm_eval's results file beside each log.
+
+    Args:
+        place: where.
+        facts: ``version``, ``metric``, ``shots`` and ``config`` of the search.
+        rates: by log, the mean of each ``METRIC,FILTER``.
+    """
+    for kind in _KINDS:
+        metric = facts["metric"] if kind == GREEDY_LOG else "pass@1"
+        content = {
+            "results": {place.task: {"alias": place.task, **rates[kind]}},
+            "versions": {place.task: facts["version"]},
+            "higher_is_better": {place.task: {metric: True}},
+            "n-shot": {place.task: facts["shots"]},
+            "config": facts["config"],
+        }
+        write_json(place.results(kind), content)
+
+
+_KINDS = (GREEDY_LOG, SAMPLES_LOG)
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,243 @@
+"""From the sealed search of a split to decisions under each of the task's filters, and its logs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gapft_harness.core.identities import canonical
+from gapft_harness.core.records import CONTEXT, GREEDY, Problem, Verdict
+from gapft_harness.gap.findings import Decisions
+from gapft_harness.gap.logs import (
+    GREEDY_LOG,
+    SAMPLES_LOG,
+    Judgement,
+    Place,
+    opened,
+    write_results,
+    write_rows,
+)
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.tables import Judged, read_judged, read_problems
+
+if TYPE_CHECKING:
+    from gapft_harness.lm_eval_bridge.stock import StockTask
+
+#: Problems whose responses are judged at a time.
+_BATCH = 200
+#: The filter's name in lm_eval's logs where a task has none.
+_NO_FILTER = "none"
+#: The metric's name of a task that a verifier judges, and of a graded metric's decisions.
+_DECISION = "pass@1"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A search of one split, judged.
+
+    Attributes:
+        task: its name.
+        split: the split that was searched.
+        k: K.
+        metric: by which a response passes; ``pass@1`` where a verifier judges.
+        judge: the verifier, as people are told of it.
+        decisions: by filter, the chosen one first.
+        voting: filters that take several responses and judge none alone.
+        ids: P, the problems, and for each its row in the split.
+        changed: verdicts of the chosen filter that were another when it judged again.
+        facts: what the manifest says of task, source and search.
+    """
+
+    task: str
+    split: str
+    k: int
+    metric: str
+    judge: str
+    decisions: dict[str, Decisions]
+    voting: tuple[str, ...]
+    ids: dict[str, int]
+    changed: int
+    facts: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class _Tally:
+    greedy: list[bool] = field(default_factory=list)
+    passing: list[int] = field(default_factory=list)
+    errors: int = 0
+
+    def add(self, judged: Sequence[Judgement]) -> None:
+        greedy, *samples = (one.verdict for one in judged)
+        self.greedy.append(greedy.passed)
+        self.passing.append(sum(verdict.passed for verdict in samples))
+        self.errors += sum(one.verdict.status in ("error", "timeout") for one in judged)
+
+    def decisions(self) -> Decisions:
+        return Decisions(np.array(self.greedy), np.array(self.passing, np.int64), self.errors)
+
+
+def measure(run: RunDirectory, split: str, include_paths: Sequence[str], folder: Path) -> Measured:
+    """Judges a sealed search under every filter, and writes both sample logs.
+
+    Args:
+        run: the run; the split is searched.
+        split: ``audit`` or ``pool``.
+        include_paths: folders with task YAML.
+        folder: gets ``greedy/`` and ``samples/``.
+    """
+    from gapft_harness.lm_eval_bridge.discovery import load_task
+
+    manifest, k = run.manifest(), run.recipe.search.k
+    task = manifest["task"]
+    loaded = load_task(str(task["name"]), [Path(path) for path in include_paths])
+    numbers = {
+        problem.id: row
+        for row, problem in enumerate(loaded.pool() if split == "pool" else loaded.audit())
+    }
+    stock = _stock(task)
+    filters = [_NO_FILTER] if stock is None else stock.filters
+    chosen = _NO_FILTER if stock is None else stock.filter
+    tallies = {name: _Tally() for name in sorted(filters, key=lambda name: name != chosen)}
+    responses = run.sealed(layout.responses(split))
+    place = Place(folder, loaded.name, datetime.fromtimestamp(responses.stat().st_mtime))
+    options = _options(run, task)
+    ids: dict[str, int] = {}
+    changed = 0
+    with opened(place) as files:
+        searched = _searched(run, split)
+        for problems in iter(lambda: list(islice(searched, _BATCH)), []):
+            for name, tally in tallies.items():
+                judged = list(_judged(problems, stock, name, chosen))
+                for (problem, _), of in zip(problems, judged, strict=True):
+                    tally.add([one for one, _ in of])
+                    changed += sum(other for _, other in of)
+                    target = _target(stock, problem)
+                    number = ids.setdefault(problem.id, numbers[problem.id])
+                    rows = [one for one, _ in of]
+                    write_rows(files, problem, number, target, options, name, rows)
+    decisions = {name: tally.decisions() for name, tally in tallies.items()}
+    metric = _DECISION if stock is None or stock.pass_at is not None else stock.metric
+    facts = {
+        "version": (loaded.config().get("metadata") or {}).get("version"),
+        "metric": metric,
+        "shots": loaded.shots,
+        "repeats": int(loaded.config().get("repeats") or 1),
+        "config": {
+            "model": run.recipe.model.backend,
+            "model_args": dict(run.recipe.model.args),
+            "search": run.recipe.search.model_dump(mode="json"),
+        },
+    }
+    rates = {
+        GREEDY_LOG: {f"{metric},{name}": float(of.greedy.mean()) for name, of in decisions.items()},
+        SAMPLES_LOG: {
+            f"pass@1,{name}": float(of.passing.mean()) / k for name, of in decisions.items()
+        },
+    }
+    write_results(place, facts, rates)
+    return Measured(
+        task=loaded.name,
+        split=split,
+        k=k,
+        metric=metric if stock is None else stock.metric,
+        judge=_told(task, stock),
+        decisions=decisions,
+        voting=() if stock is None else stock.voting,
+        ids=ids,
+        changed=changed,
+        facts={**facts, "source": manifest["source"], "task": task},
+    )
+
+
+def _stock(task: Mapping[str, Any]) -> StockTask | None:
+    """The task's own metric and filters; None where a verifier of ours judges."""
+    if task["verifier"] != "task_metric":
+        return None
+    from gapft_harness.lm_eval_bridge.stock import StockTask
+
+    of = task["verifier_params"]
+    return StockTask(of["task"], of.get("metric"), of.get("include_path"), of.get("pass_at"))
+
+
+def _searched(run: RunDirectory, split: str) -> Iterator[tuple[Problem, list[Judged]]]:
+    """Problems with their responses, the greedy one first; both tables are ordered by id."""
+    problems = read_problems(run.sealed(layout.problems(split)))
+    judged = read_judged(run.sealed(layout.responses(split)))
+    for (problem, _), (_, responses) in zip(problems, judged, strict=True):
+        yield problem, responses
+
+
+def _judged(
+    problems: Sequence[tuple[Problem, list[Judged]]],
+    stock: StockTask | None,
+    filter: str,
+    chosen: str,
+) -> Iterator[list[tuple[Judgement, bool]]]:
+    """For each problem its responses judged, and whether the sealed verdict was another."""
+    flat = [(problem, one) for problem, responses in problems for one in responses]
+    if stock is None:
+        outcomes: Iterator[tuple[Any, dict[str, float], Verdict]] = iter(
+            (one.response.text, {_DECISION: float(one.verdict.passed)}, one.verdict)
+            for _, one in flat
+        )
+    else:
+        found = stock.outcomes(
+            [problem.gold for problem, _ in flat], [one.response.text for _, one in flat], filter
+        )
+        outcomes = iter(
+            (each.filtered, _numbers(stock, each.metrics, each.verdict), each.verdict)
+            for each in found
+        )
+    for _, responses in problems:
+        row = []
+        for one in responses:
+            filtered, metrics, verdict = next(outcomes)
+            absent = one.response.finish_reason == CONTEXT
+            # what was sealed stands, and what was not generated fails under every filter
+            kept = one.verdict if filter == chosen or absent else verdict
+            other = filter == chosen and not absent and kept.passed != verdict.passed
+            row.append((Judgement(one.response.text, filtered, metrics, kept), other))
+        assert responses[0].response.index == GREEDY
+        yield row
+
+
+def _numbers(stock: StockTask, metrics: Mapping[str, Any], verdict: Verdict) -> dict[str, float]:
+    """A response's metrics for lm_eval's log: numbers, the decision first where it is graded."""
+    decided = {stock.metric if stock.pass_at is None else _DECISION: float(verdict.passed)}
+    told = {
+        name: value
+        for name, value in metrics.items()
+        if isinstance(value, bool | int | float) and name not in decided
+    }
+    return decided | told
+
+
+def _target(stock: StockTask | None, problem: Problem) -> str:
+    if stock is not None:
+        return stock.target(problem.gold)
+    return problem.gold if isinstance(problem.gold, str) else canonical(problem.gold)
+
+
+def _options(run: RunDirectory, task: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """How responses were generated, as lm_eval spells it, by log."""
+    search = run.recipe.search
+    both = {"until": task["decoding"]["until"], "max_gen_toks": task["decoding"]["max_gen_toks"]}
+    sampled = {"temperature": search.temperature, "top_p": search.top_p, "top_k": search.top_k}
+    return {
+        GREEDY_LOG: {**both, "do_sample": False},
+        SAMPLES_LOG: {**both, "do_sample": True, **sampled},
+    }
+
+
+def _told(task: Mapping[str, Any], stock: StockTask | None) -> str:
+    if stock is None:
+        return f"verifier {task['verifier']}"
+    at = "is 1" if stock.pass_at is None else f"is {stock.pass_at:g} or more"
+    return f"a response passes if {stock.metric} {at}"

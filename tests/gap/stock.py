@@ -1,0 +1,243 @@
+"""lm-eval's own tasks, their YAML with the data path overridden, and a model whose texts are known.
+
+Each document has a mark, ``[7]``. Which of its responses are right, and in which of a task's forms
+an answer stands, is planted by the mark's number and the response's index.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lm_eval
+import yaml
+from typer.testing import CliRunner, Result
+
+from gapft_harness.cli.main import app
+
+_TASKS = Path(lm_eval.__file__).parent / "tasks"
+POLICY = Path(__file__).parents[2] / "gapft_harness" / "demo" / "policy"
+#: Documents of the evaluated split, and samples of each.
+DOCUMENTS, K = 12, 4
+
+#: Says what the file says of the mark that stands last in a prompt; does jobs in this process.
+PLUGIN = '''
+import json
+import pathlib
+
+from gapft_harness import hookimpl
+from gapft_harness.hooks.protocols import Generated, Generation
+from tests.recording_run import Here as _Here
+
+
+class Here(_Here):
+    """Has nothing to close."""
+
+    def close(self):
+        pass
+
+
+class Canned:
+    def __init__(self, settings, adapter):
+        self._path = pathlib.Path(settings.model_args["said"])
+        self._said = json.loads(self._path.read_text())
+
+    def generate(self, requests, decoding, seed):
+        with self._path.with_suffix(".asked").open("a") as file:
+            file.writelines(f"{decoding.do_sample} {decoding.temperature}\\n" for _ in requests)
+        return [self._answer(request) for request in requests]
+
+    def _answer(self, request):
+        mark = max(self._said, key=request.prompt.rfind)
+        texts = [self._said[mark][1 + index] for index in request.indices]
+        return Generated((1, 2), tuple(Generation(text, (3,), "stop") for text in texts))
+
+    def describe(self):
+        return {"model": "canned"}
+
+    def close(self):
+        pass
+
+
+@hookimpl
+def register_samplers(register):
+    register("canned", Canned)
+
+
+@hookimpl
+def register_executors(register):
+    register("here", lambda settings, files: Here())
+'''
+
+
+@dataclass(frozen=True)
+class Stock:
+    """One of lm-eval's tasks on local data.
+
+    Attributes:
+        file: its YAML, below lm-eval's tasks.
+        split: the split that is evaluated.
+        document: a record of its data, by number.
+        answers: (number) -> a right answer.
+        forms: how an answer may stand in a response.
+        trains: whether the task has a training split.
+    """
+
+    file: str
+    split: str
+    document: Callable[[int], dict[str, Any]]
+    answers: Callable[[int], tuple[str, str]]
+    forms: tuple[str, ...]
+    trains: bool = True
+
+    def texts(self, number: int) -> list[str]:
+        """The greedy response to a document, then its samples."""
+        right, wrong = self.answers(number)
+        return [
+            self.forms[(number + index) % len(self.forms)].format(
+                right if (number * 7 + index * 5) % 4 == 0 else wrong
+            )
+            for index in range(K + 1)
+        ]
+
+
+def _pears(i: int) -> dict[str, Any]:
+    return {"question": f"[{i}] Ann has {i} pears. And twice?", "answer": f"2*{i}\n#### {2 * i}"}
+
+
+def _doubled(i: int) -> tuple[str, str]:
+    return str(2 * i), str(2 * i + 1)
+
+
+def _dropped(i: int) -> dict[str, Any]:
+    answer = {
+        "number": "",
+        "date": {"day": "", "month": "", "year": ""},
+        "spans": [f"old town {chr(97 + i)}"],
+    }
+    none: dict[str, Any] = {"number": [], "date": [], "spans": []}
+    return {
+        "query_id": str(i), "passage": f"[{i}] The old town.", "question": "Where?",
+        "answer": answer, "validated_answers": none,
+    }  # fmt: skip
+
+
+_COT = ("The answer is {}.", "It is {}, I think")
+STOCK: Mapping[str, Stock] = {
+    "gsm8k": Stock("gsm8k/gsm8k.yaml", "test", _pears, _doubled, ("so\n#### {}", "It is {}")),
+    "gsm8k_cot": Stock("gsm8k/gsm8k-cot.yaml", "test", _pears, _doubled, _COT),
+    "gsm8k_cot_self_consistency": Stock(
+        "gsm8k/gsm8k-cot-self-consistency.yaml", "test", _pears, _doubled, _COT
+    ),
+    "hendrycks_math_algebra": Stock(
+        "hendrycks_math/hendrycks_math_algebra.yaml",
+        "test",
+        lambda i: {
+            "problem": f"[{i}] Find $\\frac{{{i}}}{{7}}$.",
+            "level": "Level 1",
+            "type": "Algebra",
+            "solution": f"It is $\\boxed{{\\frac{{{i}}}{{7}}}}$.",
+        },
+        lambda i: (f"{i}/7", f"{i}/8"),
+        ("It is ${}$.", "{}"),
+    ),
+    "triviaqa": Stock(
+        "triviaqa/default.yaml",
+        "validation",
+        lambda i: {"question": f"[{i}] Which town", "answer": {"aliases": [f"Town {i}", f"T{i}"]}},
+        lambda i: (f"t{i}", f"village {i}"),
+        (" {}", "{}!"),
+    ),
+    "bbh_cot_fewshot_boolean_expressions": Stock(
+        "bbh/cot_fewshot/boolean_expressions.yaml",
+        "test",
+        lambda i: {"input": f"[{i}] not True is", "target": "False"},
+        lambda i: ("False", "True"),
+        ("So the answer is {}.", "{}"),
+        trains=False,
+    ),
+    "drop": Stock(
+        "drop/default.yaml",
+        "validation",
+        _dropped,
+        lambda i: (f"old town {chr(97 + i)}", "the old town"),
+        ("{}",),
+    ),
+}
+
+
+def write_stock(folder: Path) -> Path:
+    """Writes every task with its data, the plugin, and what the model says; returns the tasks."""
+    tasks = folder / "tasks"
+    tasks.mkdir()
+    for name, of in STOCK.items():
+        splits = {of.split: range(DOCUMENTS), **({"train": range(100, 120)} if of.trains else {})}
+        files = {}
+        for split, numbers in splits.items():
+            file = tasks / f"{name}-{split}.jsonl"
+            file.write_text("".join(json.dumps(of.document(i)) + "\n" for i in numbers))
+            files[split] = str(file)
+        override = {
+            "include": str(_TASKS / of.file),
+            "task": name,
+            "dataset_path": "json",
+            "dataset_name": None,
+            "dataset_kwargs": {"data_files": files, "cache_dir": str(folder / "cache")},
+        }
+        (tasks / f"{name}.yaml").write_text(yaml.safe_dump(override))
+        said = {f"[{i}]": of.texts(i) for i in range(DOCUMENTS)}
+        (folder / f"{name}.json").write_text(json.dumps(said))
+    (folder / "canned.py").write_text(PLUGIN)
+    return tasks
+
+
+def gap(folder: Path, task: str, *options: str, out: str = "") -> Result:
+    """Runs ``gapft gap`` on one of them."""
+    return CliRunner().invoke(
+        app,
+        [
+            "gap", "--tasks", task, "--model", "canned", "--k", str(K),
+            "--model_args", f"pretrained={POLICY},said={folder / f'{task}.json'}",
+            "--include_path", str(folder / "tasks"), "--plugin", str(folder / "canned.py"),
+            "--output_path", str(folder / (out or task)), "--set", "executor.name=here", *options,
+        ],
+    )  # fmt: skip
+
+
+def evaluated(folder: Path, task: str) -> dict[tuple[str, int], list[dict[str, Any]]]:
+    """What the stock lm-eval makes of the same texts: rows by (filter, doc_id), greedy's first.
+
+    Each of the 1 + K responses is evaluated as a run of lm-eval's own.
+    """
+    from lm_eval import simple_evaluate
+    from lm_eval.api.model import LM
+    from lm_eval.tasks import TaskManager
+
+    said = json.loads((folder / f"{task}.json").read_text())
+
+    class Canned(LM):  # type: ignore[misc]
+        def __init__(self, index: int) -> None:
+            super().__init__()
+            self._index = index
+
+        def generate_until(self, requests: Any, disable_tqdm: bool = False) -> list[str]:
+            return [said[max(said, key=request.args[0].rfind)][self._index] for request in requests]
+
+        def loglikelihood(self, requests: Any) -> Any:
+            raise NotImplementedError
+
+        loglikelihood_rolling = loglikelihood
+
+    manager = TaskManager(include_defaults=False, include_path=str(folder / "tasks"))
+    found: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for index in range(K + 1):
+        done = simple_evaluate(
+            model=Canned(index), tasks=[task], task_manager=manager, log_samples=True,
+            bootstrap_iters=0,
+        )  # fmt: skip
+        for row in done["samples"][task]:
+            found.setdefault((row["filter"], row["doc_id"]), []).append(row)
+    return found

@@ -1,0 +1,138 @@
+"""``gapft gap`` as a person runs it: mistakes, an interrupted run, our own tasks, a real model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from gapft_harness.cli.main import app
+from gapft_harness.core.errors import PluginError, UserError
+from tests.command import succeed
+from tests.gap.stock import K, gap, write_stock
+
+CHOICE = """\
+include: gsm8k.yaml
+task: pears_choice
+output_type: multiple_choice
+doc_to_choice: ["7", "8"]
+doc_to_target: 0
+metric_list: [{metric: acc}]
+filter_list: null
+generation_kwargs: null
+num_fewshot: 0
+"""
+GENERATED = """\
+include: pears_choice.yaml
+task: pears_said
+output_type: generate_until
+doc_to_text: "{{question}} Is it 7 (A) or 8 (B)? Answer by the letter.\\nAnswer:"
+doc_to_choice: null
+doc_to_target: A
+generation_kwargs: {do_sample: false, max_gen_toks: 8, until: ["\\n"]}
+filter_list: [{name: letter, filter: [{function: regex, regex_pattern: "([AB])"}, {function: take_first}]}]
+metric_list: [{metric: exact_match, aggregation: mean, higher_is_better: true}]
+"""  # noqa: E501 as docs/gap.md has it
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("command")
+    tasks = write_stock(folder)
+    (tasks / "choice.yaml").write_text(CHOICE)
+    (tasks / "said.yaml").write_text(GENERATED.replace("pears_choice.yaml", "choice.yaml"))
+    for name in ("pears_choice", "pears_said"):
+        (folder / f"{name}.json").write_text((folder / "gsm8k.json").read_text())
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "message"),
+    [
+        ("gsm8", (), "unknown task 'gsm8'; did you mean .*'gsm8k'"),
+        ("pears_choice", (), "output_type multiple_choice.*docs/gap.md"),
+        ("gsm8k", ("--filter", "strict"), "no filter 'strict'; did you mean 'strict-match'"),
+        ("gsm8k", ("--metric", "f1"), "no metric 'f1'"),
+        ("gsm8k", ("--k", "1"), "--k 1: expected at least 2"),
+        ("gsm8k,drop", (), "expected one task"),
+        ("gsm8k", ("--split", "test"), "--split test: expected audit or pool"),
+        ("bbh_cot_fewshot_boolean_expressions", ("--split", "pool"), "has no training_split"),
+        ("gsm8k", ("--gen_kwargs", "temprature=1"), "temprature=1: did you mean 'temperature'"),
+        ("gsm8k", ("--gen_kwargs", "temperature"), "expected key=value"),
+    ],
+)
+def test_a_mistake_is_named_and_leaves_nothing(
+    folder: Path, task: str, options: tuple[str, ...], message: str
+) -> None:
+    done = gap(folder, task, *options, out="mistake")
+    assert isinstance(done.exception, UserError), done.output
+    with pytest.raises(UserError, match=message):
+        raise done.exception
+    assert not (folder / "mistake").exists()
+
+
+def test_a_multiple_choice_task_is_made_one_that_answers(folder: Path) -> None:
+    done = gap(folder, "pears_said", "--limit", "3")
+    assert done.exit_code == 0, (done.output, done.exception)
+    results = json.loads((folder / "pears_said" / "gap" / "results.json").read_text())
+    assert (results["n"], results["filter"]) == (3, "letter")
+
+
+def test_an_interrupted_search_goes_on_where_it_stopped(folder: Path) -> None:
+    said = folder / "gsm8k.json"
+    whole = said.read_text()
+    marks = json.loads(whole)
+    said.write_text(json.dumps({mark: texts[: K - 1] for mark, texts in marks.items()}))
+    chunks = ("--set", "search.chunk=5")
+    broken = gap(folder, "gsm8k", *chunks, out="broken")  # the samples are not all there
+    assert isinstance(broken.exception, PluginError), broken.output
+    said.write_text(whole)
+    asked = folder / "gsm8k.asked"
+    before = asked.read_text().count("False")
+    done = gap(folder, "gsm8k", *chunks, out="broken")
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert asked.read_text().count("False") == before, "greedy responses were generated again"
+    whole_run = gap(folder, "gsm8k", *chunks, out="whole")
+    assert whole_run.exit_code == 0, (whole_run.output, whole_run.exception)
+    items = [(folder / name / "gap" / "items.csv").read_text() for name in ("broken", "whole")]
+    assert items[0] == items[1]
+
+
+def test_another_k_needs_another_folder(folder: Path) -> None:
+    done = gap(folder, "triviaqa", out="bound")
+    assert done.exit_code == 0, (done.output, done.exception)
+    other = gap(folder, "triviaqa", "--k", "3", out="bound")
+    assert isinstance(other.exception, UserError)
+    assert "search.k" in str(other.exception)
+
+
+def test_a_real_model_on_a_task_of_ours(tmp_path: Path) -> None:
+    """The demo policy, in processes of its own; the table on the terminal."""
+    model = ("--model", "hf", "--model_args", "pretrained=bundled:demo,dtype=float32")
+    done = succeed(
+        "gap", "--tasks", "gapft_demo", *model, "--k", 4, "--limit", 24, "--gen_kwargs",
+        "temperature=0.9", "--device", "cpu", cwd=tmp_path,
+    )  # fmt: skip
+    results = json.loads((tmp_path / "gaps/gapft_demo/gap/results.json").read_text())
+    found = results["filters"]["none"]
+    assert (results["n"], results["metric"], results["search"]["temperature"]) == (
+        24, "pass@1", 0.9,
+    )  # fmt: skip
+    assert sum(found["states"].values()) == 24
+    assert 0 < found["greedy"]["value"] < 1
+    assert f"{100 * found['greedy']['value']:.1f}%" in done.stdout
+    assert "Pass@4" in done.stdout
+    low, high = found["p_S"]["ci95"]
+    assert low <= found["p_S"]["value"] <= high
+    compared = CliRunner().invoke(
+        app,
+        [
+            "compare", *[str(tmp_path / "gaps/gapft_demo/gap/greedy")] * 2,
+            "--source-samples", str(tmp_path / "gaps/gapft_demo/gap/samples"),
+        ],
+    )  # fmt: skip
+    assert compared.exit_code == 0, compared.output
+    counts = found["states"]
+    assert f"G {counts['G']}" in compared.output

@@ -1,0 +1,163 @@
+"""``gapft gap`` on lm-eval's own tasks gives the decisions that lm-eval itself gives."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gapft_harness.compare.choice import Choice
+from gapft_harness.compare.comparison import compare
+from tests.gap.stock import DOCUMENTS, STOCK, K, evaluated, gap, write_stock
+
+#: The filters of each task, and its metric.
+FILTERS = {
+    "gsm8k": ("strict-match", "flexible-extract"),
+    "gsm8k_cot": ("strict-match", "flexible-extract"),
+    "hendrycks_math_algebra": ("none",),
+    "triviaqa": ("remove_whitespace",),
+    "bbh_cot_fewshot_boolean_expressions": ("get-answer",),
+    "drop": ("none",),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All tasks with their data, and what is measured of them."""
+    folder = tmp_path_factory.mktemp("stock")
+    write_stock(folder)
+    return folder
+
+
+@pytest.mark.parametrize("task", FILTERS)
+def test_every_decision_is_lm_evals_own(folder: Path, task: str) -> None:
+    done = gap(folder, task)
+    assert done.exit_code == 0, (done.output, done.exception)
+    theirs = evaluated(folder, task)
+    metric = "em" if task == "drop" else "exact_match"
+    results = json.loads((folder / task / "gap" / "results.json").read_text())
+    assert tuple(results["filters"]) == FILTERS[task]
+    assert (results["n"], results["k"], results["metric"]) == (DOCUMENTS, K, metric)
+    items = read_items(folder / task)
+    assert len(items) == len(theirs) == DOCUMENTS * len(FILTERS[task])
+    states = set()
+    for (name, number), rows in theirs.items():
+        greedy, *samples = [row[metric] for row in rows]
+        ours = items[name, number]
+        assert (int(ours["greedy"]), int(ours["passing"])) == (greedy, sum(samples))
+        states.add("G" if greedy else "S" if any(samples) else "U")
+        assert ours["state"] == ("G" if greedy else "S" if any(samples) else "U")
+    assert len(states) > 1, "the planted responses tell nothing"
+    for name in FILTERS[task]:
+        counts = [int(items[name, number]["passing"]) for number in range(DOCUMENTS)]
+        rates = results["filters"][name]["pass_at_k"]
+        for k in range(1, K + 1):
+            missed = [math.comb(K - c, k) / math.comb(K, k) for c in counts]
+            assert rates[str(k)]["value"] == pytest.approx(1 - sum(missed) / DOCUMENTS)
+        assert results["filters"][name]["gap"]["value"] == pytest.approx(
+            rates[str(K)]["value"] - rates["1"]["value"]
+        )
+    # the greedy log is the one that lm-eval would have written of these responses
+    logged = {(row["filter"], row["doc_id"]): row for row in read_log(folder / task, "greedy")}
+    for key, (row, *_) in theirs.items():
+        for same in ("doc", "doc_hash", "filtered_resps", metric):
+            assert logged[key][same] == json.loads(json.dumps(row[same])), same
+        assert logged[key]["target"] == str(row["target"])
+        assert logged[key]["resps"] == row["resps"]
+
+
+def test_compare_reads_the_logs(folder: Path) -> None:
+    place = folder / "gsm8k" / "gap"
+    found = compare(
+        str(place / "greedy"),
+        [str(place / "greedy")],
+        Choice(source_samples=[str(place / "samples")]),
+    )
+    results = json.loads((place / "results.json").read_text())
+    assert found.found.states is not None
+    states = {state: int((found.found.states == state).sum()) for state in "GSU"}
+    assert states == results["filters"]["strict-match"]["states"]
+    assert found.figure.filter == "strict-match"
+    assert found.higher_is_better is True
+
+
+def test_another_filter_is_chosen(folder: Path) -> None:
+    done = gap(folder, "gsm8k", "--filter", "flexible-extract", out="flexible")
+    assert done.exit_code == 0, (done.output, done.exception)
+    results = json.loads((folder / "flexible" / "gap" / "results.json").read_text())
+    other = json.loads((folder / "gsm8k" / "gap" / "results.json").read_text())
+    assert results["filter"] == "flexible-extract"
+    assert results["filters"] == other["filters"]
+    assert next(iter(results["filters"])) == "flexible-extract"
+
+
+def test_the_same_command_generates_nothing_and_gives_the_same_files(folder: Path) -> None:
+    asked = (folder / "gsm8k.asked").read_text()
+    before = contents(folder / "gsm8k")
+    done = gap(folder, "gsm8k")
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert (folder / "gsm8k.asked").read_text() == asked
+    assert contents(folder / "gsm8k") == before
+
+
+def test_a_graded_metric_is_refused_before_anything_is_generated(folder: Path) -> None:
+    done = gap(folder, "drop", "--metric", "f1", out="graded")
+    assert done.exit_code != 0
+    assert "neither 0 nor 1" in str(done.exception)
+    assert "--pass-at" in str(done.exception)
+    assert not (folder / "graded").exists()
+
+
+def test_a_graded_metric_passes_from_a_value_on(folder: Path) -> None:
+    done = gap(folder, "drop", "--metric", "f1", "--pass-at", "0.9", out="at")
+    assert done.exit_code == 0, (done.output, done.exception)
+    items = read_items(folder / "at")
+    for (_, number), (greedy, *samples) in evaluated(folder, "drop").items():
+        assert int(items["none", number]["greedy"]) == (greedy["f1"] >= 0.9)
+        assert int(items["none", number]["passing"]) == sum(row["f1"] >= 0.9 for row in samples)
+    grades = {row["f1"] for row in read_log(folder / "at", "greedy")}
+    assert any(0 < grade < 0.9 for grade in grades)
+    assert all(row["metrics"][0] == "pass@1" for row in read_log(folder / "at", "greedy"))
+
+
+def test_a_tasks_own_repeats_and_votes_are_named(folder: Path) -> None:
+    task = "gsm8k_cot_self_consistency"
+    refused = gap(folder, task)
+    assert "search.temperature" in str(refused.exception)
+    done = gap(folder, task, "--gen_kwargs", "temperature=0.2,do_sample=true")
+    assert done.exit_code == 0, (done.output, done.exception)
+    results = json.loads((folder / task / "gap" / "results.json").read_text())
+    assert list(results["filters"]) == ["score-first"]
+    told = " ".join(results["notes"])
+    assert "own repeats (64) are not used" in told
+    assert "maj@64" in told
+    assert "maj@8" in told
+    assert (folder / f"{task}.asked").read_text().count("True 0.2") == DOCUMENTS
+    voted = gap(folder, task, "--filter", "maj@8", "--gen_kwargs", "temperature=0.2", out="voted")
+    assert "takes several responses" in str(voted.exception)
+
+
+def read_items(folder: Path) -> dict[tuple[str, int], dict[str, str]]:
+    """items.csv by filter and doc_id."""
+    with (folder / "gap" / "items.csv").open(newline="") as file:
+        return {(row["filter"], int(row["doc_id"])): row for row in csv.DictReader(file)}
+
+
+def read_log(folder: Path, kind: str) -> list[dict[str, Any]]:
+    """The rows of one of the logs."""
+    (log,) = (folder / "gap" / kind).glob("samples_*.jsonl")
+    return [json.loads(line) for line in log.read_text().splitlines()]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file that ``gap`` writes."""
+    files = sorted(path for path in (folder / "gap").rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def test_every_task_is_tried() -> None:
+    assert set(STOCK) == {*FILTERS, "gsm8k_cot_self_consistency"}
