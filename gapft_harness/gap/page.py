@@ -70,9 +70,9 @@ def sections(of: Measured, found: Mapping[str, Found]) -> list[Section]:
     plain = [note for note in remarks if not note.startswith("warning: ")]
     blocks += [Bullets(plain)] if plain else []
     bound = Text(
-        f"Search recovers {_percent(p_s)} of the problems that the greedy decode misses: p_S, the "
-        f"most that training on recovered problems can add if all of S is kept and nothing of G is "
-        f"lost. Pass@{of.k} − Pass@1 is {_points(gap)} points."
+        f"On {_percent(p_s)} of all problems the greedy decode fails and one of {of.k} samples "
+        "passes. This is p_S, the most that making recovered problems right can add to the greedy "
+        f"accuracy. Pass@{of.k} − Pass@1 is {_points(gap)} points."
     )
     blocks += [_curve(of, first), _states(first), bound]
     result = [Section("The gap", blocks)]

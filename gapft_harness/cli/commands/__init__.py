@@ -1,1 +1,1 @@
-"""Commands that need more than a few lines, a file each; the short ones are in ``tools.py``."""
+"""Commands that need more than a few lines, a file each; the short ones are in ``cli/tools.py``."""
