@@ -73,4 +73,6 @@ def _sizes(axes: Axes, sizes: dict[int, tuple[int, int, int]]) -> None:
     axes.set_xlabel("share of the audit, %")
     axes.set_title("Audit problems by state", x=0)
     named = zip(_BARS.items(), wording.STATE_NAMES.values(), strict=True)
-    legend_below(axes, [Patch(color=of[0], label=f"{s}  {name}") for (s, of), name in named])
+    legend_below(
+        axes, [Patch(color=of[0], label=f"{s}  {name.split()[0]}") for (s, of), name in named]
+    )

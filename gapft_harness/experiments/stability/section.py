@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
-from gapft_harness.analysis.partition.stability import QUANTITIES
+from gapft_harness.analysis.partition.stability import QUANTITIES, Agreement
 from gapft_harness.experiments.stability.findings import StabilityFindings
 from gapft_harness.report.reading.adapters import SCALED
 from gapft_harness.report.rendering.blocks import Block, Figure, Table, Text
-from gapft_harness.report.rendering.wording import condition_name, percent, points, whole
+from gapft_harness.report.rendering.wording import condition_name, percent, points, span, whole
 
 _FLOWS = {
     "S_flow": "S flow",
@@ -22,8 +22,9 @@ _RATES = {"kappa_S": "κ_S", "kappa_U": "κ_U"}
 
 
 def blocks(found: StabilityFindings) -> list[Block]:
-    """A sentence, the figure, the means over sets, and the ranges."""
-    return [Text(_result(found)), _figure(found), _means(found), _ranges(found)]
+    """A sentence, the figure, how far sets agree, the means over sets, and the ranges."""
+    agreed = [] if found.agreement is None else [_partition(found, found.agreement)]
+    return [Text(_result(found)), _figure(found), *agreed, _means(found), _ranges(found)]
 
 
 def rows(found: StabilityFindings) -> Iterator[Sequence[object]]:
@@ -71,6 +72,20 @@ def _figure(found: StabilityFindings) -> Figure:
     )
 
 
+def _partition(found: StabilityFindings, agreed: Agreement) -> Table:
+    sets = f"{len(found.sizes)} of K = {found.k}"
+    recovered, missed = ([sizes[state] for sizes in found.sizes] for state in (1, 2))
+    rates = (percent(rate, 2) for rate in (agreed.unstable, agreed.same, agreed.jaccard))
+    counts = [whole(agreed.failures), span(recovered), span(missed)]
+    return Table(
+        ["sample sets", "source failures", "S", "U", "unstable S/U", "agreement", "S Jaccard"],
+        [[sets, *counts, *rates]],
+        note="Audit problems. S and U: from the smallest to the largest under any set. Unstable: "
+        "the share of the source's failures that are in S under one set and in U under another. "
+        "Agreement, and the Jaccard index of S: means over pairs of sets.",
+    )
+
+
 def _means(found: StabilityFindings) -> Table:
     return Table(
         ["condition", *_FLOWS.values()],
@@ -90,9 +105,10 @@ def _ranges(found: StabilityFindings) -> Table:
     note = (
         "The largest value under any sample set minus the smallest, of means over seeds, in "
         "percentage points. S and U flow have one range, as their sum is fixed; of one seed: the "
-        "largest range of the flows under any one training seed. A dash: under some set the state "
-        "is empty and its rate undefined."
+        "largest range of the flows under any one training seed."
     )
+    if any(of.spreads[rate].range is None for of in found.conditions.values() for rate in _RATES):
+        note += " A dash: under some set the state is empty and its rate undefined."
     if found.unstable:
         note += (
             f" Unstable: under some set S or U has {found.smallest} problems, fewer than "
