@@ -53,6 +53,7 @@ BUNDLED = (
     "plugins.trackers.accelerate_trackers",
     "plugins.trainers.lora",
     "plugins.verifiers.boxed_math",
+    "plugins.verifiers.math",
     "plugins.verifiers.option_letter",
     "plugins.verifiers.program_tests",
     "plugins.verifiers.task_metric",

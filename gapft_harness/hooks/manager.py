@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from reprlib import repr as short
 from typing import Any, cast
 
 from gapft_harness.core.errors import PluginError, UserError, did_you_mean
@@ -27,6 +29,21 @@ from gapft_harness.hooks.registered import KINDS as KINDS
 from gapft_harness.hooks.registered import Owned, SamplerTraits, VerifierTraits
 from gapft_harness.hooks.registered import Registered as Registered
 from gapft_harness.hooks.signatures import setting_fault
+
+
+@dataclass(frozen=True, slots=True)
+class OtherVerifier:
+    """A verifier that reads the same golds by a rule that takes more forms of answers, or fewer.
+
+    Attributes:
+        permissive: whether it takes more; else it takes fewer.
+        name: its registered name.
+        params: its parameters.
+    """
+
+    permissive: bool
+    name: str
+    params: Mapping[str, Any]
 
 
 class Plugins:
@@ -97,6 +114,32 @@ class Plugins:
     def rejudges(self, name: str) -> bool:
         """Whether ``gapft verify`` asks a verifier again."""
         return self.get("verifier", name).declared(VerifierTraits).rejudge
+
+    def other_rule(self, name: str, params: Mapping[str, Any]) -> OtherVerifier | None:
+        """The rule that a verifier's verdicts are held against: the permissive one, or the strict.
+
+        Raises:
+            UserError: the verifier it declares does not exist.
+            PluginError: its declaration failed, or is none.
+        """
+        entry = self.get("verifier", name)
+        traits = entry.declared(VerifierTraits)
+        for kind, declared in (("permissive", traits.permissive), ("strict", traits.strict)):
+            if declared is None:
+                continue
+            with entry.blamed():
+                found: Any = declared(params)
+            if found is None:
+                continue
+            if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], Mapping)):
+                raise entry.broke(
+                    f"gave {short(found)} as its {kind} rule; expected a verifier's name and its "
+                    "parameters, or None",
+                    declared,
+                )
+            self.get("verifier", found[0])
+            return OtherVerifier(kind == "permissive", found[0], dict(found[1]))
+        return None
 
     def selector(self, name: str) -> tuple[Selector, Registered]:
         """The selector and its declarations (budget, repeats, gold)."""

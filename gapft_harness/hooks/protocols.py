@@ -27,6 +27,7 @@ from gapft_harness.hooks.jobs import Executor as Executor
 from gapft_harness.hooks.jobs import Job as Job
 from gapft_harness.hooks.jobs import Progress as Progress
 from gapft_harness.hooks.jobs import ReportProgress as ReportProgress
+from gapft_harness.hooks.registered import OtherRule as OtherRule
 from gapft_harness.hooks.sampling import Generated as Generated
 from gapft_harness.hooks.sampling import Generation as Generation
 from gapft_harness.hooks.sampling import RegisterSampler as RegisterSampler
@@ -70,10 +71,22 @@ class RegisterVerifier(Protocol):
 
     ``rejudge=False``: judging again is costly or may come out otherwise (programs that are run, a
     model that is asked), so ``gapft verify`` takes its verdicts as they are.
+    ``own_workers=True``: it judges many pairs at once in worker processes of its own. Any other one
+    is made in several processes where many responses are judged again.
+    ``permissive``: a function from its parameters to ``(name, parameters)`` of a verifier that
+    reads the same golds and also takes answers in other forms, or to None; ``strict`` likewise to
+    one that takes fewer forms. A report says where the two disagree.
     """
 
     def __call__(
-        self, name: str, factory: Callable[..., Verifier], *, rejudge: bool = True
+        self,
+        name: str,
+        factory: Callable[..., Verifier],
+        *,
+        rejudge: bool = True,
+        own_workers: bool = False,
+        permissive: OtherRule | None = None,
+        strict: OtherRule | None = None,
     ) -> None: ...
 
 

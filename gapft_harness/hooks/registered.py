@@ -34,6 +34,10 @@ FAULTS = (Exception, SystemExit)
 _BUNDLED = "gapft_harness."
 
 
+#: From a verifier's parameters to another verifier's name and parameters; None: there is none.
+OtherRule = Callable[[Mapping[str, Any]], tuple[str, Mapping[str, Any]] | None]
+
+
 @dataclass(frozen=True, slots=True)
 class Traits:
     """What a registration declares of itself. A kind that declares nothing has this class."""
@@ -44,6 +48,9 @@ class VerifierTraits(Traits):
     """Of a verifier; see ``RegisterVerifier``."""
 
     rejudge: bool = True
+    own_workers: bool = False
+    permissive: OtherRule | None = None
+    strict: OtherRule | None = None
 
 
 @dataclass(frozen=True, slots=True)

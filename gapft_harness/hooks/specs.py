@@ -27,7 +27,7 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 @hookspec
 def register_verifiers(register: RegisterVerifier) -> None:
-    """``register(name, factory, rejudge=True)``: ``factory(**params)`` has ``verify``."""
+    """``register(name, factory, rejudge=True, ...)``: ``factory(**params)`` has ``verify``."""
 
 
 @hookspec

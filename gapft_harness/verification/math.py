@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import itertools
 import logging
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
-from math_verify import LatexExtractionConfig, parse, verify
+from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
 from math_verify.errors import TimeoutException
 
 from gapft_harness.verification.math_notation import in_other_bases, spelled_out
 
 
 class Compared(TypedDict):
-    """What a worker reports of one pair; ``status`` as in ``records.Verdict``."""
+    """What a worker reports of one pair; ``status`` as in ``records.Verdict``.
+
+    ``answer``: of a whole response, what was found as its answer.
+    """
 
     status: str
     reason: str
+    answer: NotRequired[str]
 
 
 def prepare() -> None:
@@ -30,8 +34,14 @@ def prepare() -> None:
 
 
 def compare(pair: list[str]) -> Compared:
-    """Compares ``[gold, answer]``, both LaTeX without delimiters or box."""
-    gold, answer = pair
+    """Compares ``[gold, answer]``, both LaTeX without delimiters or box.
+
+    ``[gold, response, "anywhere"]`` first takes the answer out of a whole response, by
+    math-verify's own extraction; no gold, "", takes it out and compares nothing.
+    """
+    gold, answer, *whole = pair
+    if whole:
+        return _compare_whole(gold, answer)
     try:
         wanted, given = _parse(gold), _parse(answer)
         if not wanted:
@@ -46,6 +56,21 @@ def compare(pair: list[str]) -> Compared:
     except TimeoutException:
         return Compared(status="timeout", reason="a time-out inside math-verify")
     return Compared(status="fail", reason="")
+
+
+def _compare_whole(gold: str, response: str) -> Compared:
+    try:
+        found = parse(
+            response, [LatexExtractionConfig(), ExprExtractionConfig()], parsing_timeout=0
+        )
+    except TimeoutException:
+        return Compared(status="timeout", reason="a time-out inside math-verify")
+    answer = " ".join(found[-1].split()) if found and isinstance(found[-1], str) else ""
+    if not answer:
+        return Compared(status="fail", reason="no answer found")
+    if not gold:
+        return Compared(status="fail", reason="", answer=answer)
+    return Compared(**compare([gold, answer]), answer=answer)
 
 
 def _parse(latex: str) -> list[Any]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 from gapft_harness.api import (
     Closing,
@@ -19,6 +19,11 @@ from gapft_harness.api import (
     last_box,
     once_each,
 )
+
+#: A verdict with the answer that it is on, if there is one.
+Judged = tuple[Verdict, str | None]
+#: What math-verify compares: gold and answer; or gold, whole response and ``anywhere``.
+Pair = tuple[str, ...]
 
 _INTEGER = re.compile(r"(-?)([0-9]+)")
 _SHOWN = 60
@@ -68,18 +73,18 @@ class BoxedMath(Closing):
 
     def verify(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
         """Judges each response; ``golds`` are LaTeX answers (or numbers), not boxes."""
-        return once_each(self._judge, responses, golds)
+        return [verdict for verdict, _ in once_each(self.judge, responses, golds)]
 
     def check_gold(self, gold: Gold) -> str:
         """What is wrong with a gold answer, or ``""``."""
         if isinstance(gold, bool) or not isinstance(gold, str | int | float):
             return f"the gold answer is {type(gold).__name__}, expected a string"
-        return "" if _tidy(str(gold)) else "the gold answer is empty"
+        return "" if self.wanted(gold) else "the gold answer is empty"
 
     def answer(self, text: str) -> str | None:
         """What a response says in its last box; None where it has none, or an empty one."""
         box = last_box(text)
-        return (_tidy(box) or None) if box is not None else None
+        return (tidy(box) or None) if box is not None else None
 
     def describe(self) -> dict[str, Any]:
         """Which edition of its comparison it judges by."""
@@ -89,34 +94,40 @@ class BoxedMath(Closing):
         """Ends the worker processes."""
         self._pool.close()
 
-    def _judge(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
-        verdicts: dict[int, Verdict] = {}
-        open_pairs: dict[int, tuple[str, str]] = {}
+    def wanted(self, gold: Gold) -> str:
+        """The answer that a gold holds."""
+        return tidy(str(gold))
+
+    def judge(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Judged]:
+        """Each response's verdict with the answer that was compared, if one was."""
+        found: dict[int, Judged] = {}
+        open_pairs: dict[int, Pair] = {}
         for i, (response, gold) in enumerate(zip(responses, golds, strict=True)):
-            settled = self._settle(response, gold)
-            if isinstance(settled, Verdict):
-                verdicts[i] = settled
+            settled = self.settle(response, gold)
+            if isinstance(settled[0], Verdict):
+                found[i] = cast(Judged, settled)
             else:
-                open_pairs[i] = settled
+                open_pairs[i] = cast(Pair, settled)
         # Many responses hold the same answer in their boxes: compare it with the gold once.
         pairs = sorted(set(open_pairs.values()))
         outcomes = dict(zip(pairs, self._pool.map(pairs), strict=True))
         for i, pair in open_pairs.items():
-            verdicts[i] = _verdict(outcomes[pair], pair[1])
-        return [verdicts[i] for i in range(len(responses))]
+            found[i] = judged(outcomes[pair], pair)
+        return [found[i] for i in range(len(responses))]
 
-    def _settle(self, response: str, gold: Gold) -> Verdict | tuple[str, str]:
-        """A verdict that needs no library, or the (gold, answer) pair that does."""
+    def settle(self, response: str, gold: Gold) -> Judged | Pair:
+        """A verdict that needs no library, or the pair that does."""
         if fault := self.check_gold(gold):
-            return Verdict("error", fault)
-        wanted = _tidy(str(gold))
+            return Verdict("error", fault), None
+        wanted = self.wanted(gold)
         answer = last_box(response)
         if answer is None:
-            return Verdict("fail", "no box")
-        answer = _tidy(answer)
+            return Verdict("fail", "no box"), None
+        answer = tidy(answer)
         if not answer:
-            return Verdict("fail", "the last box is empty or never closed")
-        return (self._shortcuts and shortcut(wanted, answer)) or (wanted, answer)
+            return Verdict("fail", "the last box is empty or never closed"), None
+        settled = shortcut(wanted, answer) if self._shortcuts else None
+        return (settled, answer) if settled else (wanted, answer)
 
 
 def shortcut(gold: str, answer: str) -> Verdict | None:
@@ -131,8 +142,8 @@ def shortcut(gold: str, answer: str) -> Verdict | None:
     return Verdict("pass") if signed[0] == signed[1] else Verdict("fail", _said(answer))
 
 
-def _tidy(latex: str) -> str:
-    """One line, without the full stop or comma of the sentence around it."""
+def tidy(latex: str) -> str:
+    """LaTeX on one line, without the full stop or comma of the sentence around it."""
     return " ".join(latex.split()).rstrip(".,; ")
 
 
@@ -140,17 +151,23 @@ def _said(answer: str) -> str:
     return f"said {answer}" if len(answer) <= _SHOWN else f"said {answer[:_SHOWN]}…"
 
 
-def _verdict(outcome: Outcome, answer: str) -> Verdict:
+def judged(outcome: Outcome, pair: Pair) -> Judged:
+    """What a worker's outcome says of a pair."""
+    answer = pair[1] if len(pair) == 2 else (outcome.value or {}).get("answer")
+    said = "" if answer is None else _said(answer)
+    status, why = "error", outcome.reason
     if outcome.status == "done":
-        reason = "; ".join(filter(None, (outcome.value["reason"], _said(answer))))
-        status = outcome.value["status"]
-        return Verdict(status, "" if status == "pass" else reason)
-    if outcome.status == "timeout":
-        return Verdict("timeout", f"{outcome.reason}; {_said(answer)}")
-    return Verdict("error", f"{outcome.reason}; {_said(answer)}")
+        status, why = outcome.value["status"], outcome.value["reason"]
+    elif outcome.status == "timeout":
+        status = "timeout"
+    return Verdict(status, "" if status == "pass" else "; ".join(filter(None, (why, said)))), answer
+
+
+def _permissive(params: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    return "math", params
 
 
 @hookimpl
 def register_verifiers(register: RegisterVerifier) -> None:
     """Registers it."""
-    register("boxed_math", BoxedMath)
+    register("boxed_math", BoxedMath, own_workers=True, permissive=_permissive)

@@ -230,7 +230,22 @@ def _plain(text: str) -> str:
     return " ".join(text.casefold().split()).strip("\"'“”‘’*").rstrip(".,;: ")
 
 
+def _permissive(params: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
+    return _by_rule("first_explicit", params)
+
+
+def _strict(params: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
+    return _by_rule("whole_response", params)
+
+
+def _by_rule(rule: str, params: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
+    """It by another rule than its parameters name, or None where they name this one."""
+    if params.get("rule", "whole_response") == rule:
+        return None
+    return "option_letter", {**params, "rule": rule}
+
+
 @hookimpl
 def register_verifiers(register: RegisterVerifier) -> None:
     """Registers it."""
-    register("option_letter", OptionLetter)
+    register("option_letter", OptionLetter, permissive=_permissive, strict=_strict)

@@ -249,4 +249,4 @@ def _limits(changes: Mapping[str, float]) -> Limits:
 @hookimpl
 def register_verifiers(register: RegisterVerifier) -> None:
     """Registers it."""
-    register("program_tests", ProgramTests, rejudge=False)
+    register("program_tests", ProgramTests, rejudge=False, own_workers=True)

@@ -1,0 +1,1 @@
+"""``gapft rejudge``: saved responses judged again by another verifier or rule, without a model."""

@@ -1,0 +1,82 @@
+"""What ``--out`` writes: results.json, rejudged.csv, flips.csv and rejudged.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.compare.findings import Paired
+from gapft_harness.core.files import replace_file, write_json
+from gapft_harness.core.text import whole as whole_values
+from gapft_harness.core.text import whole_text
+from gapft_harness.rejudge.choice import Rule
+from gapft_harness.rejudge.logs import LogsJudged
+from gapft_harness.rejudge.page import notes, sections
+from gapft_harness.report.rendering.markdown import render
+from gapft_harness.report.tables import as_csv
+
+
+def write(of: LogsJudged, folder: Path) -> None:
+    """Writes the four files; what is there of an earlier command is replaced.
+
+    Raises:
+        GapftError: the folder cannot be written, or the disk is full.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "results.json", whole_values(results(of)))
+    write_text(folder / "rejudged.csv", as_csv(_rows(of)))
+    of.flips.write(folder / "flips.csv")
+    write_text(folder / "rejudged.md", render("Judged again", "", sections(of)))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a text that is whole or absent."""
+    replace_file(path, lambda beside: beside.write_text(whole_text(text), "utf-8"))
+
+
+def rule(of: Rule | None) -> dict[str, Any] | None:
+    """A rule as results.json has it."""
+    return None if of is None else {"verifier": of.name, "params": dict(of.params)}
+
+
+def results(of: LogsJudged) -> dict[str, Any]:
+    """The content of results.json (schema 1; keys in docs/judging-again.md)."""
+    found, name = of.found(), str(of.choice.now)
+    return {
+        "schema": 1,
+        "logs": [str(log.path) for log in of.logs],
+        "now": rule(of.choice.now),
+        "was": rule(of.choice.was),
+        "gold": [reading.golds.where for reading in of.readings],
+        "responses": of.responses,
+        "verdicts": dict(sorted(of.reasons.statuses.items())),
+        "right_now": of.flips.right,
+        "wrong_now": of.flips.wrong,
+        **_paired(found.models[name]),
+        "by": {group: _paired(by[name]) for group, by in found.groups.items()},
+        "notes": list(notes(of)),
+    }
+
+
+def _paired(one: Paired) -> dict[str, Any]:
+    ends = None if one.interval is None else [one.interval.low, one.interval.high]
+    return {
+        "n": one.items,
+        "before": one.before,
+        "after": one.after,
+        "difference": one.difference,
+        "ci95": ends,
+        "test": one.test,
+        "p": one.p_value,
+    }
+
+
+def _rows(of: LogsJudged) -> Iterator[tuple[object, ...]]:
+    found, name = of.found(), str(of.choice.now)
+    yield (
+        "log", "documents", "before", "after", "difference", "ci95_low", "ci95_high", "test", "p",
+    )  # fmt: skip
+    for group, one in [("", found.models[name]), *((g, by[name]) for g, by in found.groups.items())]:
+        ends = ("", "") if one.interval is None else (one.interval.low, one.interval.high)
+        yield group, one.items, one.before, one.after, one.difference, *ends, one.test, one.p_value

@@ -1,0 +1,108 @@
+"""Which part of a logged row is the gold answer that a verifier takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from gapft_harness.compare.reading import document_of, value_at
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Gold
+from gapft_harness.rejudge.judge import Judge
+from gapft_harness.verification.judging import check_golds
+
+#: Fields of documents that hold the gold answer, by their names.
+_FIELDS = ("gold", "answer", "solution", "label")
+_LETTER = re.compile(r"\s*\(?([A-Z])[.)]?\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Golds:
+    """Where the gold answer of a row is.
+
+    Attributes:
+        where: in words.
+        read: from a row and its place to the gold answer.
+        chosen: whether it was found by trying, not named by the user.
+    """
+
+    where: str
+    read: Callable[[dict[str, Any], str], Gold]
+    chosen: bool = False
+
+    def of(self, row: dict[str, Any], place: str, judge: Judge) -> Gold:
+        """A row's gold answer.
+
+        Raises:
+            UserError: it has none, or the verifier does not take it; file and line are named.
+        """
+        gold = self.read(row, place)
+        try:
+            check_golds(judge.verifier, [(gold, place)])
+        except UserError as error:
+            if type(error) is not UserError:  # a plugin that failed is none of the row's fault
+                raise
+            raise UserError(
+                f"{error} (gold: {self.where}, for verifier {judge.rule}); --gold FIELD takes "
+                "another field of the document, --gold doc the whole document"
+            ) from error
+        return gold
+
+
+def golds_of(row: dict[str, Any], place: str, field: str | None, judge: Judge) -> Golds:
+    """Where the gold answers of a log are, from its first row.
+
+    Args:
+        row: the first row.
+        place: its file and line.
+        field: as the user named it; None: the first that the verifier takes, of lm_eval's
+            ``target``, the letter in it, the fields named gold, answer, solution or label, and the
+            whole document.
+        judge: who takes it.
+
+    Raises:
+        UserError: the verifier takes none of these.
+    """
+    document = document_of(row, place)
+    if field is not None:
+        if field == "doc" and "doc" not in document:
+            return Golds("the whole document", document_of)
+        if field == "target" and "target" not in document:
+            return Golds("target", _target)
+        value_at(document, field, place)
+        return Golds(f"doc.{field}", _field(field))
+    tried = [Golds("target", _target, True)] if row.get("target") is not None else []
+    if isinstance(target := row.get("target"), str) and _LETTER.fullmatch(target):
+        tried.append(Golds("the letter in target", _letter, True))
+    tried += [Golds(f"doc.{of}", _field(of), True) for of in _FIELDS if document.get(of)]
+    tried.append(Golds("the whole document", document_of, True))
+    first: UserError | None = None
+    for golds in tried:
+        try:
+            golds.of(row, place, judge)
+        except UserError as error:
+            if type(error) is not UserError:
+                raise
+            first = first or error
+        else:
+            return golds
+    assert first is not None
+    raise first
+
+
+def _target(row: dict[str, Any], place: str) -> Gold:
+    target = row.get("target")
+    if target is None:
+        raise UserError(f"{place}: has no target, or it is null; expected the gold answer there")
+    return target
+
+
+def _letter(row: dict[str, Any], place: str) -> Gold:
+    found = _LETTER.fullmatch(str(_target(row, place)))
+    return found[1] if found else row["target"]
+
+
+def _field(name: str) -> Callable[[dict[str, Any], str], Gold]:
+    return lambda row, place: value_at(document_of(row, place), name, place)

@@ -1,0 +1,117 @@
+"""Judges many responses on all cores, whichever verifier does it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from gapft_harness.core.errors import PluginError
+from gapft_harness.core.records import Gold, Response, Verdict
+from gapft_harness.hooks.checked import answers_of
+from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.hooks.protocols import Verifier
+from gapft_harness.hooks.registered import VerifierTraits
+from gapft_harness.rejudge.choice import Rule
+from gapft_harness.stages.generation.sealing import closing_verifier
+from gapft_harness.verification.judging import Judged, judge_and_answer
+from gapft_harness.verification.pool import Outcome, WorkerPool
+
+#: Pairs that are judged at a time, and of these how many are sent to a process at once.
+AT_ONCE, _SENT = 4096, 64
+#: Fewer are judged here: other processes would take longer to start.
+_FEW = 512
+#: Seconds that a process may take for ``_SENT`` pairs before each is judged by itself.
+_PATIENCE = 120.0
+_WORKERS = 8
+
+
+class Judge:
+    """A rule that judges pairs of responses and golds.
+
+    Attributes:
+        rule: its verifier's name and parameters.
+        verifier: the verifier, made in this process.
+        by_processes: whether many pairs are judged in other processes, and this one is free.
+    """
+
+    def __init__(
+        self, rule: Rule, verifier: Verifier, pool: WorkerPool | None, plugin_files: Sequence[str]
+    ) -> None:
+        self.rule, self.verifier, self._pool = rule, verifier, pool
+        self.by_processes = pool is not None
+        self._answers = answers_of(verifier)
+        self._said = json.dumps([rule.name, dict(rule.params), list(plugin_files)])
+
+    def judge(self, responses: Sequence[Response], golds: Sequence[Gold]) -> list[Judged]:
+        """Each response's verdict and answer; equal pairs are judged once.
+
+        Raises:
+            PluginError: the verifier is broken.
+        """
+        if self._pool is None or len(responses) < _FEW:
+            return judge_and_answer(self.verifier, self._answers, responses, golds)
+        pairs = [(r.text, r.finish_reason, g) for r, g in zip(responses, golds, strict=True)]
+        batches = [pairs[start : start + _SENT] for start in range(0, len(pairs), _SENT)]
+        outcomes = self._pool.map([(self._said, batch) for batch in batches])
+        found: list[Judged] = []
+        for batch, outcome in zip(batches, outcomes, strict=True):
+            if outcome.status == "done":
+                found += [_read(one) for one in outcome.value]
+            else:
+                alone = self._pool.map([(self._said, [pair]) for pair in batch])
+                found += [self._alone(one) for one in alone]
+        return found
+
+    def _alone(self, outcome: Outcome) -> Judged:
+        """What became of one pair, of a batch that a process did not finish."""
+        if outcome.status == "done":
+            return _read(outcome.value[0])
+        if outcome.status == "raised":
+            raise PluginError(outcome.reason)
+        status = "timeout" if outcome.status == "timeout" else "error"
+        return Verdict(status, outcome.reason), None
+
+
+def _read(one: Sequence[Any]) -> Judged:
+    status, reason, answer = one
+    return Verdict(status, reason), answer
+
+
+@contextlib.contextmanager
+def judging(rule: Rule, plugin_files: Sequence[str] = ()) -> Iterator[Judge]:
+    """Makes a rule's verifier, and ends what it started.
+
+    A verifier that has no workers of its own is made in several processes.
+
+    Raises:
+        UserError: there is no such verifier, or it does not take these parameters.
+    """
+    plugins = load_plugins(plugin_files)
+    own = plugins.get("verifier", rule.name).declared(VerifierTraits).own_workers
+    with contextlib.ExitStack() as stack:
+        verifier = stack.enter_context(closing_verifier(plugins.verifier(rule.name, rule.params)))
+        pool = None
+        if not own:
+            count = min(_WORKERS, os.cpu_count() or 1)
+            pool = stack.enter_context(WorkerPool(f"{__name__}:work", count, _PATIENCE))
+        yield Judge(rule, verifier, pool, plugin_files)
+
+
+def work(item: Sequence[Any]) -> list[tuple[str, str, str | None]]:
+    """In a worker process: judges one batch of (text, finish reason, gold)."""
+    said, pairs = item
+    verifier, answers = _made(said)
+    responses = [Response("", 0, text, (), finish, 0) for text, finish, _ in pairs]
+    found = judge_and_answer(verifier, answers, responses, [gold for _, _, gold in pairs])
+    return [(verdict.status, verdict.reason, answer) for verdict, answer in found]
+
+
+@functools.lru_cache(maxsize=2)
+def _made(said: str) -> Any:
+    name, params, plugin_files = json.loads(said)
+    verifier = load_plugins(plugin_files).verifier(name, params)
+    return verifier, answers_of(verifier)

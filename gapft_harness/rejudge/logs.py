@@ -1,0 +1,149 @@
+"""Sample logs judged again: read as a stream and judged in batches."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gapft_harness.compare.findings import Found, Table, find
+from gapft_harness.compare.places import Log, runs_of
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Response
+from gapft_harness.rejudge.choice import Choice
+from gapft_harness.rejudge.flips import Flip, Flips, shown
+from gapft_harness.rejudge.judge import AT_ONCE, Judge, judging
+from gapft_harness.rejudge.rows import Reading, Row, read
+from gapft_harness.verification.judging import Judged
+from gapft_harness.verification.reasons import Reasons
+
+
+@dataclass(slots=True)
+class LogsJudged:
+    """Logs that were judged again.
+
+    Attributes:
+        choice: what the user chose.
+        logs: the logs.
+        readings: how each was read.
+        flips: the responses whose verdict flipped.
+        responses: how many were judged.
+        before: of each document, the share of its responses that was right.
+        after: the share that is right now.
+        log: of each document, the number of its log.
+        reasons: the new verdicts, counted.
+    """
+
+    choice: Choice
+    logs: list[Log]
+    flips: Flips
+    readings: list[Reading] = field(default_factory=list)
+    responses: int = 0
+    before: array[float] = field(default_factory=lambda: array("d"))
+    after: array[float] = field(default_factory=lambda: array("d"))
+    log: array[int] = field(default_factory=lambda: array("l"))
+    reasons: Reasons = field(default_factory=Reasons)
+
+    def name(self, number: int) -> str:
+        """What a log is called: its task, or where several have one, its path."""
+        tasks = [log.task for log in self.logs]
+        task = tasks[number]
+        return task if task and tasks.count(task) == 1 else str(self.logs[number].path)
+
+    def found(self) -> Found:
+        """Both accuracies and their difference, over all documents and log by log."""
+        before, after = np.frombuffer(self.before), np.frombuffer(self.after)
+        groups = None
+        if len(self.logs) > 1:
+            names = [self.name(number) for number in range(len(self.logs))]
+            groups = np.array(names)[np.frombuffer(self.log, dtype=np.dtype("l"))]
+        return find(Table(before, {str(self.choice.now): after[None, :]}, None, groups))
+
+
+def judge_logs(arguments: list[str], choice: Choice, flips: Flips) -> LogsJudged:
+    """Judges the responses of all logs that are named.
+
+    Raises:
+        UserError: what was named is not there, is damaged, or holds no responses.
+    """
+    logs = [log for one in arguments for run in runs_of(one, choice.tasks) for log in run.logs]
+    paths = [log.path.resolve() for log in logs]
+    for log, path in zip(logs, paths, strict=True):
+        if paths.count(path) > 1:
+            raise UserError(f"{log.path}: named twice, and would count twice")
+    found = LogsJudged(choice, logs, flips)
+    with ExitStack() as stack:
+        now = stack.enter_context(judging(choice.now, choice.plugin_files))
+        was = None
+        if choice.was is not None:
+            was = stack.enter_context(judging(choice.was, choice.plugin_files))
+        for number, log in enumerate(logs):
+            reading, rows = read(number, log, choice, now)
+            found.readings.append(reading)
+            for batch in _batches(rows, ahead=now.by_processes):
+                _judge(batch, found, now, was)
+    return found
+
+
+def _judge(batch: list[Row], found: LogsJudged, now: Judge, was: Judge | None) -> None:
+    pairs = [(text, row.gold) for row in batch for text in row.texts]
+    responses = [Response("", 0, text, (), "stop", 0) for text, _ in pairs]
+    golds = [gold for _, gold in pairs]
+    after = iter(now.judge(responses, golds))
+    before = iter(was.judge(responses, golds)) if was else None
+    for row in batch:
+        sums = [0, 0]
+        for index, text in enumerate(row.texts):
+            verdict, answer = next(after)
+            passed, read_as = _was(row, index, before)
+            found.reasons.see(verdict)
+            sums[0] += passed
+            sums[1] += verdict.passed
+            if passed != verdict.passed:
+                where = f"{found.logs[row.log].path}, line {row.line}"
+                found.flips.add(
+                    Flip(
+                        *(where, row.doc_id, index, verdict.passed, read_as, answer),
+                        *(verdict.reason, shown(row.gold), text),
+                    )
+                )
+        found.before.append(sums[0] / len(row.texts))
+        found.after.append(sums[1] / len(row.texts))
+        found.log.append(row.log)
+        found.responses += len(row.texts)
+
+
+def _was(row: Row, index: int, before: Iterator[Judged] | None) -> tuple[bool, str | None]:
+    """Whether a response was right, and what was read of it."""
+    if before is None:
+        return row.passed[index], row.answers[index]
+    verdict, answer = next(before)
+    return verdict.passed, answer
+
+
+def _batches(rows: Iterator[Row], *, ahead: bool) -> Iterator[list[Row]]:
+    """Rows until they have enough responses; ``ahead``: the next are read in the meantime."""
+    if not ahead:
+        while batch := _next(rows):
+            yield batch
+        return
+    with ThreadPoolExecutor(1) as reader:
+        reading = reader.submit(_next, rows)
+        while batch := reading.result():
+            reading = reader.submit(_next, rows)
+            yield batch
+
+
+def _next(rows: Iterator[Row]) -> list[Row]:
+    batch: list[Row] = []
+    size = 0
+    for row in rows:
+        batch.append(row)
+        size += len(row.texts)
+        if size >= AT_ONCE:
+            break
+    return batch

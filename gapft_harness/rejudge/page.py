@@ -1,0 +1,127 @@
+"""What was judged again, as blocks: one content for the terminal and for rejudged.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gapft_harness.compare.choice import REPLICATES
+from gapft_harness.compare.findings import Paired
+from gapft_harness.rejudge.flips import Flip, Flips
+from gapft_harness.rejudge.logs import LogsJudged
+from gapft_harness.report.rendering import wording
+from gapft_harness.report.rendering.blocks import Bullets, Section, Table, Text
+from gapft_harness.report.rendering.wording import percent, points, whole
+
+#: Characters of a response that a table shows: most of them its end, where answers are.
+_START, _END = 60, 160
+
+
+def sections(of: LogsJudged) -> list[Section]:
+    """The whole of it."""
+    documents, rule = len(of.before), of.choice.now
+    against = f", against {of.choice.was}" if of.choice.was else ""
+    lead = (
+        f"{whole(of.responses)} responses to {whole(documents)} documents, judged again by "
+        f"{rule}{against}: {whole(of.flips.right)} wrong ones are right now, "
+        f"{whole(of.flips.wrong)} right ones are wrong now"
+    )
+    warning = of.reasons.warning()
+    return [
+        Section(
+            "",
+            [
+                Text(f"{lead}.", "lead"),
+                *([Text(warning, "warning")] if warning else []),
+                Bullets(list(notes(of))),
+            ],
+        ),
+        Section("Both rules", [_accuracies(of)]),
+        *flip_sections(of.flips),
+    ]
+
+
+def notes(of: LogsJudged) -> Iterator[str]:
+    """What was chosen for the user."""
+    told: dict[str, None] = {}
+    for reading in of.readings:
+        if reading.golds.chosen:
+            told[f"gold answer: {reading.golds.where}; --gold FIELD takes another"] = None
+        rest = ", ".join(name for name in reading.filters if name != reading.filter)
+        if of.choice.filter is None and rest:
+            told[f"filter {reading.filter}, the first in the log; --filter: {rest}"] = None
+        if reading.metric:
+            others = [name for name in reading.metrics if name != reading.metric]
+            more = f"; --metric: {', '.join(others)}" if others and not of.choice.metric else ""
+            told[f"was right: {reading.metric} of the log{more}"] = None
+    yield from told
+
+
+def _accuracies(of: LogsJudged) -> Table:
+    found = of.found()
+    name = str(of.choice.now)
+    rows = [["all", *_row(found.models[name])]]
+    rows += [[group, *_row(by[name])] for group, by in found.groups.items()]
+    tests = {one[name].test for one in (found.models, *found.groups.values())}
+    named = {"mcnemar": "McNemar's exact test", "sign_flip": "sign flips of documents"}
+    note = (
+        f"Share of responses that are right. Interval: {whole(REPLICATES)} bootstrap replicates "
+        f"of documents. p: {' or '.join(sorted(named[test] for test in tests))}, two-sided. Both "
+        "rules judged the same responses."
+    )
+    columns = [
+        "log", "documents", "was right", "is right", "difference (points)", "95% interval", "p",
+    ]  # fmt: skip
+    return Table(columns, rows, note=note)
+
+
+def _row(one: Paired) -> list[str]:
+    ends = "–"
+    if one.interval is not None:
+        ends = f"[{points(one.interval.low)}, {points(one.interval.high)}]"
+    return [
+        whole(one.items),
+        percent(one.before),
+        percent(one.after),
+        points(one.difference),
+        ends,
+        wording.p_value(one.p_value),
+    ]
+
+
+def flip_sections(flips: Flips) -> Iterator[Section]:
+    """The first flips of each kind."""
+    for right, count, title in (
+        (True, flips.right, "Right now, and was wrong"),
+        (False, flips.wrong, "Wrong now, and was right"),
+    ):
+        kept = [flip for flip in flips.kept if flip.right == right]
+        if not kept:
+            continue
+        several = len({flip.where.partition(", line")[0] for flip in flips.kept}) > 1
+        rows = [_flip(flip, several) for flip in kept]
+        note = ""
+        if count > len(kept):
+            note = (
+                f"{whole(len(kept))} of {whole(count)}; --show N shows more, and --out writes all "
+                "with their whole text to flips.csv."
+            )
+        columns = ["document", "gold", "was read as", "is read as", "response"]
+        yield Section(title, [Table(columns, rows, words=5, note=note)])
+
+
+def _flip(flip: Flip, several: bool) -> list[str]:
+    response = "" if flip.index <= 0 else f", response {flip.index + 1}"
+    where = f" ({flip.where})" if several else ""
+    return [
+        f"{flip.document}{response}{where}",
+        cut(flip.gold),
+        "–" if flip.was_answer is None else cut(flip.was_answer),
+        flip.reason if flip.now_answer is None and flip.reason else cut(flip.now_answer or "–"),
+        cut(flip.text),
+    ]
+
+
+def cut(text: str) -> str:
+    """A text on one line: whole, or its start and its end."""
+    line = " ".join(text.split())
+    return line if len(line) <= _START + _END else f"{line[:_START]} … {line[-_END:]}"
