@@ -34,10 +34,10 @@ def write(of: Comparison, folder: Path) -> None:
         GapftError: the folder cannot be written, or the disk is full.
     """
     write_json(folder / "results.json", whole(results(of)))
-    _write_text(folder / "comparison.csv", as_csv(_rows(of)))
-    _write_text(folder / "comparison.md", render("Comparison", "", sections(of)))
+    write_text(folder / "comparison.csv", as_csv(_rows(of)))
+    write_text(folder / "comparison.md", render("Comparison", "", sections(of)))
     replace_file(folder / "items.csv", lambda beside: _write_items(of, beside))
-    _write_text(folder / "explorer.html", explorer.render(explored(of)))
+    write_text(folder / "explorer.html", explorer.render(explored(of)))
 
 
 def results(of: Comparison) -> dict[str, Any]:
@@ -48,9 +48,9 @@ def results(of: Comparison) -> dict[str, Any]:
         models[name] = {
             "logs": [_paths(rows) for rows, _ in of.after[name]],
             "seeds": one.seeds,
-            **_paired(one, judged),
+            **paired(one, judged),
             "by": {
-                group: {"n": by_model[name].items, **_paired(by_model[name], judged)}
+                group: {"n": by_model[name].items, **paired(by_model[name], judged)}
                 for group, by_model in of.found.groups.items()
             },
         }
@@ -85,7 +85,8 @@ def _paths(rows: Rows) -> list[str]:
     return [str(log.path) for log in rows.logs]
 
 
-def _paired(one: Paired, judged: bool) -> dict[str, Any]:
+def paired(one: Paired, judged: bool) -> dict[str, Any]:
+    """One model's figures; ``judged``: a document is right or wrong."""
     return {
         "before": one.before,
         "after": one.after,
@@ -229,5 +230,6 @@ def _names(of: Comparison, positions: list[int]) -> list[str]:
     return [f"{n} {of.items[p][1].hex()}" for n, p in zip(names, positions, strict=True)]
 
 
-def _write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
+    """Writes a text that is whole or absent."""
     replace_file(path, lambda beside: beside.write_text(whole_text(text), encoding="utf-8"))

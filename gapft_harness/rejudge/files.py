@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from gapft_harness.compare.files import paired, write_text
 from gapft_harness.compare.findings import Paired
-from gapft_harness.core.files import replace_file, write_json
+from gapft_harness.core.files import write_json
 from gapft_harness.core.text import whole as whole_values
-from gapft_harness.core.text import whole_text
 from gapft_harness.rejudge.choice import Rule
 from gapft_harness.rejudge.logs import LogsJudged
 from gapft_harness.rejudge.page import notes, sections
@@ -30,11 +30,6 @@ def write(of: LogsJudged, folder: Path) -> None:
     write_text(folder / "rejudged.md", render("Judged again", "", sections(of)))
 
 
-def write_text(path: Path, text: str) -> None:
-    """Writes a text that is whole or absent."""
-    replace_file(path, lambda beside: beside.write_text(whole_text(text), "utf-8"))
-
-
 def rule(of: Rule | None) -> dict[str, Any] | None:
     """A rule as results.json has it."""
     return None if of is None else {"verifier": of.name, "params": dict(of.params)}
@@ -53,23 +48,14 @@ def results(of: LogsJudged) -> dict[str, Any]:
         "verdicts": dict(sorted(of.reasons.statuses.items())),
         "right_now": of.flips.right,
         "wrong_now": of.flips.wrong,
-        **_paired(found.models[name]),
-        "by": {group: _paired(by[name]) for group, by in found.groups.items()},
+        **_figures(found.models[name]),
+        "by": {group: _figures(by[name]) for group, by in found.groups.items()},
         "notes": list(notes(of)),
     }
 
 
-def _paired(one: Paired) -> dict[str, Any]:
-    ends = None if one.interval is None else [one.interval.low, one.interval.high]
-    return {
-        "n": one.items,
-        "before": one.before,
-        "after": one.after,
-        "difference": one.difference,
-        "ci95": ends,
-        "test": one.test,
-        "p": one.p_value,
-    }
+def _figures(one: Paired) -> dict[str, Any]:
+    return {"n": one.items, **paired(one, judged=True)}
 
 
 def _rows(of: LogsJudged) -> Iterator[tuple[object, ...]]:
@@ -77,6 +63,7 @@ def _rows(of: LogsJudged) -> Iterator[tuple[object, ...]]:
     yield (
         "log", "documents", "before", "after", "difference", "ci95_low", "ci95_high", "test", "p",
     )  # fmt: skip
-    for group, one in [("", found.models[name]), *((g, by[name]) for g, by in found.groups.items())]:
+    groups = [("", found.models), *found.groups.items()]
+    for group, one in [(group, by[name]) for group, by in groups]:
         ends = ("", "") if one.interval is None else (one.interval.low, one.interval.high)
         yield group, one.items, one.before, one.after, one.difference, *ends, one.test, one.p_value

@@ -72,8 +72,7 @@ class Judge:
             return _read(outcome.value[0])
         if outcome.status == "raised":
             raise PluginError(outcome.reason)
-        status = "timeout" if outcome.status == "timeout" else "error"
-        return Verdict(status, outcome.reason), None
+        return Verdict("timeout" if outcome.status == "timeout" else "error", outcome.reason), None
 
 
 def _read(one: Sequence[Any]) -> Judged:

@@ -52,7 +52,7 @@ def notes(of: LogsJudged) -> Iterator[str]:
         if reading.metric:
             others = [name for name in reading.metrics if name != reading.metric]
             more = f"; --metric: {', '.join(others)}" if others and not of.choice.metric else ""
-            told[f"was right: {reading.metric} of the log{more}"] = None
+            told[f"what was right: {reading.metric} of the log{more}"] = None
     yield from told
 
 

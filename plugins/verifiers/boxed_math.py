@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from gapft_harness.api import (
     Closing,
@@ -105,9 +105,9 @@ class BoxedMath(Closing):
         for i, (response, gold) in enumerate(zip(responses, golds, strict=True)):
             settled = self.settle(response, gold)
             if isinstance(settled[0], Verdict):
-                found[i] = cast(Judged, settled)
+                found[i] = settled
             else:
-                open_pairs[i] = cast(Pair, settled)
+                open_pairs[i] = settled
         # Many responses hold the same answer in their boxes: compare it with the gold once.
         pairs = sorted(set(open_pairs.values()))
         outcomes = dict(zip(pairs, self._pool.map(pairs), strict=True))
@@ -155,12 +155,12 @@ def judged(outcome: Outcome, pair: Pair) -> Judged:
     """What a worker's outcome says of a pair."""
     answer = pair[1] if len(pair) == 2 else (outcome.value or {}).get("answer")
     said = "" if answer is None else _said(answer)
-    status, why = "error", outcome.reason
     if outcome.status == "done":
         status, why = outcome.value["status"], outcome.value["reason"]
-    elif outcome.status == "timeout":
-        status = "timeout"
-    return Verdict(status, "" if status == "pass" else "; ".join(filter(None, (why, said)))), answer
+        why = "; ".join(filter(None, (why, said)))
+        return Verdict(status, "" if status == "pass" else why), answer
+    why = "; ".join(filter(None, (outcome.reason, said)))
+    return Verdict("timeout" if outcome.status == "timeout" else "error", why), answer
 
 
 def _permissive(params: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:

@@ -17,65 +17,11 @@ from gapft_harness.compare.comparison import compare
 from gapft_harness.compare.page import sections
 from gapft_harness.compare.terminal import show
 from gapft_harness.core.errors import GapftError
-from gapft_harness.lm_eval_bridge.task_file.paths import tasks_path
 from tests.compare.logs import row, write
 from tests.report.explorer.made import unpacked
 
 ROOT = Path(__file__).parents[2]
-
-CHOICES = """\
-task: two_options
-dataset_path: json
-dataset_kwargs: {data_files: {test: options.jsonl}}
-output_type: multiple_choice
-test_split: test
-doc_to_text: "Find {{question}}.\\n"
-doc_to_choice: ["12", "13"]
-doc_to_target: "{{label}}"
-metric_list: [{metric: acc}, {metric: acc_norm}]
-metadata: {version: 3}
-"""
-
-
-@pytest.fixture(scope="module")
-def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The demo policy greedy, with K samples, and sampled in place of a model after.
-
-    Evaluated and written by lm_eval as its command does, with the model loaded once.
-    """
-    from lm_eval import simple_evaluate
-    from lm_eval.loggers import EvaluationTracker
-    from lm_eval.models.huggingface import HFLM
-    from lm_eval.tasks import TaskManager
-
-    folder = tmp_path_factory.mktemp("lm_eval")
-    (folder / "tasks").mkdir()
-    options = [{"question": f"{i} +{i}", "label": i % 2} for i in range(12)]
-    data = folder / "tasks" / "options.jsonl"
-    data.write_text("".join(json.dumps(option) + "\n" for option in options))
-    (folder / "tasks" / "options.yaml").write_text(CHOICES.replace("options.jsonl", str(data)))
-    model = HFLM(
-        pretrained=str(ROOT / "gapft_harness/demo/policy"), dtype="float32", device="cpu",
-        batch_size=16,
-    )  # fmt: skip
-    manager = TaskManager(
-        include_path=[str(folder / "tasks"), str(tasks_path())], include_defaults=False
-    )
-    for side, tasks, settings in (
-        ("before", ["gapft_demo", "gapft_demo_passk", "two_options"], None),
-        ("after", ["gapft_demo", "two_options"], "do_sample=true,temperature=1.5"),
-    ):
-        tracker = EvaluationTracker(output_path=str(folder / side))
-        done = simple_evaluate(
-            model=model, tasks=tasks, limit=16, gen_kwargs=settings, log_samples=True,
-            task_manager=manager, evaluation_tracker=tracker, bootstrap_iters=0,
-            torch_random_seed=5,
-        )  # fmt: skip
-        samples = done.pop("samples")
-        tracker.save_results_aggregated(results=done, samples=samples)
-        for task, rows in samples.items():
-            tracker.save_results_samples(task_name=task, samples=rows)
-    return folder
+pytestmark = pytest.mark.xdist_group("lm_eval_logs")
 
 
 def run(*arguments: object) -> Result:

@@ -119,7 +119,9 @@ TASK = {
 }
 
 
-@pytest.fixture(scope="module", params=["option_letter", "boxed_math", "task_metric", "programs"])
+@pytest.fixture(
+    scope="module", params=["option_letter", "boxed_math", "math", "task_metric", "programs"]
+)
 def verifier(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Verifier]:
@@ -133,6 +135,7 @@ def verifier(
     name, params = {
         "option_letter": ("option_letter", {"rule": "first_explicit"}),
         "boxed_math": ("boxed_math", {"workers": 1, "timeout_s": 1}),
+        "math": ("math", {"workers": 1, "timeout_s": 1}),
         "task_metric": ("task_metric", {"task": "pears", "include_path": str(folder)}),
         "programs": ("program_tests", {"workers": 1, "limits": {"memory_bytes": 256 << 20}}),
     }[request.param]

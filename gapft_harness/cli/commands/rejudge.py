@@ -1,0 +1,122 @@
+"""``gapft rejudge``: saved responses judged again by another verifier or rule."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gapft_harness.cli.options import PluginFile
+from gapft_harness.core.errors import UserError
+
+
+def rejudge(
+    logs: Annotated[
+        list[str],
+        typer.Argument(metavar="LOGS", help="sample logs of lm_eval: files, folders or globs"),
+    ],
+    verifier: Annotated[
+        str,
+        typer.Option("--verifier", metavar="NAME", help="judges the responses, e.g. math"),
+    ],
+    param: Annotated[
+        list[str],
+        typer.Option(
+            "--param",
+            metavar="KEY=VALUE",
+            help="a parameter of it, e.g. rule=first_explicit; repeatable",
+        ),
+    ] = [],
+    was: Annotated[
+        str | None,
+        typer.Option(
+            "--was",
+            metavar="NAME",
+            help="the verifier that it is held against; default: what the log says",
+        ),
+    ] = None,
+    was_param: Annotated[
+        list[str],
+        typer.Option("--was-param", metavar="KEY=VALUE", help="a parameter of that; repeatable"),
+    ] = [],
+    gold: Annotated[
+        str | None,
+        typer.Option(
+            "--gold",
+            metavar="FIELD",
+            help="the document's field with the gold answer, or target, or doc; default: the "
+            "first that the verifier takes",
+        ),
+    ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            "--metric", metavar="NAME", help="what says who was right; default: the log's first"
+        ),
+    ] = None,
+    filter: Annotated[
+        str | None,
+        typer.Option("--filter", metavar="NAME", help="lm_eval's filter; default: the log's first"),
+    ] = None,
+    task: Annotated[
+        list[str],
+        typer.Option("--task", "--tasks", metavar="NAME", help="only this task; repeatable"),
+    ] = [],
+    show: Annotated[
+        int, typer.Option("--show", metavar="N", min=0, help="flips of each kind to print")
+    ] = 10,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="write results.json, rejudged.csv, flips.csv and rejudged.md there",
+        ),
+    ] = None,
+    plugin: PluginFile = [],
+) -> None:
+    """Judge saved responses again by another verifier, and list what flips."""
+    from rich.console import Console
+
+    from gapft_harness.compare.terminal import show as printed
+    from gapft_harness.rejudge.choice import Choice, Rule
+    from gapft_harness.rejudge.files import write
+    from gapft_harness.rejudge.flips import collecting
+    from gapft_harness.rejudge.logs import judge_logs
+    from gapft_harness.rejudge.page import sections
+
+    if was is None and was_param:
+        raise UserError("--was-param: names no verifier; add --was NAME")
+    if was is not None and metric is not None:
+        raise UserError("--metric: with --was the log is not asked what was right; leave one out")
+    choice = Choice(
+        Rule(verifier, _params(param, "--param")),
+        None if was is None else Rule(was, _params(was_param, "--was-param")),
+        *(gold, metric, filter, task, plugin, show),
+    )
+    with collecting(show, written=out is not None) as flips:
+        found = judge_logs(logs, choice, flips)
+        if out is not None:
+            write(found, out)
+        with contextlib.suppress(BrokenPipeError):
+            printed(sections(found), Console(highlight=False))
+            if out is not None:
+                files = "results.json, rejudged.csv, flips.csv"
+                typer.echo(f"written: {out / 'rejudged.md'}, {files}")
+
+
+def _params(given: Sequence[str], option: str) -> dict[str, Any]:
+    from gapft_harness.recipe.reading import parse_value
+
+    found: dict[str, Any] = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise UserError(f"{option} {text}: expected KEY=VALUE, e.g. rule=first_explicit")
+        if key in found:
+            raise UserError(f"{option} {text}: {key} is given twice")
+        found[key] = parse_value(value, f"{option} {text}")
+    return found

@@ -1,0 +1,307 @@
+"""``gapft rejudge`` of sample logs: hand-worked flips, laws, real logs, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from typer.testing import CliRunner, Result
+
+from gapft_harness.cli.main import app
+from gapft_harness.core.errors import UserError
+from gapft_harness.rejudge import judge as judging_module
+from gapft_harness.rejudge.choice import Choice, Rule
+from gapft_harness.rejudge.flips import Flips
+from gapft_harness.rejudge.logs import LogsJudged, judge_logs
+from tests.compare.logs import row, write
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.xdist_group("lm_eval_logs")
+
+STRICT = Rule("option_letter", {"rule": "whole_response"})
+EXPLICIT = Rule("option_letter", {"rule": "first_explicit"})
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["rejudge", *map(str, arguments)], env={"COLUMNS": "160"})
+
+
+def letters(texts: list[list[str]], gold: str = "B", **changes: Any) -> list[dict[str, Any]]:
+    return [row(number, 0, resps=[of], target=gold, **changes) for number, of in enumerate(texts)]
+
+
+def judged(log: Path, now: Rule, was: Rule | None = None) -> LogsJudged:
+    return judge_logs([str(log)], Choice(now, was), Flips(10**6))
+
+
+def keyed(found: LogsJudged) -> set[tuple[str, int, bool]]:
+    return {(flip.document, flip.index, flip.right) for flip in found.flips.kept}
+
+
+#: Text, and whether whole_response and first_explicit take it for B (docs/verifiers.md).
+FORMS = {
+    "B": (True, True),
+    "(B)": (True, True),
+    "The answer is (B)": (False, True),
+    "The answer is (C)": (False, False),
+    "C": (False, False),
+    "I do not know": (False, False),
+    "**B**": (False, True),
+}
+
+
+def test_flips_are_those_worked_out_by_hand(tmp_path: Path) -> None:
+    values = [0, 1, 0, 1]  # what the log says
+    texts = ["The answer is (B)", "B", "C", "The answer is (C)"]
+    rows = [
+        row(number, value, resps=[[text]], filtered_resps=[text[:3]], target="B")
+        for number, (value, text) in enumerate(zip(values, texts, strict=True))
+    ]
+    log = write(tmp_path / "log", rows=rows)
+    done = run(
+        log, "--verifier", "option_letter", "--param", "rule=first_explicit", "--out",
+        tmp_path / "out",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    flips = list(csv.DictReader((tmp_path / "out" / "flips.csv").open()))
+    assert [
+        (f["document"], f["flip"], f["was_answer"], f["now_answer"], f["text"]) for f in flips
+    ] == [
+        ("0", "right now", "The", "B", texts[0]),
+        ("3", "wrong now", "The", "C", texts[3]),
+    ]
+    assert [flip["where"] for flip in flips] == [f"{log}, line 1", f"{log}, line 4"]
+    found = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert (found["before"], found["after"], found["n"]) == (0.5, 0.5, 4)
+    assert (found["right_now"], found["wrong_now"], found["p"]) == (1, 1, 1.0)
+    assert found["verdicts"] == {"fail": 2, "pass": 2}
+    told = (ROOT / "docs" / "judging-again.md").read_text()
+    assert [key for key in found if f"`{key}`" not in told] == []
+    assert [name for name in flips[0] if f"`{name}`" not in told] == []
+    assert "The answer is (B)" in done.output
+    page = (tmp_path / "out" / "rejudged.md").read_text()
+    assert "## Right now, and was wrong" in page
+    (line,) = csv.DictReader((tmp_path / "out" / "rejudged.csv").open())
+    assert float(line["after"]) == 0.5
+
+
+def test_several_responses_of_a_document(tmp_path: Path) -> None:
+    log = write(tmp_path, rows=letters([["B", "The answer is (B)", "C"], ["C", "**B**", "(B)"]]))
+    found = judged(log, EXPLICIT, STRICT)
+    assert keyed(found) == {("0", 1, True), ("1", 1, True)}
+    assert found.before.tolist() == [1 / 3, 1 / 3]
+    assert found.after.tolist() == [2 / 3, 2 / 3]
+    done = run(log, "--verifier", "option_letter")
+    assert isinstance(done.exception, UserError)
+    assert "line 1: 3 responses, and exact_match does not say which" in str(done.exception)
+    verdicts = [{"status": s, "reason": ""} for s in ("pass", "pass", "fail")]
+    log = write(tmp_path, rows=letters([["B", "C", "B"]], verdicts=verdicts))
+    assert keyed(judged(log, STRICT)) == {("0", 1, False), ("0", 2, True)}
+
+
+cells = st.lists(
+    st.lists(st.sampled_from(sorted(FORMS)), min_size=1, max_size=3), min_size=1, max_size=8
+)
+
+
+@settings(max_examples=25)
+@given(cells, st.randoms())
+def test_laws(tmp_path_factory: pytest.TempPathFactory, texts: list[list[str]], rng: Any) -> None:
+    """The same rule flips nothing, A to B mirrors B to A, and the order of rows plays no part."""
+    folder = tmp_path_factory.mktemp("laws")
+    rows = letters(texts)
+    log = write(folder / "a", rows=rows)
+    for rule in (STRICT, EXPLICIT):
+        assert keyed(judged(log, rule, rule)) == set()
+    there, back = judged(log, EXPLICIT, STRICT), judged(log, STRICT, EXPLICIT)
+    expected = {
+        (str(number), index, True)
+        for number, of in enumerate(texts)
+        for index, text in enumerate(of)
+        if FORMS[text] == (False, True)
+    }
+    assert keyed(there) == expected
+    assert keyed(back) == {(document, index, False) for document, index, _ in expected}
+    assert there.before == back.after
+    shares = [sum(FORMS[text][1] for text in of) / len(of) for of in texts]
+    assert there.after.tolist() == shares
+    rng.shuffle(rows)
+    assert keyed(judged(write(folder / "b", rows=rows), EXPLICIT, STRICT)) == expected
+
+
+def test_other_processes_judge_as_this_one_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(3)
+    texts = [[f"{rng.choice(sorted(FORMS))}{' ' * rng.randrange(9)}"] for _ in range(5000)]
+    log = write(tmp_path, rows=letters(texts))
+    by_processes = judged(log, EXPLICIT, STRICT)
+    monkeypatch.setattr(judging_module, "_FEW", 10**9)
+    here = judged(log, EXPLICIT, STRICT)
+    assert by_processes.flips.kept == here.flips.kept
+    assert len(here.flips.kept) > 1000
+    assert by_processes.after == here.after
+    assert here.after.tolist() == [float(FORMS[text.rstrip()][1]) for (text,) in texts]
+
+
+HANGS = """
+import os, time
+from gapft_harness.api import Verdict, hookimpl
+
+class Odd:
+    def verify(self, responses, golds):
+        for text in responses:
+            if text == "hang":
+                time.sleep(3600)
+            if text == "die":
+                os._exit(3)
+        return [Verdict("pass") for _ in responses]
+
+@hookimpl
+def register_verifiers(register):
+    register("odd", Odd)
+"""
+
+
+def test_a_response_that_hangs_or_kills_costs_itself_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judging_module, "_FEW", 2)
+    monkeypatch.setattr(judging_module, "_PATIENCE", 1.0)
+    (tmp_path / "odd.py").write_text(HANGS)
+    log = write(tmp_path, rows=letters([["a"], ["hang"], ["b"], ["die"], ["c"]]))
+    found = judge_logs(
+        [str(log)], Choice(Rule("odd"), plugin_files=[str(tmp_path / "odd.py")]), Flips(9)
+    )
+    assert found.reasons.statuses == {"pass": 3, "timeout": 1, "error": 1}
+    assert found.after.tolist() == [1, 0, 1, 0, 1]
+
+
+def test_math_finds_what_an_extraction_missed(tmp_path: Path) -> None:
+    """GSM8K's golds are whole solutions, and its strict filter reads what follows ####."""
+    said = ["So the answer is 18.", "#### 18", "I get $\\frac{36}{2}$", "17", "\\boxed{18}"]
+    rows = [
+        row(
+            number, float("####" in text), resps=[[text]], target="9 * 2 = 18\n#### 18",
+            filtered_resps=["[invalid]"],
+        )
+        for number, text in enumerate(said)
+    ]  # fmt: skip
+    log = write(tmp_path, rows=rows)
+    found = judged(log, Rule("math"))
+    assert keyed(found) == {("0", 0, True), ("2", 0, True), ("4", 0, True)}
+    assert [flip.now_answer for flip in found.flips.kept] == ["18", "\\frac{36}{2}", "18"]
+    assert [flip.was_answer for flip in found.flips.kept] == ["[invalid]"] * 3
+
+
+def test_real_logs_of_lm_eval_and_the_commands_of_the_page(
+    logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (ROOT / "docs" / "judging-again.md").read_text()
+    blocks = re.findall(r"```bash\n(.*?)```", page, flags=re.DOTALL)
+    commands = [line for of in blocks for line in of.splitlines() if "rejudge before" in line]
+    assert len(commands) == 3
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "before").symlink_to(logs / "before")
+    for command in commands:
+        done = run(*shlex.split(command)[2:])
+        assert done.exit_code == 0, done.output
+    (log,) = (logs / "before").rglob("samples_gapft_demo_2*.jsonl")
+    rows = [json.loads(line) for line in log.read_text().splitlines()]
+    found = json.loads((tmp_path / "again" / "results.json").read_text())
+    assert found["n"] == len(rows) == 16
+    assert found["before"] == sum(of["pass@1"] for of in rows) / 16  # boxed_math judged the log
+    assert found["after"] >= found["before"]  # what it passes, math passes
+    assert found["p"] == pytest.approx(
+        stats.binomtest(found["gained"], found["gained"] + found["lost"]).pvalue
+        if found["gained"] + found["lost"]
+        else 1.0
+    )
+    same = run(log, "--verifier", "boxed_math")  # the verifier of the task: nothing flips
+    assert "0 wrong ones are right now, 0 right ones are wrong now" in " ".join(same.output.split())
+    (several,) = (logs / "before").rglob("samples_gapft_demo_passk_2*.jsonl")
+    same = judged(several, Rule("boxed_math"))
+    assert (same.responses, same.flips.right, same.flips.wrong) == (16 * 8, 0, 0)
+    (options,) = (logs / "before").rglob("samples_two_options_2*.jsonl")
+    done = run(options, "--verifier", "math")
+    assert isinstance(done.exception, UserError)
+    assert "a task of multiple choice or perplexity scores likelihoods" in str(done.exception)
+
+
+GOOD = letters([["B"], ["C"]])
+OWN = {**GOOD[0], "doc": {"key": "B"}}
+
+
+def without(key: str) -> dict[str, Any]:
+    return {name: value for name, value in GOOD[1].items() if name != key}
+
+
+@pytest.mark.parametrize(
+    ("rows", "arguments", "said"),
+    [
+        ([GOOD[0], '{"doc_id": 1, "resps": [["B"'], [], ", line 2"),
+        ([GOOD[0], without("resps")], [], ", line 2: has no resps"),
+        ([OWN, without("doc")], ["--gold", "key"], ", line 2: has no doc"),
+        ([GOOD[0], without("target")], [], ", line 2: has no target"),
+        ([GOOD[0], {**GOOD[1], "target": "Z9"}], [], ", line 2: the gold answer 'Z9' is no option"),
+        ([GOOD[0], {**GOOD[1], "exact_match": 0.5}], [], ", line 2: exact_match is 0.5, expected"),
+        ([GOOD[0], {**GOOD[1], "resps": [[["-1.5", "False"]]]}], [], ", line 2: its resps are no"),
+        ([], [], "is empty"),
+        (GOOD, ["--filter", "strict"], "holds no row under filter 'strict'"),
+        (GOOD, ["--metric", "acc"], ", line 1: no metric 'acc'"),
+        (GOOD, ["--gold", "subjct"], "no field 'subjct'"),
+        (GOOD, ["--gold", "question"], "--gold FIELD takes another field"),
+        (GOOD, ["--param", "rule=none"], "unknown rule 'none'"),
+        (GOOD, ["--param", "rul=none"], "unknown key 'rul'"),
+        (GOOD, ["--param", "rule"], "--param rule: expected KEY=VALUE"),
+        (GOOD, ["--was-param", "rule=x"], "--was-param: names no verifier"),
+        (GOOD, ["--was", "option_letter", "--metric", "acc"], "--metric: with --was"),
+        (GOOD, ["--was", "lettr"], "unknown verifier 'lettr'"),
+    ],
+)  # fmt: skip
+def test_what_is_refused_names_its_place_and_leaves_nothing(
+    tmp_path: Path, rows: list[Any], arguments: list[str], said: str
+) -> None:
+    log = write(tmp_path / "log", rows=[])
+    lines = [line if isinstance(line, str) else json.dumps(line) for line in rows]
+    log.write_text("".join(line + "\n" for line in lines))
+    done = run(log, "--verifier", "option_letter", *arguments, "--out", tmp_path / "out")
+    assert isinstance(done.exception, UserError), done.output
+    assert done.exception.exit_status == 2
+    assert said in str(done.exception)
+    if said.startswith(", line"):
+        assert str(done.exception).startswith(f"{log}{said.partition(':')[0]}")
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_unknown_verifier_and_a_log_named_twice(tmp_path: Path) -> None:
+    log = write(tmp_path, rows=GOOD)
+    assert "unknown verifier 'maths'; did you mean 'math'?" in str(
+        run(log, "--verifier", "maths").exception
+    )
+    assert "named twice" in str(run(log, log, "--verifier", "option_letter").exception)
+
+
+HOSTILE = "\x1b[2J\x1b]0;owned\x07 [red]x[/] <script>alert(1)</script> \u202eevil | `a` \ud800 B"
+
+
+def test_what_a_model_wrote_moves_no_cursor_and_breaks_no_table(tmp_path: Path) -> None:
+    log = write(tmp_path / "log", rows=letters([[HOSTILE]], exact_match=1))
+    done = run(log, "--verifier", "option_letter", "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    for text in (done.output, (tmp_path / "out" / "rejudged.md").read_text()):
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+    page = (tmp_path / "out" / "rejudged.md").read_text()
+    assert "<script>" not in page.replace("\\<script>", "")
+    (flip,) = csv.DictReader((tmp_path / "out" / "flips.csv").open(newline=""))
+    assert flip["text"] == HOSTILE.replace("\ud800", "\ufffd")
