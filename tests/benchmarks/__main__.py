@@ -56,8 +56,10 @@ def main(names: list[str]) -> int:
 
 
 def _short(value: float) -> str:
-    """Two decimals, or the order of magnitude where they would show nothing."""
-    return f"{value:.2f}" if value == 0 or abs(value) >= 0.01 else f"{value:.1e}"
+    """Two decimals, three below one, or the order of magnitude where they would show nothing."""
+    if value and abs(value) < 0.01:
+        return f"{value:.1e}"
+    return f"{value:.2f}" if value == 0 or abs(value) >= 1 else f"{value:.3f}"
 
 
 if __name__ == "__main__":
