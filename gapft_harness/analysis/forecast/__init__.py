@@ -1,0 +1,1 @@
+"""What a search tells of searches and trainings that were not done yet."""

@@ -1,0 +1,149 @@
+"""Pass@k for more samples than were drawn, and how many problems those would recover.
+
+The families of ``mixtures`` are equally likely a priori, and weighed by the probability of the
+counts under each. Intervals hold 80%: 10% lie below and 10% above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapft_harness.analysis.forecast.mixtures import FAMILIES, Array, Family, missed
+from gapft_harness.analysis.forecast.posterior import posterior
+
+#: The share that an interval holds.
+LEVEL = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """A value of each of B pools, shape (B,), with its 80% interval."""
+
+    value: Array
+    low: Array
+    high: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What the counts of B pools say.
+
+    Attributes:
+        histograms: shape (B, n + 1): how many problems passed c of n samples.
+        points: of each family, shape (B, N, d), all equally likely within it.
+        weights: of each family, shape (B,): how probable it is; they sum to 1.
+        seed: of what is drawn from the fit.
+    """
+
+    histograms: Array
+    points: Mapping[Family, Array]
+    weights: Mapping[Family, Array]
+    seed: int
+
+    @property
+    def samples(self) -> int:
+        """How many samples n of each problem."""
+        return self.histograms.shape[1] - 1
+
+    def pass_at_k(self, k: int) -> Estimates:
+        """Pass@k of these problems: the mean over them of 1 - (1 - p)^k, for k drawn anew.
+
+        Given a point, (1 - p)^k of each problem has a known mean and variance, given its own
+        count; their sum over problems is taken as a gamma variable with its mean and variance,
+        for it is above 0, and skewed where few hard problems make it.
+
+        Args:
+            k: how many samples a verifier may choose from, 1 or more.
+        """
+        if k < 1:
+            raise ValueError(f"expected k of 1 or more, found {k}")
+        rng = np.random.default_rng(self.seed)
+        problems = self.histograms.sum(axis=1)[:, None]
+        values, spread = [], []
+        for family, points in self.points.items():
+            once = missed(family, self.samples, points, k)
+            variance = np.maximum(missed(family, self.samples, points, 2 * k) - once**2, 0)
+            mean = np.einsum("cbn,bc->bn", once, self.histograms)
+            variance = np.einsum("cbn,bc->bn", variance, self.histograms)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                shape = np.where(variance > 0, mean**2 / variance, np.inf)
+                drawn = rng.gamma(np.clip(shape, 1e-12, 1e12)) * variance / mean
+            values.append(1 - mean / problems)
+            spread.append(1 - np.where((variance > 0) & (mean > 0), drawn, mean) / problems)
+        return self._estimates(values, [np.clip(of, 0, 1) for of in spread])
+
+    def newly_solved(self, extra: int, unsolved: NDArray[np.integer] | None = None) -> Estimates:
+        """How many problems that no sample solved, further samples would solve.
+
+        Given a point, each is solved with the chance 1 - E[(1 - p)^extra | c = 0], independently.
+
+        Args:
+            extra: how many further samples of each.
+            unsolved: shape (B,), how many such problems; default: those of the counts.
+        """
+        rng = np.random.default_rng(self.seed)
+        count = self.histograms[:, 0] if unsolved is None else np.asarray(unsolved)
+        chances = [
+            np.clip(1 - missed(family, self.samples, points, extra)[0], 0, 1)
+            for family, points in self.points.items()
+        ]
+        drawn = [rng.binomial(count.astype(np.int64)[:, None], of) for of in chances]
+        return self._estimates([count[:, None] * of for of in chances], drawn)
+
+    def _estimates(self, values: list[Array], spread: list[NDArray[np.number]]) -> Estimates:
+        weights = np.concatenate(
+            [
+                np.repeat(self.weights[family][:, None] / of.shape[1], of.shape[1], axis=1)
+                for family, of in zip(self.points, values, strict=True)
+            ],
+            axis=1,
+        )
+        value = _quantile(np.concatenate(values, axis=1), weights, 0.5)
+        every = np.concatenate(spread, axis=1)
+        low, high = (_quantile(every, weights, (1 + side * LEVEL) / 2) for side in (-1, 1))
+        return Estimates(value, np.minimum(low, value), np.maximum(high, value))
+
+
+def fit(histograms: NDArray[np.integer], seed: int = 0) -> Fit:
+    """Fits every family to the counts of pools, each by itself.
+
+    Args:
+        histograms: shape (B, n + 1): of each of B pools how many problems passed c of n samples.
+        seed: of the randomness; the same gives the same fit.
+
+    Raises:
+        ValueError: a pool has no problem, or there are no samples.
+    """
+    counts = np.asarray(histograms, dtype=np.float64)
+    if counts.ndim != 2 or counts.shape[1] < 2 or not (counts.sum(axis=1) > 0).all():
+        raise ValueError(f"expected counts of 0 to n passing samples, found shape {counts.shape}")
+    rng = np.random.default_rng(seed)
+    found = {family: posterior(family, counts, rng) for family in FAMILIES}
+    logs = np.stack([evidence for _, evidence in found.values()])
+    weights = np.exp(logs - logs.max(axis=0))
+    weights /= weights.sum(axis=0)
+    return Fit(
+        counts,
+        {family: points for family, (points, _) in found.items()},
+        dict(zip(FAMILIES, weights, strict=True)),
+        seed,
+    )
+
+
+def histogram(passing: NDArray[np.integer], samples: int) -> NDArray[np.int64]:
+    """How many problems passed 0, ..., n samples: shape (1, n + 1) from their counts (P,)."""
+    return np.bincount(passing, minlength=samples + 1)[None, :].astype(np.int64)
+
+
+def _quantile(values: NDArray[np.number], weights: Array, level: float) -> Array:
+    """Each row's value below which weighs ``level``: (B, M) to (B,)."""
+    order = np.argsort(values, axis=1)
+    below = np.cumsum(np.take_along_axis(weights, order, axis=1), axis=1)
+    place = (below < level * below[:, -1:]).sum(axis=1, keepdims=True)
+    place = np.take_along_axis(order, np.minimum(place, values.shape[1] - 1), axis=1)
+    found: Array = np.take_along_axis(values, place, axis=1)[:, 0].astype(np.float64)
+    return found
