@@ -6,8 +6,9 @@ counts under each. Intervals hold 80%: 10% lie below and 10% above.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +48,7 @@ class Fit:
     @property
     def samples(self) -> int:
         """How many samples n of each problem."""
-        return self.histograms.shape[1] - 1
+        return int(self.histograms.shape[1]) - 1
 
     def pass_at_k(self, k: int) -> Estimates:
         """Pass@k of these problems: the mean over them of 1 - (1 - p)^k, for k drawn anew.
@@ -94,7 +95,7 @@ class Fit:
         drawn = [rng.binomial(count.astype(np.int64)[:, None], of) for of in chances]
         return self._estimates([count[:, None] * of for of in chances], drawn)
 
-    def _estimates(self, values: list[Array], spread: list[NDArray[np.number]]) -> Estimates:
+    def _estimates(self, values: Sequence[Array], spread: Sequence[NDArray[Any]]) -> Estimates:
         weights = np.concatenate(
             [
                 np.repeat(self.weights[family][:, None] / of.shape[1], of.shape[1], axis=1)
@@ -139,7 +140,7 @@ def histogram(passing: NDArray[np.integer], samples: int) -> NDArray[np.int64]:
     return np.bincount(passing, minlength=samples + 1)[None, :].astype(np.int64)
 
 
-def _quantile(values: NDArray[np.number], weights: Array, level: float) -> Array:
+def _quantile(values: NDArray[Any], weights: Array, level: float) -> Array:
     """Each row's value below which weighs ``level``: (B, M) to (B,)."""
     order = np.argsort(values, axis=1)
     below = np.cumsum(np.take_along_axis(weights, order, axis=1), axis=1)

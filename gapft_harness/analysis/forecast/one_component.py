@@ -61,8 +61,8 @@ def one_component(counts: NDArray[np.integer]) -> OneComponent:
         lambda point: -float(counts @ logs(point)),
         x0=np.zeros(2),
         method="Nelder-Mead",
-        bounds=[(-12, 12), (-12, 12)],
-        options={"xatol": 1e-8, "fatol": 1e-10, "maxiter": 2000},
+        bounds=[(-12.0, 12.0), (-12.0, 12.0)],
+        tol=1e-9,
     )
     expected = problems * np.exp(logs(found.x))
     cells: list[list[float]] = [[0.0, 0.0]]

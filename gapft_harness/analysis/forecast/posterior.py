@@ -46,9 +46,7 @@ class _Cloud:
         )
 
 
-def posterior(
-    family: Family, histograms: Array, rng: np.random.Generator
-) -> tuple[Array, Array]:
+def posterior(family: Family, histograms: Array, rng: np.random.Generator) -> tuple[Array, Array]:
     """Points as likely as the counts make them.
 
     Args:
@@ -118,9 +116,7 @@ def _resample(cloud: _Cloud, weights: Array, rng: np.random.Generator) -> None:
     cloud.prior = np.take_along_axis(cloud.prior, chosen, axis=1)
 
 
-def _move(
-    cloud: _Cloud, family: Family, histograms: Array, rng: np.random.Generator
-) -> None:
+def _move(cloud: _Cloud, family: Family, histograms: Array, rng: np.random.Generator) -> None:
     """One Metropolis move of each point, along differences within the other half."""
     pools, count, width = cloud.points.shape
     half, rows = count // 2, np.arange(pools)[:, None]

@@ -51,18 +51,14 @@ def power(
     return float(stats.norm.cdf(distance / spread))
 
 
-def detectable(
-    *, seeds: int, items: int, discordance: float, shared: float = 0.0
-) -> float | None:
+def detectable(*, seeds: int, items: int, discordance: float, shared: float = 0.0) -> float | None:
     """The smallest effect that is found with power 80%; None where none is, however large.
 
     Args and errors as of ``power``.
     """
 
     def lacking(effect: float) -> float:
-        found = power(
-            effect, seeds=seeds, items=items, discordance=discordance, shared=shared
-        )
+        found = power(effect, seeds=seeds, items=items, discordance=discordance, shared=shared)
         return found - POWER
 
     if lacking(discordance) < 0:

@@ -1,0 +1,1 @@
+"""``gapft forecast``: what a search tells before anything is trained."""

@@ -1,0 +1,92 @@
+"""What a search cost, and what searching deeper, training and auditing would take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gapft_harness.forecast.reading import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Tokens, and the seconds they take at a measured rate; None where that is not known."""
+
+    tokens: float | None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Costs by step.
+
+    Attributes:
+        search: what the search generated, over all splits, and its wall seconds.
+        deeper: further samples of every problem, by the number of samples they lead to.
+        arms: adapters that the recipe trains, conditions times seeds.
+        training: all of them at GapFT's budget, n = |S|, or the recipe's.
+        audit: a greedy decode of every audit item by each.
+    """
+
+    search: Cost
+    deeper: Mapping[int, Cost]
+    arms: int
+    training: Cost
+    audit: Cost
+
+
+def costs(run: Run, depths: Sequence[int], seeds: int, items: int) -> Costs:
+    """Computes them.
+
+    Args:
+        run: the run.
+        depths: numbers of samples beyond K.
+        seeds: training seeds.
+        items: audit items.
+    """
+    counted = [of.tokens for of in run.splits.values()]
+    generated = [of for of in counted if of is not None]
+    known = len(generated) == len(counted)
+    total = float(sum(of.all for of in generated))
+    rate = total / run.seconds if known and run.seconds else None
+
+    def generating(tokens: float | None) -> Cost:
+        return Cost(tokens, None if tokens is None or rate is None else tokens / rate)
+
+    problems = {split: len(of.greedy) for split, of in run.splits.items()}
+    a_sample = {
+        split: of.tokens.a_sample for split, of in run.splits.items() if of.tokens is not None
+    }
+    deeper = {
+        n: generating(
+            sum((n - run.k) * problems[split] * a_sample[split] for split in problems)
+            if known
+            else None
+        )
+        for n in depths
+    }
+    arms = len(run.recipe["conditions"]) * seeds
+    audit = run.splits.get("audit") or run.splits["pool"]
+    decode = audit.tokens.greedy / audit.tokens.greedy_responses if audit.tokens else None
+    return Costs(
+        search=Cost(total if known else None, run.seconds),
+        deeper=deeper,
+        arms=arms,
+        training=_training(run, arms),
+        audit=generating(None if decode is None else decode * items * arms),
+    )
+
+
+def _training(run: Run, arms: int) -> Cost:
+    """Exposures times the mean tokens of an example, for every arm."""
+    pool = run.splits.get("pool")
+    if pool is None or pool.example is None:
+        return Cost(None)
+    wanted = run.recipe["budget"]["n"]
+    slots = wanted if isinstance(wanted, int) else int(pool.recovered.sum())
+    slots += run.recipe["budget"]["replay"]
+    tokens = arms * slots * run.recipe["training"]["repetitions"] * pool.example
+    if run.trained is None:
+        return Cost(tokens)
+    of_tokens, seconds = run.trained
+    return Cost(tokens, tokens / of_tokens * seconds)

@@ -1,0 +1,239 @@
+"""The forecast as blocks: one content for the terminal and for forecast.md."""
+
+from __future__ import annotations
+
+from gapft_harness.analysis.decomposition import STABLE_ITEMS
+from gapft_harness.analysis.forecast.one_component import REJECTED
+from gapft_harness.analysis.pass_at_k import reported_k
+from gapft_harness.forecast.costs import Cost
+from gapft_harness.forecast.findings import Fitted, Forecast, Guess
+from gapft_harness.forecast.verdict import judge
+from gapft_harness.report.rendering import wording
+from gapft_harness.report.rendering.blocks import Block, Bullets, Section, Table, Text
+from gapft_harness.report.rendering.durations import duration
+from gapft_harness.report.rendering.wording import percent, points, whole
+
+#: Of longer searches only some k are shown; forecast.json has all.
+_SHOWN = 10
+
+
+def sections(of: Forecast) -> list[Section]:
+    """The whole forecast."""
+    said = judge(of)
+    lead = Text(f"{said.answer.capitalize()}. {said.why}", "lead")
+    found = [
+        Section("", [lead, *(Text(text, "warning") for text in warnings(of))]),
+        Section("What search found", [_searched(of), _first(of)]),
+    ]
+    if of.depths:
+        found.append(Section(f"Beyond K = {of.k} samples", _beyond(of)))
+    found += [
+        Section("What can be detected", [_detectable(of)]),
+        Section("Costs", [_costs(of)]),
+        Section("Assumptions", [Bullets(assumptions(of))]),
+    ]
+    return found
+
+
+def warnings(of: Forecast) -> list[str]:
+    """What to know before a figure is believed."""
+    said = [f"k = {k}: {of.k} samples were drawn, so it is measured: see below" for k in of.drawn]
+    for split, found in of.splits.items():
+        if found.problems < STABLE_ITEMS:
+            few = f"{split}: {found.problems} problems, fewer than {STABLE_ITEMS}"
+            said.append(f"{few}: every share of them is unstable")
+        if not of.depths:
+            continue
+        if found.curve is None:
+            why = "its search stopped early (search.stop), so how often problems pass is not known"
+            held = "; |S| is forecast from the audit's greedy failures" if found.recoverable else ""
+            said.append(f"{split}: {why}, and its Pass@k is not forecast{held}")
+        elif found.all is None:
+            passed = "no sample" if found.curve[0] == 0 else "every sample"
+            said.append(
+                f"{split}: {passed} passed, so nothing tells how chances are spread; nothing is "
+                "forecast beyond K"
+            )
+        if found.curve is not None and found.all is not None and found.failures is None:
+            said.append(
+                f"{split}: no sample passed on a problem that one decode misses"
+                if found.missed
+                else f"{split}: one decode misses no problem that samples leave unsolved"
+            )
+    for name, fitted in _fits(of):
+        if fitted.one.rejected:
+            p = wording.p_value(fitted.one.p_value)
+            said.append(
+                f"{name}: one beta-binomial distribution does not fit (chi-squared test, p = {p}); "
+                "a mass at zero and two components are weighed in, and the true uncertainty beyond "
+                f"K = {of.k} is larger than for a pool that one fits"
+            )
+    return said
+
+
+def _fits(of: Forecast) -> list[tuple[str, Fitted]]:
+    """The fits that anything rests on, by name."""
+    found = []
+    for split, each in of.splits.items():
+        if each.all is not None and each.pass_at_k:
+            found.append((f"{split}, all problems", each.all))
+        if each.failures is not None and each.recoverable and each.curve is not None:
+            found.append((f"{split}, greedy failures", each.failures))
+    return found
+
+
+def _searched(of: Forecast) -> Table:
+    rows, shown = [], sorted({*reported_k(of.k), *of.drawn})
+    for split, each in of.splits.items():
+        solved = each.problems - each.recovered - each.missed
+        counts = (each.problems, solved, each.recovered, each.missed)
+        reached = [None if each.curve is None else each.curve[k - 1] for k in shown]
+        rates = (each.p_s, each.pass_at_1, *reached)
+        rows.append([split, *map(whole, counts), *map(percent, rates)])
+    return Table(
+        ["split", "problems", "G", "S", "U", "p_S", "greedy", *(f"Pass@{k}" for k in shown)],
+        rows,
+        note=f"G: one decode passes; S: it does not, and one of {of.k} samples does; U: none does. "
+        "Pass@k: of the samples alone, "
+        "without bias.",
+    )
+
+
+def _first(of: Forecast) -> Table:
+    shown = range(1, of.k + 1) if of.k <= _SHOWN else reported_k(of.k)
+    rows = [
+        [split, *(percent(each.first[k - 1]) if each.first else "–" for k in shown)]
+        for split, each in of.splits.items()
+    ]
+    return Table(
+        ["of S, first recovered", *(f"by {k}" for k in shown)],
+        rows,
+        note="The share of S whose first passing sample is among the first k.",
+    )
+
+
+def _beyond(of: Forecast) -> list[Block]:
+    rows = []
+    for split, each in of.splits.items():
+        for k in of.depths:
+            reached, found = each.pass_at_k.get(k), each.recoverable.get(k)
+            rows.append(
+                [
+                    split,
+                    str(k),
+                    percent(None if reached is None else reached.value),
+                    _percents(reached),
+                    "–" if found is None else whole(round(found.value)),
+                    _counts(found),
+                    percent(None if found is None else found.value / each.problems),
+                ]
+            )
+    columns = ["split", "k", "Pass@k", "80% interval", "|S|", "80% interval", "p_S"]
+    note = (
+        "Pass@k: of k samples drawn anew, of these problems. |S|: problems recovered if the search "
+        "goes on to k samples; of the pool those that could be trained on."
+    )
+    checks = [_check(name, fitted, of.k) for name, fitted in _fits(of)]
+    if not checks:
+        return [Table(columns, rows, note=note)]
+    return [
+        Table(columns, rows, note=note),
+        Table(
+            ["fit to", "problems", "one", "mass at 0", "two", "p of one", "held back", "found"],
+            checks,
+            note="one, mass at 0, two: how probable it is that chances follow one beta "
+            "distribution, one and a share of problems that never pass, or two. p of one: "
+            f"chi-squared test of one; below {REJECTED:g} it does not fit. held back: fitted on "
+            "the first half of the samples alone, how many further problems the other half solves "
+            "(80% interval), and how many it did; four in five intervals should hold it.",
+        ),
+    ]
+
+
+def _check(name: str, fitted: Fitted, k: int) -> list[str]:
+    weights = [percent(float(weight[0]), 0) for weight in fitted.fit.weights.values()]
+    held = fitted.held
+    return [
+        name,
+        whole(fitted.problems),
+        *weights,
+        wording.p_value(fitted.one.p_value),
+        "–" if held is None else f"{round(held.forecast.value)} {_counts(held.forecast)}",
+        "–" if held is None else f"{held.found}{'' if held.inside else ', outside'}",
+    ]
+
+
+def _detectable(of: Forecast) -> Table:
+    rows = [
+        [str(n), whole(of.items), "none" if least is None else f"{points(least, 2)}"]
+        for n, least in of.detectable.items()
+    ]
+    return Table(
+        ["seeds", "audit items", "smallest effect (points)"],
+        rows,
+        note="Found with probability 80% by a two-sided paired test at level 5%. Assumed: two "
+        f"trained models differ on {percent(of.discordance)} of the items; {percent(of.shared, 0)} "
+        "of the variance of their differences comes back under every seed.",
+    )
+
+
+def _costs(of: Forecast) -> Table:
+    costs = of.costs
+    rows = [["this search (done)", *_cost(costs.search)]]
+    rows += [[f"search on to k = {k}", *_cost(cost)] for k, cost in costs.deeper.items()]
+    adapters = f"{costs.arms} adapter{'' if costs.arms == 1 else 's'}"
+    rows.append([f"train {adapters}", *_cost(costs.training)])
+    rows.append([f"audit {adapters}", *_cost(costs.audit)])
+    unmeasured = []
+    if costs.search.seconds is None:
+        unmeasured.append("the search's seconds are not recorded")
+    if costs.training.tokens is None:
+        unmeasured.append("without a pool whose tokens are counted, training is not foreseen")
+    elif costs.training.seconds is None:
+        unmeasured.append("no training of this run has recorded its seconds")
+    if costs.search.tokens is None:
+        unmeasured.append("the backend gave no tokens to count")
+    note = (
+        "Search and audit: generated tokens, at the rate of this run's search (wall time, starting "
+        "included). Training: processed tokens, every condition at the recipe's matched budget, at "
+        "the rate of what this run has trained."
+    )
+    return Table(
+        ["step", "tokens", "time"],
+        rows,
+        note=note + (f" –: {'; '.join(unmeasured)}." if unmeasured else ""),
+    )
+
+
+def assumptions(of: Forecast) -> list[str]:
+    """What the figures rest on."""
+    return [
+        "Samples of a problem are independent and pass with a chance of the problem's own; greedy "
+        "decodes are not mixed in as samples.",
+        "Beyond K: chances follow one beta distribution, one and a mass at zero, or two, each "
+        "equally probable before the counts were seen. Where rarely solved problems are spread "
+        "otherwise, intervals are too narrow: K samples do not show chances far below 1/K.",
+        "Pool and audit are alike; |S| counts problems recovered under this verifier, with these "
+        "decoding settings.",
+        "The verdict: training corrects two fifths to two thirds of recovered audit failures, the "
+        "paper's range; corrections of missed failures and regressions are left out.",
+        f"Discordance {of.discordance:.3f}"
+        + (
+            ": the paper's 331 of 1,367 items that change when a LogiQA model is trained again."
+            if abs(of.discordance - 331 / 1367) < 1e-12
+            else ", as given."
+        ),
+    ]
+
+
+def _cost(of: Cost) -> tuple[str, str]:
+    tokens = "–" if of.tokens is None else whole(round(of.tokens))
+    return tokens, "–" if of.seconds is None else duration(of.seconds)
+
+
+def _percents(of: Guess | None) -> str:
+    return "–" if of is None else f"[{100 * of.low:.1f}, {100 * of.high:.1f}]"
+
+
+def _counts(of: Guess | None) -> str:
+    return "–" if of is None else f"[{round(of.low):,}, {round(of.high):,}]"

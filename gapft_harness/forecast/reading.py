@@ -1,0 +1,152 @@
+"""What a run's search drew, as arrays. Reads sealed tables alone; nothing is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import GREEDY
+from gapft_harness.report.reading.columns import PASS, codes, columns
+from gapft_harness.report.reading.tokens import (
+    Generated,
+    prompt_tokens,
+    read_generated,
+    response_tokens,
+)
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import SPLITS, RunDirectory
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """A split after its search.
+
+    Attributes:
+        greedy: shape (P,), whether the greedy decode passed.
+        passed: shape (P, K), whether each sample passed; False where it was not drawn.
+        complete: whether all K samples of every problem were drawn.
+        tokens: what was generated; None where the backend gives no tokens to count.
+        example: mean tokens of a recovered problem's prompt and the shortest of its passing
+            samples, which is what a training set holds of it; None where there is none.
+    """
+
+    greedy: NDArray[np.bool_]
+    passed: NDArray[np.bool_]
+    complete: bool
+    tokens: Generated | None
+    example: float | None
+
+    @property
+    def passing(self) -> NDArray[np.int64]:
+        """Shape (P,), how many samples of each problem passed."""
+        found: NDArray[np.int64] = self.passed.sum(axis=1, dtype=np.int64)
+        return found
+
+    @property
+    def failures(self) -> NDArray[np.bool_]:
+        """Shape (P,), the problems whose greedy decode did not pass."""
+        return ~self.greedy
+
+    @property
+    def recovered(self) -> NDArray[np.bool_]:
+        """Shape (P,), the problems in S."""
+        return self.failures & self.passed.any(axis=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run after its search.
+
+    Attributes:
+        k: K.
+        splits: ``pool`` and ``audit``, or the one that was searched.
+        seconds: of the search, over all sittings; None where it is not recorded.
+        trained: tokens that were trained on and seconds that it took, over all arms that say.
+        recipe: as resolved.
+    """
+
+    k: int
+    splits: Mapping[str, Searched]
+    seconds: float | None
+    trained: tuple[int, float] | None
+    recipe: Mapping[str, Any]
+
+
+def read_run(path: Path) -> Run:
+    """Reads what a run directory's search sealed.
+
+    Raises:
+        UserError: it is no run directory, nothing is searched, K is below 2, or a file was
+            changed since it was sealed.
+    """
+    run = RunDirectory.open(path)
+    manifest, k = run.manifest(), run.recipe.search.k
+    there = [split for split in SPLITS if layout.responses(split) in manifest["files"]]
+    if not there:
+        raise UserError(
+            f"{path}: nothing is searched yet, and a forecast rests on a search; run `gapft search "
+            f"{path}` first (gapft run does it too)"
+        )
+    if k < 2:
+        raise UserError(
+            f"{path}: its search drew {k} sample{'' if k == 1 else 's'} of each problem (search.k);"
+            " a forecast needs 2 or more, better 8; search again with --set search.k=8"
+        )
+    search = manifest["stages"].get("search")
+    return Run(
+        k=k,
+        splits={split: _read(run, split, k) for split in there},
+        seconds=search["seconds"] if search else None,
+        trained=_trained(manifest),
+        recipe=run.recipe.model_dump(mode="json"),
+    )
+
+
+def _read(run: RunDirectory, split: str, k: int) -> Searched:
+    table = run.sealed(layout.responses(split))
+    problems = run.sealed(layout.problems(split))
+    found = columns(table, ("index", "status"))
+    index, passed = np.array(found["index"]), codes(found["status"]) == PASS
+    problem = np.cumsum(index == GREEDY) - 1
+    sampled = index != GREEDY
+    samples = np.zeros((int(problem[-1]) + 1 if len(problem) else 0, k), dtype=np.bool_)
+    if not len(samples):
+        raise UserError(f"{table}: holds no response; nothing can be forecast")
+    samples[problem[sampled], index[sampled]] = passed[sampled]
+    greedy = passed[~sampled]
+    return Searched(
+        greedy=greedy,
+        passed=samples,
+        complete=int(sampled.sum()) == samples.size,
+        tokens=read_generated(run.path, split),
+        example=_example(table, problems, problem, passed & sampled & ~greedy[problem]),
+    )
+
+
+def _example(
+    table: Path, problems: Path, problem: NDArray[np.int64], kept: NDArray[np.bool_]
+) -> float | None:
+    """Mean tokens of a recovered problem's prompt with the shortest of its passing samples."""
+    prompts, (_, tokens) = prompt_tokens(problems), response_tokens(table)
+    if not kept.any() or not tokens.any():
+        return None
+    shortest = np.full(len(prompts), np.iinfo(np.int64).max)
+    np.minimum.at(shortest, problem[kept], tokens[kept])
+    chosen = np.unique(problem[kept])
+    return float((prompts[chosen] + shortest[chosen]).mean())
+
+
+def _trained(manifest: Mapping[str, Any]) -> tuple[int, float] | None:
+    """Tokens and seconds of the arms whose trainer said both."""
+    tokens, seconds = 0, 0.0
+    for facts in manifest.get("training", {}).values():
+        spent = facts.get("seconds")
+        if spent and "budget" in facts and "trained_as" not in facts:
+            tokens, seconds = tokens + int(facts["budget"]["tokens"]), seconds + float(spent)
+    return (tokens, seconds) if tokens and seconds else None

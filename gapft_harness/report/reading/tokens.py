@@ -1,0 +1,88 @@
+"""How many tokens a split's search read and wrote, counted in its sealed tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapft_harness.core.records import GREEDY
+from gapft_harness.run_directory import layout
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """Tokens that were generated for a split.
+
+    Attributes:
+        greedy: of greedy decodes, earlier attempts of an episode among them.
+        samples: of samples.
+        greedy_responses: how many greedy decodes there are.
+        sample_responses: how many samples.
+    """
+
+    greedy: int
+    samples: int
+    greedy_responses: int
+    sample_responses: int
+
+    @property
+    def all(self) -> int:
+        """Tokens of both."""
+        return self.greedy + self.samples
+
+    @property
+    def a_sample(self) -> float:
+        """Mean tokens of a sample."""
+        return self.samples / self.sample_responses if self.sample_responses else 0.0
+
+
+def read_generated(run_path: Path, split: str) -> Generated | None:
+    """Counts a split's tokens; None where its backend gave no token ids to count."""
+    index, tokens = response_tokens(run_path / layout.responses(split))
+    greedy = index == GREEDY
+    found = Generated(
+        int(tokens[greedy].sum()),
+        int(tokens[~greedy].sum()),
+        int(greedy.sum()),
+        int((~greedy).sum()),
+    )
+    return found if found.all else None
+
+
+def response_tokens(path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Of each response of a table, in its order, the index and the tokens generated for it."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    indices, counts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(columns=["index", "token_ids", "attempts"]):
+            found = _lengths(pc, batch.column("token_ids"))
+            attempts = batch.column("attempts")
+            earlier = pc.list_flatten(attempts)
+            if len(earlier):
+                within = _lengths(pc, pc.struct_field(earlier, "token_ids"))
+                np.add.at(found, pc.list_parent_indices(attempts).to_numpy(), within)
+            indices.append(batch.column("index").cast(pa.int64()).to_numpy())
+            counts.append(found)
+    return np.concatenate(indices), np.concatenate(counts)
+
+
+def prompt_tokens(path: Path) -> NDArray[np.int64]:
+    """Of each problem of a table, in its order, the tokens of its prompt."""
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    return _lengths(pc, pq.read_table(path, columns=["prompt_ids"])["prompt_ids"])
+
+
+def _lengths(pc: object, lists: object) -> NDArray[np.int64]:
+    """Lengths of lists; 0 for none."""
+    import pyarrow as pa
+
+    found = pc.fill_null(pc.list_value_length(lists), 0).cast(pa.int64())  # type: ignore[attr-defined]
+    return np.array(found.to_numpy(zero_copy_only=False) if isinstance(found, pa.Array) else found)

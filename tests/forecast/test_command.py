@@ -1,0 +1,233 @@
+"""``gapft forecast`` as a person runs it, on runs whose answers are known."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from gapft_harness.analysis.forecast.power import detectable
+from gapft_harness.cli.main import app
+from gapft_harness.core.errors import UserError
+from gapft_harness.forecast.files import results
+from gapft_harness.forecast.findings import Choice, Forecast, forecast
+from gapft_harness.forecast.page import warnings
+from gapft_harness.forecast.reading import Run, Searched, read_run
+from gapft_harness.forecast.verdict import judge
+from gapft_harness.report.reading.tokens import Generated
+
+FINISHED = Path(__file__).parents[1] / "run_directory/runs_of_before/main/finished"
+RECIPE = {
+    "conditions": ["gapft", "uniform"],
+    "seeds": [13, 21, 73],
+    "budget": {"n": "recovered", "replay": 0},
+    "training": {"repetitions": 8},
+}
+
+
+def searched(greedy: object, passed: object, complete: bool = True) -> Searched:
+    made = np.array(passed, dtype=bool)
+    count = len(made)
+    tokens = Generated(10 * count, 20 * made.size, count, made.size)
+    return Searched(np.array(greedy, dtype=bool), made, complete, tokens, 50.0)
+
+
+def run_of(**splits: Searched) -> Run:
+    k = next(iter(splits.values())).passed.shape[1]
+    return Run(k, splits, 100.0, (1000, 4.0), RECIPE)
+
+
+def drawn(problems: int, share: float, seed: int = 0, k: int = 8) -> Searched:
+    """Problems whose greedy decode fails; of ``share`` of them one sample or more may pass."""
+    rng = np.random.default_rng(seed)
+    p = np.where(rng.random(problems) < share, rng.beta(2, 3, problems), 0.0)
+    return searched(np.zeros(problems), rng.random((problems, k)) < p[:, None])
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(FINISHED, tmp_path / "run"))
+
+
+def command(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["forecast", *map(str, arguments)])
+
+
+def said(done: Result) -> str:
+    """Its output without line ends, which fall anywhere."""
+    return " ".join(done.output.split())
+
+
+def test_a_run_is_forecast_and_nothing_in_it_changes(run: Path, tmp_path: Path) -> None:
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    done = command(run, "--k", 32, "--k", 4, "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    report = json.loads((FINISHED / "report/results.json").read_text())
+    found = json.loads((tmp_path / "out/forecast.json").read_text())
+    for split, states in (
+        ("pool", report["pool"]["states"]),
+        ("audit", report["source"]["states"]),
+    ):
+        of = found["splits"][split]
+        assert (of["recovered"], of["missed"]) == (states["S"], states["U"])
+        assert of["first_recovered"] == sorted(of["first_recovered"])
+        assert of["first_recovered"][-1] == 1
+        assert of["recovered"] <= of["recoverable"]["32"]["low"]
+        assert of["recoverable"]["32"]["high"] <= of["recovered"] + of["missed"]
+    measured = found["splits"]["audit"]["measured_pass_at_k"]
+    reported = report["source"]["pass_at_k"]
+    assert {str(k): pytest.approx(measured[k - 1]) for k in (1, 2, 4)} == reported
+    drawn = json.loads((FINISHED / "manifest.json").read_text())["drawn"]
+    counted = {split: read_run(run).splits[split].tokens for split in ("pool", "audit")}
+    assert {s: of.samples for s, of in counted.items() if of} == {
+        split: drawn[split]["tokens"] for split in ("pool", "audit")
+    }
+    assert "k = 4: 4 samples were drawn, so it is measured" in said(done)
+    assert "fewer than 30" in said(done)
+    assert (tmp_path / "out/forecast.md").read_text().startswith("# Forecast")
+
+
+def test_a_run_after_its_search_alone_is_enough(run: Path) -> None:
+    """States, selections and training are not there yet; training's rate is said to lack."""
+    manifest = json.loads((run / "manifest.json").read_text())
+    kept = [name for name in manifest["files"] if "responses" in name or "problems" in name]
+    manifest["files"] = {name: manifest["files"][name] for name in kept}
+    manifest |= {"training": {}, "budgets": {}, "stages": {}}
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    for name in ("selections", "adapters", "decisions", "scaled", "report"):
+        shutil.rmtree(run / name, ignore_errors=True)
+    (run / "pool/states.parquet").unlink()
+    done = command(run)
+    assert done.exit_code == 0, done.output
+    assert "the search's seconds are not recorded" in said(done)
+    assert "no training of this run has recorded its seconds" in said(done)
+
+
+def test_what_cannot_be_forecast_is_said_and_ends_with_2(run: Path, tmp_path: Path) -> None:
+    recipe = (run / "recipe.yaml").read_text()
+    refused: list[tuple[str, Callable[[], object], str]] = [
+        ("one sample", lambda: (run / "recipe.yaml").write_text(recipe.replace("k: 4", "k: 1")),
+         "drew 1 sample of each problem"),
+        ("no search", lambda: forget(run), "nothing is searched yet"),
+        ("changed", lambda: (run / "pool/responses.parquet").write_bytes(b"x"), "was changed"),
+    ]  # fmt: skip
+    whole = {name: (run / name).read_bytes() for name in ("recipe.yaml", "manifest.json")}
+    for name, spoil, told in refused:
+        spoil()
+        with pytest.raises(UserError, match=told):
+            read_run(run)
+        for file, content in whole.items():
+            (run / file).write_bytes(content)
+        assert name
+    with pytest.raises(UserError, match="is no run directory"):
+        read_run(tmp_path)
+
+
+def forget(run: Path) -> None:
+    manifest = json.loads((run / "manifest.json").read_text())
+    (run / "manifest.json").write_text(json.dumps({**manifest, "files": {}}))
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--k", "0"], "--k 0: expected 1 or more"),
+        (["--training-seeds", "0"], "--training-seeds 0"),
+        (["--items", "-3"], "--items -3"),
+        (["--shared", "1.5"], "--shared 1.5"),
+        (["--discordance", "3/0"], "--discordance 3/0"),
+        (["--discordance", "some"], "such as 0.1 or 71/500"),
+    ],
+)
+def test_options_out_of_bounds_are_named(run: Path, options: list[str], told: str) -> None:
+    done = command(run, *options)
+    assert isinstance(done.exception, UserError)
+    assert told in str(done.exception)
+
+
+def of(run: Run, **choice: object) -> Forecast:
+    return forecast(run, Choice(**choice))  # type: ignore[arg-type]
+
+
+def test_none_and_all_solved_are_told_and_not_extrapolated() -> None:
+    none = of(run_of(pool=searched([0] * 40, np.zeros((40, 8)))))
+    assert none.splits["pool"].pass_at_k == none.splits["pool"].recoverable == {}
+    assert any("no sample passed" in said for said in warnings(none))
+    assert judge(none).answer == "not worth training"
+    assert "nothing to train on" in judge(none).why
+    everything = of(run_of(audit=searched([1] * 40, np.ones((40, 8)))))
+    assert any("every sample passed" in said for said in warnings(everything))
+    assert judge(everything).answer == "not worth training"
+    json.dumps(results(everything))
+
+
+def test_the_papers_cases_of_qwen_and_llama() -> None:
+    """LogiQA 2.0, 1,367 items, 3 seeds, K = 8: p_S of 2.1% and of a quarter of the audit."""
+
+    def made(recovered: int, solved: int) -> Forecast:
+        greedy = np.arange(1367) < solved
+        passed = np.zeros((1367, 8), bool)
+        passed[solved : solved + recovered, 0] = True
+        return of(run_of(audit=searched(greedy, passed)))
+
+    qwen = judge(made(29, 937))
+    assert qwen.answer == "not worth training"
+    assert "Search recovers 2.1%" in qwen.why
+    assert "Qwen2.5-7B" in qwen.why
+    llama = made(362, 688)
+    assert judge(llama).answer == "worth training"
+    least = detectable(seeds=3, items=1367, discordance=331 / 1367)
+    assert llama.detectable[3] == least
+    assert judge(made(60, 800)).answer == "may be too little to see"
+
+
+def test_the_audits_failures_stand_in_for_a_pool_that_stopped_early() -> None:
+    audit, pool = drawn(600, 0.6, 1), drawn(900, 0.6, 2)
+    stopped = replace(pool, complete=False)
+    found = of(run_of(pool=stopped, audit=audit)).splits["pool"]
+    whole = of(run_of(pool=pool, audit=audit)).splits["pool"]
+    assert found.pass_at_k == {}
+    assert found.recoverable[64].value == pytest.approx(whole.recoverable[64].value, rel=0.05)
+    alone = of(run_of(pool=stopped))
+    assert alone.splits["pool"].recoverable == {}
+    assert any("stopped early" in said for said in warnings(alone))
+
+
+def test_recovered_problems_at_a_larger_k_are_those_of_a_longer_search() -> None:
+    """Half of a search of 16 samples foretells the whole."""
+    whole = drawn(1500, 0.7, 4, k=16)
+    half = replace(whole, passed=whole.passed[:, :8])
+    guess = of(run_of(pool=half), depths=(16,)).splits["pool"].recoverable[16]
+    assert guess.low <= whole.recovered.sum() <= guess.high
+    held = of(run_of(pool=whole)).splits["pool"].failures
+    assert held is not None
+    assert held.held is not None
+    assert held.held.found == whole.recovered.sum() - half.recovered.sum()
+    assert held.held.inside
+
+
+def test_a_misfit_is_warned_of() -> None:
+    mixed = np.zeros((1000, 8), bool)
+    mixed[:300], mixed[300:700, :4] = True, True
+    found = of(run_of(pool=searched(np.zeros(1000), mixed)))
+    assert any("does not fit" in said for said in warnings(found))
+
+
+def test_costs_are_tokens_times_problems_at_the_runs_rates() -> None:
+    pool, audit = drawn(100, 0.5, 1), drawn(50, 0.5, 2)
+    found = of(run_of(pool=pool, audit=audit), depths=(64,)).costs
+    assert found.search.tokens == 150 * 10 + 150 * 8 * 20
+    assert found.deeper[64].tokens == 150 * 56 * 20
+    rate = found.search.tokens / 100
+    assert found.deeper[64].seconds == pytest.approx(150 * 56 * 20 / rate)
+    assert found.arms == 6
+    assert found.training.tokens == 6 * pool.recovered.sum() * 8 * 50
+    assert found.training.seconds == pytest.approx(found.training.tokens * 4 / 1000)
+    assert found.audit.tokens == 6 * 50 * 10
