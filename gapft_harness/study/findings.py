@@ -9,6 +9,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from gapft_harness.analysis.across_runs.joint import Cell, equal_weight, joint_replicates, share_of
 from gapft_harness.analysis.bootstrap import (
     Difference,
     Interval,
@@ -16,7 +17,6 @@ from gapft_harness.analysis.bootstrap import (
     p_value,
     percentile_interval,
 )
-from gapft_harness.analysis.joint import Cell, equal_weight, joint_replicates, share_of
 from gapft_harness.core.records import SOURCE
 from gapft_harness.core.streams import Stream
 from gapft_harness.report.findings.whole import Findings, compute

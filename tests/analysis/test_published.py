@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from gapft_harness.analysis.across_runs.joint import equal_weight, share_of
 from gapft_harness.analysis.allocation import Successes
 from gapft_harness.analysis.decomposition import Decomposition, Terms
-from gapft_harness.analysis.joint import equal_weight, share_of
 from gapft_harness.analysis.k_equivalent import k_label
 from gapft_harness.analysis.partition.scope import ScopeRow
 from gapft_harness.analysis.partition.stability import agreement

@@ -58,7 +58,7 @@ def one_component(counts: NDArray[np.integer]) -> OneComponent:
         return log_pmf(samples, np.asarray(mean * size), np.asarray((1 - mean) * size))
 
     found = optimize.minimize(
-        lambda point: -float(counts @ logs(point)),
+        lambda point, *_: -float(counts @ logs(point)),
         x0=np.zeros(2),
         method="Nelder-Mead",
         bounds=[(-12.0, 12.0), (-12.0, 12.0)],

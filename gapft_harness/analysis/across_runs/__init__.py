@@ -1,0 +1,1 @@
+"""Replicates over several runs: as environments of one scaling, and as cells of one study."""
