@@ -67,7 +67,7 @@ def costs(run: Run, depths: Sequence[int], seeds: int, items: int) -> Costs:
     }
     arms = len(run.recipe["conditions"]) * seeds
     audit = run.splits.get("audit") or run.splits["pool"]
-    decode = audit.tokens.greedy / audit.tokens.greedy_responses if audit.tokens else None
+    decode = audit.tokens.a_decode if audit.tokens else None
     return Costs(
         search=Cost(total if known else None, run.seconds),
         deeper=deeper,

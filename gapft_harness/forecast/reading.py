@@ -15,8 +15,8 @@ from gapft_harness.core.records import GREEDY
 from gapft_harness.report.reading.columns import PASS, codes, columns
 from gapft_harness.report.reading.tokens import (
     Generated,
+    count_generated,
     prompt_tokens,
-    read_generated,
     response_tokens,
 )
 from gapft_harness.run_directory import layout
@@ -124,7 +124,7 @@ def _read(run: RunDirectory, split: str, k: int) -> Searched:
         greedy=greedy,
         passed=samples,
         complete=int(sampled.sum()) == samples.size,
-        tokens=read_generated(run.path, split),
+        tokens=count_generated(table),
         example=_example(table, problems, problem, passed & sampled & ~greedy[problem]),
     )
 

@@ -14,7 +14,7 @@ from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Block, Cases, Figure, Section, Table, Text
 from gapft_harness.report.rendering.wording import condition_name, percent, whole
-from gapft_harness.report.sections import audits, budgets, comparison, provenance, stopping
+from gapft_harness.report.sections import audits, budgets, comparison, costs, provenance, stopping
 from gapft_harness.report.sections import episodes as episodes_section
 from gapft_harness.report.sections import failures as failures_section
 from gapft_harness.report.sections.verdict import opening
@@ -45,6 +45,7 @@ def build(inputs: ReportInputs, findings: Findings) -> list[Section]:
     if trained:
         sections += [
             Section("Training budgets", budgets.blocks(inputs, findings)),
+            Section("What it cost", costs.blocks(inputs, findings)),
             Section("Problems gained and lost", _cases(inputs, findings)),
         ]
     if inputs.episodes is not None:

@@ -10,7 +10,7 @@ from gapft_harness.analysis.decomposition import Decomposition, Terms
 from gapft_harness.analysis.k_equivalent import k_label
 from gapft_harness.analysis.pass_at_k import reported_k
 from gapft_harness.core.records import Budget
-from gapft_harness.report.findings import cases
+from gapft_harness.report.findings import cases, ledger
 from gapft_harness.report.findings.whole import (
     NOTHING_TO_TRAIN_ON,
     ConditionFindings,
@@ -27,7 +27,7 @@ from gapft_harness.report.sections import stopping
 #: Keys that are the report's own: no experiment may have such a name.
 OWN_KEYS = (
     "schema", "recipe", "task", "k", "source", "pool", "conditions", "contrasts", "audits",
-    "cases", "episodes", "judged_by", "failures", "message",
+    "cases", "ledger", "episodes", "judged_by", "failures", "message",
 )  # fmt: skip
 
 
@@ -62,6 +62,7 @@ def results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
             content[of.part.name] = own
     if findings.conditions:
         content["cases"] = cases.content(inputs, findings.lead)
+        content["ledger"] = ledger.content(inputs, findings)
     if inputs.episodes is not None:
         content["episodes"] = episodes_section.content(inputs.episodes)
     if inputs.judged_by:

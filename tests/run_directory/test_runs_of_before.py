@@ -37,9 +37,11 @@ CHANGED = {
         "conditions.*.seeds.*.budget.problems",  # distinct problems beside example slots
         "contrasts.*.test.name",  # p values come from the interval's own replicates,
         "contrasts.*.test.p",  # no more from McNemar's test
+        "ledger",  # new: what each gain cost
     },
     "main": {
         "cases",
+        "ledger",
         "scaling.checkpoints.*.audit.kappa_S",  # new: what the chosen scale corrects
         "scaling.checkpoints.*.audit.kappa_U",
     },

@@ -14,6 +14,7 @@ from gapft_harness.report.reading.audits import Audit, TrainedArm, read_arm, rea
 from gapft_harness.report.reading.columns import PASS, STATUSES, columns
 from gapft_harness.report.reading.episodes import EpisodeFacts, read_episodes
 from gapft_harness.report.reading.failures import Failures, read_failures
+from gapft_harness.report.reading.tokens import Generated, read_generated
 from gapft_harness.report.reading.unread import Unread
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import require
@@ -68,6 +69,8 @@ class ReportInputs:
         seconds: wall time of earlier stages.
         versions: of the packages that made the run.
         drawn: ``pool``, ``audit``: ``samples`` drawn and their ``tokens``.
+        generated: of every split and arm the tokens of its responses; only where a backend gave
+            token ids to count.
         episodes: how decodes of several attempts went; None where a decode is one response.
         parts: the experiments that the run has, each with what it read.
         failures: why so little passes, where nothing or little does.
@@ -91,6 +94,7 @@ class ReportInputs:
     seconds: Mapping[str, float] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     drawn: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    generated: Mapping[str, Generated] = field(default_factory=dict)
     episodes: EpisodeFacts | None = None
     parts: tuple[Taken, ...] = ()
     failures: tuple[Failures, ...] = ()
@@ -180,6 +184,7 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
         },
         versions=manifest["versions"],
         drawn=manifest.get("drawn", {}),  # a run made before it was recorded has none
+        generated=read_generated(run_path, manifest.get("files", ())),
         episodes=read_episodes(run_path, manifest, arms),
         parts=tuple(
             Taken(part, read)

@@ -1,7 +1,8 @@
-"""How many tokens a split's search read and wrote, counted in its sealed tables."""
+"""How many tokens responses and prompts have, counted in sealed tables."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from gapft_harness.run_directory import layout
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """Tokens that were generated for a split.
+    """Tokens that were generated for a split, or by an arm.
 
     Attributes:
         greedy: of greedy decodes, earlier attempts of an episode among them.
@@ -34,14 +35,34 @@ class Generated:
         return self.greedy + self.samples
 
     @property
+    def a_decode(self) -> float:
+        """Mean tokens of a greedy decode."""
+        return self.greedy / self.greedy_responses if self.greedy_responses else 0.0
+
+    @property
     def a_sample(self) -> float:
         """Mean tokens of a sample."""
         return self.samples / self.sample_responses if self.sample_responses else 0.0
 
 
-def read_generated(run_path: Path, split: str) -> Generated | None:
-    """Counts a split's tokens; None where its backend gave no token ids to count."""
-    index, tokens = response_tokens(run_path / layout.responses(split))
+def read_generated(run_path: Path, files: Iterable[str]) -> dict[str, Generated]:
+    """Counts the tokens of the splits and arms whose tables are among sealed files.
+
+    Those that an experiment decodes besides the audit, and those whose backend gave no token ids
+    to count, are left out.
+    """
+    places = [(name, layout.read(name)) for name in files]
+    found = {
+        of.name: count_generated(run_path / name)
+        for name, of in places
+        if of and of.kind in ("responses", layout.DECISIONS) and not (of.shard or of.of)
+    }
+    return {name: counted for name, counted in found.items() if counted is not None}
+
+
+def count_generated(table: Path) -> Generated | None:
+    """Counts the tokens of a table of responses; None where there are none to count."""
+    index, tokens = response_tokens(table)
     greedy = index == GREEDY
     found = Generated(
         int(tokens[greedy].sum()),

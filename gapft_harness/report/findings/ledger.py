@@ -1,0 +1,155 @@
+"""What each condition's gain cost, and after how many queries that is less than searching each.
+
+One model is deployed, so a condition costs the search of the pool and the training of one seed
+(the mean over seeds). Answering as well by search takes K_eq samples of the source a query, with a
+verifier to choose among them; the trained model takes one decode.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from gapft_harness.core.records import Arm
+from gapft_harness.report.findings.whole import ConditionFindings, Findings
+from gapft_harness.report.reading.inputs import ReportInputs
+from gapft_harness.run_directory import layout
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What one thing costs: tokens, and seconds where they are recorded."""
+
+    tokens: float | None
+    seconds: float | None
+
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(_both(self.tokens, other.tokens), _both(self.seconds, other.seconds))
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A condition's line of the ledger.
+
+    Attributes:
+        name: the condition.
+        gain: its mean Pass@1 minus the source's.
+        training: of one seed, the mean: processed tokens L, and seconds of the trainer.
+        all: with the search of the pool.
+        saved: by one query: K_eq samples of the source less one decode of the trained model.
+    """
+
+    name: str
+    gain: float
+    training: Spent
+    all: Spent
+    saved: Spent
+
+    @property
+    def a_point(self) -> Spent:
+        """What a point (1%) of Pass@1 cost; None where nothing was gained."""
+        points = 100 * self.gain
+        if points <= 0:
+            return Spent(None, None)
+        tokens, seconds = self.all.tokens, self.all.seconds
+        return Spent(
+            None if tokens is None else tokens / points,
+            None if seconds is None else seconds / points,
+        )
+
+    @property
+    def queries(self) -> tuple[int | None, int | None]:
+        """After how many queries it is paid, by tokens and by seconds; None: never, or unknown."""
+        return (
+            _queries(self.all.tokens, self.saved.tokens),
+            _queries(self.all.seconds, self.saved.seconds),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """The search of the pool, then a line for each condition.
+
+    Attributes:
+        search: generated tokens, and the pool's share by tokens of the search's wall seconds.
+        a_sample: a sample on the audit.
+        entries: by condition.
+    """
+
+    search: Spent
+    a_sample: Spent
+    entries: tuple[Entry, ...]
+
+
+def ledger(inputs: ReportInputs, findings: Findings) -> Ledger:
+    """Adds up what was recorded; what was not is None."""
+    splits = {name: of for name, of in inputs.generated.items() if layout.arm_of(name) is None}
+    pool, audit = splits.get("pool"), splits.get("audit")
+    total, seconds = sum(of.all for of in splits.values()), inputs.seconds.get("search")
+    rate = seconds / total if seconds and pool and audit else None
+
+    def generated(tokens: float | None) -> Spent:
+        return Spent(tokens, None if tokens is None or rate is None else tokens * rate)
+
+    search = generated(pool.all if pool else None)
+    sample = audit.a_sample if audit and audit.samples else None
+
+    def entries() -> Iterator[Entry]:
+        for name, condition in findings.conditions.items():
+            training = _training(inputs, condition)
+            decode = _decode(inputs, condition)
+            both = None if sample is None or decode is None else condition.k_eq * sample - decode
+            gain = float(condition.mean.terms.total)
+            yield Entry(name, gain, training, search + training, generated(both))
+
+    return Ledger(search, generated(sample), tuple(entries()))
+
+
+def content(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
+    """For results.json, which holds no times."""
+    of = ledger(inputs, findings)
+    return {
+        "search_tokens": of.search.tokens,
+        "sample_tokens": of.a_sample.tokens,
+        "conditions": {
+            entry.name: {
+                "gain": entry.gain,
+                "training_tokens": entry.training.tokens,
+                "tokens_a_point": entry.a_point.tokens,
+                "saved_a_query": entry.saved.tokens,
+                "break_even_queries": entry.queries[0],
+            }
+            for entry in of.entries
+        },
+    }
+
+
+def _training(inputs: ReportInputs, condition: ConditionFindings) -> Spent:
+    seconds = []
+    for seed, found in condition.seeds.items():
+        # an arm that took another's adapter costs what that one did
+        arm = found.trained_as or Arm(condition.name, seed).name
+        seconds.append(inputs.training.get(arm, {}).get("seconds"))
+    known = [each for each in seconds if each is not None]
+    return Spent(
+        fmean(found.budget.tokens for found in condition.seeds.values()),
+        fmean(known) if len(known) == len(seconds) else None,
+    )
+
+
+def _decode(inputs: ReportInputs, condition: ConditionFindings) -> float | None:
+    """Mean tokens of one decode of the trained models."""
+    arms = [inputs.generated.get(Arm(condition.name, seed).name) for seed in condition.seeds]
+    known = [of.a_decode for of in arms if of is not None]
+    return fmean(known) if len(known) == len(arms) else None
+
+
+def _both(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one + other
+
+
+def _queries(cost: float | None, saved: float | None) -> int | None:
+    return None if cost is None or saved is None or saved <= 0 else math.ceil(cost / saved)

@@ -1,0 +1,98 @@
+"""The cost ledger by hand: tokens a point, queries until training is paid, what is not recorded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gapft_harness.report.findings.ledger import ledger
+from gapft_harness.report.findings.whole import compute
+from gapft_harness.report.reading.inputs import ReportInputs
+from gapft_harness.report.reading.tokens import Generated
+from gapft_harness.report.rendering.blocks import Table
+from gapft_harness.report.results import results
+from gapft_harness.report.sections import costs
+from tests.report import planted
+
+
+def with_tokens(**changes: object) -> ReportInputs:
+    """400 pool and 1,000 audit problems: greedy 10 tokens, samples 20, trained decodes 30."""
+    made = planted.inputs(conditions=("gapft", "replay"), seeds=(13, 21), **changes)
+    generated = {
+        "pool": Generated(4_000, 64_000, 400, 3_200),
+        "audit": Generated(10_000, 160_000, 1_000, 8_000),
+        **{arm.arm.name: Generated(30_000, 0, 1_000, 0) for arm in made.arms},
+        "gapft-seed13@other": Generated(9, 0, 3, 0),
+    }
+    return replace(made, generated=generated, seconds={"search": 476.0}).in_order()
+
+
+def test_a_ledger_by_hand() -> None:
+    inputs = with_tokens()
+    findings = compute(inputs)
+    of = ledger(inputs, findings)
+    assert (of.search.tokens, of.search.seconds) == (68_000, pytest.approx(136.0))
+    assert of.a_sample.tokens == 20
+    gapft, condition = of.entries[0], findings.conditions["gapft"]
+    tokens = sum(seed.budget.tokens for seed in condition.seeds.values()) / 2
+    assert (gapft.training.tokens, gapft.training.seconds) == (tokens, 4.5)
+    points = 100 * float(condition.mean.pass_at_1 - findings.source.pass_at_1)
+    assert gapft.a_point.tokens == pytest.approx((68_000 + tokens) / points)
+    assert gapft.a_point.seconds == pytest.approx(140.5 / points)
+    saved = condition.k_eq * 20 - 30
+    assert saved > 0
+    by_tokens, by_seconds = gapft.queries
+    assert by_tokens is not None
+    assert (by_tokens - 1) * saved < 68_000 + tokens <= by_tokens * saved
+    assert by_seconds == -(-140.5 // (saved * 476 / 238_000))
+    written = results(inputs, findings)["ledger"]
+    assert written["conditions"]["gapft"]["break_even_queries"] == by_tokens
+    assert "second" not in str(written), "results.json holds no times"
+
+
+def test_a_model_that_gains_nothing_is_never_paid() -> None:
+    inputs = with_tokens()
+    worse = replace(
+        inputs,
+        arms=tuple(replace(arm, statuses=inputs.audit.greedy * 0 + 1) for arm in inputs.arms),
+    )
+    entry = ledger(worse, compute(worse)).entries[0]
+    assert entry.gain < 0
+    assert entry.a_point.tokens is entry.a_point.seconds is None
+    assert entry.queries == (None, None)
+    (table,) = costs.blocks(worse, compute(worse))
+    assert isinstance(table, Table)
+    assert table.rows[0][-4:] == ["–", "–", "never", "never"]
+
+
+def test_what_was_not_recorded_is_said_and_not_invented() -> None:
+    inputs = with_tokens()
+    untold = replace(inputs, seconds={}, training={}, generated={})
+    of = ledger(untold, compute(untold))
+    assert of.search.tokens is of.search.seconds is of.a_sample.tokens is None
+    assert of.entries[0].queries == (None, None)
+    assert of.entries[0].training.tokens is not None, "L is sealed with the training set"
+    (table,) = costs.blocks(untold, compute(untold))
+    assert isinstance(table, Table)
+    assert "Not recorded: tokens, as the backend gave no token ids" in table.note
+    assert "the time of training" in table.note
+    no_time = replace(inputs, seconds={})
+    (table,) = costs.blocks(no_time, compute(no_time))
+    assert isinstance(table, Table)
+    assert "Not recorded: the search's time." in table.note
+    assert table.rows[0][-1] == "–"
+    assert table.rows[0][-2] != "–"
+
+
+def test_an_arm_that_took_anothers_adapter_costs_what_that_did() -> None:
+    inputs = with_tokens()
+    training = {
+        "gapft-seed13": {"seconds": 4.0},
+        "gapft-seed21": {"seconds": 6.0},
+        "replay-seed13": {"trained_as": "gapft-seed13", "seconds": 4.0},
+        "replay-seed21": {"trained_as": "gapft-seed21"},
+    }
+    told = replace(inputs, training=training)
+    gapft, replay = ledger(told, compute(told)).entries
+    assert gapft.training.seconds == replay.training.seconds == 5.0
