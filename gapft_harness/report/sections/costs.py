@@ -56,8 +56,13 @@ def _note(of: Ledger) -> str:
 def _spent(of: Spent) -> tuple[str, str]:
     return (
         "–" if of.tokens is None else whole(round(of.tokens)),
-        "–" if of.seconds is None else duration(of.seconds),
+        "–" if of.seconds is None else _time(of.seconds),
     )
+
+
+def _time(seconds: float) -> str:
+    """As elsewhere, but for what is short: a point of a small run may cost less than a second."""
+    return f"{seconds:.2g} s" if seconds < 10 else duration(seconds)
 
 
 def _queries(found: int | None, saved: float | None) -> str:
