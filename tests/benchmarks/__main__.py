@@ -16,6 +16,7 @@ from rich.table import Table
 BENCHMARKS = (
     "start_up",
     "statistics_speed",
+    "forecast",
     "study_report",
     "generation",
     "dummy_search",
