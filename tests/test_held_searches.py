@@ -39,8 +39,10 @@ def test_a_task_edited_between_pool_and_audit_is_noticed_before_the_audit_is_sea
     assert refused.returncode == 2
     assert '  task, generation_kwargs.until: ["x"] now, ["\\n\\n"] then' in refused.stderr
     assert list((tmp_path / "run").glob("audit/*")) == []
-    task.write_text(before)
+    # to calibrate on later: neither pool nor audit is read from it
+    task.write_text(f"{before}\nvalidation_split: later\n")
     succeed(*again, "--split", "audit", cwd=tmp_path)  # it looks where the pool's search looked
+    task.write_text(before)
     plan = ("recipe.yaml", "--dry-run", "--run-dir", "run", "--plugin", "contains.py")
     assert "pool 5, audit 4" in succeed("run", *plan, cwd=tmp_path).stdout
     manifest = RunDirectory.open(tmp_path / "run").manifest()

@@ -36,6 +36,41 @@ def canonical(content: Any) -> str:
     return json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
+def searched(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A task's configuration without what neither pool nor audit is read from.
+
+    That is a validation split beside a test split, and its data files. Scaling may calibrate on it
+    later, on finished runs; what it reads is recorded then, as that split's content.
+
+    Args:
+        config: as lm-eval resolved it, JSON values.
+    """
+    split = config.get("validation_split")
+    examples = (config.get("fewshot_config") or {}).get("split")
+    others = (config.get("training_split"), config.get("test_split"), examples)
+    if split is None or others[1] is None or split in (*others, config.get("fewshot_split")):
+        return dict(config)
+    found = {key: value for key, value in config.items() if key != "validation_split"}
+    arguments = found.get("dataset_kwargs") or {}
+    if isinstance(files := arguments.get("data_files"), dict):
+        left = {name: file for name, file in files.items() if name != split}
+        found["dataset_kwargs"] = {**arguments, "data_files": left}
+    return found
+
+
+def same_task(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two manifests' facts on a task are of the same, as far as pool and audit use it.
+
+    Earlier versions recorded one fingerprint, of the whole configuration: where that is the same,
+    so is what is used of it.
+    """
+    a, b = (
+        {task[key] for key in ("fingerprint", "whole_fingerprint") if task.get(key)}
+        for task in (one, other)
+    )
+    return bool(a & b) or a == b
+
+
 def problem_ids(
     documents: Sequence[Mapping[str, Any]],
     own_ids: Sequence[str] | None = None,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.identities import content_hash, is_repeat, problem_ids
+from gapft_harness.core.identities import content_hash, is_repeat, problem_ids, searched
 from gapft_harness.core.records import Decoding, Gold, Problem
 from gapft_harness.core.streams import derive
 from gapft_harness.hooks.protocols import Verifier
@@ -83,10 +83,18 @@ class LoadedTask:
         """The task in messages: its name and its file."""
         return named(self._task.config)
 
-    @property
-    def fingerprint(self) -> str:
-        """Hash of the task's configuration and version: equal on every machine, new on change."""
-        return content_hash({"config": self.config(), "version": self.version})
+    def fingerprints(self) -> dict[str, str]:
+        """Hashes of configuration and version: equal on every machine, new on change.
+
+        Returns:
+            ``fingerprint``, of what pool and audit use; where the task has more, also
+            ``whole_fingerprint``, which earlier versions knew it by.
+        """
+        whole = self.config()
+        used, hashed = searched(whole), {}
+        for key, config in (("fingerprint", used), ("whole_fingerprint", whole)):
+            hashed[key] = content_hash({"config": config, "version": self.version})
+        return hashed if used != whole else {"fingerprint": hashed["fingerprint"]}
 
     def config(self) -> dict[str, Any]:
         """The task's YAML as resolved, JSON values; a function stands as its name."""

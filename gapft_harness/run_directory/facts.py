@@ -31,6 +31,7 @@ class TaskFacts(TypedDict, total=False):
     name: str
     version: str
     fingerprint: str
+    whole_fingerprint: str
     dropped: list[str]
     warnings: list[str]
     verifier: str

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.core.identities import same_task
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, SPLITS
 from gapft_harness.run_directory.facts import AuditFacts, Manifest, TaskFacts
@@ -44,8 +45,7 @@ def record_search(split: str, facts: dict[str, Any]) -> Callable[[Manifest], Non
 
 def _record_task(manifest: Manifest, task: TaskFacts) -> None:
     """The run's own task, of which pool, audit and calibration are."""
-    before = manifest["task"].get("fingerprint", task["fingerprint"])
-    if before != task["fingerprint"]:
+    if "fingerprint" in manifest["task"] and not same_task(manifest["task"], task):
         raise UserError(
             f"task {task['name']} was changed between the search of pool and audit; restore "
             "it, or start a new run directory"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os.path
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from gapft_harness.run_directory.mirror import placed
 from gapft_harness.stages.differences import Differences
 from gapft_harness.stages.verify import run as verification
 from gapft_harness.study import figures
-from gapft_harness.study.cells import collect
+from gapft_harness.study.cells import Collected, collect
 from gapft_harness.study.recipe import REPORT, STUDY, StudyRecipe, read_study
 from gapft_harness.study.report import checked, report_files
 
@@ -56,7 +57,11 @@ def verify_study(path: Path, plugin_files: Sequence[str] = ()) -> Differences:
 
 
 def _report(study: StudyRecipe, path: Path) -> Iterator[str]:
-    found = checked(study, collect(study, path))
+    cells = collect(study, path)
+    if failed := list(_left_out(path / REPORT / "results.json", cells)):
+        yield from failed
+        return
+    found = checked(study, cells)
     drawings, folder = figures.draw_all(found), path / REPORT
     # the page is compared with the figures that lie beside it, which are compared themselves
     beside = [Drawing(d.name, _text(folder / f"figures/{d.name}.svg"), d.png) for d in drawings]
@@ -74,6 +79,22 @@ def _report(study: StudyRecipe, path: Path) -> Iterator[str]:
             if there[name].read_bytes() != wanted:
                 drawn = _DRAWN if name.startswith("figures/") else ""
                 yield f"{REPORT}/{name}: is not what the cells give, computed again{drawn}"
+
+
+def _left_out(results: Path, cells: Sequence[Collected]) -> Iterator[str]:
+    """Sentences on cells that the report leaves out though their runs are whole."""
+    try:
+        told = json.loads(_text(results))["cells"]
+        lacks = {name: "; ".join(of["lacks"]) for name, of in told.items() if "lacks" in of}
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return  # damaged: the comparison of files says so
+    for cell in cells:
+        if not cell.lacks and cell.name in lacks:
+            yield (
+                f"cell {cell.name!r}: the report leaves it out ({lacks[cell.name]}), and its run "
+                f"{cell.place} is whole. It is of another recipe than the study names, or it was "
+                "finished since: gapft study, given again, says which or takes it in"
+            )
 
 
 def _text(path: Path) -> str:

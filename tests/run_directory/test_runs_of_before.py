@@ -15,6 +15,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from gapft_harness.core.identities import same_task
+from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.lm_eval_bridge.discovery import load_task
+from gapft_harness.stages.foundation.foundation import content
+from gapft_harness.stages.foundation.foundation import differing as changes
 from tests.command import succeed
 
 RUNS = Path(__file__).parent / "runs_of_before"
@@ -110,6 +115,26 @@ def test_run_goes_on_and_ends_in_the_same_tables(name: str, folder: Path) -> Non
     assert set(differing(results(then), results(run))) == CHANGED[name]
     done = succeed("verify", "interrupted", "--plugin", "plugin.py", cwd=folder)
     assert "verified: the arms differ in nothing" in done.stdout
+
+
+def test_a_split_added_to_the_task_since_is_no_change_of_it(name: str, folder: Path) -> None:
+    """One to calibrate on: neither pool nor audit is read from it. What they use still counts."""
+    load_plugins([str(folder / "plugin.py")])
+    manifest = json.loads((folder / "finished/manifest.json").read_text("utf-8"))
+    task = folder / "tasks/letters.yaml"
+    before = task.read_text("utf-8")
+    more = before.replace("test: audit.jsonl}", "test: audit.jsonl, later: audit.jsonl}")
+    for text, same in (
+        (f"{more}\nvalidation_split: later\n", True),
+        (before.replace("max_gen_toks: 8", "max_gen_toks: 9"), False),
+    ):
+        assert text != before
+        task.write_text(text, "utf-8")
+        now = load_task("letters", [folder / "tasks"])
+        assert same_task(manifest["task"], now.fingerprints()) == same
+        found = changes(manifest.get("rests_on", {}), content(now, (), {"audit": now.audit()}))
+        said = ["task, generation_kwargs.max_gen_toks: 9 now, 8 then"]
+        assert found == ([] if same or name == "published" else said)
 
 
 def forget_what_is_journalled(journal: Path, responses: Path) -> None:

@@ -95,6 +95,22 @@ def test_verify_finds_a_cell_that_was_replaced_by_another_protocols(folder):
     assert [of for of in found if of.startswith("report: the cells of a study must have one")]
 
 
+def test_verify_says_which_whole_run_a_report_leaves_out(folder):
+    shutil.move(folder / "runs/b", folder / "away")
+    with pytest.raises(GapftError, match="1 of 2 cells are not whole"):
+        study(folder)
+
+    def told():
+        found = verify_study(folder / "study").differences
+        return [line for line in found if "report" in line]
+
+    assert told() == []
+    shutil.move(folder / "away", folder / "runs/b")
+    (line,) = told()
+    assert "cell 'B / b': the report leaves it out (not run yet), and its run " in line
+    assert "gapft study, given again" in line
+
+
 def test_a_recipe_that_was_edited_in_a_run_is_not_what_it_was_made_by(folder):
     shutil.rmtree(folder / "runs/b")
     recipe = seal(folder / "runs/b", cell(1), training={"learning_rate": 1e-3}) / "recipe.yaml"

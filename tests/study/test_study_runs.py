@@ -102,3 +102,7 @@ def test_a_recipe_that_was_changed_fails_its_cell_alone(folder: Path) -> None:
     found = json.loads((folder / "out/report/results.json").read_text())
     assert (found["whole"], found["means"]) == (False, None)
     assert "conditions" in found["cells"]["Letters"]
+    verified = gapft("verify", "out", "--plugin", "plugin.py", cwd=folder)
+    assert verified.returncode == 1
+    assert "cell 'Letters, fewer': the report leaves it out (run directory out/" in verified.stderr
+    assert "is not what the cells give" not in verified.stderr

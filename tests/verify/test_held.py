@@ -184,10 +184,15 @@ def test_verify_says_what_it_compared_and_whose_fault_an_unreadable_task_is(
         verify(run, plugin)
 
 
+#: A split to calibrate on, its file in the task's data.
+LATER = swap("test: audit.jsonl}", "test: audit.jsonl, later: audit.jsonl}")
+
+
 @pytest.mark.parametrize(
     ("file", "edit"),
     [
         (TASK, lambda text: f"# a remark\n{text}"),
+        (TASK, lambda text: LATER(f"{text}\nvalidation_split: later\n")),
         ("plugin.py", lambda text: f"{text}\n\ndef another(pool, n, rng):\n    return []\n"),
         ("model/README.md", lambda text: "x"),
     ],

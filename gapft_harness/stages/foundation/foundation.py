@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import sha256
-from gapft_harness.core.identities import canonical
+from gapft_harness.core.identities import canonical, searched
 from gapft_harness.core.records import Problem
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.recipe.recipe import Recipe
@@ -141,7 +141,7 @@ def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         if a is None or b is None:
             continue
         if section == "task":
-            lines += [f"task, {line}" for line in _values(a, b)]
+            lines += [f"task, {line}" for line in _values(searched(a), searched(b))]
         elif section == "code":
             lines += [
                 f"task, code {key}: {_hashes(a.get(key), b.get(key))}"

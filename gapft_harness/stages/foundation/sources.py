@@ -14,6 +14,7 @@ from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import sha256
+from gapft_harness.core.identities import same_task
 from gapft_harness.core.records import Arm
 from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.recipe import Recipe
@@ -134,9 +135,11 @@ def check_task(run: RunDirectory, condition: str, source: RunDirectory) -> None:
     """
     here, there = run.manifest(), source.manifest()
     lines = _grounds(there, here.get(SECTION) or {})
+    alike = () if not same_task(here["task"], there["task"]) else ("fingerprint",)
     for key in _TASK if not lines else ():
-        if here["task"].get(key) != (theirs := there["task"].get(key)):
-            lines.append(f"task, {key}: {here['task'].get(key)} here, {theirs} there")
+        ours, theirs = here["task"].get(key), there["task"].get(key)
+        if ours != theirs and key not in alike:
+            lines.append(f"task, {key}: {ours} here, {theirs} there")
     require_alike(condition, source, [*lines, *_tokenizers(run.recipe, source)])
 
 

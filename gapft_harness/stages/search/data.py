@@ -240,7 +240,7 @@ def _judge(
     facts = {
         "name": task.name,
         "version": task.version,
-        "fingerprint": task.fingerprint,
+        **task.fingerprints(),
         "dropped": [],
         "warnings": [],
         "verifier": name,
