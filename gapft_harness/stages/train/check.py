@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,7 @@ def check_adapter(
         "sequences_sha256": sequences_hash(fitted.values()),
         "budget": asdict(budget(examples, settings)),
         "truncated": sum(s.truncated for s in fitted.values()),
-        "settings": settings.model_dump(mode="json"),
+        "settings": _settings(settings, facts),
         "adapter_sha256": weights_hash(folder),
     }
     searched = manifest["source"].get("weights_sha256")
@@ -93,6 +93,14 @@ def check_adapter(
     log = folder / "training_log.jsonl"
     if documented or log.exists():
         yield from _log(f"{where}/training_log.jsonl", log, steps, facts)
+
+
+def _settings(settings: Training, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """What an adapter has to say it was trained by; before there was a choice, it was plain."""
+    whole, said = settings.model_dump(mode="json"), facts.get("settings")
+    if settings.kernels == "plain" and isinstance(said, dict) and "kernels" not in said:
+        del whole["kernels"]
+    return whole
 
 
 def check_alike(run: RunDirectory, arms: Sequence[Arm], documented: bool) -> Iterable[str]:
