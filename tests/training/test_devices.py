@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from accelerate.state import PartialState
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.training.machine import devices
@@ -79,6 +80,13 @@ def test_more_processes_than_gpus_do_for_a_training_on_the_cpu(
     assert of("cpu").device == torch.device("cpu")
     monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
     assert of(None).shares == 1
+
+
+def test_a_job_takes_its_own_device_whatever_the_process_trained_on_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(PartialState._shared_state, "device", torch.device("cuda"))
+    assert of("cpu").device == torch.device("cpu")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -7,7 +7,7 @@ architecture that takes its attention from there can use it. The ends of the seq
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from inspect import signature
 from itertools import groupby, pairwise
@@ -96,7 +96,7 @@ def attend(
     return torch.cat(parts).unsqueeze(0), None
 
 
-def packed_kernel(query: torch.Tensor) -> Callable[..., Any] | None:
+def packed_kernel(query: torch.Tensor) -> partial[Any] | None:
     """Torch's kernel for all sequences of a pass at once; None where it does not compute this.
 
     It is for 16 bits on a GPU, and came with torch 2.10.
@@ -108,15 +108,15 @@ def packed_kernel(query: torch.Tensor) -> Callable[..., Any] | None:
     except ImportError:
         return None
     known = signature(varlen_attn).parameters  # they differ between versions of torch
-    causal = {"window_size": (-1, 0)} if "window_size" in known else {"is_causal": True}
-    grouped = {"enable_gqa": True} if "enable_gqa" in known else {}
     if "scale" not in known:
         return None
-    return partial(varlen_attn, **causal, **grouped)
+    chosen: dict[str, Any] = {"enable_gqa": True} if "enable_gqa" in known else {}
+    chosen |= {"window_size": (-1, 0)} if "window_size" in known else {"is_causal": True}
+    return partial(varlen_attn, **chosen)
 
 
 def _packed(
-    kernel: Callable[..., Any],
+    kernel: partial[Any],
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -126,7 +126,7 @@ def _packed(
     on_device = _on_device(ends, query.device)
     longest = max(end - start for start, end in pairwise(ends))
     q, k, v = (t[0].transpose(0, 1) for t in (query, key, value))
-    if "enable_gqa" not in kernel.keywords:  # type: ignore[attr-defined]
+    if "enable_gqa" not in kernel.keywords:
         k, v = (t.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for t in (k, v))
     out: torch.Tensor = kernel(q, k, v, on_device, on_device, longest, longest, scale=scaling)
     return out.unsqueeze(0)

@@ -59,7 +59,7 @@ def kernels(settings: Training, base: Any) -> Iterator[None]:
         settings: the recipe's training section.
         base: the model, which has no adapter yet.
     """
-    cudnn = torch.backends.cuda.cudnn_sdp_enabled()
+    cudnn = bool(torch.backends.cuda.cudnn_sdp_enabled())  # type: ignore[no-untyped-call]
     torch.backends.cuda.enable_cudnn_sdp(False)
     # Liger replaces names of the model's module, which models made later would take
     names = vars(sys.modules[type(base).__module__])

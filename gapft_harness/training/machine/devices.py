@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import parse_flag_from_env
 
 from gapft_harness.core.errors import UserError
@@ -47,7 +48,7 @@ class Devices:
         on_cpu = asked.type == "cpu" or not torch.cuda.is_available()
         if not (on_cpu or parse_flag_from_env("ACCELERATE_USE_CPU")):
             _check_gpus(asked, processes)
-        accelerator = Accelerator(cpu=on_cpu)
+        accelerator = _accelerator(on_cpu, processes)
         shares = accelerator.num_processes
         if job.fsdp and shares == 1:
             raise UserError(
@@ -180,6 +181,14 @@ def _asked(name: object) -> torch.device:
             "out"
         )
     return device
+
+
+def _accelerator(cpu: bool, processes: int) -> Accelerator:
+    """One for this job: Accelerate keeps the first one's device for as long as a process lives."""
+    known = PartialState._shared_state.get("device")
+    if processes == 1 and known is not None and (known.type == "cpu") != cpu:
+        AcceleratorState._reset_state(reset_partial_state=True)
+    return Accelerator(cpu=cpu)
 
 
 def _check_gpus(asked: torch.device, processes: int) -> None:

@@ -1,0 +1,112 @@
+"""Kernels: what can be asked for, and that fused layers are PEFT's. No GPU is at hand here."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from pydantic import ValidationError
+from transformers import AutoModelForCausalLM
+from transformers.models.llama import modeling_llama
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.recipe.sections import Training
+from gapft_harness.training.base import kernels as module
+from gapft_harness.training.base.attention import packed_kernel
+from gapft_harness.training.base.kernels import check_kernels, kernels
+from gapft_harness.training.base.lora_linear import fuse
+from gapft_harness.training.base.model import add_lora, take_off
+from tests.tiny_models import byte_llama
+
+CUDA = torch.device("cuda")
+FUSED = Training(kernels="fused")
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return byte_llama(tmp_path_factory.mktemp("base") / "model")
+
+
+def test_fused_kernels_are_refused_where_they_cannot_be_had(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for device, sharded, expected in (
+        (torch.device("cpu"), False, "needs a CUDA device, and this training is on cpu.*plain"),
+        (CUDA, True, r"cannot be had with executor\.fsdp"),
+        (CUDA, False, r"Liger.*not installed; pip install 'gapft-harness\[fused\]'"),
+    ):
+        monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
+        with pytest.raises(UserError, match=expected):
+            check_kernels(FUSED, "llama", device, sharded)
+        check_kernels(Training(), "llama", device, sharded)
+
+
+def test_a_model_that_liger_does_not_know_is_refused_not_left_plain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = SimpleNamespace(MODEL_TYPE_TO_APPLY_LIGER_FN={"llama": None})
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: known)
+    for name in ("liger_kernel", "liger_kernel.transformers"):
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "liger_kernel.transformers.monkey_patch", known)
+    check_kernels(FUSED, "llama", CUDA, sharded=False)
+    with pytest.raises(UserError, match="Liger has no kernels for models of type opt"):
+        check_kernels(FUSED, "opt", CUDA, sharded=False)
+
+
+@pytest.mark.parametrize("other", [{"dtype": "float32"}, {"quantize": "4bit"}])
+def test_fused_kernels_are_for_a_base_of_16_bits(other: dict[str, str]) -> None:
+    with pytest.raises(ValidationError, match="kernels: fused is for a base of 16 bits"):
+        Training(kernels="fused", **other)
+
+
+def test_after_a_training_kernels_are_as_before(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = AutoModelForCausalLM.from_pretrained(base)
+    rotary = modeling_llama.apply_rotary_pos_emb
+
+    def liger(model: object, **asked: bool) -> None:
+        assert not any(asked.values())
+        monkeypatch.setattr(modeling_llama, "apply_rotary_pos_emb", None)
+
+    fake = SimpleNamespace(_apply_liger_kernel_to_instance=liger)
+    monkeypatch.setitem(sys.modules, "liger_kernel", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "liger_kernel.transformers", fake)
+    enabled = torch.backends.cuda.cudnn_sdp_enabled()
+    with kernels(FUSED, model):
+        assert modeling_llama.apply_rotary_pos_emb is None
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
+    assert modeling_llama.apply_rotary_pos_emb is rotary
+    assert torch.backends.cuda.cudnn_sdp_enabled() == enabled
+
+
+def test_fused_layers_of_a_model_are_pefts_and_come_off_with_the_adapter(base: Path) -> None:
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16)
+    settings = Training(dropout=0.0)
+    ids = torch.arange(3, 40).unsqueeze(0)
+    alone = model(ids).logits
+    found: list[list[torch.Tensor]] = []
+    for with_fused in (False, True):
+        adapted = add_lora(model, settings, 1)
+        if with_fused:
+            assert fuse(adapted) == 7 * model.config.num_hidden_layers
+        factors = [p for p in adapted.parameters() if p.requires_grad]
+        torch.manual_seed(2)
+        for factor in factors:
+            factor.data.normal_(std=0.1)
+        logits = adapted(ids).logits.float()
+        logits.logsumexp(-1).sum().backward()
+        found.append([logits.detach(), *(p.grad for p in factors if p.grad is not None)])
+        take_off(adapted, settings)
+    assert len(found[0]) == len(found[1]) == 1 + 14 * model.config.num_hidden_layers
+    for plain, fused in zip(*found, strict=True):
+        assert 0 < (plain - fused).norm() < 0.05 * plain.norm()
+    assert torch.equal(model(ids).logits, alone)
+
+
+def test_a_cpu_and_32_bits_have_no_kernel_for_all_sequences() -> None:
+    assert packed_kernel(torch.zeros(1, 2, 3, 4, dtype=torch.bfloat16)) is None
