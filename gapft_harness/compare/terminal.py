@@ -42,6 +42,8 @@ def _show(block: Block, console: Console) -> None:
                 console.print(f"  {_seen(item)}", style="dim", markup=False)
         case Table():
             drawn = _table(block)
+            if _width(drawn, console) > console.width:
+                drawn = _table(block, narrow=True)
             with _wide_enough(drawn, console):
                 console.print(drawn)
             if block.note:
@@ -55,20 +57,27 @@ def _show(block: Block, console: Console) -> None:
 def _wide_enough(drawn: Drawn, console: Console) -> Iterator[None]:
     """No figure is cut: a terminal that is too narrow wraps the lines of the table."""
     before = console.width
-    unbounded = console.options.update(width=_UNBOUNDED)
-    console.width = max(before, drawn.__rich_measure__(console, unbounded).maximum)
+    console.width = max(before, _width(drawn, console))
     try:
         yield
     finally:
         console.width = before
 
 
-def _table(table: Table) -> Drawn:
-    drawn = Drawn(box=SIMPLE_HEAD, pad_edge=False)
+def _width(drawn: Drawn, console: Console) -> int:
+    """Of a table of which nothing is cut."""
+    unbounded = console.options.update(width=_UNBOUNDED)
+    return drawn.__rich_measure__(console, unbounded).maximum
+
+
+def _table(table: Table, narrow: bool = False) -> Drawn:
+    """A table; a narrow one has headings in several lines, and less room between columns."""
+    drawn = Drawn(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 0) if narrow else (0, 1))
     for number, name in enumerate(table.columns):
         words = number < table.words
+        heading = _seen(name)
         drawn.add_column(
-            Shown(_seen(name)),
+            Shown(heading.replace(" ", "\n") if narrow else heading),
             justify="left" if words else "right",
             overflow="fold",
             no_wrap=not words,

@@ -169,6 +169,21 @@ def test_a_narrow_terminal_cuts_no_figure(tmp_path: Path) -> None:
     assert console.width == 30
 
 
+def test_a_table_fits_80_columns_and_has_its_headings_in_one_line_where_they_fit(
+    tmp_path: Path,
+) -> None:
+    before = write(tmp_path / "before", [0, 1] * 500)
+    models = [f"{name}={write(tmp_path / name, [1] * 1000)}" for name in ("gapft", "uniform")]
+    comparison = compare(str(before), models, Choice())
+    for width in (80, 120):
+        console = Console(width=width, record=True)
+        show(sections(comparison), console)
+        text = console.export_text()
+        assert max(map(len, text.splitlines())) <= width
+        assert "[+46.9, +53.0]" in text
+        assert ("difference (points)" in text) == (width == 120)
+
+
 def test_without_out_nothing_is_written_and_errors_leave_nothing(tmp_path: Path) -> None:
     before, after = write(tmp_path / "a", [0, 1]), write(tmp_path / "b", [1])
     held = sorted(tmp_path.rglob("*"))

@@ -30,7 +30,7 @@ def principal(findings: Findings) -> list[Contrast]:
     A condition whose models are another's has no place among them.
     """
     own = {findings.lead, SOURCE, *findings.distinct}
-    many = len(findings.distinct) > MANY
+    many = len(findings.conditions) > MANY
     return [
         of
         for of in findings.contrasts
