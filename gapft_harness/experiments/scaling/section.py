@@ -18,12 +18,13 @@ Rows = Iterator[Sequence[object]]
 
 
 def blocks(found: ScalingFindings) -> list[Block]:
-    """A sentence, the conditions over environments, every checkpoint, and every bound."""
+    """A sentence, the conditions over environments, every checkpoint twice, and every bound."""
     return [
         Text(_result(found)),
         _conditions(found),
         Text(_caution(found), "note"),
         _checkpoints(found),
+        _audited(found),
         _bounds(found),
     ]
 
@@ -130,20 +131,19 @@ def _result(found: ScalingFindings) -> str:
 
 def _conditions(found: ScalingFindings) -> Table:
     several = _several(found)
-    rows = []
-    for name, of in found.conditions.items():
-        rows.append(
-            [
-                condition_name(name),
-                *([whole(len(of.environments))] if several else []),
-                _chosen(of.chosen),
-                *(
-                    f"{points(compared.mean)} {wording.points_interval(compared.interval)}"
-                    for compared in of.against.values()
-                ),
-                f"{whole(of.above_before)} → {whole(of.above_after)} of {whole(of.checkpoints)}",
-            ]
-        )
+    rows = [
+        [
+            condition_name(name),
+            *([whole(len(of.environments))] if several else []),
+            _chosen(of.chosen),
+            *(
+                f"{points(compared.mean)} {wording.points_interval(compared.interval)}"
+                for compared in of.against.values()
+            ),
+            f"{whole(of.above_before)} → {whole(of.above_after)} of {whole(of.checkpoints)}",
+        ]
+        for name, of in found.conditions.items()
+    ]
     return Table(
         [
             "condition",
@@ -183,50 +183,62 @@ def _caution(found: ScalingFindings) -> str:
 
 
 def _checkpoints(found: ScalingFindings) -> Table:
-    several = _several(found)
     rows = []
     for of in found.checkpoints:
-        choice = of.choice
+        choice, lost = of.choice, _calibration_lost(of)
         at = choice.at(choice.scale)
-        calibration = [
-            Fraction(lost, choice.solved) if choice.solved else None
-            for lost in _calibration_lost(of)
-        ]
+        calibration = [Fraction(n, choice.solved) if choice.solved else None for n in lost]
         rows.append(
             [
-                *([of.environment] if several else []),
-                condition_name(of.arm.condition),
-                str(of.arm.seed),
-                _scale(choice.scale),
+                *_names(found, of, choice.scale),
                 _change(*calibration),
                 "–" if at is None else percent(at.upper_bound),
-                *(_change(before, after) for _, before, after in _rates(of)),
                 *(percent(of.pass_at_1[name]) for name in ("source", "trained", "fixed", "chosen")),
             ]
         )
     return Table(
         [
-            *(["environment"] if several else []),
-            *("condition", "seed", "scale", "calibration ρ_G", "bound", "ρ_G", "κ_S", "κ_U"),
-            *("source", "at 1", f"at {_scale(FIXED)}", "at chosen"),
+            *_NAMES[not _several(found) :],
+            *("calibration ρ_G", "bound", "source", "at 1", f"at {_scale(FIXED)}", "at chosen"),
         ],
         rows,
-        words=2 if several else 1,
-        note="Rates at scale 1 → at the chosen scale. Calibration ρ_G: share of the calibration "
-        "problems that the source solves that are lost. Bound: of this rate at the chosen scale. "
-        "All else is of the audit. ρ_G: the same share there. κ_S and κ_U: shares of the failures "
-        "that search recovered and missed that are right now. Last four columns: Pass@1.",
+        words=1 + _several(found),
+        note="Calibration ρ_G: share of the calibration problems that the source solves that are "
+        "lost, at scale 1 → at the chosen scale. Bound: of this rate at the chosen scale. Last "
+        "four columns: Pass@1 on the audit.",
     )
 
 
+def _audited(found: ScalingFindings) -> Table:
+    return Table(
+        [*_NAMES[not _several(found) :], "ρ_G", "κ_S", "κ_U"],
+        [
+            [
+                *_names(found, of, of.choice.scale),
+                *(_change(before, after) for _, before, after in _rates(of)),
+            ]
+            for of in found.checkpoints
+        ],
+        words=1 + _several(found),
+        note="On the audit, at scale 1 → at the chosen scale. ρ_G: share of the problems that the "
+        "source solves that are lost. κ_S and κ_U: shares of the failures that search recovered "
+        "and missed that are right now.",
+    )
+
+
+#: What a checkpoint is told by; the first only where there are several environments.
+_NAMES = ("environment", "condition", "seed", "scale")
+
+
+def _names(found: ScalingFindings, of: CheckpointFindings, scale: float) -> list[str]:
+    names = [of.environment, condition_name(of.arm.condition), str(of.arm.seed), _scale(scale)]
+    return names[not _several(found) :]
+
+
 def _bounds(found: ScalingFindings) -> Table:
-    several = _several(found)
     rows = [
         [
-            *([of.environment] if several else []),
-            condition_name(of.arm.condition),
-            str(of.arm.seed),
-            _scale(at.scale),
+            *_names(found, of, at.scale),
             f"{whole(at.regressed)} of {whole(of.choice.solved)}",
             percent(at.upper_bound),
             "yes" if at.upper_bound <= of.choice.tolerance else "no",
@@ -235,12 +247,9 @@ def _bounds(found: ScalingFindings) -> Table:
         for at in of.choice.scales
     ]
     return Table(
-        [
-            *(["environment"] if several else []),
-            *("condition", "seed", "scale", "solved problems lost", "upper bound", "safe"),
-        ],
+        [*_NAMES[not _several(found) :], "solved problems lost", "upper bound", "safe"],
         rows,
-        words=2 if several else 1,
+        words=1 + _several(found),
         note="On the calibration split. Upper bound: one-sided Wilson, at level "
         f"{found.level:g} / {len(SCALES)} each (Bonferroni). A scale is safe if its bound is at "
         f"most {_share(found.tolerance)}; chosen is the largest below which, itself among them, "
