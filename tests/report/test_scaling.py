@@ -69,7 +69,7 @@ def test_a_source_that_solves_nothing_has_no_rate() -> None:
     found = compute_scaling([run("r", {"a-1": (0, 0.5)}, solved=0)], 20, 0)
     assert content(found)["checkpoints"][0]["audit"]["rho_G"] == {"before": None, "after": None}
     assert found.conditions["a"].above_before == 0
-    assert len(blocks(found)) == 5
+    assert len(blocks(found)) == 6
 
 
 @settings(deadline=None, max_examples=15)
