@@ -201,7 +201,7 @@ def _decomposition(of: StudyFindings) -> list[Block]:
             f"Where the audit problems of each source state end up after {lead}, in shares of the "
             "audit, mean over seeds.",
         ),
-        Table(["cell", "condition", "p_G / p_S / p_U", *rates], rows, note=note),
+        Table(["cell", "condition", "p_G / p_S / p_U", *rates], rows, note=note, words=2),
         Table(
             ["cell", "condition", "S", "U", "G", "difference"],
             differences,
