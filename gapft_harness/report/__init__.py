@@ -8,9 +8,11 @@ loads no numpy: the command line takes words from it.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import GapftError, PluginError, UserError, did_you_mean
@@ -23,16 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["files_of", "replace_folder", "require_replaceable", "write_report"]
 
-#: What a report's folder holds.
-_ENTRIES = {
-    "index.html",
-    "explorer.html",
-    "report.md",
-    "results.json",
-    "tables",
-    "figures",
-    ".DS_Store",
-}
+#: What a report's folder holds, beside the explorer's pages.
+_ENTRIES = {"index.html", "report.md", "results.json", "tables", "figures", ".DS_Store"}
+_EXPLORER = re.compile(r"explorer(-.+)?\.html")
 
 #: A plugin's report section: its name, and a function from results.json's content to Markdown.
 ReportSection = tuple[str, Callable[[Mapping[str, Any]], str]]
@@ -57,7 +52,7 @@ def write_report(
     """
     from gapft_harness.report import document, figures, results, tables
     from gapft_harness.report.explorer import page as explorer
-    from gapft_harness.report.explorer.of_run import of_run
+    from gapft_harness.report.explorer.of_run import of_audits
     from gapft_harness.report.findings import whole as findings
 
     inputs = inputs.in_order()
@@ -69,8 +64,8 @@ def write_report(
     title = f"{inputs.recipe['name']} on {inputs.task['name']}"
     of_tables = tables.all_tables(inputs, found)
     subtitle = inputs.recipe.get("description", "")
-    problems = explorer.render(of_run(inputs, title))
-    replace_folder(folder, files_of(title, subtitle, content, built, drawings, of_tables, problems))
+    pages = {name: explorer.render(of) for name, of in of_audits(inputs, title)}
+    replace_folder(folder, files_of(title, subtitle, content, built, drawings, of_tables, pages))
     return content
 
 
@@ -81,20 +76,21 @@ def files_of(
     sections: Sequence[Section],
     drawings: Sequence[Drawing],
     tables: Iterable[tuple[str, str]],
-    explorer: str = "",
+    explorers: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str | bytes]:
-    """A report's files by name: pages, Markdown, results.json, tables/ and figures/."""
+    """A report's files by name: pages, Markdown, results.json, tables/ and figures/.
+
+    ``explorers`` are the pages that have every problem, by the audit's name: "" is the run's own.
+    """
     from gapft_harness.report.rendering import markdown, page
 
+    places = {name: f"explorer{name and '-'}{name}.html" for name in explorers}
     written: dict[str, str | bytes] = {
         "results.json": json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
         "report.md": markdown.render(title, subtitle, sections),
-        "index.html": page.render(
-            title, subtitle, sections, drawings, "explorer.html" if explorer else ""
-        ),
+        "index.html": page.render(title, subtitle, sections, drawings, places),
+        **{places[name]: text for name, text in explorers.items()},
     }
-    if explorer:
-        written["explorer.html"] = explorer
     written |= {f"tables/{name}": text for name, text in tables}
     for drawing in drawings:
         written[f"figures/{drawing.name}.svg"] = drawing.svg
@@ -146,7 +142,7 @@ def require_replaceable(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder}: is a file, and a report would replace it; move it elsewhere")
     found = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    if others := sorted(found - _ENTRIES):
+    if others := sorted(name for name in found - _ENTRIES if not _EXPLORER.fullmatch(name)):
         raise UserError(
             f"{folder}: holds {', '.join(others[:3])}, which is no part of a report, and a report "
             "would replace the folder; move it elsewhere"

@@ -1,8 +1,8 @@
-"""The explorer of a run: its audit under the source model and under each trained one."""
+"""The explorer of a run: each audit under the source model and under every trained one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from itertools import repeat
 
 import numpy as np
@@ -18,12 +18,32 @@ from gapft_harness.run_directory.directory import require
 _WORDS = {"pass": "right", "fail": "wrong"}
 
 
-def of_run(inputs: ReportInputs, title: str) -> Explored:
-    """What the page of a run shows.
+def of_audits(inputs: ReportInputs, title: str) -> Iterator[tuple[str, Explored]]:
+    """Yields the run's audit, and each further one by its name; subsets are no page of their own.
+
+    Args:
+        inputs: must be ``in_order()``.
+        title: of the report.
+    """
+    yield "", of_run(inputs, title, _subsets(inputs, "audit"))
+    for of in inputs.further:
+        if not of.of:
+            yield of.name, of_run(of.inputs, f"{title}: {of.name}", _subsets(inputs, of.name))
+
+
+def _subsets(inputs: ReportInputs, audit: str) -> dict[str, set[str]]:
+    return {of.name: {*of.inputs.audit.ids.tolist()} for of in inputs.further if of.of == audit}
+
+
+def of_run(
+    inputs: ReportInputs, title: str, subsets: Mapping[str, Container[str]] | None = None
+) -> Explored:
+    """What the page of an audit shows.
 
     Args:
         inputs: must be ``in_order()``.
         title: of the page.
+        subsets: names to filter by, each with the ids of its problems.
     """
     audit, passed = inputs.audit, inputs.audit.greedy_passed.tolist()
     attempts = inputs.task["episode"]["attempts"]
@@ -48,6 +68,10 @@ def of_run(inputs: ReportInputs, title: str) -> Explored:
         k=inputs.k,
         passing=audit.passing_samples.tolist(),
         samples=[_words(row) for row in audit.samples],
+        fields={
+            name: ["yes" if problem in ids else "no" for problem in audit.ids.tolist()]
+            for name, ids in (subsets or {}).items()
+        },
         entries=lambda: _entries(inputs),
         report=True,
     )

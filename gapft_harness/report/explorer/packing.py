@@ -50,7 +50,7 @@ def pack(of: Explored, most: int = MOST) -> Packed:
         heads, fields = _Heads(), _Fields()
         chunks = _chunks(of, longest, most, heads, fields)
         if chunks is not None:
-            index = _index(of, heads.shown(), {**of.fields, **dict(fields.found())}, longest)
+            index = _index(of, heads.shown(), {**dict(fields.found()), **of.fields}, longest)
             return Packed(_packed(json.dumps(index, ensure_ascii=False)), tuple(chunks))
     raise AssertionError("the last length is taken whatever the size")
 

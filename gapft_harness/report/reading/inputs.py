@@ -215,6 +215,7 @@ def _read_further(run_path: Path, manifest: Manifest, inputs: ReportInputs) -> I
                 read_arm(run_path, of.arm, manifest["budgets"], audit.ids, name)
                 for of in inputs.arms
             ),
+            unread=Unread(run_path, split),
         )
     found = {name: Further(name, "", of) for name, of in whole.items()}
     found |= {name: Further(name, of, whole[of].at(ids)) for name, of, ids, _ in subsets}

@@ -24,11 +24,11 @@ def render(
     subtitle: str,
     sections: Sequence[Section],
     drawings: Sequence[Drawing],
-    explorer: str = "",
+    explorers: Mapping[str, str],
 ) -> str:
     """The whole page. Every text is escaped; plugins' Markdown is rendered without its HTML.
 
-    ``explorer`` is the name of the page beside it that has every problem, if there is one.
+    ``explorers`` are the pages beside it that have every problem, by the audit's name.
     """
     return filled(
         "index.html.j2",
@@ -37,7 +37,7 @@ def render(
         subtitle=subtitle,
         sections=sections,
         figures={drawing.name: _pictures(drawing) for drawing in drawings},
-        explorer=explorer,
+        explorers=explorers,
     )
 
 

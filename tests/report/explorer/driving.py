@@ -41,3 +41,13 @@ def press(browser: Any, *keys: str) -> None:
 def searched(browser: Any) -> None:
     """Waits until a search has been through all texts."""
     until(browser, "!document.getElementById('count').textContent.includes('searched')")
+
+
+def turn_to(browser: Any, view: str) -> None:
+    """Gives an open page another address, as a link to another view does."""
+    browser.execute_async_script(
+        "const [view, done] = arguments;"
+        "addEventListener('popstate', () => setTimeout(done), {once: true});"
+        "location.hash = view",
+        view,
+    )

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
-from gapft_harness.report.explorer.explored import Explored
-from tests.report.explorer.driving import press, rows, searched, text, until
+from gapft_harness.report.explorer.explored import Entry, Explored, Model
+from tests.report.explorer.driving import press, rows, searched, text, turn_to, until
 from tests.report.explorer.made import CONDITIONS, SEEDS, explored, write
 
 LETTERS = {
@@ -51,28 +55,26 @@ def fitting(of: Explored, states: str, seed: str, outcomes: dict[str, str]) -> l
     return wanted
 
 
-@pytest.mark.parametrize("seed", ["any", "every", "21"])
-@pytest.mark.parametrize(
-    ("states", "outcomes"),
-    [
-        ("", {}),
-        ("S", {"gapft": "corrected"}),
-        ("G", {"gapft": "kept", "uniform": "regressed"}),
-        ("SU", {"gapft": "right", "replay": "missed"}),
-        ("", {"all_verified": "changed"}),
-        ("U", {"all_verified": "wrong"}),
-    ],
-)
-def test_filters_list_the_problems_that_fit(
-    made: Explored, opened: Callable[..., Any], states: str, outcomes: dict[str, str], seed: str
-) -> None:
-    chosen = [f"state={states}", f"seed={seed}", *(f"in.{k}={v}" for k, v in outcomes.items())]
-    browser = opened("#" + "&".join(chosen))
-    wanted = fitting(made, states, seed, outcomes)
-    assert rows(browser) == wanted
-    assert text(browser, "#count") == (
-        f"{len(wanted)} of 120 problems" if len(wanted) < 120 else "120 problems"
-    )
+CHOSEN: list[tuple[str, dict[str, str]]] = [
+    ("", {}),
+    ("S", {"gapft": "corrected"}),
+    ("G", {"gapft": "kept", "uniform": "regressed"}),
+    ("SU", {"gapft": "right", "replay": "missed"}),
+    ("", {"all_verified": "changed"}),
+    ("U", {"all_verified": "wrong"}),
+]
+
+
+def test_filters_list_the_problems_that_fit(made: Explored, opened: Callable[..., Any]) -> None:
+    browser = opened()
+    for (states, outcomes), seed in itertools.product(CHOSEN, ["any", "every", "21"]):
+        chosen = [f"state={states}", f"seed={seed}", *(f"in.{k}={v}" for k, v in outcomes.items())]
+        turn_to(browser, "&".join(chosen))
+        wanted = fitting(made, states, seed, outcomes)
+        assert rows(browser) == wanted, chosen
+        assert text(browser, "#count") == (
+            f"{len(wanted)} of 120 problems" if len(wanted) < 120 else "120 problems"
+        )
 
 
 def test_choosing_changes_list_address_and_what_is_marked(
@@ -94,7 +96,8 @@ def test_choosing_changes_list_address_and_what_is_marked(
     assert rows(browser) == expected
     selects["level"].select_by_visible_text("2")
     assert rows(browser) == [place for place in expected if place % 5 == 2]
-    assert browser.current_url.endswith("#state=S&seed=every&in.gapft=corrected&field.level=2")
+    view = "#state=S&seed=every&in.gapft=corrected&field.level=2"
+    until(browser, f"location.hash === '{view}'")
     browser.find_element(By.XPATH, "//button[text()='Clear']").click()
     assert rows(browser) == [*range(120)]
     assert not browser.find_element(By.XPATH, "//button[text()='Clear']").is_displayed()
@@ -102,34 +105,26 @@ def test_choosing_changes_list_address_and_what_is_marked(
     assert options == ["any", "Algebra", "Geometry & <i>logic</i>", "Number theory"]
 
 
-@pytest.mark.parametrize(
-    ("query", "wanted"),
-    [
-        ("QUESTION 17:", [17]),
-        ("gold 34", [17]),
-        ("source says 17.", [17]),
-        ("Sample 7 of 17:", [17]),
-        ("one. then   take", [*range(120)]),
-        ("problem-00017", [17]),
-        ("(times two)?", [*range(120)]),
-        (".*", []),
-        ("\\", []),
-    ],
-)
-def test_search_looks_through_every_text(
-    opened: Callable[..., Any], query: str, wanted: list[int]
-) -> None:
+QUERIES: dict[str, list[int]] = {
+    "QUESTION 17:": [17],
+    "gold 34": [17],
+    "source says 17.": [17],
+    "one. then   take": [*range(120)],
+    "problem-00017": [17],
+    "(times two)?": [*range(120)],
+    ".*": [],
+    "\\": [],
+    "Sample 7 of 17:": [17],
+}
+
+
+def test_search_looks_through_every_text(opened: Callable[..., Any]) -> None:
     browser = opened()
-    press(browser, "/")
-    press(browser, query)
-    until(browser, "location.hash.includes('q=')")
-    searched(browser)
-    assert rows(browser) == wanted
-    browser.refresh()
-    until(browser, "document.body.dataset.ready")
-    searched(browser)
-    assert rows(browser) == wanted
-    assert browser.execute_script("return document.getElementById('query').value") == query
+    for query, wanted in QUERIES.items():
+        turn_to(browser, urlencode({"q": query}))
+        searched(browser)
+        assert rows(browser) == wanted, query
+        assert browser.execute_script("return document.getElementById('query').value") == query
 
 
 def test_letters_typed_one_by_one_find_what_the_whole_finds(opened: Callable[..., Any]) -> None:
@@ -149,7 +144,7 @@ def test_letters_typed_one_by_one_find_what_the_whole_finds(opened: Callable[...
 SORTS: dict[str, Callable[[Explored, int], Any]] = {
     "state": lambda of, place: "GSU".index(of.states[place]),
     "samples": lambda of, place: of.passing[place],
-    "source": lambda of, place: of.verdicts[place] == "wrong",
+    "source": lambda of, place: of.verdicts[place] != of.verdicts[0],
     "GapFT": lambda of, place: round(
         sum(
             {"c": 1, "r": -1, "k": 0.01, "m": -0.01}[model.outcomes[place]]
@@ -162,30 +157,20 @@ SORTS: dict[str, Callable[[Explored, int], Any]] = {
 }
 
 
-@pytest.mark.parametrize("column", SORTS)
 def test_columns_are_sorted_both_ways_and_then_not(
-    made: Explored, opened: Callable[..., Any], column: str
+    made: Explored, opened: Callable[..., Any]
 ) -> None:
     from selenium.webdriver.common.by import By
 
-    browser, key = opened(), SORTS[column]
-    up = sorted(range(120), key=lambda place: key(made, place))
-    down = sorted(range(120), key=lambda place: key(made, place), reverse=True)
-    for wanted, told in ((up, "ascending"), (down, "descending"), ([*range(120)], "none")):
-        head = browser.find_element(
-            By.XPATH, f"//div[@role='columnheader'][normalize-space()='{column}']"
-        )
-        if column == "source":  # by the verdicts' own order
-            first = made.verdicts[0] == "wrong"
-            key_ = [(made.verdicts[p] == "wrong") != first for p in range(120)]
-            wanted = sorted(range(120), key=lambda p: key_[p], reverse=told == "descending")
-            wanted = [*range(120)] if told == "none" else wanted
-        head.find_element(By.TAG_NAME, "button").click()
-        assert rows(browser) == wanted
-        head = browser.find_element(
-            By.XPATH, f"//div[@role='columnheader'][normalize-space()='{column}']"
-        )
-        assert head.get_attribute("aria-sort") == told
+    browser = opened()
+    for column, key in SORTS.items():
+        head = f"//div[@role='columnheader'][normalize-space()='{column}']"
+        up = sorted(range(120), key=lambda place: key(made, place))
+        down = sorted(range(120), key=lambda place: key(made, place), reverse=True)
+        for wanted, told in ((up, "ascending"), (down, "descending"), ([*range(120)], "none")):
+            browser.find_element(By.XPATH, f"{head}/button").click()
+            assert rows(browser) == wanted, column
+            assert browser.find_element(By.XPATH, head).get_attribute("aria-sort") == told
 
 
 def test_keys_walk_open_and_close(opened: Callable[..., Any]) -> None:
@@ -205,7 +190,7 @@ def test_keys_walk_open_and_close(opened: Callable[..., Any]) -> None:
     until(browser, "document.activeElement.tagName === 'H2'")
     press(browser, "j")
     until(browser, f"document.querySelector('#detail h2').textContent === '{listed[2]}'")
-    assert f"open={listed[2]}" in browser.current_url
+    until(browser, f"location.hash.endsWith('open={listed[2]}')")
     press(browser, escape)
     assert browser.execute_script("return document.getElementById('detail').hidden")
     assert browser.execute_script("return document.activeElement.id") == "list"
@@ -335,3 +320,69 @@ def test_a_screen_reader_is_told_what_a_row_is(made: Explored, opened: Callable[
         "const list = document.getElementById('list');"
         "return document.getElementById(list.getAttribute('aria-activedescendant')).ariaSelected"
     )
+
+
+def test_a_run_that_trained_nothing_shows_its_source_alone(
+    opens: Callable[..., Any], tmp_path: Path
+) -> None:
+    of = explored(30)
+
+    def untrained() -> Any:
+        for entry in of.entries():
+            yield replace(entry, responses=[entry.responses[0], *entry.responses[-8:]])
+
+    made = replace(of, models=[], entries=untrained)
+    browser = opens(write(made, tmp_path), "#state=S&open=problem-00003")
+    until(browser, "document.querySelector('.answers article')")
+    assert rows(browser) == [place for place in range(30) if of.states[place] == "S"]
+    assert text(browser, ".answers").startswith("source, greedy")
+    assert browser.get_log("browser") == []
+
+
+def test_models_of_other_seeds_numbers_and_no_states_are_shown_too(
+    opens: Callable[..., Any], tmp_path: Path
+) -> None:
+    models = [
+        Model("a", "a", "1", ["0.5", "1", "0"], "hel"),
+        Model("a", "a", "2", ["0.25", "1", "1"], "eee"),
+        Model("b", "b", "1", ["0", "0", "0"], "lll"),
+    ]
+    entries = [Entry(f"ask {i}", "gold", ["was", "one", "two", "three"], {}) for i in range(3)]
+    page = write(
+        Explored(
+            title="numbers", noun="document", before="before", verdicts=["0.25", "1", "1"],
+            ids=["x", "y", "z"], models=models, entries=lambda: iter(entries),
+        ),
+        tmp_path,
+    )  # fmt: skip
+    names = "return [...document.querySelectorAll('.rows .row')].map(r => r.id).join(' ')"
+    for view, wanted in {
+        "#in.a=higher": "row-0",
+        "#in.b=lower&seed=2": "",
+        "#in.a=equal&seed=every": "row-1",
+        "#in.a=equal": "row-0 row-1 row-2",
+        "#in.a=equal&seed=1": "row-1",
+    }.items():
+        browser = opens(page, view)
+        assert browser.execute_script(names) == wanted, view
+    browser = opens(page, "#seed=2&open=z")
+    until(browser, "document.querySelector('.answers article')")
+    shown = browser.execute_script(
+        "return [...document.querySelectorAll('.answers pre')].map(pre => pre.textContent)"
+    )
+    assert shown == ["was", "two"], "model b has no seed 2"
+    assert browser.get_log("browser") == []
+
+
+def test_a_key_that_is_held_down_does_not_flood_the_address(opened: Callable[..., Any]) -> None:
+    browser = opened("#open=problem-00000", height=900)
+    until(browser, "document.querySelector('#detail h2')")
+    browser.execute_script(
+        "window.times = 0; const write = history.replaceState.bind(history);"
+        "history.replaceState = (...of) => { window.times++; write(...of) };"
+        "const key = new KeyboardEvent('keydown', {key: 'j', bubbles: true});"
+        "for (let i = 0; i < 100; i++) document.body.dispatchEvent(key)"
+    )
+    until(browser, "location.hash === '#open=problem-00100'")
+    until(browser, "document.querySelector('#detail h2').textContent === 'problem-00100'")
+    assert browser.execute_script("return window.times") <= 2

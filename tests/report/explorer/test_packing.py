@@ -14,6 +14,7 @@ import pytest
 
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.records import Problem, Response, Verdict
+from gapft_harness.report import write_report
 from gapft_harness.report.explorer import packing, page
 from gapft_harness.report.explorer.explored import Entry
 from gapft_harness.report.explorer.of_run import of_run
@@ -145,3 +146,24 @@ def test_a_run_is_explored_from_its_sealed_tables(tmp_path: Path) -> None:
         assert was == audit.greedy_passed.tolist()
     with pytest.raises(GapftError, match="holds other problems than"):
         page.render(of_run(replace(inputs.at(ids[1:]), unread=Unread(tmp_path)), "another"))
+
+
+def test_a_further_audit_has_a_page_and_a_subset_is_a_filter(tmp_path: Path) -> None:
+    inputs = planted.audited_inputs(sizes=(40, 35, 25))
+    write_report(inputs, tmp_path / "report")
+    pages = {path.name: path for path in (tmp_path / "report").glob("explorer*")}
+    assert sorted(pages) == ["explorer-other.html", "explorer.html"]
+    links = re.findall(r'href="(explorer.*?)"', (tmp_path / "report/index.html").read_text())
+    assert links == ["explorer.html", "explorer-other.html"]
+    for page_, audit, subset in (
+        ("explorer.html", inputs.audit, "deduplicated"),
+        ("explorer-other.html", inputs.further[0].inputs.audit, "hard"),
+    ):
+        index, _ = unpacked(pages[page_].read_text("utf-8"))
+        assert index["ids"] == sorted(audit.ids.tolist())
+        (of,) = [of.inputs.audit for of in inputs.further if of.name == subset]
+        field = index["fields"][subset]
+        inside = [field["values"][code] == "yes" for code in field["codes"]]
+        assert {n for n, is_in in zip(index["ids"], inside, strict=True) if is_in} == {*of.ids}
+    write_report(planted.inputs(sizes=(40, 35, 25)), tmp_path / "report")
+    assert [p.name for p in (tmp_path / "report").glob("explorer*")] == ["explorer.html"]

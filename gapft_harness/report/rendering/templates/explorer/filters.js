@@ -5,8 +5,7 @@ class Filters {
   constructor(root, index, chosen) {
     Object.assign(this, { root, index, chosen });
     this.controls = [this.#states(), ...this.#outcomes(), this.#seeds(), ...this.#fields()].filter(Boolean);
-    this.clear = element("button", { type: "button", onclick: () => chosen({ ...emptyView(), problem: undefined }) }, "Clear");
-    root.append(...this.controls.map((control) => control.element), this.clear);
+    root.append(...this.controls.map((control) => control.element));
   }
 
   /** Sets the controls to a view. */
@@ -14,7 +13,6 @@ class Filters {
     for (const control of this.controls) control.set(view);
     const chosen = [view.states, view.seed !== "any", ...Object.keys(view.outcomes), ...Object.keys(view.fields)];
     this.count = chosen.filter(Boolean).length;
-    this.clear.hidden = !this.count && !view.query && !view.sort;
   }
 
   #states() {

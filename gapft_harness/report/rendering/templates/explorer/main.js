@@ -1,5 +1,8 @@
 // Puts the page together: one view, which the address, the filters, the list and the keys change.
 
+if (!globalThis.DecompressionStream) {
+  byId("count").textContent = "This browser is too old to unpack the page: one of 2023 or later can.";
+}
 const index = await readIndex();
 const texts = new Texts(index);
 const list = new List(byId("list"), index, change);
@@ -14,6 +17,8 @@ let hits = null;
 let searched = "";
 let progress = 1;
 let waiting = 0;
+let addressed = 0;
+let addressing = 0;
 
 /** Takes over what a person changed, and shows it. */
 function change(changed) {
@@ -21,9 +26,21 @@ function change(changed) {
   const opened = changed.problem && !view.problem;
   view = { ...view, ...changed, problem: changed.problem ?? view.problem };
   if (before.query !== view.query) search();
-  history[opened ? "pushState" : "replaceState"](null, "", hashOf(view));
+  address(opened);
   const shown = show();
   if (opened) shown.then(() => byId("detail").querySelector("h2")?.focus({ preventScroll: true }));
+}
+
+/** Writes the view into the address; seldom, as browsers refuse more than some times a second. */
+function address(opened = false) {
+  clearTimeout(addressing);
+  const rest = addressed + 350 - performance.now();
+  if (opened) history.pushState(null, "", hashOf(view));
+  else if (rest > 0) addressing = setTimeout(address, rest);
+  else {
+    history.replaceState(null, "", hashOf(view));
+    addressed = performance.now();
+  }
 }
 
 function show() {
@@ -33,6 +50,7 @@ function show() {
   filters.show(view);
   if (document.activeElement !== query) query.value = view.query;
   byId("more").textContent = filters.count ? `Filters (${filters.count})` : "Filters";
+  byId("clear").hidden = !filters.count && !view.query && !view.sort;
   tell();
   list.show(places, view, current);
   return showDetail();
@@ -83,7 +101,7 @@ function move(step) {
   current = next;
   if (view.problem) {
     view.problem = index.ids[current];
-    history.replaceState(null, "", hashOf(view));
+    address();
     showDetail();
   }
   list.move(current);
@@ -91,7 +109,7 @@ function move(step) {
 
 function shut() {
   view.problem = "";
-  history.replaceState(null, "", hashOf(view));
+  address();
   showDetail();
   byId("list").focus({ preventScroll: true });
 }
@@ -139,9 +157,14 @@ byId("more").addEventListener("click", () => {
   const open = byId("choices").classList.toggle("shown");
   byId("more").setAttribute("aria-expanded", open);
 });
+byId("clear").addEventListener("click", () => {
+  query.value = "";
+  change({ ...emptyView(), problem: undefined });
+});
 byId("help-open").addEventListener("click", () => byId("help").showModal());
 byId("help-close").addEventListener("click", () => byId("help").close());
 addEventListener("popstate", () => {
+  clearTimeout(addressing);
   view = viewOf(location.hash, index);
   search();
   show();
@@ -153,7 +176,6 @@ for (const [letter, [word]] of Object.entries(OUTCOMES)) {
     byId("marks").append(element("div", {}, element("dt", {}, mark(letter)), element("dd", {}, word)));
   }
 }
-byId("filters").hidden = false;
 search();
 show();
 document.body.dataset.ready = "true";
