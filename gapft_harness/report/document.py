@@ -14,7 +14,15 @@ from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Block, Cases, Figure, Section, Table, Text
 from gapft_harness.report.rendering.wording import condition_name, percent, whole
-from gapft_harness.report.sections import audits, budgets, comparison, costs, provenance, stopping
+from gapft_harness.report.sections import (
+    audits,
+    budgets,
+    comparison,
+    costs,
+    other_rule,
+    provenance,
+    stopping,
+)
 from gapft_harness.report.sections import episodes as episodes_section
 from gapft_harness.report.sections import failures as failures_section
 from gapft_harness.report.sections.verdict import opening
@@ -48,6 +56,8 @@ def build(inputs: ReportInputs, findings: Findings) -> list[Section]:
             Section("What it cost", costs.blocks(inputs, findings)),
             Section("Problems gained and lost", _cases(inputs, findings)),
         ]
+    if inputs.other_rule is not None:
+        sections.append(Section(other_rule.TITLE, other_rule.blocks(inputs, findings.lead)))
     if inputs.episodes is not None:
         sections.append(Section("Episodes", episodes_section.blocks(inputs.episodes)))
     sections += audits.sections(inputs, findings)

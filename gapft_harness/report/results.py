@@ -22,12 +22,13 @@ from gapft_harness.report.findings.whole import (
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.sections import episodes as episodes_section
 from gapft_harness.report.sections import failures as failures_section
-from gapft_harness.report.sections import stopping
+from gapft_harness.report.sections import other_rule, stopping
 
 #: Keys that are the report's own: no experiment may have such a name.
 OWN_KEYS = (
     "schema", "recipe", "task", "k", "source", "pool", "conditions", "contrasts", "audits",
     "cases", "ledger", "episodes", "judged_by", "failures", "message",
+    "verifier_audit",
 )  # fmt: skip
 
 
@@ -69,6 +70,8 @@ def results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
         content["judged_by"] = dict(inputs.judged_by)
     if inputs.failures:
         content["failures"] = failures_section.content(inputs.failures)
+    if inputs.other_rule is not None:
+        content["verifier_audit"] = other_rule.content(inputs)
     if not findings.conditions:
         content["message"] = NOTHING_TO_TRAIN_ON
     return content

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import only
 from gapft_harness.run_directory.directory import RunDirectory, stated
+from gapft_harness.stages.audit.other_rule import judge_by_other_rule
 from gapft_harness.stages.experiment import experiments_of, parts
 from gapft_harness.stages.foundation.disjoint import require_apart
 from gapft_harness.stages.selection.stage import arms
@@ -45,6 +46,7 @@ def report_stage(context: Context) -> None:
         manifest["warnings"].append(line)
         context.say(f"warning: {line}")
     inputs = read_inputs(run.path, manifest, parts(experiments_of(context)))
+    inputs = replace(inputs, other_rule=judge_by_other_rule(inputs, context.plugins))
     write_report(inputs, run.path / layout.REPORT, context.plugins.report_sections())
 
 

@@ -43,12 +43,14 @@ CHANGED = {
         "contrasts.*.test.name",  # p values come from the interval's own replicates,
         "contrasts.*.test.p",  # no more from McNemar's test
         "ledger",  # new: what each gain cost
+        "verifier_audit",  # new: what another rule says, here why there is none
     },
     "main": {
         "cases",
         "ledger",
         "scaling.checkpoints.*.audit.kappa_S",  # new: what the chosen scale corrects
         "scaling.checkpoints.*.audit.kappa_U",
+        "verifier_audit",
     },
 }
 

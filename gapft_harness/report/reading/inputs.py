@@ -14,6 +14,7 @@ from gapft_harness.report.reading.audits import Audit, TrainedArm, read_arm, rea
 from gapft_harness.report.reading.columns import PASS, STATUSES, columns
 from gapft_harness.report.reading.episodes import EpisodeFacts, read_episodes
 from gapft_harness.report.reading.failures import Failures, read_failures
+from gapft_harness.report.reading.other_rule import OtherRule
 from gapft_harness.report.reading.tokens import Generated, read_generated
 from gapft_harness.report.reading.unread import Unread
 from gapft_harness.run_directory import layout
@@ -76,6 +77,7 @@ class ReportInputs:
         failures: why so little passes, where nothing or little does.
         further: the recipe's ``audits``, in its order.
         unread: reads what else there is of the audit; None: nothing is at hand.
+        other_rule: the audit's responses under another rule; None: nobody judged them.
     """
 
     recipe: Mapping[str, Any]
@@ -99,6 +101,7 @@ class ReportInputs:
     parts: tuple[Taken, ...] = ()
     failures: tuple[Failures, ...] = ()
     further: tuple[Further, ...] = ()
+    other_rule: OtherRule | None = None
     unread: Unread | None = None
 
     def at(self, ids: Sequence[str]) -> ReportInputs:
@@ -117,6 +120,7 @@ class ReportInputs:
             parts=(),
             failures=(),
             further=(),
+            other_rule=None,
             unread=None,
         )
 
@@ -146,6 +150,7 @@ class ReportInputs:
             arms=tuple(by_arm[arm] for arm in wanted),
             parts=tuple(replace(of, read=of.part.in_order(of.read, seeds)) for of in self.parts),
             further=tuple(replace(of, inputs=of.inputs.in_order()) for of in self.further),
+            other_rule=self.other_rule and self.other_rule.at(order),
         )
 
 

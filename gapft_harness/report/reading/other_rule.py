@@ -1,0 +1,38 @@
+"""The audit's responses under another rule than the run's, as the report takes it in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class OtherRule:
+    """What another verifier says of the greedy responses to the audit.
+
+    Attributes:
+        name: the verifier; empty where there is none to ask.
+        params: its parameters.
+        permissive: whether it takes more forms of answers than the run's; else it takes fewer.
+        why: where there is none, why.
+        source: shape (P,), V of the source's responses under it.
+        arms: by the arm's name, shape (P,), V of its responses under it.
+    """
+
+    name: str = ""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    permissive: bool = True
+    why: str = ""
+    source: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    arms: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
+
+    def at(self, positions: NDArray[np.intp]) -> OtherRule:
+        """It on the audit's problems in another order, by their positions."""
+        if not self.name:
+            return self
+        arms = {name: passed[positions] for name, passed in self.arms.items()}
+        return replace(self, source=self.source[positions], arms=arms)

@@ -1,0 +1,129 @@
+"""The verifier audit: another rule's view of the audit, against counts worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gapft_harness.hooks.manager import Plugins, load_plugins
+from gapft_harness.report import document
+from gapft_harness.report.findings import whole
+from gapft_harness.report.reading.columns import PASS, codes
+from gapft_harness.report.rendering.markdown import render
+from gapft_harness.report.results import results
+from gapft_harness.stages.audit.other_rule import judge_by_other_rule
+from tests.report import planted
+from tests.report.test_results import undocumented
+
+#: Responses to four problems whose answer is B, and which of them ``whole_response`` passes.
+SOURCE = ("B", "The answer is (B)", "**B**", "C"), (1, 0, 0, 0)
+ARMS = {
+    13: (("B", "B", "(B)", "C"), (1, 1, 1, 0)),
+    21: (("B", "B", "The answer is B.", "The answer is C."), (1, 1, 0, 0)),
+}
+
+
+def statuses(passed):
+    return codes(["pass" if one else "fail" for one in passed])
+
+
+@pytest.fixture
+def inputs():
+    made = planted.inputs(conditions=("gapft",), seeds=(13, 21), sizes=(1, 2, 1))
+    audit = replace(
+        made.audit, golds=('"B"',) * 4, greedy_texts=SOURCE[0], greedy=statuses(SOURCE[1])
+    )
+    arms = tuple(
+        replace(arm, texts=ARMS[arm.arm.seed][0], statuses=statuses(ARMS[arm.arm.seed][1]))
+        for arm in made.arms
+    )
+    task = {**made.task, "verifier": "option_letter", "verifier_params": {}}
+    return replace(made, audit=audit, arms=arms, task=task)
+
+
+def found(inputs, plugins=None):
+    with_rule = replace(inputs, other_rule=judge_by_other_rule(inputs, plugins or load_plugins()))
+    return with_rule, results(with_rule, whole.compute(with_rule.in_order()))
+
+
+def test_format_drift_is_told_from_accuracy(inputs):
+    """Three of four answers are right before and after, and only their form is another."""
+    read, content = found(inputs)
+    assert content["verifier_audit"] == {
+        "verifier": "option_letter",
+        "params": {"rule": "first_explicit"},
+        "permissive": True,
+        "source": {
+            "run_rule": 0.25, "other_rule": 0.75, "only_run_rule": 0, "only_other_rule": 2,
+            "drift": 0.0,
+        },
+        "conditions": {
+            "gapft": {
+                "run_rule": 5 / 8, "other_rule": 6 / 8, "only_run_rule": 0, "only_other_rule": 1,
+                "drift": 1 / 8 - 2 / 4,
+            }
+        },
+    }  # fmt: skip
+    page = render("", "", document.build(read, whole.compute(read)))
+    section = page.partition("## Would another rule say otherwise?")[2].partition("\n## ")[0]
+    assert "GapFT is +37.5 points from the source under the run's rule, and 0.0 under" in section
+    assert "| source, greedy | 25.0% | 75.0% | 0 | 2 | 50.0% |" in section
+    assert "| GapFT | 62.5% | 75.0% | 0 | 1 | 12.5% | −37.5 |" in section
+    assert undocumented(content, ("rule",)) == set()
+
+
+def test_the_order_of_problems_and_arms_says_nothing(inputs):
+    read, content = found(inputs)
+    turned = np.array([2, 0, 3, 1])
+    shuffled = replace(
+        read,
+        audit=read.audit.at(turned),
+        arms=tuple(arm.at(turned) for arm in reversed(read.arms)),
+        other_rule=read.other_rule.at(turned),
+    ).in_order()
+    again = results(shuffled, whole.compute(shuffled))
+    assert again["verifier_audit"] == content["verifier_audit"]
+    assert (shuffled.other_rule.source == read.other_rule.source).all()
+    _, judged_then = found(
+        replace(
+            inputs, audit=inputs.audit.at(turned), arms=tuple(a.at(turned) for a in inputs.arms)
+        )
+    )
+    assert judged_then["verifier_audit"] == content["verifier_audit"]
+
+
+def test_a_stricter_rule_is_taken_where_none_is_more_permissive(inputs):
+    task = {**inputs.task, "verifier_params": {"rule": "first_explicit"}}
+    explicit = replace(
+        inputs, task=task, audit=replace(inputs.audit, greedy=statuses((1, 1, 1, 0)))
+    )
+    _, content = found(explicit)
+    audit = content["verifier_audit"]
+    assert (audit["permissive"], audit["params"]) == (False, {"rule": "whole_response"})
+    assert (audit["source"]["run_rule"], audit["source"]["other_rule"]) == (0.75, 0.25)
+    assert audit["source"]["only_run_rule"] == 2
+
+
+@pytest.mark.parametrize(
+    ("verifier", "plugins", "why"),
+    [
+        ("program_tests", None, "the verifier program_tests declares no other rule"),
+        ("contains", None, "the verifier contains is not loaded here (--plugin FILE)"),
+        ("option_letter", Plugins([]), "the verifier option_letter is not loaded here"),
+    ],
+)
+def test_without_another_rule_a_line_says_why(inputs, verifier, plugins, why):
+    task = {**inputs.task, "verifier": verifier}
+    read, content = found(replace(inputs, task=task), plugins)
+    assert content["verifier_audit"]["none"].startswith(why)
+    page = render("", "", document.build(read, whole.compute(read)))
+    assert f"Not told: {why}" in page
+
+
+def test_math_judges_the_planted_boxes_as_boxed_math_does():
+    made = planted.inputs(conditions=("gapft",), seeds=(13,), sizes=(3, 2, 2))
+    rule = judge_by_other_rule(made, load_plugins())
+    assert (rule.name, rule.permissive) == ("math", True)
+    assert rule.source.tolist() == (made.audit.greedy == PASS).tolist()
