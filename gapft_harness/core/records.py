@@ -297,8 +297,3 @@ class Adapter:
 
     arm: Arm
     path: str
-
-    @property
-    def name(self) -> str:
-        """The arm's."""
-        return self.arm.name

@@ -12,12 +12,20 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import first_line
 
 
-class AdapterFolder(Protocol):
-    """A PEFT folder and what messages call it, such as ``records.Adapter``."""
+class HasName(Protocol):
+    """What messages name, such as an arm."""
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Its name."""
+
+
+class AdapterFolder(Protocol):
+    """A PEFT folder and whose it is, such as ``records.Adapter``."""
+
+    @property
+    def arm(self) -> HasName:
+        """Whose it is."""
 
     @property
     def path(self) -> str:
@@ -94,7 +102,7 @@ def peft_folder(adapter: AdapterFolder) -> Path:
     folder = Path(adapter.path)
     if not (folder / "adapter_config.json").is_file():
         raise UserError(
-            f"{folder}: is no adapter of {adapter.name}: no adapter_config.json found; "
+            f"{folder}: is no adapter of {adapter.arm.name}: no adapter_config.json found; "
             "expected a PEFT folder"
         )
     return folder
@@ -103,7 +111,7 @@ def peft_folder(adapter: AdapterFolder) -> Path:
 def misfit(adapter: AdapterFolder, model: str, why: str) -> UserError:
     """The error for an adapter of another model."""
     return UserError(
-        f"{Path(adapter.path)}: the adapter of {adapter.name} does not fit the model "
+        f"{Path(adapter.path)}: the adapter of {adapter.arm.name} does not fit the model "
         f"{model!r} ({why}); expected one that was trained on it"
     )
 

@@ -39,6 +39,11 @@ class Named:
     name: str
     path: str
 
+    @property
+    def arm(self) -> Named:
+        """Whose it is (``adapter_fit``): nobody's but its own."""
+        return self
+
 
 def split_adapters(arguments: Sequence[str]) -> tuple[list[Named], list[str]]:
     """Takes ``--adapters A,NAME=B`` out of lm_eval's arguments.
