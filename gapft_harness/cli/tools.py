@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gapft_harness.cli.commands.compare import compare
+from gapft_harness.cli.commands.export import export
 from gapft_harness.cli.commands.forecast import forecast
 from gapft_harness.cli.commands.gap import gap
 from gapft_harness.cli.commands.rejudge import rejudge
@@ -27,7 +28,19 @@ def add_tools(app: typer.Typer) -> None:
     # lm_eval's flags are its own, its --help among them
     passed_on = {"allow_extra_args": True, "ignore_unknown_options": True}
     app.command(context_settings=passed_on, add_help_option=False)(eval)
-    for command in (compare, forecast, gap, rejudge, study, tasks, plugins, recipes, judge, doctor):
+    for command in (
+        compare,
+        forecast,
+        gap,
+        rejudge,
+        export,
+        study,
+        tasks,
+        plugins,
+        recipes,
+        judge,
+        doctor,
+    ):
         app.command()(command)
 
 

@@ -21,6 +21,12 @@ def run_page(page: str, demo_run: Path, folder: Path) -> str:
     return (folder / "log.txt").read_text()
 
 
+def test_import_export(demo_run: Path, tmp_path: Path) -> None:
+    log = run_page("import-export.md", demo_run, tmp_path)
+    assert "exported/axolotl/gapft-seed13.yaml" in log
+    assert (tmp_path / "exported" / "llama-factory" / "dataset_info.json").is_file()
+
+
 def test_evaluating_adapters(demo_run: Path, tmp_path: Path) -> None:
     log = run_page("evaluating-adapters.md", demo_run, tmp_path)
     rows = [line.split() for line in log.splitlines()]

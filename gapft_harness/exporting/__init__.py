@@ -1,0 +1,1 @@
+"""``gapft export``: training sets as other trainers' datasets, with the budget beside them."""

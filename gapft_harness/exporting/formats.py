@@ -1,0 +1,168 @@
+"""The datasets of TRL, Axolotl and LLaMA-Factory, and what each needs beside them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gapft_harness.core.errors import UserError, did_you_mean
+from gapft_harness.core.files import replace_file, write_json
+from gapft_harness.exporting.examples import Written, arms_of, written
+from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import RunDirectory
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How a trainer takes examples.
+
+    Attributes:
+        row: a line of its file, of an example and of the recipe.
+        beside: files beside it by name, of the datasets' files by name and of the recipe.
+    """
+
+    row: Callable[[Written, Recipe], Row]
+    beside: Callable[[Mapping[str, str], Recipe], dict[str, str]]
+
+
+def export(
+    run: RunDirectory, to: str, out: Path, conditions: list[str], seeds: list[int]
+) -> list[Path]:
+    """Writes a dataset an arm, what the trainer needs beside, and ``budget.json``.
+
+    Args:
+        run: the run; its selections are sealed.
+        to: ``trl``, ``axolotl`` or ``llama-factory``.
+        out: the folder to write; it must be empty or not there.
+        conditions: only these; none: all.
+        seeds: likewise.
+
+    Returns:
+        The files.
+
+    Raises:
+        UserError: an unknown format, a folder that holds something, nothing selected, or examples
+            that are no texts.
+    """
+    if to not in FORMATS:
+        raise UserError(f"--to {to}: {did_you_mean(to, FORMATS)}")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"--out {out}: is there already and not empty; give another folder")
+    of, recipe = FORMATS[to], run.recipe
+    arms = arms_of(run, conditions, seeds)
+    rows = {arm.name: [*written(run, arm)] for arm in arms}
+    files = {name: f"{name}.jsonl" for name in rows}
+    for name, examples in rows.items():
+        lines = (json.dumps(of.row(one, recipe), ensure_ascii=False) + "\n" for one in examples)
+        _write(out / files[name], "".join(lines))
+    beside = of.beside(files, recipe)
+    for name, text in beside.items():
+        _write(out / name, text)
+    write_json(out / "budget.json", _budget(run, to, rows))
+    return [out / name for name in (*files.values(), *beside, "budget.json")]
+
+
+def _budget(run: RunDirectory, to: str, rows: Mapping[str, Iterable[Written]]) -> Row:
+    manifest, recipe = run.manifest(), run.recipe.model_dump(mode="json")
+    return {
+        "schema": 1,
+        "format": to,
+        "gapft_harness": manifest["gapft_harness"],
+        "model": recipe["model"],
+        "training": recipe["training"],
+        "arms": {
+            name: {
+                "selection_sha256": manifest["files"][f"{layout.SELECTIONS}/{name}.parquet"],
+                "budget": manifest["budgets"][name],
+                "unended": sum(not of.example.ended for of in examples),
+                "examples": [_sealed(of) for of in examples],
+            }
+            for name, examples in rows.items()
+        },
+    }
+
+
+def _sealed(of: Written) -> Row:
+    said = asdict(of.example)
+    return {key: value for key, value in said.items() if not key.endswith("_ids")}
+
+
+def _turns(of: Written, recipe: Recipe) -> list[Row]:
+    system = recipe.model.system_instruction
+    first = [{"role": "system", "content": system}] if system else []
+    return [*first, {"role": "user", "content": of.prompt}]
+
+
+def _answer(of: Written) -> list[Row]:
+    return [{"role": "assistant", "content": of.response}]
+
+
+def _trl(of: Written, recipe: Recipe) -> Row:
+    if recipe.model.chat_template:
+        return {"prompt": _turns(of, recipe), "completion": _answer(of)}
+    return {"prompt": of.prompt, "completion": of.response}
+
+
+def _axolotl(of: Written, recipe: Recipe) -> Row:
+    if recipe.model.chat_template:
+        return {"messages": [*_turns(of, recipe), *_answer(of)]}
+    return {"prompt": of.prompt, "completion": of.response}
+
+
+def _llama_factory(of: Written, recipe: Recipe) -> Row:
+    system = recipe.model.system_instruction
+    told = {"instruction": of.prompt, "input": "", "output": of.response}
+    return {**told, **({"system": system} if system else {})}
+
+
+def _axolotl_config(files: Mapping[str, str], recipe: Recipe) -> dict[str, str]:
+    """A snippet of the config for each arm: the dataset, and passes over it."""
+    if recipe.model.chat_template:
+        kind: Row = {"type": "chat_template", "field_messages": "messages"}
+    else:
+        own = {"field_instruction": "prompt", "field_output": "completion"}
+        kind = {"type": {**own, "format": "{instruction}", "no_input_format": "{instruction}"}}
+    return {
+        f"{name}.yaml": yaml.safe_dump(
+            {
+                "datasets": [{"path": file, "ds_type": "json", **kind}],
+                "train_on_inputs": False,
+                "num_epochs": recipe.training.repetitions,
+            },
+            sort_keys=False,
+        )
+        for name, file in files.items()
+    }
+
+
+def _llama_factory_info(files: Mapping[str, str], recipe: Recipe) -> dict[str, str]:
+    """``dataset_info.json``, by which LLaMA-Factory finds the files."""
+    columns = {"prompt": "instruction", "query": "input", "response": "output"}
+    if recipe.model.system_instruction:
+        columns["system"] = "system"
+    told = {name: {"file_name": file, "columns": columns} for name, file in files.items()}
+    return {"dataset_info.json": json.dumps(told, indent=1) + "\n"}
+
+
+def _nothing(files: Mapping[str, str], recipe: Recipe) -> dict[str, str]:
+    return {}
+
+
+def _write(path: Path, text: str) -> None:
+    replace_file(path, lambda beside: beside.write_text(text, encoding="utf-8"))
+
+
+#: By the name that ``--to`` takes.
+FORMATS = {
+    "trl": Format(_trl, _nothing),
+    "axolotl": Format(_axolotl, _axolotl_config),
+    "llama-factory": Format(_llama_factory, _llama_factory_info),
+}

@@ -1,0 +1,149 @@
+"""``gapft export``: the texts are those of the sealed ids, in other trainers' formats."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from datasets import load_dataset
+from typer.testing import CliRunner
+
+from gapft_harness.cli.main import app
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Arm, Budget
+from gapft_harness.exporting.formats import export
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.tables import read_examples
+from gapft_harness.run_directory.tables.selections import write_examples
+from tests.recording_run import letters
+
+KEYS: dict[str, Any] = {"search": {"k": 4}, "conditions": {"gapft": {}, "uniform": {}}}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """A run of letters with two training sets; a prompt's and a response's ids are its bytes."""
+    made = letters(tmp_path_factory.mktemp("letters"))
+    return made.run("run", ["states", "select"], ("pool", "audit"), **KEYS)
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def sealed(run: RunDirectory, arm: Arm) -> list[tuple[str, str]]:
+    """The texts that an arm's ids spell."""
+    examples = read_examples(run.path / layout.selection(arm))
+    return [(bytes(of.prompt_ids).decode(), bytes(of.response_ids).decode()) for of in examples]
+
+
+@pytest.mark.parametrize(
+    ("to", "prompt", "response"),
+    [
+        ("trl", "prompt", "completion"),
+        ("axolotl", "prompt", "completion"),
+        ("llama-factory", "instruction", "output"),
+    ],
+)
+def test_lines_are_the_sealed_examples_in_order(
+    run: RunDirectory, tmp_path: Path, to: str, prompt: str, response: str
+) -> None:
+    files = export(run, to, tmp_path / "out", [], [])
+    assert all(file.is_file() for file in files)
+    for condition in ("gapft", "uniform"):
+        file = tmp_path / "out" / f"{condition}-seed13.jsonl"
+        found = [(row[prompt], row[response]) for row in lines(file)]
+        assert found == sealed(run, Arm(condition, 13))
+        loaded = load_dataset("json", data_files=str(file), split="train", cache_dir=str(tmp_path))
+        assert loaded[response] == [each for _, each in found]
+    budget = json.loads((tmp_path / "out" / "budget.json").read_text())
+    arm = budget["arms"]["gapft-seed13"]
+    assert arm["budget"]["n"] == len(arm["examples"]) == len(sealed(run, Arm("gapft", 13)))
+    assert {of["state"] for of in arm["examples"]} == {"S"}
+    assert arm["unended"] == 0
+
+
+def test_what_stands_beside(run: RunDirectory, tmp_path: Path) -> None:
+    export(run, "axolotl", tmp_path / "axolotl", ["gapft"], [13])
+    config = yaml.safe_load((tmp_path / "axolotl" / "gapft-seed13.yaml").read_text())
+    assert config["datasets"][0]["path"] == "gapft-seed13.jsonl"
+    assert config["num_epochs"] == run.recipe.training.repetitions
+    assert not (tmp_path / "axolotl" / "uniform-seed13.jsonl").exists()
+    export(run, "llama-factory", tmp_path / "factory", [], [])
+    told = json.loads((tmp_path / "factory" / "dataset_info.json").read_text())
+    (row, *_) = lines(tmp_path / "factory" / told["gapft-seed13"]["file_name"])
+    assert {*told["gapft-seed13"]["columns"].values()} <= row.keys()
+
+
+def test_of_a_chat_model_lines_are_turns(run: RunDirectory, tmp_path: Path) -> None:
+    model = run.recipe.model.model_copy(
+        update={"chat_template": True, "system_instruction": "Spell."}
+    )
+    chat = RunDirectory(run.path, run.recipe.model_copy(update={"model": model}))
+    prompt, response = sealed(run, Arm("gapft", 13))[0]
+    asked = [{"role": "system", "content": "Spell."}, {"role": "user", "content": prompt}]
+    answer = [{"role": "assistant", "content": response}]
+    for to, expected in (
+        ("trl", {"prompt": asked, "completion": answer}),
+        ("axolotl", {"messages": [*asked, *answer]}),
+    ):
+        export(chat, to, tmp_path / to, ["gapft"], [])
+        assert lines(tmp_path / to / "gapft-seed13.jsonl")[0] == expected
+    export(chat, "llama-factory", tmp_path / "factory", ["gapft"], [])
+    assert lines(tmp_path / "factory" / "gapft-seed13.jsonl")[0]["system"] == "Spell."
+
+
+def test_trl_knows_its_format(run: RunDirectory, tmp_path: Path) -> None:
+    from trl.data_utils import is_conversational
+
+    export(run, "trl", tmp_path / "out", ["gapft"], [])
+    row = lines(tmp_path / "out" / "gapft-seed13.jsonl")[0]
+    assert row.keys() == {"prompt", "completion"}
+    assert not is_conversational(row)
+    assert is_conversational({"prompt": [{"role": "user", "content": row["prompt"]}]})
+
+
+def test_mistakes_are_told(run: RunDirectory, tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    for wrong, told in [
+        (("tlr", tmp_path / "a", [], []), "did you mean 'trl'"),
+        (("trl", tmp_path / "full", [], []), "already and not empty"),
+        (("trl", tmp_path / "a", ["gatf"], []), "no such training set; has gapft-seed13"),
+        (("trl", tmp_path / "a", [], [7]), "--seed 7"),
+    ]:
+        with pytest.raises(UserError, match=told):
+            export(run, *wrong)
+    done = CliRunner().invoke(
+        app, ["export", str(tmp_path / "full"), "--to", "trl", "--out", str(tmp_path / "b")]
+    )
+    assert "is no run directory" in str(done.exception)
+
+
+def test_ids_that_are_no_texts_of_the_run_are_refused(tmp_path: Path) -> None:
+    run = letters(tmp_path).run("run", ["states"], ("pool", "audit"), **KEYS)
+    with pytest.raises(UserError, match="nothing is selected yet"):
+        export(run, "trl", tmp_path / "out", [], [])
+    (tmp_path / "second").mkdir()
+    run = letters(tmp_path / "second").run("run", ["states", "select"], ("pool", "audit"), **KEYS)
+    arm = Arm("gapft", 13)
+    path = run.path / layout.selection(arm)
+    examples = read_examples(path)
+    for change, told in [
+        ({"response_ids": examples[0].response_ids[:-1]}, "example 0: it is no whole response"),
+        ({"prompt_ids": (1, 2)}, "example 0: its prompt is not the problem's own"),
+    ]:
+        forged = [dataclasses.replace(examples[0], **change), *examples[1:]]
+        run.unseal([layout.selection(arm)])
+        write_examples(path, forged, Budget(1, 1, 1, 1, 1, 1))
+        run.seal(layout.selection(arm))
+        with pytest.raises(UserError, match=told):
+            export(run, "trl", tmp_path / "out", ["gapft"], [])
+    path.write_bytes(path.read_bytes() + b" ")
+    with pytest.raises(UserError, match="was changed after it was sealed"):
+        export(run, "trl", tmp_path / "out", ["gapft"], [])
