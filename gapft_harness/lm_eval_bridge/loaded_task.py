@@ -179,7 +179,8 @@ class LoadedTask:
         """
         if not self.shots:
             return []
-        self._seed_examples()
+        if self.shots:
+            self._examples = OrderFreeExamples(self._task)
         task, rows = self._task, self._examples.all()
         gap = isinstance(task, GapTask)
         ids = task.ids(rows) if gap else problem_ids([json_row(row) for row in rows])
@@ -247,7 +248,8 @@ class LoadedTask:
                 "another; they are kept, and told apart by #2, #3, ..."
             )
         self.dropped += [note for note in notes if note not in self.dropped]
-        self._seed_examples()
+        if self.shots:
+            self._examples = OrderFreeExamples(self._task)
         with compiled_templates():
             found = [self._problem(documents, row, name, split) for row, name in enumerate(ids)]
         self._golds[label] = [
@@ -290,15 +292,8 @@ class LoadedTask:
 
     def _prompt(self, document: Document, name: str) -> Any:
         """The prompt as lm-eval builds it, with the description and any few-shot examples."""
-        task = self._task
-        shots = self.shots
-        if shots:
+        if self.shots:
             # A problem's examples depend on the problem alone, not on those rendered before.
             self._examples.reseed(derive("fewshot", name), document)
-        return task.fewshot_context(
-            document, num_fewshot=shots, gen_prefix=task.doc_to_prefix(document)
-        )
-
-    def _seed_examples(self) -> None:
-        if self.shots:
-            self._examples = OrderFreeExamples(self._task)
+        prefix = self._task.doc_to_prefix(document)
+        return self._task.fewshot_context(document, num_fewshot=self.shots, gen_prefix=prefix)
