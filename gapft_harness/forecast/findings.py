@@ -11,6 +11,7 @@ from gapft_harness.analysis.forecast.extrapolation import Fit, fit, histogram
 from gapft_harness.analysis.forecast.one_component import OneComponent, one_component
 from gapft_harness.analysis.forecast.power import detectable
 from gapft_harness.analysis.pass_at_k import mean_pass_at_k
+from gapft_harness.core.errors import UserError
 from gapft_harness.core.streams import derive
 from gapft_harness.forecast.costs import Costs, costs
 from gapft_harness.forecast.reading import Run, Searched
@@ -159,7 +160,12 @@ class Forecast:
 
 
 def forecast(run: Run, choice: Choice) -> Forecast:
-    """Computes everything; the same run and choice give the same figures."""
+    """Computes everything; the same run and choice give the same figures.
+
+    Raises:
+        UserError: no audit is searched, and the choice does not say how many items it has.
+    """
+    items = choice.items or _audit_items(run)
     depths = tuple(sorted({k for k in choice.depths if k > run.k}))
     splits: dict[str, SplitFindings] = {}
     for split in ("audit", "pool"):  # the audit first: a pool that stopped early leans on it
@@ -168,7 +174,6 @@ def forecast(run: Run, choice: Choice) -> Forecast:
             splits[split] = _split(run.splits[split], split, depths, borrowed)
     splits = {split: splits[split] for split in run.splits}
     seeds = choice.seeds or len(run.recipe["seeds"])
-    items = choice.items or splits.get("audit", splits.get("pool")).problems  # type: ignore[union-attr]
     return Forecast(
         k=run.k,
         depths=depths,
@@ -186,6 +191,16 @@ def forecast(run: Run, choice: Choice) -> Forecast:
         },
         costs=costs(run, depths, seeds, items),
     )
+
+
+def _audit_items(run: Run) -> int:
+    audit = run.splits.get("audit")
+    if audit is None:
+        raise UserError(
+            "--items: no audit is searched in this run, and on its items rests which effects can "
+            "be detected; give how many it will have: --items M"
+        )
+    return len(audit.greedy)
 
 
 def _split(

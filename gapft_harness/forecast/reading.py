@@ -98,7 +98,9 @@ def read_run(path: Path) -> Run:
             f"{path}: its search drew {k} sample{'' if k == 1 else 's'} of each problem (search.k);"
             " a forecast needs 2 or more, better 8; search again with --set search.k=8"
         )
-    search = manifest["stages"].get("search")
+    stages = manifest["stages"]
+    # merged: its shards were searched in other folders, which have their times
+    search = None if "merge" in stages else stages.get("search")
     return Run(
         k=k,
         splits={split: _read(run, split, k) for split in there},

@@ -110,6 +110,15 @@ def test_a_run_after_its_search_alone_is_enough(run: Path) -> None:
     assert "no training of this run has recorded its seconds" in said(done)
 
 
+def test_a_merged_run_does_not_know_how_long_its_search_took(run: Path) -> None:
+    """``gapft run`` on it times a search stage that finds everything there."""
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["stages"] |= {"merge": {"seconds": 3.0}, "search": {"seconds": 0.02}}
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    assert read_run(run).seconds is None
+    assert "the search's seconds are not recorded" in said(command(run))
+
+
 def test_what_cannot_be_forecast_is_said_and_ends_with_2(run: Path, tmp_path: Path) -> None:
     recipe = (run / "recipe.yaml").read_text()
     refused: list[tuple[str, Callable[[], object], str]] = [
@@ -157,7 +166,7 @@ def of(run: Run, **choice: object) -> Forecast:
 
 
 def test_none_and_all_solved_are_told_and_not_extrapolated() -> None:
-    none = of(run_of(pool=searched([0] * 40, np.zeros((40, 8)))))
+    none = of(run_of(pool=searched([0] * 40, np.zeros((40, 8)))), items=40)
     assert none.splits["pool"].pass_at_k == none.splits["pool"].recoverable == {}
     assert any("no sample passed" in said for said in warnings(none))
     assert judge(none).answer == "not worth training"
@@ -195,7 +204,7 @@ def test_the_audits_failures_stand_in_for_a_pool_that_stopped_early() -> None:
     whole = of(run_of(pool=pool, audit=audit)).splits["pool"]
     assert found.pass_at_k == {}
     assert found.recoverable[64].value == pytest.approx(whole.recoverable[64].value, rel=0.05)
-    alone = of(run_of(pool=stopped))
+    alone = of(run_of(pool=stopped), items=600)
     assert alone.splits["pool"].recoverable == {}
     assert any("stopped early" in said for said in warnings(alone))
 
@@ -206,21 +215,31 @@ def test_recovered_problems_at_a_larger_k_are_those_of_a_longer_search() -> None
     for seed in range(8):
         whole = drawn(800, 0.7, seed, k=16)
         half = replace(whole, passed=whole.passed[:, :8])
-        guess = of(run_of(pool=half), depths=(16,)).splits["pool"].recoverable[16]
+        guess = of(run_of(pool=half), depths=(16,), items=800).splits["pool"].recoverable[16]
         inside.append(guess.low <= whole.recovered.sum() <= guess.high)
         assert guess.value == pytest.approx(whole.recovered.sum(), rel=0.1)
     assert sum(inside) >= 4, "80% intervals"
-    found = of(run_of(pool=whole)).splits["pool"].failures
+    found = of(run_of(pool=whole), items=800).splits["pool"].failures
     assert found is not None
     assert found.held is not None
     assert found.held.found == whole.recovered.sum() - half.recovered.sum()
     assert found.held.forecast.value == pytest.approx(found.held.found, rel=0.5)
 
 
+def test_without_an_audit_its_items_must_be_said() -> None:
+    """A pool's size is no audit's: 2,000 items would see what 300 cannot."""
+    alone = run_of(pool=drawn(2000, 0.1))
+    with pytest.raises(UserError, match=r"no audit is searched .* --items M"):
+        of(alone)
+    few, many = of(alone, items=300), of(alone, items=30_000)
+    assert (few.items, many.items) == (300, 30_000)
+    assert judge(few).answer != judge(many).answer
+
+
 def test_a_misfit_is_warned_of() -> None:
     mixed = np.zeros((1000, 8), bool)
     mixed[:300], mixed[300:700, :4] = True, True
-    found = of(run_of(pool=searched(np.zeros(1000), mixed)))
+    found = of(run_of(pool=searched(np.zeros(1000), mixed)), items=1000)
     assert any("does not fit" in said for said in warnings(found))
 
 

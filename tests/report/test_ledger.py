@@ -85,6 +85,17 @@ def test_what_was_not_recorded_is_said_and_not_invented() -> None:
     assert table.rows[0][-2] != "–"
 
 
+def test_a_merged_run_does_not_know_how_long_its_search_took() -> None:
+    """Its shards were searched in other folders; its own search stage finds everything there."""
+    inputs = with_tokens()
+    merged = replace(inputs, seconds={"merge": 3.0, "search": 0.02})
+    of = ledger(merged, compute(merged))
+    assert (of.search.tokens, of.search.seconds) == (68_000, None)
+    (table,) = costs.blocks(merged, compute(merged))
+    assert isinstance(table, Table)
+    assert "Not recorded: the search's time." in table.note
+
+
 def test_an_arm_that_took_anothers_adapter_costs_what_that_did() -> None:
     inputs = with_tokens()
     training = {
