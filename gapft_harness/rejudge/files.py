@@ -46,6 +46,7 @@ def results(of: LogsJudged) -> dict[str, Any]:
         "gold": [reading.golds.where for reading in of.readings],
         "responses": of.responses,
         "verdicts": dict(sorted(of.reasons.statuses.items())),
+        "was_verdicts": dict(sorted(of.was_reasons.statuses.items())) if of.choice.was else None,
         "right_now": of.flips.right,
         "wrong_now": of.flips.wrong,
         **_figures(found.models[name]),
@@ -55,7 +56,7 @@ def results(of: LogsJudged) -> dict[str, Any]:
 
 
 def _figures(one: Paired) -> dict[str, Any]:
-    return {"n": one.items, **paired(one, judged=True)}
+    return {"n": one.items, "documents": one.units, **paired(one, judged=True)}
 
 
 def _rows(of: LogsJudged) -> Iterator[tuple[object, ...]]:
@@ -66,4 +67,4 @@ def _rows(of: LogsJudged) -> Iterator[tuple[object, ...]]:
     groups = [("", found.models), *found.groups.items()]
     for group, one in [(group, by[name]) for group, by in groups]:
         ends = ("", "") if one.interval is None else (one.interval.low, one.interval.high)
-        yield group, one.items, one.before, one.after, one.difference, *ends, one.test, one.p_value
+        yield group, one.units, one.before, one.after, one.difference, *ends, one.test, one.p_value

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from gapft_harness.rejudge.judge import AT_ONCE, Judge, judging
 from gapft_harness.rejudge.rows import Reading, Row, read
 from gapft_harness.verification.judging import Judged
 from gapft_harness.verification.reasons import Reasons
+
+#: A hash of a document as two numbers, which sort.
+_HASH = np.dtype([("first", "<u8"), ("rest", "<u8")])
 
 
 @dataclass(slots=True)
@@ -35,7 +38,9 @@ class LogsJudged:
         before: of each document, the share of its responses that was right.
         after: the share that is right now.
         log: of each document, the number of its log.
+        contents: of each document, the hash of its content.
         reasons: the new verdicts, counted.
+        was_reasons: those of the rule that they are held against, if one was named.
     """
 
     choice: Choice
@@ -46,7 +51,9 @@ class LogsJudged:
     before: array[float] = field(default_factory=lambda: array("d"))
     after: array[float] = field(default_factory=lambda: array("d"))
     log: array[int] = field(default_factory=lambda: array("l"))
+    contents: bytearray = field(default_factory=bytearray)
     reasons: Reasons = field(default_factory=Reasons)
+    was_reasons: Reasons = field(default_factory=Reasons)
 
     def name(self, number: int) -> str:
         """What a log is called: its task, or where several have one, its path."""
@@ -55,13 +62,25 @@ class LogsJudged:
         return task if task and tasks.count(task) == 1 else str(self.logs[number].path)
 
     def found(self) -> Found:
-        """Both accuracies and their difference, over all documents and log by log."""
+        """Both accuracies and their difference, over all documents and log by log.
+
+        A document that several rows have, as the logs of several models do, is drawn as one.
+        """
         before, after = np.frombuffer(self.before), np.frombuffer(self.after)
-        groups = None
+        groups, logs = None, np.frombuffer(self.log, dtype=np.dtype("l"))
         if len(self.logs) > 1:
-            names = [self.name(number) for number in range(len(self.logs))]
-            groups = np.array(names)[np.frombuffer(self.log, dtype=np.dtype("l"))]
-        return find(Table(before, {str(self.choice.now): after[None, :]}, None, groups))
+            groups = np.array([self.name(number) for number in range(len(self.logs))])[logs]
+        documents, clusters = np.unique(
+            np.frombuffer(bytes(self.contents), dtype=_HASH), return_inverse=True
+        )
+        table = Table(before, {str(self.choice.now): after[None, :]}, None, groups)
+        if len(documents) == len(before):
+            return find(table)
+        found = find(replace(table, clusters=clusters))
+        if len(np.unique(np.stack([logs, clusters]), axis=1).T) == len(before):
+            # within each log all documents differ
+            return replace(found, groups=find(table).groups)
+        return found
 
 
 def judge_logs(arguments: list[str], choice: Choice, flips: Flips) -> LogsJudged:
@@ -94,7 +113,10 @@ def _judge(batch: list[Row], found: LogsJudged, now: Judge, was: Judge | None) -
     responses = [Response("", 0, text, (), "stop", 0) for text, _ in pairs]
     golds = [gold for _, gold in pairs]
     after = iter(now.judge(responses, golds))
-    before = iter(was.judge(responses, golds)) if was else None
+    earlier = was.judge(responses, golds) if was else None
+    for verdict, _ in earlier or ():
+        found.was_reasons.see(verdict)
+    before = iter(earlier) if earlier is not None else None
     for row in batch:
         sums = [0, 0]
         for index, text in enumerate(row.texts):
@@ -114,6 +136,7 @@ def _judge(batch: list[Row], found: LogsJudged, now: Judge, was: Judge | None) -
         found.before.append(sums[0] / len(row.texts))
         found.after.append(sums[1] / len(row.texts))
         found.log.append(row.log)
+        found.contents += row.content
         found.responses += len(row.texts)
 
 

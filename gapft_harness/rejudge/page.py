@@ -18,20 +18,30 @@ _START, _END = 60, 160
 
 def sections(of: LogsJudged) -> list[Section]:
     """The whole of it."""
-    documents, rule = len(of.before), of.choice.now
-    against = f", against {of.choice.was}" if of.choice.was else ""
+    now, was = of.choice.now, of.choice.was
+    (model,) = of.found().models.values()
+    against = f", against {was}" if was else ""
+    documents = f"{whole(model.units)} documents"
+    if len(of.logs) > 1:
+        documents += f" in {whole(len(of.logs))} logs"
     lead = (
-        f"{whole(of.responses)} responses to {whole(documents)} documents, judged again by "
-        f"{rule}{against}: {whole(of.flips.right)} wrong ones are right now, "
+        f"{whole(of.responses)} responses to {documents}, judged again by "
+        f"{now}{against}: {whole(of.flips.right)} wrong ones are right now, "
         f"{whole(of.flips.wrong)} right ones are wrong now"
     )
-    warning = of.reasons.warning()
     return [
         Section(
             "",
             [
                 Text(f"{lead}.", "lead"),
-                *([Text(warning, "warning")] if warning else []),
+                *(
+                    Text(f"{rule}: {warning}", "warning")
+                    for rule, warning in (
+                        (now, of.reasons.warning()),
+                        (was, of.was_reasons.warning(hint="")),
+                    )
+                    if warning
+                ),
                 Bullets(list(notes(of))),
             ],
         ),
@@ -79,7 +89,7 @@ def _row(one: Paired) -> list[str]:
     if one.interval is not None:
         ends = f"[{points(one.interval.low)}, {points(one.interval.high)}]"
     return [
-        whole(one.items),
+        whole(one.units),
         percent(one.before),
         percent(one.after),
         points(one.difference),

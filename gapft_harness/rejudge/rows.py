@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gapft_harness.compare.places import Log
-from gapft_harness.compare.reading import filter_of, metrics_of, records, value_of
+from gapft_harness.compare.reading import content, filter_of, metrics_of, records, value_of
 from gapft_harness.core.errors import UserError, did_you_mean, plain
 from gapft_harness.core.records import STATUSES, Gold
 from gapft_harness.rejudge.choice import Choice
@@ -24,6 +24,7 @@ class Row:
         line: from 1.
         offset: the byte where its line begins.
         doc_id: lm_eval's number of it.
+        content: hash of the document, by which it is known in other logs.
         texts: its responses.
         gold: the gold answer.
         passed: of each response, whether the log says that it is right; empty where it is not
@@ -35,6 +36,7 @@ class Row:
     line: int
     offset: int
     doc_id: str
+    content: bytes
     texts: Sequence[str]
     gold: Gold
     passed: Sequence[bool]
@@ -89,7 +91,9 @@ def _rows(number: int, log: Log, reading: Reading, judge: Judge) -> Iterator[Row
         found = True
         texts = texts_of(record, place)
         yield Row(
-            *(number, line, offset, str(record.get("doc_id")), texts),
+            *(number, line, offset, str(record.get("doc_id"))),
+            content({"doc": record.get("doc", place)}, (), place),
+            texts,
             reading.golds.of(record, place, judge),
             _passed(record, reading.metric, len(texts), place) if reading.metric else (),
             _filtered(record, len(texts)),

@@ -54,8 +54,12 @@ class Reasons:
             known = kind in self.kinds or len(self.kinds) < _KINDS
             self.kinds[kind if known else (verdict.status, OTHER)] += 1
 
-    def warning(self) -> str:
-        """A sentence if nothing passed, or a tenth or more could not be judged; else nothing."""
+    def warning(self, hint: str = "; see the column reason") -> str:
+        """A sentence if nothing passed, or a tenth or more could not be judged; else nothing.
+
+        Args:
+            hint: where each reason is.
+        """
         total, passed = self.statuses.total(), self.statuses["pass"]
         errors, timeouts = self.statuses["error"], self.statuses["timeout"]
         told = []
@@ -64,7 +68,7 @@ class Reasons:
         if errors + timeouts and (errors + timeouts) * 10 >= total:
             told.append(
                 f"{errors + timeouts} of {total} responses could not be judged ({errors} errors, "
-                f"{timeouts} time-outs) and count as not passed; see the column reason"
+                f"{timeouts} time-outs) and count as not passed{hint}"
             )
         if not told:
             return ""

@@ -305,3 +305,48 @@ def test_what_a_model_wrote_moves_no_cursor_and_breaks_no_table(tmp_path: Path) 
     assert "<script>" not in page.replace("\\<script>", "")
     (flip,) = csv.DictReader((tmp_path / "out" / "flips.csv").open(newline=""))
     assert flip["text"] == HOSTILE.replace("\ud800", "\ufffd")
+
+
+def test_a_document_in_several_logs_is_one(tmp_path: Path) -> None:
+    """A second log of the same documents says nothing new of how sure the first is."""
+    rows = letters([["B" if number < 5 else "C"] for number in range(20)], exact_match=0)
+    logs = [str(write(tmp_path / name, rows=rows)) for name in "ab"]
+    (once,) = judge_logs(logs[:1], Choice(STRICT), Flips(9)).found().models.values()
+    both = judge_logs(logs, Choice(STRICT), Flips(9))
+    (twice,) = both.found().models.values()
+    assert (once.items, once.units, once.test, once.p_value) == (20, 20, "mcnemar", 0.0625)
+    assert (twice.items, twice.units, twice.test) == (40, 20, "sign_flip")
+    assert twice.p_value == pytest.approx(0.0625, abs=0.01)
+    assert once.interval
+    assert twice.interval
+    width = once.interval.high - once.interval.low
+    assert twice.interval.high - twice.interval.low == pytest.approx(width, abs=0.06)
+    for by in both.found().groups.values():
+        assert [(one.units, one.test, one.p_value) for one in by.values()] == [
+            (20, "mcnemar", 0.0625)
+        ]
+    done = run(*logs, "--verifier", "option_letter", "--param", "rule=whole_response")
+    assert "40 responses to 20 documents in 2 logs" in " ".join(done.output.split())
+
+
+def test_errors_of_the_rule_before_are_said_to_be_its_own(tmp_path: Path) -> None:
+    (tmp_path / "odd.py").write_text(
+        "from gapft_harness.api import Verdict, hookimpl\n"
+        "class Odd:\n"
+        "    def verify(self, responses, golds):\n"
+        "        return [Verdict('timeout', 'too slow') for _ in responses]\n"
+        "@hookimpl\n"
+        "def register_verifiers(register):\n"
+        "    register('odd', Odd)\n"
+    )
+    log = write(tmp_path / "log", rows=letters([["B"], ["B"]]))
+    done = run(
+        log, "--verifier", "option_letter", "--was", "odd", "--plugin", tmp_path / "odd.py",
+        "--out", tmp_path / "out",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert "odd: none of 2 responses passed; 2 of 2 responses could not be judged" in " ".join(
+        done.output.split()
+    )
+    found = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert (found["verdicts"], found["was_verdicts"]) == ({"pass": 2}, {"timeout": 2})

@@ -57,12 +57,12 @@ def test_format_drift_is_told_from_accuracy(inputs):
         "permissive": True,
         "source": {
             "run_rule": 0.25, "other_rule": 0.75, "only_run_rule": 0, "only_other_rule": 2,
-            "drift": 0.0,
+            "unjudged": 0, "drift": 0.0,
         },
         "conditions": {
             "gapft": {
                 "run_rule": 5 / 8, "other_rule": 6 / 8, "only_run_rule": 0, "only_other_rule": 1,
-                "drift": 1 / 8 - 2 / 4,
+                "unjudged": 0, "drift": 1 / 8 - 2 / 4,
             }
         },
     }  # fmt: skip
@@ -126,4 +126,26 @@ def test_math_judges_the_planted_boxes_as_boxed_math_does():
     made = planted.inputs(conditions=("gapft",), seeds=(13,), sizes=(3, 2, 2))
     rule = judge_by_other_rule(made, load_plugins())
     assert (rule.name, rule.permissive) == ("math", True)
-    assert rule.source.tolist() == (made.audit.greedy == PASS).tolist()
+    assert ((rule.source == PASS) == (made.audit.greedy == PASS)).all()
+
+
+def test_what_a_rule_could_not_judge_is_left_out_of_both_and_counted(inputs):
+    """Time-outs are no form of answers."""
+    rule = judge_by_other_rule(inputs, load_plugins())
+    late = {name: said.copy() for name, said in rule.arms.items()}
+    for said in late.values():
+        said[0] = codes(["timeout"])[0]
+    read = replace(inputs, other_rule=replace(rule, arms=late))
+    told = results(read, whole.compute(read))["verifier_audit"]
+    gapft = told["conditions"]["gapft"]
+    assert (gapft["unjudged"], told["source"]["unjudged"]) == (2, 0)
+    assert (gapft["run_rule"], gapft["other_rule"]) == (3 / 6, 4 / 6)
+    assert (gapft["only_run_rule"], gapft["only_other_rule"]) == (0, 1)
+    page = render("", "", document.build(read, whole.compute(read)))
+    section = page.partition("## Would another rule say otherwise?")[2].partition("\n## ")[0]
+    assert "ran out of time: source, greedy 0, GapFT 2." in section
+    assert "form of answers that a rule takes" not in section
+    lost = {name: codes(["error"] * 4) for name in rule.arms}
+    read = replace(inputs, other_rule=replace(rule, arms=lost))
+    told = results(read, whole.compute(read))["verifier_audit"]
+    assert told["none"].startswith("of some model no response was judged by both")

@@ -19,20 +19,20 @@ class OtherRule:
         params: its parameters.
         permissive: whether it takes more forms of answers than the run's; else it takes fewer.
         why: where there is none, why.
-        source: shape (P,), V of the source's responses under it.
-        arms: by the arm's name, shape (P,), V of its responses under it.
+        source: shape (P,), codes of its verdicts on the source's responses.
+        arms: by the arm's name, shape (P,), codes of its verdicts on its responses.
     """
 
     name: str = ""
     params: Mapping[str, Any] = field(default_factory=dict)
     permissive: bool = True
     why: str = ""
-    source: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
-    arms: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
+    source: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, dtype=np.uint8))
+    arms: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
 
     def at(self, positions: NDArray[np.intp]) -> OtherRule:
         """It on the audit's problems in another order, by their positions."""
         if not self.name:
             return self
-        arms = {name: passed[positions] for name, passed in self.arms.items()}
+        arms = {name: said[positions] for name, said in self.arms.items()}
         return replace(self, source=self.source[positions], arms=arms)

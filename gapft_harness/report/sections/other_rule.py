@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gapft_harness.core.records import STATUSES
+from gapft_harness.report.reading.columns import PASS
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering.blocks import Block, Table, Text
 from gapft_harness.report.rendering.wording import condition_name, percent, points, whole
 
 TITLE = "Would another rule say otherwise?"
+_UNJUDGED = (STATUSES.index("error"), STATUSES.index("timeout"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +25,8 @@ class Agreement:
     """One model's responses under both rules; of a condition all seeds together.
 
     Attributes:
-        responses: how many.
+        responses: how many were judged by both; all that follows is of these.
+        unjudged: how many were not: an error or time-out of either rule.
         own: right under the run's rule.
         other: right under the other.
         only_own: right under the run's rule alone.
@@ -30,6 +34,7 @@ class Agreement:
     """
 
     responses: int
+    unjudged: int
     own: int
     other: int
     only_own: int
@@ -51,17 +56,31 @@ def agreements(inputs: ReportInputs) -> tuple[Agreement, dict[str, Agreement]]:
     assert found is not None
     by_condition = {
         name: _agreement(
-            np.concatenate([arm.passed for arm in inputs.of(name)]),
+            np.concatenate([arm.statuses for arm in inputs.of(name)]),
             np.concatenate([found.arms[arm.arm.name] for arm in inputs.of(name)]),
         )
         for name in inputs.conditions
     }
-    return _agreement(inputs.audit.greedy_passed, found.source), by_condition
+    return _agreement(inputs.audit.greedy, found.source), by_condition
 
 
-def _agreement(own: NDArray[np.bool_], other: NDArray[np.bool_]) -> Agreement:
-    counts = (own, other, own & ~other, other & ~own)
-    return Agreement(len(own), *(int(of.sum()) for of in counts))
+def _agreement(own_codes: NDArray[np.uint8], other_codes: NDArray[np.uint8]) -> Agreement:
+    judged = ~(np.isin(own_codes, _UNJUDGED) | np.isin(other_codes, _UNJUDGED))
+    own, other = own_codes[judged] == PASS, other_codes[judged] == PASS
+    counts = (judged, ~judged, own, other, own & ~other, other & ~own)
+    return Agreement(*(int(of.sum()) for of in counts))
+
+
+def _untold(inputs: ReportInputs) -> str:
+    """Why nothing is told; empty: it is."""
+    found = inputs.other_rule
+    assert found is not None
+    if found.why:
+        return found.why
+    source, conditions = agreements(inputs)
+    if all(of.responses for of in (source, *conditions.values())):
+        return ""
+    return f"of some model no response was judged by both the run's rule and {found.name}"
 
 
 def blocks(inputs: ReportInputs, lead: str) -> list[Block]:
@@ -73,8 +92,8 @@ def blocks(inputs: ReportInputs, lead: str) -> list[Block]:
     """
     found = inputs.other_rule
     assert found is not None
-    if not found.name:
-        return [Text(f"Not told: {found.why}.", "note")]
+    if why := _untold(inputs):
+        return [Text(f"Not told: {why}.", "note")]
     source, conditions = agreements(inputs)
     rule = named(inputs.task["verifier"], inputs.task.get("verifier_params", {}))
     other = named(found.name, found.params)
@@ -97,6 +116,9 @@ def blocks(inputs: ReportInputs, lead: str) -> list[Block]:
         f"the other, {other}, takes {kind} forms of answers. Drift: by how many points more of its "
         "responses the rules disagree than of the source's."
     )
+    if any(of.unjudged for of in models.values()):
+        counts = ", ".join(f"{name} {whole(of.unjudged)}" for name, of in models.items())
+        note += f" Left out, as a rule gave an error or ran out of time: {counts}."
     columns = [
         "model", "run's rule", "other rule", "right by the run's alone", "right by the other alone",
         "disagree", "drift (points)",
@@ -114,7 +136,9 @@ def _sentence(source: Agreement, conditions: Mapping[str, Agreement], lead: str)
         f"{condition_name(lead)} is {points(own)} points from the source under the run's rule, and "
         f"{points(other)} under the other."
     )
-    if own == other:
+    if of.unjudged or source.unjudged:
+        yield Text(f"{said} Responses that a rule could not judge are left out of both.")
+    elif own == other:
         yield Text(f"{said} No part of this change rests on which of the two is taken.")
     else:
         yield Text(
@@ -133,8 +157,8 @@ def content(inputs: ReportInputs) -> dict[str, Any]:
     """What results.json says of it."""
     found = inputs.other_rule
     assert found is not None
-    if not found.name:
-        return {"none": found.why}
+    if why := _untold(inputs):
+        return {"none": why}
     source, conditions = agreements(inputs)
 
     def told(of: Agreement) -> dict[str, Any]:
@@ -143,6 +167,7 @@ def content(inputs: ReportInputs) -> dict[str, Any]:
             "other_rule": float(of.share(of.other)),
             "only_run_rule": of.only_own,
             "only_other_rule": of.only_other,
+            "unjudged": of.unjudged,
             "drift": float(of.disagreement - source.disagreement),
         }
 

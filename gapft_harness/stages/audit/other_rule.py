@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.stages.generation.sealing import closing_verifier
 from gapft_harness.verification.judging import verify_unique
@@ -23,6 +21,7 @@ def judge_by_other_rule(inputs: ReportInputs, plugins: Plugins) -> OtherRule:
         inputs: the run as the report reads it.
         plugins: those that are loaded; the run's own verifier need not be among them.
     """
+    from gapft_harness.report.reading.columns import codes
     from gapft_harness.report.reading.other_rule import OtherRule
 
     name, params = inputs.task["verifier"], inputs.task.get("verifier_params", {})
@@ -36,6 +35,6 @@ def judge_by_other_rule(inputs: ReportInputs, plugins: Plugins) -> OtherRule:
     texts = [text for of in decodes for text in of]
     with closing_verifier(plugins.verifier(other.name, other.params)) as verifier:
         verdicts = verify_unique(verifier, texts, golds * len(decodes))
-    passed = np.array([v.passed for v in verdicts], dtype=np.bool_).reshape(len(decodes), -1)
-    arms = {of.arm.name: row for of, row in zip(inputs.arms, passed[1:], strict=True)}
-    return OtherRule(other.name, other.params, other.permissive, "", passed[0], arms)
+    said = codes([v.status for v in verdicts]).reshape(len(decodes), -1)
+    arms = {of.arm.name: row for of, row in zip(inputs.arms, said[1:], strict=True)}
+    return OtherRule(other.name, other.params, other.permissive, "", said[0], arms)
