@@ -85,6 +85,7 @@ def test_more_processes_than_gpus_do_for_a_training_on_the_cpu(
 def test_a_job_takes_its_own_device_whatever_the_process_trained_on_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    of("cpu")
     monkeypatch.setitem(PartialState._shared_state, "device", torch.device("cuda"))
     assert of("cpu").device == torch.device("cpu")
 

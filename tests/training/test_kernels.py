@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -108,5 +109,35 @@ def test_fused_layers_of_a_model_are_pefts_and_come_off_with_the_adapter(base: P
     assert torch.equal(model(ids).logits, alone)
 
 
-def test_a_cpu_and_32_bits_have_no_kernel_for_all_sequences() -> None:
-    assert packed_kernel(torch.zeros(1, 2, 3, 4, dtype=torch.bfloat16)) is None
+@pytest.mark.parametrize(
+    ("cuda", "dtype", "width", "of_value"),
+    [
+        (False, torch.bfloat16, 64, 64),
+        (True, torch.float32, 64, 64),
+        (True, torch.bfloat16, 60, 60),
+        (True, torch.bfloat16, 512, 512),
+        (True, torch.bfloat16, 192, 128),
+    ],
+)
+def test_where_one_kernel_for_all_sequences_does_not_compute_this_there_is_none(
+    cuda: bool, dtype: torch.dtype, width: int, of_value: int
+) -> None:
+    query, value = (
+        SimpleNamespace(is_cuda=cuda, dtype=dtype, shape=(1, 2, 3, w)) for w in (width, of_value)
+    )
+    assert packed_kernel(query, value) is None  # type: ignore[arg-type]
+
+
+def test_there_is_one_where_this_torch_has_it() -> None:
+    query = SimpleNamespace(is_cuda=True, dtype=torch.bfloat16, shape=(1, 2, 3, 64))
+    found = packed_kernel(query, query)  # type: ignore[arg-type]
+    varlen = pytest.importorskip("torch.nn.attention.varlen")
+    assert found is not None
+    assert found.func is varlen.varlen_attn
+    assert set(found.keywords) <= set(signature(varlen.varlen_attn).parameters)
+
+
+def test_a_model_of_which_no_layer_can_be_fused_is_refused(base: Path) -> None:
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    with pytest.raises(UserError, match=r"no LoRA layer of this model.*kernels: plain"):
+        add_lora(model, FUSED, 1)

@@ -73,7 +73,7 @@ def attend(
     lengths = [end - start for start, end in pairwise(cu_seq_lens_q)]
     if sliding_window is not None and max(lengths) > sliding_window:
         raise UserError(f"{name}: sees back {sliding_window} tokens, a sequence is longer; {_OFF}")
-    if dropout == 0 and (kernel := packed_kernel(query)) is not None:
+    if dropout == 0 and (kernel := packed_kernel(query, value)) is not None:
         return _packed(kernel, query, key, value, tuple(cu_seq_lens_q), scaling), None
     # neighbours of one length are one batch
     batches = [(len(list(alike)), length) for length, alike in groupby(lengths)]
@@ -96,12 +96,16 @@ def attend(
     return torch.cat(parts).unsqueeze(0), None
 
 
-def packed_kernel(query: torch.Tensor) -> partial[Any] | None:
+def packed_kernel(query: torch.Tensor, value: torch.Tensor) -> partial[Any] | None:
     """Torch's kernel for all sequences of a pass at once; None where it does not compute this.
 
-    It is for 16 bits on a GPU, and came with torch 2.10.
+    It is for 16 bits on a GPU and heads of one width, a multiple of 8 up to 256. It came with
+    torch 2.10.
     """
+    width = query.shape[-1]
     if not query.is_cuda or query.dtype.itemsize != 2:
+        return None
+    if width % 8 or width > 256 or value.shape[-1] != width:
         return None
     try:
         from torch.nn.attention.varlen import varlen_attn

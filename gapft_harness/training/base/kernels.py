@@ -61,15 +61,22 @@ def kernels(settings: Training, base: Any) -> Iterator[None]:
     """
     cudnn = bool(torch.backends.cuda.cudnn_sdp_enabled())  # type: ignore[no-untyped-call]
     torch.backends.cuda.enable_cudnn_sdp(False)
-    # Liger replaces names of the model's module, which models made later would take
+    try:
+        with _ligers(base) if settings.kernels == "fused" else contextlib.nullcontext():
+            yield
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(cudnn)
+
+
+@contextlib.contextmanager
+def _ligers(base: Any) -> Iterator[None]:
+    from liger_kernel.transformers import _apply_liger_kernel_to_instance
+
+    # names of the model's module are replaced too, which models made later would take
     names = vars(sys.modules[type(base).__module__])
     before = dict(names)
     try:
-        if settings.kernels == "fused":
-            from liger_kernel.transformers import _apply_liger_kernel_to_instance
-
-            _apply_liger_kernel_to_instance(model=base, **_NOT_LIGERS)
+        _apply_liger_kernel_to_instance(model=base, **_NOT_LIGERS)
         yield
     finally:
         names.update(before)
-        torch.backends.cuda.enable_cudnn_sdp(cudnn)

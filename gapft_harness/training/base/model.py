@@ -194,8 +194,11 @@ def add_lora(model: Any, settings: Training, seed: int) -> Any:
         for name in ("is_gradient_checkpointing", "gradient_checkpointing_enable"):
             warnings.filterwarnings("ignore", f"`{name}` is deprecated", FutureWarning)
         adapted = get_peft_model(model, lora_config(settings))
-        if settings.kernels == "fused":
-            fuse(adapted)
+        if settings.kernels == "fused" and not fuse(adapted):
+            raise UserError(
+                "training.kernels: fused: no LoRA layer of this model is on a linear layer of 16 "
+                "bits; set training.kernels: plain"
+            )
         if settings.gradient_checkpointing:
             adapted.enable_input_require_grads()
             adapted.gradient_checkpointing_enable({"use_reentrant": False})
