@@ -182,18 +182,17 @@ def _judged(
 ) -> Iterator[list[tuple[Judgement, bool]]]:
     """For each problem its responses judged, and whether the sealed verdict was another."""
     flat = [(problem, one) for problem, responses in problems for one in responses]
+    decision = _DECISION if stock is None or stock.pass_at is not None else stock.metric
     if stock is None:
         outcomes: Iterator[tuple[Any, dict[str, float], Verdict]] = iter(
-            (one.response.text, {_DECISION: float(one.verdict.passed)}, one.verdict)
-            for _, one in flat
+            (one.response.text, {}, one.verdict) for _, one in flat
         )
     else:
         found = stock.outcomes(
             [problem.gold for problem, _ in flat], [one.response.text for _, one in flat], filter
         )
         outcomes = iter(
-            (each.filtered, _numbers(stock, each.metrics, each.verdict), each.verdict)
-            for each in found
+            (each.filtered, _numbers(each.metrics, decision), each.verdict) for each in found
         )
     for _, responses in problems:
         row = []
@@ -203,20 +202,19 @@ def _judged(
             # what was sealed stands, and what was not generated fails under every filter
             kept = one.verdict if filter == chosen or absent else verdict
             other = filter == chosen and not absent and kept.passed != verdict.passed
-            row.append((Judgement(one.response.text, filtered, metrics, kept), other))
+            told = {decision: float(kept.passed)} | metrics
+            row.append((Judgement(one.response.text, filtered, told, kept), other))
         assert responses[0].response.index == GREEDY
         yield row
 
 
-def _numbers(stock: StockTask, metrics: Mapping[str, Any], verdict: Verdict) -> dict[str, float]:
-    """A response's metrics for lm_eval's log: numbers, the decision first where it is graded."""
-    decided = {stock.metric if stock.pass_at is None else _DECISION: float(verdict.passed)}
-    told = {
+def _numbers(metrics: Mapping[str, Any], decision: str) -> dict[str, float]:
+    """A response's other metrics than the decision for lm_eval's log: those that are numbers."""
+    return {
         name: value
         for name, value in metrics.items()
-        if isinstance(value, bool | int | float) and name not in decided
+        if isinstance(value, bool | int | float) and name != decision
     }
-    return decided | told
 
 
 def _target(stock: StockTask | None, problem: Problem) -> str:

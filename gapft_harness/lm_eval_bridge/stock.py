@@ -7,6 +7,7 @@ nothing to say of one, and cannot judge.
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -89,7 +90,7 @@ class StockTask:
         """Judges each response by a filter of the task and its ``process_results``.
 
         1 is a pass, 0 a fail; any other value, and an exception, is an ``error`` with its reason.
-        With ``pass_at``, a number from that on is a pass, and one below a fail.
+        With ``pass_at``, a number from that on is a pass, one below a fail, and NaN an error.
 
         Args:
             documents: the task's records, one for each response.
@@ -163,6 +164,8 @@ class StockTask:
     def _verdict(self, value: Any, found: Any) -> Verdict:
         try:
             number = float(value)
+            if math.isnan(number):
+                raise ValueError
             at = self.pass_at
             passed = {0.0: False, 1.0: True}[number] if at is None else number >= at
         except (TypeError, ValueError, KeyError, OverflowError):

@@ -60,9 +60,10 @@ def notes(of: LogsJudged) -> Iterator[str]:
         if of.choice.filter is None and rest:
             told[f"filter {reading.filter}, the first in the log; --filter: {rest}"] = None
         if reading.metric:
-            others = [name for name in reading.metrics if name != reading.metric]
+            by = "the log's verdicts" if reading.by_verdicts else f"{reading.metric} of the log"
+            others = [n for n in reading.metrics if reading.by_verdicts or n != reading.metric]
             more = f"; --metric: {', '.join(others)}" if others and not of.choice.metric else ""
-            told[f"what was right: {reading.metric} of the log{more}"] = None
+            told[f"what was right: {by}{more}"] = None
     yield from told
 
 
@@ -74,9 +75,10 @@ def _accuracies(of: LogsJudged) -> Table:
     tests = {one[name].test for one in (found.models, *found.groups.values())}
     named = {"mcnemar": "McNemar's exact test", "sign_flip": "sign flips of documents"}
     note = (
-        f"Share of responses that are right. Interval: {whole(REPLICATES)} bootstrap replicates "
-        f"of documents. p: {' or '.join(sorted(named[test] for test in tests))}, two-sided. Both "
-        "rules judged the same responses."
+        "Mean over documents of the share of their responses that is right. Interval: "
+        f"{whole(REPLICATES)} bootstrap replicates of documents. p: "
+        f"{' or '.join(sorted(named[test] for test in tests))}, two-sided. Both rules "
+        "judged the same responses."
     )
     columns = [
         "log", "documents", "was right", "is right", "difference (points)", "95% interval", "p",

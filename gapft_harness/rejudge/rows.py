@@ -50,6 +50,7 @@ class Reading:
     Attributes:
         filter: lm_eval's filter whose rows are taken.
         metric: what says whether a response was right; empty where that is not asked.
+        by_verdicts: whether the log's verdicts say it instead; ``metric`` is then the first.
         golds: where the gold answers are.
         filters: all filters that were met.
         metrics: the metrics that the first row names.
@@ -57,6 +58,7 @@ class Reading:
 
     filter: str
     metric: str
+    by_verdicts: bool
     golds: Golds
     filters: dict[str, None]
     metrics: Sequence[str]
@@ -72,11 +74,13 @@ def read(number: int, log: Log, choice: Choice, judge: Judge) -> tuple[Reading, 
         filters = dict.fromkeys([filter_of(record)])
         named = metrics_of(record, place)
         metric = "" if choice.was else choice.metric or named[0]
-        _refuse_lower(log, metric)
         chosen = choice.filter or filter_of(record)
-        texts_of(record, place)
+        count = len(texts_of(record, place))
+        by_verdicts = bool(metric) and not choice.metric and _said(record, count) is not None
+        if not by_verdicts:
+            _refuse_lower(log, metric)
         golds = golds_of(record, place, choice.gold, judge)
-        reading = Reading(chosen, metric, golds, filters, named)
+        reading = Reading(chosen, metric, by_verdicts, golds, filters, named)
         return reading, _rows(number, log, reading, judge)
     raise UserError(f"{log.path}: is empty; expected a JSON object a line")
 
@@ -95,7 +99,7 @@ def _rows(number: int, log: Log, reading: Reading, judge: Judge) -> Iterator[Row
             content({"doc": record.get("doc", place)}, (), place),
             texts,
             reading.golds.of(record, place, judge),
-            _passed(record, reading.metric, len(texts), place) if reading.metric else (),
+            _passed(record, reading, len(texts), place) if reading.metric else (),
             _filtered(record, len(texts)),
         )
     if not found:
@@ -126,13 +130,25 @@ def texts_of(record: dict[str, Any], place: str) -> list[str]:
     )
 
 
-def _passed(record: dict[str, Any], metric: str, count: int, place: str) -> list[bool]:
-    """Of each response, whether it was right: by the logged verdicts, or of one by its metric."""
+def _said(record: dict[str, Any], count: int) -> list[bool] | None:
+    """Of each response, whether the logged verdicts say that it is right; None: there are none."""
     verdicts = record.get("verdicts")
-    if isinstance(verdicts, list) and len(verdicts) == count:
-        said = [of.get("status") if isinstance(of, dict) else None for of in verdicts]
-        if all(status in STATUSES for status in said):
-            return [status == "pass" for status in said]
+    if not isinstance(verdicts, list) or len(verdicts) != count:
+        return None
+    said = [of.get("status") if isinstance(of, dict) else None for of in verdicts]
+    return [status == "pass" for status in said] if all(s in STATUSES for s in said) else None
+
+
+def _passed(record: dict[str, Any], reading: Reading, count: int, place: str) -> list[bool]:
+    """Of each response, whether it was right: by the logged verdicts, or of one by its metric."""
+    metric = reading.metric
+    if reading.by_verdicts:
+        if (said := _said(record, count)) is None:
+            raise UserError(
+                f"{place}: has no verdict on each response, as the log's first row has; name the "
+                "metric that says who was right (--metric), or the rule (--was VERIFIER)"
+            )
+        return said
     value = value_of(record, metric, place)
     if count > 1:
         raise UserError(

@@ -350,3 +350,18 @@ def test_errors_of_the_rule_before_are_said_to_be_its_own(tmp_path: Path) -> Non
     )
     found = json.loads((tmp_path / "out" / "results.json").read_text())
     assert (found["verdicts"], found["was_verdicts"]) == ({"pass": 2}, {"timeout": 2})
+
+
+def test_a_metric_that_is_named_is_read_though_there_are_verdicts(tmp_path: Path) -> None:
+    rows = letters([["B"], ["B"]], exact_match=0, verdicts=[{"status": "pass", "reason": ""}])
+    log = write(tmp_path / "log", rows=rows)
+    rule = ("--verifier", "option_letter", "--param", "rule=whole_response")
+    by_verdicts = " ".join(run(log, *rule).output.split())
+    assert "what was right: the log's verdicts; --metric: exact_match" in by_verdicts
+    assert "0 wrong ones are right now" in by_verdicts
+    by_metric = " ".join(run(log, *rule, "--metric", "exact_match").output.split())
+    assert "what was right: exact_match of the log" in by_metric
+    assert "2 wrong ones are right now" in by_metric
+    del rows[1]["verdicts"]
+    done = run(write(tmp_path / "log", rows=rows), *rule)
+    assert "line 2: has no verdict on each response" in str(done.exception)

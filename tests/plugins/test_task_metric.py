@@ -8,6 +8,7 @@ import yaml
 from gapft_harness import load_verifier
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Verdict
+from gapft_harness.lm_eval_bridge.stock import StockTask
 
 DOCUMENTS = [
     {"question": "Ann has 3 pears and buys 4. How many?", "answer": "3+4=<<3+4=7>>7\n#### 7"},
@@ -194,3 +195,12 @@ def test_a_filter_that_raises_on_one_response_spoils_no_other(folder, monkeypatc
 def test_a_mistake_is_named_at_once(folder, params, message):
     with pytest.raises(UserError, match=message):
         load_verifier("task_metric", include_path=folder, **params)
+
+
+def test_a_number_that_is_none_neither_passes_nor_fails(folder, monkeypatch):
+    stock = StockTask("pears", None, folder, 0.5)
+    monkeypatch.setattr(
+        stock._task, "process_results", lambda document, results: {"exact_match": float("nan")}
+    )
+    (verdict,) = stock.verdicts(DOCUMENTS[:1], ["#### 7"])
+    assert (verdict.status, verdict.reason) == ("error", "exact_match is nan, no number")

@@ -145,6 +145,10 @@ def test_what_a_rule_could_not_judge_is_left_out_of_both_and_counted(inputs):
     section = page.partition("## Would another rule say otherwise?")[2].partition("\n## ")[0]
     assert "ran out of time: source, greedy 0, GapFT 2." in section
     assert "form of answers that a rule takes" not in section
+    same = replace(rule, source=read.audit.greedy, arms={a.arm.name: a.statuses for a in read.arms})
+    read = replace(inputs, other_rule=same)
+    page = render("", "", document.build(read, whole.compute(read)))
+    assert "+37.5 under the other. The change is the same under both." in page
     lost = {name: codes(["error"] * 4) for name in rule.arms}
     read = replace(inputs, other_rule=replace(rule, arms=lost))
     told = results(read, whole.compute(read))["verifier_audit"]

@@ -139,7 +139,7 @@ def _sentence(source: Agreement, conditions: Mapping[str, Agreement], lead: str)
     if of.unjudged or source.unjudged:
         yield Text(f"{said} Responses that a rule could not judge are left out of both.")
     elif own == other:
-        yield Text(f"{said} No part of this change rests on which of the two is taken.")
+        yield Text(f"{said} The change is the same under both.")
     else:
         yield Text(
             f"{said} The {points(own - other)} points between these two rest on the form of "
