@@ -12,8 +12,10 @@ import yaml
 
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.core.files import replace_file, write_json
+from gapft_harness.core.records import Example
 from gapft_harness.exporting.examples import Written, arms_of, written
 from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.recipe.training import Training
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 
@@ -83,11 +85,18 @@ def _budget(run: RunDirectory, to: str, rows: Mapping[str, Iterable[Written]]) -
                 "selection_sha256": manifest["files"][f"{layout.SELECTIONS}/{name}.parquet"],
                 "budget": manifest["budgets"][name],
                 "unended": sum(not of.example.ended for of in examples),
+                "truncated": sum(_truncated(of.example, run.recipe.training) for of in examples),
                 "examples": [_sealed(of) for of in examples],
             }
             for name, examples in rows.items()
         },
     }
+
+
+def _truncated(of: Example, training: Training) -> bool:
+    """Whether this harness trains on less of it than its text, or refuses it (too_long)."""
+    ends = training.supervise_eos and of.ended
+    return len(of.prompt_ids) + len(of.response_ids) + ends > training.max_length
 
 
 def _sealed(of: Written) -> Row:

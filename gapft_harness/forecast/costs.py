@@ -22,7 +22,9 @@ class Costs:
 
     Attributes:
         search: what the search generated, over all splits, and its wall seconds.
-        deeper: further samples of every problem, by the number of samples they lead to.
+        deeper: a search with this many samples of every problem, in a run of its own, as search.k
+            is part of what a run is: all of them and the greedy decodes. Unknown where this search
+            stopped early: how many samples such a search draws depends on when they pass.
         arms: adapters that the recipe trains, conditions times seeds.
         training: all of them at GapFT's budget, n = |S|, or the recipe's.
         audit: a greedy decode of every audit item by each.
@@ -54,17 +56,17 @@ def costs(run: Run, depths: Sequence[int], seeds: int, items: int) -> Costs:
         return Cost(tokens, None if tokens is None or rate is None else tokens / rate)
 
     problems = {split: len(of.greedy) for split, of in run.splits.items()}
-    a_sample = {
-        split: of.tokens.a_sample for split, of in run.splits.items() if of.tokens is not None
-    }
-    deeper = {
-        n: generating(
-            sum((n - run.k) * problems[split] * a_sample[split] for split in problems)
-            if known
-            else None
-        )
-        for n in depths
-    }
+    whole = known and all(of.complete for of in run.splits.values())
+
+    def searching(k: int) -> float | None:
+        a_problem = {
+            split: k * of.tokens.a_sample + of.tokens.a_decode
+            for split, of in run.splits.items()
+            if of.tokens is not None
+        }
+        return sum(n * a_problem[split] for split, n in problems.items()) if whole else None
+
+    deeper = {k: generating(searching(k)) for k in depths}
     arms = len(run.recipe["conditions"]) * seeds
     audit = run.splits.get("audit") or run.splits["pool"]
     decode = audit.tokens.a_decode if audit.tokens else None

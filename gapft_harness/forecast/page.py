@@ -130,8 +130,8 @@ def _beyond(of: Forecast) -> list[Block]:
             )
     columns = ["split", "k", "Pass@k", "80% interval", "|S|", "80% interval", "p_S"]
     note = (
-        "Pass@k: of k samples drawn anew, of these problems. |S|: problems recovered if the search "
-        "goes on to k samples; of the pool those that could be trained on."
+        "Pass@k: of k samples drawn anew, of these problems. |S|: problems recovered if further "
+        "samples, up to k, came to those drawn; of the pool those that could be trained on."
     )
     checks = [_check(name, fitted, of.k) for name, fitted in _fits(of)]
     if not checks:
@@ -180,7 +180,7 @@ def _detectable(of: Forecast) -> Table:
 def _costs(of: Forecast) -> Table:
     costs = of.costs
     rows = [["this search (done)", *_cost(costs.search)]]
-    rows += [[f"search on to k = {k}", *_cost(cost)] for k, cost in costs.deeper.items()]
+    rows += [[f"search with k = {k}, a new run", *_cost(cost)] for k, cost in costs.deeper.items()]
     adapters = f"{costs.arms} adapter{'' if costs.arms == 1 else 's'}"
     rows.append([f"train {adapters}", *_cost(costs.training)])
     rows.append([f"audit {adapters}", *_cost(costs.audit)])
@@ -193,6 +193,8 @@ def _costs(of: Forecast) -> Table:
         unmeasured.append("no training of this run has recorded its seconds")
     if costs.search.tokens is None:
         unmeasured.append("the backend gave no tokens to count")
+    elif any(cost.tokens is None for cost in costs.deeper.values()):
+        unmeasured.append("how much a search draws that stops early is not foreseen")
     note = (
         "Search and audit: generated tokens, at the rate of this run's search (wall time, starting "
         "included). Training: processed tokens, every condition at the recipe's matched budget, at "

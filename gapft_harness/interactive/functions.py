@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, SupportsIndex, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -71,7 +72,10 @@ def compare(
 
 
 def pass_at_k(
-    of: Run | ArrayLike, k: int | Sequence[int] | None = None, *, split: str = "audit"
+    of: Run | ArrayLike,
+    k: SupportsIndex | Sequence[SupportsIndex] | None = None,
+    *,
+    split: str = "audit",
 ) -> PassAtK:
     """The unbiased Pass@k of every k up to the number of samples.
 
@@ -82,12 +86,12 @@ def pass_at_k(
 
     Raises:
         UserError: the stage states has not run, the search stopped early, an array of another
-            shape or of other values than 0 and 1, or k is not within 1..n.
+            shape or of other values than 0 and 1, or k is no whole number within 1..n.
     """
     passing, samples = _counts(of, split) if isinstance(of, Run) else _of_array(of)
-    wanted = range(1, samples + 1) if k is None else [k] if isinstance(k, int) else k
+    wanted = range(1, samples + 1) if k is None else _whole(k)
     try:
-        by_k = {int(one): mean_pass_at_k(passing, samples, one) for one in wanted}
+        by_k = {one: mean_pass_at_k(passing, samples, one) for one in wanted}
     except ValueError as error:
         raise UserError(f"pass_at_k: {error}") from error
     return PassAtK(len(passing), samples, by_k)
@@ -122,7 +126,9 @@ def decompose(of: Any, passed: Any = None) -> Decomposed:
     if passed is None:
         raise UserError("decompose: give passed, shape (P,), beside states; or a run alone")
     models = passed if isinstance(passed, Mapping) else {"after": passed}
-    states = np.asarray(of)
+    if not models:
+        raise UserError("decompose: passed names no model; expected NAME: array for one or more")
+    states = _array(of, "decompose: states")
     return Decomposed({name: _pooled(states, one, name) for name, one in models.items()})
 
 
@@ -153,14 +159,30 @@ def _of_array(of: ArrayLike) -> tuple[NDArray[np.int64], int]:
 
 def _pooled(states: NDArray[np.str_], passed: ArrayLike, name: str) -> Decomposition:
     found = _binary(passed, f"decompose: {name}")
+    if found.ndim == 2 and not len(found):
+        raise UserError(f"decompose: {name}: expected one seed or more, found shape {found.shape}")
     try:
         return pool([counts_of(states, seed) for seed in np.atleast_2d(found)])
     except ValueError as error:
         raise UserError(f"decompose: {name}: {error}") from error
 
 
+def _whole(k: Any) -> list[int]:
+    try:
+        return [operator.index(one) for one in ([k] if np.ndim(k) == 0 else k)]
+    except (TypeError, ValueError) as error:
+        raise UserError(f"pass_at_k: k: expected whole numbers, found {k!r}") from error
+
+
+def _array(of: Any, what: str) -> NDArray[Any]:
+    try:
+        return np.asarray(of)
+    except ValueError as error:
+        raise UserError(f"{what}: expected an array, with rows of one length: {error}") from error
+
+
 def _binary(of: ArrayLike, what: str) -> NDArray[np.bool_]:
-    found = np.asarray(of)
+    found = _array(of, what)
     if found.dtype.kind not in "biuf" or not np.isin(found, (0, 1)).all():
         raise UserError(f"{what}: expected True and False, or 1 and 0")
     return found.astype(bool)

@@ -17,6 +17,7 @@ from scipy import stats
 from typer.testing import CliRunner, Result
 
 from gapft_harness.cli.main import app
+from gapft_harness.compare import terminal
 from gapft_harness.core.errors import UserError
 from gapft_harness.rejudge import judge as judging_module
 from gapft_harness.rejudge.choice import Choice, Rule
@@ -57,6 +58,18 @@ FORMS = {
     "I do not know": (False, False),
     "**B**": (False, True),
 }
+
+
+def test_who_reads_may_stop_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Into ``| head`` rich ends with 1, which is no failure."""
+
+    def closed(*_: object) -> None:
+        raise SystemExit(1)
+
+    monkeypatch.setattr(terminal, "show", closed)
+    log = write(tmp_path / "log", rows=letters([["B"], ["C"]]))
+    done = run(log, "--verifier", "option_letter", "--was", "option_letter")
+    assert done.exit_code == 0, (done.output, done.exception)
 
 
 def test_flips_are_those_worked_out_by_hand(tmp_path: Path) -> None:

@@ -65,7 +65,24 @@ def test_lines_are_the_sealed_examples_in_order(
     arm = budget["arms"]["gapft-seed13"]
     assert arm["budget"]["n"] == len(arm["examples"]) == len(sealed(run, Arm("gapft", 13)))
     assert {of["state"] for of in arm["examples"]} == {"S"}
-    assert arm["unended"] == 0
+    assert (arm["unended"], arm["truncated"]) == (0, 0)
+
+
+def test_texts_that_the_arm_saw_the_beginning_of_are_counted(
+    run: RunDirectory, tmp_path: Path
+) -> None:
+    lengths = [
+        len(of.prompt_ids) + len(of.response_ids) + of.ended
+        for of in read_examples(run.path / layout.selection(Arm("gapft", 13)))
+    ]
+    longest = max(lengths)
+    cut = run.recipe.training.model_copy(
+        update={"max_length": longest - 1, "too_long": "truncate", "supervise_eos": True}
+    )
+    short = RunDirectory(run.path, run.recipe.model_copy(update={"training": cut}))
+    export(short, "trl", tmp_path / "out", ["gapft"], [13])
+    budget = json.loads((tmp_path / "out" / "budget.json").read_text())
+    assert budget["arms"]["gapft-seed13"]["truncated"] == lengths.count(longest) > 0
 
 
 def test_what_stands_beside(run: RunDirectory, tmp_path: Path) -> None:

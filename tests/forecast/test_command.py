@@ -247,10 +247,20 @@ def test_costs_are_tokens_times_problems_at_the_runs_rates() -> None:
     pool, audit = drawn(100, 0.5, 1), drawn(50, 0.5, 2)
     found = of(run_of(pool=pool, audit=audit), depths=(64,)).costs
     assert found.search.tokens == 150 * 10 + 150 * 8 * 20
-    assert found.deeper[64].tokens == 150 * 56 * 20
+    assert found.deeper[64].tokens == 150 * (64 * 20 + 10), "a new run: nothing is kept"
     rate = found.search.tokens / 100
-    assert found.deeper[64].seconds == pytest.approx(150 * 56 * 20 / rate)
+    assert found.deeper[64].seconds == pytest.approx(150 * (64 * 20 + 10) / rate)
     assert found.arms == 6
     assert found.training.tokens == 6 * pool.recovered.sum() * 8 * 50
     assert found.training.seconds == pytest.approx(found.training.tokens * 4 / 1000)
     assert found.audit.tokens == 6 * 50 * 10
+    stopped = of(run_of(pool=replace(pool, complete=False), audit=audit)).costs
+    assert stopped.deeper[64].tokens is stopped.deeper[64].seconds is None
+    assert stopped.training.tokens == found.training.tokens
+
+
+def test_forecast_json_holds_what_is_documented(run: Path, tmp_path: Path) -> None:
+    assert command(run, "--out", tmp_path).exit_code == 0
+    page = (Path(__file__).parents[2] / "docs/forecast.md").read_text("utf-8")
+    for key in json.loads((tmp_path / "forecast.json").read_text()):
+        assert f"| `{key}" in page, key

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gapft_harness.cli.main import app
+from gapft_harness.compare import terminal
 from gapft_harness.core.errors import PluginError, UserError
 from tests.command import succeed
 from tests.gap.stock import K, gap, write_stock
@@ -100,12 +101,21 @@ def test_an_interrupted_search_goes_on_where_it_stopped(folder: Path) -> None:
     assert items[0] == items[1]
 
 
-def test_another_k_needs_another_folder(folder: Path) -> None:
+def test_another_k_needs_another_folder_and_who_reads_may_stop_early(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     done = gap(folder, "triviaqa", out="bound")
     assert done.exit_code == 0, (done.output, done.exception)
     other = gap(folder, "triviaqa", "--k", "3", out="bound")
     assert isinstance(other.exception, UserError)
     assert "search.k" in str(other.exception)
+
+    def closed(*_: object) -> None:
+        raise SystemExit(1)  # as rich does into ``| head``
+
+    monkeypatch.setattr(terminal, "show", closed)
+    again = gap(folder, "triviaqa", out="bound")
+    assert again.exit_code == 0, (again.output, again.exception)
 
 
 def test_a_real_model_on_a_task_of_ours(tmp_path: Path) -> None:

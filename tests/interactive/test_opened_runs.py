@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -99,6 +100,7 @@ def test_results_are_shown_as_tables(audited: RunDirectory) -> None:
     assert "gapft" in repr(g.decompose(run))
     assert "| gapft |" in g.decompose(run)._repr_markdown_()
     assert "21 problems, 4 samples of each." in repr(g.pass_at_k(run))
+    assert [*g.pass_at_k(run, np.int64(2)).by_k] == [2]
 
 
 def test_what_is_not_there_is_told(audited: RunDirectory, tmp_path: Path) -> None:
@@ -114,6 +116,11 @@ def test_what_is_not_there_is_told(audited: RunDirectory, tmp_path: Path) -> Non
         (lambda: g.pass_at_k([1, 0]), r"found shape \(2,\)"),
         (lambda: g.pass_at_k([[1, 2]]), "expected True and False"),
         (lambda: g.pass_at_k(str(run.path)), "expected True and False"),
+        (lambda: g.pass_at_k([[1, 0], [1]]), "rows of one length"),
+        (lambda: g.pass_at_k([[1, 0]], [1.0]), r"whole numbers, found \[1\.0\]"),  # type: ignore[list-item]
+        (lambda: g.decompose(["G", "S"], {"a": [[1, 0], [1]]}), "a: .* rows of one length"),
+        (lambda: g.decompose(["G", "S"], np.zeros((0, 2), bool)), "one seed or more"),
+        (lambda: g.decompose(["G", "S"], {}), "names no model"),
         (lambda: g.decompose(["G", "S"], [1]), "one state and one decision a problem"),
         (lambda: g.decompose(["G", "X"], [1, 0]), "states must be G, S or U"),
         (lambda: g.decompose(["G"]), "give passed"),

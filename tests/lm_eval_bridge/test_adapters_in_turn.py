@@ -62,6 +62,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     changed(folder / "one", folder / "zero", torch.zeros_like)
     changed(folder / "one", folder / "tiny", lambda weight: weight * 1e-30)
     byte_adapter(byte_llama(folder / "other", hidden=64), folder / "foreign")
+    (folder / "ia3").mkdir()
+    (folder / "ia3" / "adapter_config.json").write_text('{"peft_type": "IA3"}')
     return folder
 
 
@@ -145,6 +147,7 @@ def test_a_base_that_an_adapter_left_changed_is_found(
     [
         ("{0}/model", [], "model: is no adapter of model: no adapter_config.json"),
         ("{0}/foreign", [], "foreign does not fit the model"),
+        ("{0}/ia3", [], "ia3 has the peft_type 'IA3'; expected LORA"),
         ("{0}/one,{0}/tasks/../one", [], "would both be named 'one'"),
         ("{0}/one,one={0}/two", [], "would both be named 'one'"),
         ("base={0}/one", [], "which is that of the model without adapter"),
@@ -186,3 +189,15 @@ def test_an_adapter_of_a_base_with_another_name_is_told(
     )
     assert done == 0
     assert "says that it was trained on 'somewhere/else'" in caplog.text
+
+
+def test_an_embeddings_update_is_zero_if_a_factor_is(folder: Path, tmp_path: Path) -> None:
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    base = AutoModelForCausalLM.from_pretrained(folder / "model", dtype=torch.float32)
+    get_peft_model(base, LoraConfig(r=2, target_modules=["embed_tokens"])).save_pretrained(tmp_path)
+    saved = load_file(tmp_path / "adapter_model.safetensors")
+    assert any("lora_embedding_A" in name for name in saved)
+    assert any(weight.any() for weight in saved.values())
+    assert in_turn._is_zero(in_turn.Named("new", str(tmp_path)), {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -146,9 +147,10 @@ def _measure(choice: Options, place: str, split: str, include_path: Sequence[str
         measured = measure(run, split, include_path or searched_in(path), folder)
         found = {name: find(of, measured.k) for name, of in measured.decisions.items()}
         write(measured, found, folder)
-    show(sections(measured, found), Console(highlight=False))
-    typer.echo(f"written: {folder / 'gap.md'}, results.json, gap.csv, items.csv")
-    typer.echo(f"lm_eval's logs, for gapft compare: {folder / 'greedy'}, {folder / 'samples'}")
+    with contextlib.suppress(BrokenPipeError, SystemExit):  # who reads may stop early
+        show(sections(measured, found), Console(highlight=False))
+        typer.echo(f"written: {folder / 'gap.md'}, results.json, gap.csv, items.csv")
+        typer.echo(f"lm_eval's logs, for gapft compare: {folder / 'greedy'}, {folder / 'samples'}")
 
 
 def _sampling(text: str | None) -> list[str]:

@@ -101,7 +101,7 @@ def rejudge(
         found = judge_logs(logs, choice, flips)
         if out is not None:
             write(found, out)
-        with contextlib.suppress(BrokenPipeError):
+        with contextlib.suppress(BrokenPipeError, SystemExit):  # who reads may stop early
             printed(sections(found), Console(highlight=False))
             if out is not None:
                 files = "results.json, rejudged.csv, flips.csv"

@@ -46,9 +46,18 @@ def check_adapter(adapter: AdapterFolder, arguments: Mapping[str, Any]) -> int:
         The adapter's highest rank.
 
     Raises:
-        UserError: the folder is no adapter, or one of another model.
+        UserError: the folder is no LoRA adapter, or one of another model.
     """
     folder = peft_folder(adapter)
+    try:
+        config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+        kind = config.get("peft_type")
+    except (OSError, ValueError, AttributeError) as error:
+        raise misfit(adapter, arguments["pretrained"], first_line(error)) from error
+    if kind != "LORA":
+        raise UserError(
+            f"{folder}: the adapter of {adapter.arm.name} has the peft_type {kind!r}; expected LORA"
+        )
     try:
         found = _shapes_found(folder)
         expected = _shapes_expected(folder, arguments)
@@ -61,7 +70,6 @@ def check_adapter(adapter: AdapterFolder, arguments: Mapping[str, Any]) -> int:
                 arguments["pretrained"],
                 f"{name}: found {_text(found.get(name))}, expected {_text(expected.get(name))}",
             )
-    config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
     return max(int(rank) for rank in (config["r"], *(config.get("rank_pattern") or {}).values()))
 
 

@@ -223,15 +223,17 @@ def _checked(adapters: Sequence[Named], config: Any, arguments: dict[str, Any]) 
 
 
 def _is_zero(adapter: Named, arguments: dict[str, Any]) -> bool:
-    """Whether every update of a LoRA adapter is zero; of other kinds, whether every weight is."""
+    """Whether every update of a LoRA adapter is zero; weights besides count as they are."""
     from peft import load_peft_weights
 
     weights = load_peft_weights(adapter.path, device="cpu")
     zero = {name for name, weight in weights.items() if not weight.any()}
-    return all(name in zero or _partner(name) in zero for name in weights)
+    # beside an embedding's update PEFT also writes the embedding itself
+    own = {name for name in weights if ".base_layer." in name}
+    return all(name in zero or _partner(name) in zero for name in weights.keys() - own)
 
 
 def _partner(name: str) -> str:
     """The other factor of a LoRA update."""
-    swapped = {"lora_A": "lora_B", "lora_B": "lora_A"}
-    return re.sub("lora_[AB]", lambda found: swapped[found[0]], name)
+    other = {"A": "B", "B": "A"}
+    return re.sub("(lora_(?:embedding_)?)([AB])", lambda found: found[1] + other[found[2]], name)
