@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gapft_harness.report.findings.ledger import ledger
+from gapft_harness.report.findings.ledger import Spent, ledger
 from gapft_harness.report.findings.whole import compute
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.reading.tokens import Generated
@@ -59,6 +59,9 @@ def test_a_model_that_gains_nothing_is_never_paid() -> None:
     )
     entry = ledger(worse, compute(worse)).entries[0]
     assert entry.gain < 0
+    cheaper = replace(entry, saved=Spent(80.0, 0.1), all=Spent(2e6, 2.0))
+    assert replace(cheaper, gain=0.01).queries == (25_000, 20)
+    assert cheaper.queries == (None, None), "the source's own decode answers as well"
     assert entry.a_point.tokens is entry.a_point.seconds is None
     assert entry.queries == (None, None)
     (table,) = costs.blocks(worse, compute(worse))

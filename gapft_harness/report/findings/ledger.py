@@ -62,7 +62,12 @@ class Entry:
 
     @property
     def queries(self) -> tuple[int | None, int | None]:
-        """After how many queries it is paid, by tokens and by seconds; None: never, or unknown."""
+        """After how many queries it is paid, by tokens and by seconds; None: never, or unknown.
+
+        Never, too, where nothing was gained: one decode of the source answers as well.
+        """
+        if self.gain <= 0:
+            return None, None
         return (
             _queries(self.all.tokens, self.saved.tokens),
             _queries(self.all.seconds, self.saved.seconds),
