@@ -29,7 +29,8 @@ class Choice:
         now: the rule that judges.
         was: the rule that its verdicts are held against; None: what the logs or the run say.
         gold: the document's field that holds the gold answer; None: the first that fits.
-        metric: the logged metric that says what was right; None: the log's first.
+        metric: the logged metric that says what was right; None: the log's
+            verdicts, or where it has none, its first metric.
         filter: lm_eval's filter; None: the log's first.
         tasks: only these tasks; none: all.
         plugin_files: files given by ``--plugin``.

@@ -54,7 +54,9 @@ def rejudge(
     metric: Annotated[
         str | None,
         typer.Option(
-            "--metric", metavar="NAME", help="what says who was right; default: the log's first"
+            "--metric",
+            metavar="NAME",
+            help="what says who was right; default: the log's verdicts, or else its first metric",
         ),
     ] = None,
     filter: Annotated[
