@@ -21,7 +21,7 @@ def export(
         list[int], typer.Option("--seed", metavar="N", help="only this one; repeatable")
     ] = [],
 ) -> None:
-    """Write training sets as datasets of TRL, Axolotl or LLaMA-Factory, with their budgets."""
+    """Write training sets as datasets of TRL, LLaMA-Factory or Axolotl, with their budgets."""
     from gapft_harness.exporting.formats import export as exported
     from gapft_harness.run_directory.directory import RunDirectory
     from gapft_harness.run_directory.mirror import placed
