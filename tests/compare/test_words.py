@@ -63,7 +63,7 @@ def test_scores_that_are_no_numbers_choose_no_option() -> None:
 def test_a_page_of_neither_right_nor_wrong() -> None:
     def page(gained: bool | None) -> str:
         cases = Cases([Case("one", "prompt", "gold", "old", "new", gained)])
-        return render("Title", "", [Section("S", [cases])], [])
+        return render("Title", "", [Section("S", [cases])], [], {})
 
     assert "<h4>Before</h4>" in page(None)
     assert 'class="was-' not in page(None)
