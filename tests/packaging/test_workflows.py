@@ -13,7 +13,7 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
-MAKE = re.compile(r"^\s*make ([\w-]+)", re.MULTILINE)
+MAKE = re.compile(r"^\s*make (\w[\w-]*)", re.MULTILINE)
 
 
 def read(path: Path) -> dict[Any, Any]:
