@@ -1,4 +1,4 @@
-"""15,000 problems, four conditions, three seeds: opened, filtered, walked; `-s` prints the times."""
+"""15,000 problems, four conditions, three seeds: opened, filtered, walked; `-s` prints times."""
 
 from __future__ import annotations
 
