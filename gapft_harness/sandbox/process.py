@@ -183,8 +183,8 @@ class SandboxWorker:
         waiting = _PATIENCE * self.share * (cpu_s + TOGETHER_S)
         self.deadline = time.monotonic() + TOGETHER_S + wall_s + 30 + waiting
 
-    def receive(self) -> list[TestOutcome]:
-        """The outcomes of what was sent, of at least the first test.
+    def receive(self) -> tuple[list[TestOutcome], float]:
+        """The outcomes of what was sent, of at least the first test, and the seconds it took.
 
         Raises:
             WorkerDied: it ended or did not answer.
@@ -197,7 +197,7 @@ class SandboxWorker:
             raise NotConfined(ending.setup)
         outcomes = read_outcomes(ending, self._files, self.limits.output_bytes)
         self._close_files()
-        return outcomes
+        return outcomes, ending.busy_s
 
     def kill(self) -> str:
         """Ends it and what it runs. Returns how it died, in words."""

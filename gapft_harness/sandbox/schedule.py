@@ -185,13 +185,14 @@ class Schedule:
     ) -> list[TestOutcome]:
         """The outcomes; none if the worker failed, in which case the execution will be repeated."""
         try:
-            outcomes = worker.receive()
+            outcomes, busy_s = worker.receive()
         except WorkerDied as error:
             problem = f"{error}; it {self._drop(worker)}"
         except NotConfined as error:
             problem = str(error)
         else:
             case.attempts = 0
+            case.busy_s += busy_s
             return outcomes
         case.attempts += 1
         if case.attempts == ATTEMPTS:
@@ -205,7 +206,6 @@ class Schedule:
 
     def _record(self, case: _Case, outcomes: list[TestOutcome], rules: Rules) -> None:
         """Judges what there is. The first answer to a test stands: none is run again."""
-        case.busy_s += sum(outcome.wall_s for outcome in outcomes)
         for outcome in outcomes:
             test = case.tests[len(case.results)]
             if case.program.kind == "stdin":

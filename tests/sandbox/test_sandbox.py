@@ -54,6 +54,18 @@ def test_verdicts_and_what_they_say(sandbox):
     assert results[2].tests[0].output == "1\n"
 
 
+def test_a_worker_is_busy_from_taking_a_program_to_putting_it_away(sandbox):
+    tests = [Test("a", "a"), Test("b", "b")]
+    start = time.monotonic()
+    results = sandbox.judge([(ECHO, tests), (call("def f(x): return x"), [Test("1", "1")] * 3)])
+    elapsed = time.monotonic() - start
+    for result in results:
+        assert result.verdict == "accepted"
+        # the making and the clearing away of its process too
+        assert result.busy_s > sum(test.wall_s for test in result.tests)
+    assert sum(result.busy_s for result in results) < elapsed
+
+
 def test_a_loop_is_told_its_cpu_time():
     with Sandbox(workers=1, limits=dataclasses.replace(LIMITS, wall_s=60)) as sandbox:
         (result,) = sandbox.judge([(Program("while True: pass"), [Test("", "")])])

@@ -11,7 +11,7 @@ from struct import Struct
 from typing import NamedTuple
 
 _JOB = Struct("=dd?")
-_ENDING = Struct("=idd4s?I")
+_ENDING = Struct("=idd4s?dI")
 _ANSWERED = Struct("=ddQQQ")
 
 
@@ -55,6 +55,7 @@ class Ending(NamedTuple):
         spent: what the last test took.
         answered: the calls before it.
         compiled: whether the program compiled.
+        busy_s: seconds that it occupied the worker.
         setup: why the program's process could not be confined, or empty.
     """
 
@@ -62,6 +63,7 @@ class Ending(NamedTuple):
     spent: Spent
     answered: Sequence[Answered]
     compiled: bool
+    busy_s: float
     setup: str
 
 
@@ -77,15 +79,15 @@ def unpack_job(message: bytes) -> tuple[float, float, bool]:
 
 def pack_ending(ending: Ending) -> bytes:
     """One message, as small as it can be."""
-    status, (cpu_s, wall_s, stopped), answered, compiled, setup = ending
-    head = _ENDING.pack(status, cpu_s, wall_s, stopped.encode(), compiled, len(answered))
+    status, (cpu_s, wall_s, stopped), answered, compiled, busy_s, setup = ending
+    head = _ENDING.pack(status, cpu_s, wall_s, stopped.encode(), compiled, busy_s, len(answered))
     return b"".join([head, *[_ANSWERED.pack(*one) for one in answered], setup.encode()])
 
 
 def unpack_ending(message: bytes) -> Ending:
     """The reverse of ``pack_ending``."""
-    status, cpu_s, wall_s, stopped, compiled, count = _ENDING.unpack_from(message)
+    status, cpu_s, wall_s, stopped, compiled, busy_s, count = _ENDING.unpack_from(message)
     end = _ENDING.size + count * _ANSWERED.size
     answered = [Answered(*one) for one in _ANSWERED.iter_unpack(message[_ENDING.size : end])]
     spent = Spent(cpu_s, wall_s, stopped.rstrip(b"\0").decode())
-    return Ending(status, spent, answered, compiled, message[end:].decode())
+    return Ending(status, spent, answered, compiled, busy_s, message[end:].decode())

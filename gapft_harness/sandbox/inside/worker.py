@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from _signal import signal as set_handler  # type: ignore[import-not-found]
 from dataclasses import dataclass
 from typing import Any
@@ -198,6 +199,7 @@ class Worker:
 
     def _run(self, cpu_s: float, wall_s: float, descriptors: list[int]) -> Ending | None:
         """Runs a program until it ends or is stopped. Returns what became; None in the fork."""
+        taken = time.monotonic()
         self._cpu.hold()
         if self._work is not None:
             self._work.prepare()
@@ -231,7 +233,8 @@ class Worker:
         if self._pids is not None:
             self._pids.close()
         setup = "" if word.startswith(_CONFINED) else word.decode(errors="replace") or "it ended"
-        return Ending(*ended, word == _CONFINED + execute.COMPILED, setup)
+        compiled = word == _CONFINED + execute.COMPILED
+        return Ending(*ended, compiled, time.monotonic() - taken, setup)
 
     def _become_program(self, descriptors: list[int], begin: int, seconds: tuple[int, int]) -> None:
         try:
