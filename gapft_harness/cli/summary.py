@@ -36,6 +36,8 @@ def print_summary(
         f"K = {results['k']}; solved in one decode (G) {states['G']}, recovered by search (S) "
         f"{states['S']}, missed (U) {states['U']}"
     )
+    if judge := results.get("judged_by", {}).get("audit", {}).get("judge"):
+        console.print(judge, markup=False)
     summaries = [
         said
         for part in parts(every_experiment(load_plugins(plugin_files)))

@@ -147,7 +147,7 @@ def measure(run: RunDirectory, split: str, include_paths: Sequence[str], folder:
         split=split,
         k=k,
         metric=metric if stock is None else stock.metric,
-        judge=_told(task, stock),
+        judge=f"verifier {task['verifier']}" if stock is None else stock.judge,
         decisions=decisions,
         voting=() if stock is None else stock.voting,
         ids=ids,
@@ -232,10 +232,3 @@ def _options(run: RunDirectory, task: Mapping[str, Any]) -> dict[str, dict[str, 
         GREEDY_LOG: {**both, "do_sample": False},
         SAMPLES_LOG: {**both, "do_sample": True, **sampled},
     }
-
-
-def _told(task: Mapping[str, Any], stock: StockTask | None) -> str:
-    if stock is None:
-        return f"verifier {task['verifier']}"
-    at = "is 1" if stock.pass_at is None else f"is {stock.pass_at:g} or more"
-    return f"a response passes if {stock.metric} {at}"

@@ -53,12 +53,11 @@ def notes(of: Measured, found: Mapping[str, Found]) -> list[str]:
 
 def sections(of: Measured, found: Mapping[str, Found]) -> list[Section]:
     """The page's sections."""
-    name, first = next(iter(found.items()))
+    first = next(iter(found.values()))
     gap, p_s = first.gains[-1], first.shares["S"]
-    filtered = "" if name == "none" else f", filter {name}"
     told = (
         f"{of.task}, {of.split}: {whole(len(of.ids))} problems, one greedy decode and {of.k} "
-        f"samples of each; {of.judge}{filtered}."
+        f"samples of each; {of.judge}."
     )
     remarks = notes(of, found)
     blocks: list[Block] = [Text(told, "lead")]

@@ -18,6 +18,8 @@ from lm_eval.tasks import TaskManager
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.core.records import Verdict
 
+#: The name of a task's filter that gives none a name.
+_NO_FILTER = "none"
 #: Texts of a record on which it is tried whether a metric grades, and the most characters of one.
 _TRIED, _LONGEST = 16, 200
 
@@ -74,6 +76,16 @@ class StockTask:
         self.metric, self.filter = _metric_and_filter(self._task, metric, self.filters)
         self.voting = tuple(e.name for e in self._task._filters if e.name not in self.filters)
         self.pass_at = pass_at
+
+    @property
+    def judge(self) -> str:
+        """How it decides, as people are told."""
+        at = "is 1" if self.pass_at is None else f"is {self.pass_at:g} or more"
+        filtered = "" if self.filters == (_NO_FILTER,) else f", filter {self.filter}"
+        others = ", ".join(name for name in self.filters if name != self.filter)
+        return f"a response passes if {self.metric} {at}{filtered}" + (
+            f" (the task's others: {others})" if others else ""
+        )
 
     def verdicts(
         self, documents: Sequence[Mapping[str, Any]], responses: Sequence[str]
@@ -144,7 +156,8 @@ class StockTask:
                 return (
                     f"{outcome.verdict.reason}, for the response {tried!r:.60}: a decision passes "
                     "or fails; give pass_at, the least value that passes (gapft gap --pass-at "
-                    "0.5), or a metric of 0 and 1 (--metric)"
+                    "0.5, gapft run --set verifier.params.pass_at=0.5), or a metric of 0 and 1 "
+                    "(--metric, verifier.params.metric)"
                 )
         return ""
 
@@ -235,9 +248,10 @@ def _metric_and_filter(task: Any, metric: str | None, alone: Sequence[str]) -> t
             raise UserError(f"task {task.config.task!r} has no metric_list: name the metric")
         wanted = known[0]
     elif known and wanted not in known:
-        raise UserError(
-            f"task {task.config.task!r} has no metric {wanted!r}; {did_you_mean(wanted, known)}"
-        )
+        hint = did_you_mean(wanted, known)
+        if wanted in filters:
+            hint = f"this is a filter: name it as {f'{known[0]},{wanted}'!r}"
+        raise UserError(f"task {task.config.task!r} has no metric {wanted!r}; {hint}")
     chosen = chosen or filters[0]
     if chosen not in filters:
         raise UserError(

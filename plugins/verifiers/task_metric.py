@@ -53,6 +53,10 @@ class TaskMetric:
         self._tried += 1
         return self._task.graded(gold) if self._tried <= _TRIED else ""
 
+    def describe(self) -> dict[str, str]:
+        """Which metric and filter of the task decide, for the manifest."""
+        return {"judge": self._task.judge}
+
     def _judge(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
         verdicts: dict[int, Verdict] = {
             i: Verdict("error", fault) for i, gold in enumerate(golds) if (fault := _fault(gold))

@@ -7,7 +7,7 @@ an answer stands, is planted by the mark's number and the response's index.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -169,25 +169,46 @@ STOCK: Mapping[str, Stock] = {
 }
 
 
+def write_task(
+    tasks: Path,
+    name: str,
+    file: str,
+    splits: Mapping[str, Iterable[Mapping[str, Any]]],
+    **changes: Any,
+) -> None:
+    """Writes a task of lm-eval's with its data path overridden, and its data.
+
+    Args:
+        tasks: the folder.
+        name: of the task here.
+        file: its YAML, below lm-eval's tasks.
+        splits: records by the split's name.
+        changes: further keys that override the YAML's.
+    """
+    files = {}
+    for split, rows in splits.items():
+        data = tasks / f"{name}-{split}.jsonl"
+        data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        files[split] = str(data)
+    override = {
+        "include": str(_TASKS / file),
+        "task": name,
+        "dataset_path": "json",
+        "dataset_name": None,
+        "dataset_kwargs": {"data_files": files, "cache_dir": str(tasks / "cache")},
+        **changes,
+    }
+    (tasks / f"{name}.yaml").write_text(yaml.safe_dump(override))
+
+
 def write_stock(folder: Path) -> Path:
     """Writes every task with its data, the plugin, and what the model says; returns the tasks."""
     tasks = folder / "tasks"
     tasks.mkdir()
     for name, of in STOCK.items():
         splits = {of.split: range(DOCUMENTS), **({"train": range(100, 120)} if of.trains else {})}
-        files = {}
-        for split, numbers in splits.items():
-            file = tasks / f"{name}-{split}.jsonl"
-            file.write_text("".join(json.dumps(of.document(i)) + "\n" for i in numbers))
-            files[split] = str(file)
-        override = {
-            "include": str(_TASKS / of.file),
-            "task": name,
-            "dataset_path": "json",
-            "dataset_name": None,
-            "dataset_kwargs": {"data_files": files, "cache_dir": str(folder / "cache")},
-        }
-        (tasks / f"{name}.yaml").write_text(yaml.safe_dump(override))
+        rows = {split: map(of.document, numbers) for split, numbers in splits.items()}
+        write_task(tasks, name, of.file, rows)
         said = {f"[{i}]": of.texts(i) for i in range(DOCUMENTS)}
         (folder / f"{name}.json").write_text(json.dumps(said))
     (folder / "canned.py").write_text(PLUGIN)

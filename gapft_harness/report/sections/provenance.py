@@ -36,10 +36,12 @@ def flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
 def _data(inputs: ReportInputs) -> list[Block]:
     task = inputs.task
     dropped = list(task.get("dropped", ()))
+    judge = inputs.judged_by.get("audit", {}).get("judge")
+    verifier = f"{task.get('verifier')} ({judge})" if judge else task.get("verifier")
     blocks: list[Block] = [
         Text(
             f"Task {task['name']}, version {task.get('version')}, verified by "
-            f"{task.get('verifier')}; of a recovered problem's verified samples the "
+            f"{verifier}; of a recovered problem's verified samples the "
             f"{task.get('keep')} rule keeps one."
         )
     ]

@@ -1,0 +1,141 @@
+"""``gapft run --task`` on a task of lm-eval's: its metric, under one filter, is the verifier.
+
+gsm8k's YAML with its two filters and its metric; data and prompt are what the demo policy can do.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from gapft_harness.cli.main import app
+from gapft_harness.core.errors import UserError
+from gapft_harness.run_directory.tables import read_judged, read_problems
+from tests.command import succeed
+from tests.gap.stock import POLICY, STOCK, write_stock, write_task
+from tests.gap.test_command import CHOICE
+
+DEMO = POLICY.parents[1] / "tasks" / "demo"
+FLEXIBLE = ("--set", "verifier.params.metric=exact_match,flexible-extract")
+SETTINGS = (
+    "search.k=4", "search.temperature=1.0", "search.top_p=1.0", "search.max_gen_toks=32",
+    "training.learning_rate=1e-4", "training.dtype=float32",
+)  # fmt: skip
+
+
+def pears(name: str, count: int) -> Iterator[dict[str, str]]:
+    """The demo's questions, with answers as gsm8k has them."""
+    with (DEMO / f"{name}.jsonl").open() as file:
+        for row in map(json.loads, islice(file, count)):
+            answer = f"{row['solution']}\n#### {row['answer']}"
+            yield {"question": row["question"], "answer": answer}
+
+
+@pytest.fixture(scope="module")
+def tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tasks = write_stock(tmp_path_factory.mktemp("stock"))
+    (tasks / "choice.yaml").write_text(CHOICE)
+    data = {"train": pears("pool", 60), "test": pears("audit", 40)}
+    bare = {"doc_to_text": "{{question}}", "num_fewshot": 0}
+    write_task(tasks, "sums", STOCK["gsm8k"].file, data, **bare)
+    return tasks
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "message"),
+    [
+        ("bbh_cot_fewshot_boolean_expressions", (), "has no training_split.*add the key"),
+        ("pears_choice", (), "output_type multiple_choice.*docs/gap.md"),
+        ("drop", ("verifier.params.metric=f1",), "neither 0 nor 1.*verifier.params.pass_at=0.5"),
+        ("sums", ("verifier.params.metric=flexible-extract",), "name it as 'exact_match,flexible-"),
+        ("sums", ("verifier.params.metric=exact_match,strict",), "did you mean 'strict-match'"),
+        (
+            "gsm8k_cot_self_consistency",
+            ("search.temperature=0.2", "verifier.params.metric=exact_match,maj@8"),
+            "its filter 'maj@8' takes several responses",
+        ),
+    ],
+)
+def test_what_cannot_be_trained_on_is_refused_before_anything_is_generated(
+    tasks: Path, tmp_path: Path, task: str, options: tuple[str, ...], message: str
+) -> None:
+    given = [part for option in options for part in ("--set", option)]
+    done = CliRunner().invoke(
+        app, [*command(tasks, task, *given), "--run-dir", str(tmp_path / "run")]
+    )
+    assert isinstance(done.exception, UserError), done.output
+    with pytest.raises(UserError, match=message):
+        raise done.exception
+    assert not (tmp_path / "run").exists()
+
+
+def command(tasks: Path, task: str, *options: str) -> list[str]:
+    model = "pretrained=bundled:demo,dtype=float32,device=cpu,batch_size=64"
+    return [
+        "run", "--task", task, "--include-path", str(tasks), "--model-args", model,
+        "--condition", "gapft", "--seed", "13",
+        *(part for setting in SETTINGS for part in ("--set", setting)), *options,
+    ]  # fmt: skip
+
+
+def test_what_is_trained_and_told_is_by_the_filter_that_is_named(
+    tasks: Path, tmp_path: Path
+) -> None:
+    done = succeed(*command(tasks, "sums", *FLEXIBLE), cwd=tmp_path)
+    judge = (
+        "a response passes if exact_match is 1, filter flexible-extract "
+        "(the task's others: strict-match)"
+    )
+    run = tmp_path / "runs" / "sums"
+    assert judge in done.stdout
+    assert judge in (run / "report" / "report.md").read_text()
+    results = json.loads((run / "report" / "results.json").read_text())
+    assert {said["judge"] for said in results["judged_by"].values()} == {judge}
+    assert set(results["judged_by"]) == {"pool", "audit", "gapft-seed13"}
+    assert results["conditions"]["gapft"]["seeds"]["13"]["budget"]["n"] >= 5
+
+    ours = {
+        "": decisions(run, "audit/responses.parquet"),
+        f",peft={run / 'adapters' / 'gapft-seed13'}": decisions(
+            run, "decisions/gapft-seed13.parquet"
+        ),
+    }
+    for adapter, said in ours.items():
+        theirs = evaluated(tasks, adapter)
+        assert said == theirs["flexible-extract"]
+        assert not any(theirs["strict-match"].values()), "the other filter reads no answer at all"
+    source, trained = ours.values()
+    assert 0 < sum(source.values()) < len(source) == 40
+    assert source != trained, "the adapter changes no answer: nothing was compared"
+    succeed("verify", run, cwd=tmp_path)
+
+
+def decisions(run: Path, table: str) -> dict[str, bool]:
+    """Whether each question's greedy response passes."""
+    questions = {
+        problem.id: problem.document["question"]
+        for problem, _ in read_problems(run / "audit" / "problems.parquet")
+    }
+    return {questions[name]: judged[0].verdict.passed for name, judged in read_judged(run / table)}
+
+
+def evaluated(tasks: Path, adapter: str) -> dict[str, dict[str, bool]]:
+    """What lm-eval itself says of the test split: by filter, whether each question is right."""
+    from lm_eval import simple_evaluate
+    from lm_eval.tasks import TaskManager
+
+    out: Any = simple_evaluate(
+        model="hf", model_args=f"pretrained={POLICY},dtype=float32{adapter}", tasks=["sums"],
+        task_manager=TaskManager(include_defaults=False, include_path=str(tasks)), device="cpu",
+        batch_size=64, gen_kwargs="max_gen_toks=32", log_samples=True, bootstrap_iters=0,
+    )  # fmt: skip
+    found: dict[str, dict[str, bool]] = {}
+    for row in out["samples"]["sums"]:
+        found.setdefault(row["filter"], {})[row["doc"]["question"]] = row["exact_match"] == 1
+    return found
