@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from gapft_harness.core.errors import UserError, did_you_mean
-from gapft_harness.core.files import replace_file, write_json
+from gapft_harness.compare.files import write_text
+from gapft_harness.core.files import write_json
 from gapft_harness.core.records import Example
 from gapft_harness.exporting.examples import Written, arms_of, written
 from gapft_harness.recipe.recipe import Recipe
@@ -35,15 +35,15 @@ class Format:
     beside: Callable[[Mapping[str, str], Recipe], dict[str, str]]
 
 
-def export(
+def write_training_sets(
     run: RunDirectory, to: str, out: Path, conditions: list[str], seeds: list[int]
 ) -> list[Path]:
     """Writes a dataset an arm, what the trainer needs beside, and ``budget.json``.
 
     Args:
         run: the run; its selections are sealed.
-        to: ``trl``, ``axolotl`` or ``llama-factory``.
-        out: the folder to write; it must be empty or not there.
+        to: of ``FORMATS``.
+        out: the folder to write.
         conditions: only these; none: all.
         seeds: likewise.
 
@@ -51,23 +51,18 @@ def export(
         The files.
 
     Raises:
-        UserError: an unknown format, a folder that holds something, nothing selected, or examples
-            that are no texts.
+        UserError: nothing is selected, or examples are no texts.
     """
-    if to not in FORMATS:
-        raise UserError(f"--to {to}: {did_you_mean(to, FORMATS)}")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"--out {out}: is there already and not empty; give another folder")
     of, recipe = FORMATS[to], run.recipe
     arms = arms_of(run, conditions, seeds)
     rows = {arm.name: [*written(run, arm)] for arm in arms}
     files = {name: f"{name}.jsonl" for name in rows}
     for name, examples in rows.items():
         lines = (json.dumps(of.row(one, recipe), ensure_ascii=False) + "\n" for one in examples)
-        _write(out / files[name], "".join(lines))
+        write_text(out / files[name], "".join(lines))
     beside = of.beside(files, recipe)
     for name, text in beside.items():
-        _write(out / name, text)
+        write_text(out / name, text)
     write_json(out / "budget.json", _budget(run, to, rows))
     return [out / name for name in (*files.values(), *beside, "budget.json")]
 
@@ -163,10 +158,6 @@ def _llama_factory_info(files: Mapping[str, str], recipe: Recipe) -> dict[str, s
 
 def _nothing(files: Mapping[str, str], recipe: Recipe) -> dict[str, str]:
     return {}
-
-
-def _write(path: Path, text: str) -> None:
-    replace_file(path, lambda beside: beside.write_text(text, encoding="utf-8"))
 
 
 #: By the name that ``--to`` takes.

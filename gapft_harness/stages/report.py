@@ -14,12 +14,24 @@ from gapft_harness.stages.foundation.disjoint import require_apart
 from gapft_harness.stages.selection.stage import arms
 
 if TYPE_CHECKING:
+    from gapft_harness.report.reading.inputs import ReportInputs
     from gapft_harness.stages.context import Context
 
 
 def report_stage(context: Context) -> None:
     """Tables, figures, report.md, index.html, explorer.html and results.json."""
     from gapft_harness.report import write_report
+
+    folder = context.run.path / layout.REPORT
+    write_report(report_inputs(context), folder, context.plugins.report_sections())
+
+
+def report_inputs(context: Context) -> ReportInputs:
+    """What a report is made of, held to its hashes, and the audit judged by the other rule.
+
+    Raises:
+        UserError: something is not there yet, or was changed, or a problem is in two splits.
+    """
     from gapft_harness.report.reading.inputs import read_inputs
 
     shown = only(context.run.recipe, context.conditions, context.seeds)
@@ -46,8 +58,7 @@ def report_stage(context: Context) -> None:
         manifest["warnings"].append(line)
         context.say(f"warning: {line}")
     inputs = read_inputs(run.path, manifest, parts(experiments_of(context)))
-    inputs = replace(inputs, other_rule=judge_by_other_rule(inputs, context.plugins))
-    write_report(inputs, run.path / layout.REPORT, context.plugins.report_sections())
+    return replace(inputs, other_rule=judge_by_other_rule(inputs, context.plugins))
 
 
 def require_sealed(run: RunDirectory) -> None:

@@ -6,16 +6,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from gapft_harness.core.errors import UserError
 from gapft_harness.report import files_of, replace_folder
 from gapft_harness.report import results as of_run
 from gapft_harness.report.part import Rows
-from gapft_harness.report.rendering.blocks import Drawing
+from gapft_harness.report.rendering.blocks import Drawing, Section
 from gapft_harness.report.tables import as_csv, tables_of_cells
 from gapft_harness.study import figures, sections
-from gapft_harness.study.cells import Collected, require_different
+from gapft_harness.study.cells import Collected, collect, require_different
 from gapft_harness.study.findings import Mean, StudyFindings, compute_study, shares
 from gapft_harness.study.protocol import require_comparable, require_one_protocol
-from gapft_harness.study.recipe import REPORT, StudyRecipe
+from gapft_harness.study.recipe import REPORT, STUDY, StudyRecipe, read_study
 
 
 def write_study(study: StudyRecipe, collected: Sequence[Collected], folder: Path) -> StudyFindings:
@@ -40,6 +41,20 @@ def checked(study: StudyRecipe, collected: Sequence[Collected]) -> StudyFindings
     require_one_protocol(study, {of.name: of.recipe for of in collected if of.recipe is not None})
     require_comparable(study, collected)
     return compute_study(study, collected)
+
+
+def read_sections(folder: Path) -> list[Section]:
+    """The sections of a study's report, computed again from its cells' sealed tables.
+
+    Raises:
+        UserError: it is no study, or a cell is not whole.
+    """
+    study = read_study(str(folder / STUDY))
+    found = checked(study, collect(study, folder))
+    if found.lacking:
+        told = [f"{name}: {'; '.join(lacks)}" for name, lacks in found.lacking.items()]
+        raise UserError("\n".join([f"{folder}: cells are not whole:", *told]))
+    return sections.build(found)
 
 
 def report_files(found: StudyFindings, drawings: Sequence[Drawing]) -> dict[str, str | bytes]:

@@ -17,7 +17,9 @@ from gapft_harness.compare.comparison import compare
 from gapft_harness.compare.page import sections
 from gapft_harness.compare.terminal import show
 from gapft_harness.core.errors import GapftError
+from gapft_harness.report.rendering.markdown import escape
 from tests.compare.logs import row, write
+from tests.exporting import latex_reader
 from tests.report.explorer.made import unpacked
 
 ROOT = Path(__file__).parents[2]
@@ -147,8 +149,18 @@ def test_what_a_model_wrote_moves_no_cursor_and_breaks_no_table(tmp_path: Path) 
     bad = {"resps": [[HOSTILE]], "target": HOSTILE, "doc": {"question": HOSTILE, "subject": "[b]|"}}
     before = write(tmp_path / "before", rows=[row(0, 0, **bad)])
     after = write(tmp_path / "after", rows=[row(0, 1, **bad)])
-    done = run(before, after, "--by", "subject", "--out", tmp_path / "out")
+    written = ("--out", tmp_path / "out", "--tables", tmp_path / "tables")
+    done = run(before, after, "--by", "subject", *written)
     assert done.exit_code == 0, done.output
+    for name in ("before-and-after", "by-subject"):
+        with (tmp_path / "tables" / f"{name}.csv").open(newline="") as file:
+            cells = [*csv.reader(file)]
+        tex = (tmp_path / "tables" / f"{name}.tex").read_text()
+        assert latex_reader.rows(tex) == cells
+        for line in cells:
+            md = " | ".join(map(escape, line))
+            assert f"| {md} |" in (tmp_path / "out" / "comparison.md").read_text()
+    assert "--tables" in str(run(before, after, *written).exception)
     page = (tmp_path / "out" / "comparison.md").read_text()
     for text in (done.output, page):
         assert "\x1b" not in text

@@ -25,6 +25,8 @@ def test_import_export(demo_run: Path, tmp_path: Path) -> None:
     log = run_page("import-export.md", demo_run, tmp_path)
     assert "exported/axolotl/gapft-seed13.yaml" in log
     assert (tmp_path / "exported" / "llama-factory" / "dataset_info.json").is_file()
+    assert "exported/evidence/data/audit.parquet" in log
+    assert "exported/tables/contrasts.tex" in log
 
 
 def test_evaluating_adapters(demo_run: Path, tmp_path: Path) -> None:

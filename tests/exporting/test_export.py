@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 from gapft_harness.cli.main import app
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm, Budget
-from gapft_harness.exporting.formats import export
+from gapft_harness.exporting.kinds import Asked
+from gapft_harness.exporting.kinds import export as exported
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples
@@ -30,6 +31,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """A run of letters with two training sets; a prompt's and a response's ids are its bytes."""
     made = letters(tmp_path_factory.mktemp("letters"))
     return made.run("run", ["states", "select"], ("pool", "audit"), **KEYS)
+
+
+def export(
+    run: RunDirectory, to: str, out: Path, conditions: list[str], seeds: list[int]
+) -> list[Path]:
+    return exported(run, to, Asked(out, conditions, seeds))
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -118,11 +125,14 @@ def test_of_a_chat_model_lines_are_turns(run: RunDirectory, tmp_path: Path) -> N
 def test_trl_knows_its_format(run: RunDirectory, tmp_path: Path) -> None:
     from trl.data_utils import is_conversational
 
-    export(run, "trl", tmp_path / "out", ["gapft"], [])
-    row = lines(tmp_path / "out" / "gapft-seed13.jsonl")[0]
-    assert row.keys() == {"prompt", "completion"}
-    assert not is_conversational(row)
-    assert is_conversational({"prompt": [{"role": "user", "content": row["prompt"]}]})
+    model = run.recipe.model.model_copy(update={"chat_template": True})
+    chat = RunDirectory(run.path, run.recipe.model_copy(update={"model": model}))
+    for of, conversational in ((run, False), (chat, True)):
+        out = tmp_path / str(conversational)
+        export(of, "trl", out, ["gapft"], [])
+        for row in lines(out / "gapft-seed13.jsonl"):
+            assert row.keys() == {"prompt", "completion"}
+            assert is_conversational(row) is conversational
 
 
 def test_mistakes_are_told(run: RunDirectory, tmp_path: Path) -> None:

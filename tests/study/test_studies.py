@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 from pathlib import Path
@@ -10,10 +11,12 @@ import pytest
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.recipe.bundled import bundled_recipes, bundled_studies
+from gapft_harness.report.rendering.markdown import escape
 from gapft_harness.run_directory.tables import responses as responses_table
 from gapft_harness.study.driver import describe_study, recipes_of, study_folder
 from gapft_harness.study.protocol import require_one_protocol
 from gapft_harness.study.recipe import read_study
+from gapft_harness.study.report import read_sections
 from gapft_harness.study.verify import verify_study
 from tests.command import gapft, succeed
 from tests.report.test_read_inputs import response, write
@@ -39,6 +42,13 @@ def test_a_study_of_runs_that_are_there(folder):
         assert f"## {title}" in text
     before = page.read_bytes()
     assert study(folder).read_bytes() == before
+    succeed("export", "study", "--to", "tables", "--out", "tables", cwd=folder)
+    with (folder / "tables" / "main-comparison.csv").open(newline="") as file:
+        rows = [*csv.reader(file)]
+    assert len(rows) == 3
+    assert all(f"| {' | '.join(map(escape, row))} |" in text for row in rows)
+    told = gapft("export", "study", "--to", "dataset", "--out", "data", cwd=folder).stderr
+    assert "--to dataset: is of a run" in told
 
 
 def test_it_is_told_which_seed_is_missing_and_no_mean_is_given(folder):
@@ -56,6 +66,8 @@ def test_it_is_told_which_seed_is_missing_and_no_mean_is_given(folder):
     assert "| B / b | – | – | – | – | – | – | – |" in text
     found = verify_study(folder / "study")
     assert not [line for line in found.differences if line.startswith("report/")]
+    with pytest.raises(UserError, match="B / b: no decisions of uniform under seed 21"):
+        read_sections(folder / "study")
 
 
 def test_a_seed_that_a_run_never_had_and_a_condition_are_missing(folder):

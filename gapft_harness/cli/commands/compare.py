@@ -94,6 +94,12 @@ def compare(
             help="write figures, tables and a page of all documents there (docs/comparing.md)",
         ),
     ] = None,
+    tables: Annotated[
+        Path | None,
+        typer.Option(
+            "--tables", metavar="DIR", help="write each table as LaTeX and CSV into this new folder"
+        ),
+    ] = None,
 ) -> None:
     """Compare sample logs of lm_eval, before and after, document by document."""
     with _one_means_worse():
@@ -104,12 +110,15 @@ def compare(
         from gapft_harness.compare.files import write
         from gapft_harness.compare.page import sections
         from gapft_harness.compare.terminal import show
+        from gapft_harness.exporting.tables import require_new, write_tables
 
         margin = fail_if_worse
         if margin is not None and not 0 <= margin < float("inf"):
             raise UserError(
                 f"--fail-if-worse {margin:g}: expected 0 or more, e.g. 0.01 for one point"
             )
+        if tables is not None:
+            require_new(tables, "--tables")
         choice = Choice(
             *(metric, filter, task, on, cluster, by, common, seeds, source_samples),
             higher_is_better=higher_is_better,
@@ -122,12 +131,16 @@ def compare(
         worse = [] if margin is None else found.worse(margin)
         if out is not None:
             write(found, out)
+        if tables is not None:
+            write_tables(sections(found), tables)
         # who reads may stop early, where rich would exit with 1; what the gate says stays so
         with contextlib.suppress(BrokenPipeError, SystemExit):
             show(sections(found), Console(highlight=False))
             if out is not None:
                 files = "explorer.html, results.json, comparison.csv, items.csv"
                 typer.echo(f"written: {out / 'comparison.md'}, {files}")
+            if tables is not None:
+                typer.echo(f"tables: {tables}")
     if worse:
         told = ", ".join(map(plain, worse))
         typer.echo(f"gapft: worse than before by more than {margin:g}: {told}", err=True)

@@ -1,4 +1,4 @@
-"""``gapft export``: training sets for other trainers."""
+"""``gapft export``: what a run holds, for others to read."""
 
 from __future__ import annotations
 
@@ -7,12 +7,20 @@ from typing import Annotated
 
 import typer
 
-from gapft_harness.cli.options import RunDir
+from gapft_harness.cli.options import PluginFile, RunDir
 
 
 def export(
     run_dir: RunDir,
-    to: Annotated[str, typer.Option("--to", metavar="NAME", help="trl, axolotl or llama-factory")],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="NAME",
+            help="training sets: trl, axolotl or llama-factory; evidence: dataset; the report's "
+            "tables: tables",
+        ),
+    ],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="a new folder")],
     condition: Annotated[
         list[str], typer.Option("--condition", metavar="NAME", help="only this one; repeatable")
@@ -20,13 +28,22 @@ def export(
     seed: Annotated[
         list[int], typer.Option("--seed", metavar="N", help="only this one; repeatable")
     ] = [],
+    plugin: PluginFile = [],
 ) -> None:
-    """Write training sets as datasets of TRL, LLaMA-Factory or Axolotl, with their budgets."""
-    from gapft_harness.exporting.formats import export as exported
+    """Write training sets, the evidence as a dataset, or the report's tables as LaTeX and CSV."""
+    from gapft_harness.exporting.kinds import Asked, export_study
+    from gapft_harness.exporting.kinds import export as exported
     from gapft_harness.run_directory.directory import RunDirectory
     from gapft_harness.run_directory.mirror import placed
+    from gapft_harness.study.verify import is_study
 
+    asked = Asked(out, condition, seed, plugin)
     with placed(run_dir, writes=False) as (path, _):
-        files = exported(RunDirectory.open(path), to, out, condition, seed)
+        if is_study(path):
+            from gapft_harness.study.report import read_sections
+
+            files = export_study(lambda: read_sections(path), to, asked)
+        else:
+            files = exported(RunDirectory.open(path), to, asked)
     for file in files:
         typer.echo(file)

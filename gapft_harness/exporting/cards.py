@@ -1,0 +1,54 @@
+"""What the cards of datasets and models have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.report.rendering import markdown
+from gapft_harness.report.rendering.blocks import Section, Table
+from gapft_harness.report.sections.provenance import flat
+from gapft_harness.run_directory.directory import RunDirectory
+
+if TYPE_CHECKING:
+    from huggingface_hub import CardData
+
+#: What a card says of the source model and of the task; nothing of where they lie.
+_SOURCE = ("revision", "weights_sha256", "dtype")
+_TASK = ("name", "version", "fingerprint", "verifier", "verifier_params", "decoding")
+
+
+def card(data: CardData, title: str, sections: Sequence[Section]) -> str:
+    """A card's README.md: what the hub reads, then what people read."""
+    return f"---\n{data.to_yaml()}\n---\n\n{markdown.render(title, '', sections)}"
+
+
+def model_name(recipe: Recipe) -> str:
+    """The source model as the recipe names it; of a folder its last name, not where it lies."""
+    args = recipe.model.args
+    name = str(args.get("pretrained") or args.get("model") or recipe.model.backend)
+    return Path(name).name if Path(name).is_absolute() else name
+
+
+def asked(run: RunDirectory) -> Table:
+    """What the model was asked, and who judged it: settings without any place of this machine."""
+    manifest = run.manifest()
+    told: dict[str, Any] = {
+        "gapft_harness": manifest["gapft_harness"],
+        "model": {"name": model_name(run.recipe), **_some(manifest["source"], _SOURCE)},
+        "search": run.recipe.search.model_dump(mode="json"),
+        "task": _some(manifest["task"], _TASK),
+    }
+    return Table(["key", "value"], [list(row) for row in flat(told)], words=2)
+
+
+def _some(of: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    return {key: of[key] for key in keys if key in of}
+
+
+def seals(run: RunDirectory, places: Iterable[str]) -> Table:
+    """The hashes of sealed files and folders, by which a run's manifest knows them."""
+    files = run.manifest()["files"]
+    return Table(["file", "sha256"], [[place, files[place]] for place in places], words=2)

@@ -1,0 +1,113 @@
+"""What ``gapft export --to`` takes, and the folder that it writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from gapft_harness.core.errors import UserError, did_you_mean
+from gapft_harness.exporting.dataset import write_dataset
+from gapft_harness.exporting.formats import FORMATS, write_training_sets
+from gapft_harness.exporting.tables import require_new, sections_of, write_tables
+from gapft_harness.report.rendering.blocks import Section
+from gapft_harness.run_directory.directory import RunDirectory
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is exported, and where to.
+
+    Attributes:
+        out: a folder; it must be empty or not there.
+        conditions: only these; none: all.
+        seeds: likewise.
+        plugin_files: files given by ``--plugin``.
+    """
+
+    out: Path
+    conditions: Sequence[str] = ()
+    seeds: Sequence[int] = ()
+    plugin_files: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of export.
+
+    Attributes:
+        write: writes it, and gives the files.
+        of_arms: whether ``--condition`` and ``--seed`` choose among what it writes.
+    """
+
+    write: Callable[[RunDirectory, Asked], list[Path]]
+    of_arms: bool
+
+
+def export(run: RunDirectory, to: str, asked: Asked) -> list[Path]:
+    """Writes what is sealed in a run in a form that others read.
+
+    Args:
+        run: the run.
+        to: of ``KINDS``.
+        asked: what, and where to.
+
+    Returns:
+        The files.
+
+    Raises:
+        UserError: an unknown kind, a folder that holds something, arms where there are none to
+            choose, or something is not there yet or was changed after it was sealed.
+    """
+    return _checked(to, asked).write(run, asked)
+
+
+def export_study(sections: Callable[[], Sequence[Section]], to: str, asked: Asked) -> list[Path]:
+    """Writes the tables of a study's report.
+
+    Args:
+        sections: computes the report's sections.
+        to: ``tables``.
+        asked: where to.
+
+    Returns:
+        The files.
+
+    Raises:
+        UserError: as ``export``; or another kind, which is of a run.
+    """
+    _checked(to, asked)
+    if to != "tables":
+        raise UserError(f"--to {to}: is of a run; give a cell's run, or of a study --to tables")
+    return write_tables(sections(), asked.out)
+
+
+def _checked(to: str, asked: Asked) -> Kind:
+    if to not in KINDS:
+        raise UserError(f"--to {to}: {did_you_mean(to, KINDS)}")
+    kind = KINDS[to]
+    if not kind.of_arms and (asked.conditions or asked.seeds):
+        raise UserError(f"--to {to}: is of the whole run; leave out --condition and --seed")
+    require_new(asked.out)
+    return kind
+
+
+def _training_sets(to: str, run: RunDirectory, asked: Asked) -> list[Path]:
+    return write_training_sets(run, to, asked.out, [*asked.conditions], [*asked.seeds])
+
+
+def _tables(run: RunDirectory, asked: Asked) -> list[Path]:
+    return write_tables(sections_of(run, asked.plugin_files), asked.out)
+
+
+def _dataset(run: RunDirectory, asked: Asked) -> list[Path]:
+    return write_dataset(run, asked.out)
+
+
+#: By the name that ``--to`` takes.
+KINDS = {
+    **{to: Kind(partial(_training_sets, to), True) for to in FORMATS},
+    "tables": Kind(_tables, False),
+    "dataset": Kind(_dataset, False),
+}

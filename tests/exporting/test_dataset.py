@@ -1,0 +1,77 @@
+"""The evidence as a dataset that ``datasets`` loads, with a card that the hub reads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from datasets import load_dataset
+from huggingface_hub import DatasetCard
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.exporting.kinds import Asked, export
+from gapft_harness.interactive.runs import Run
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import RunDirectory
+from tests.recording_run import letters
+
+KEYS: dict[str, Any] = {"search": {"k": 4}}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """A run of letters whose pool and audit have states."""
+    made = letters(tmp_path_factory.mktemp("letters"))
+    return made.run("run", ["states"], ("pool", "audit"), **KEYS)
+
+
+def test_it_loads_and_says_what_is_sealed(run: RunDirectory, tmp_path: Path) -> None:
+    export(run, "dataset", Asked(tmp_path / "out"))
+    loaded = load_dataset(str(tmp_path / "out"), cache_dir=str(tmp_path / "cache"))
+    tables = Run(run)
+    assert [*loaded] == ["pool", "audit"]
+    for split, rows in loaded.items():
+        problems = tables.read("problems", split=split).to_pylist()
+        states = tables.read("states", split=split).to_pylist()
+        responses = tables.read("responses", split=split).to_pylist()
+        assert len(rows) == len(problems) > 0
+        flat = []
+        for row, problem, state in zip(rows, problems, states, strict=True):
+            assert {row["split"]} == {split}
+            assert row["origin"] == "letters"
+            for key in ("problem_id", "prompt", "gold"):
+                assert row[key] == problem[key]
+            for key in ("state", "samples", "passing_samples", "first_success", "kept_index"):
+                assert row[key] == state[key]
+            flat += [(row["problem_id"], of) for of in row["responses"]]
+        for (problem_id, found), sealed in zip(flat, responses, strict=True):
+            assert problem_id == sealed["problem_id"]
+            assert found["verdict"] == sealed["status"]
+            assert found["attempts"] == []
+            for key in ("index", "text", "reason", "answer", "finish_reason"):
+                assert found[key] == sealed[key]
+    assert {row["state"] for row in loaded["pool"]} == {"S"}
+    assert json.loads(loaded["pool"][0]["gold"]) in "aeiou"
+
+
+def test_its_card_is_the_hubs(run: RunDirectory, tmp_path: Path) -> None:
+    export(run, "dataset", Asked(tmp_path / "out"))
+    text = (tmp_path / "out" / "README.md").read_text()
+    card = DatasetCard.load(tmp_path / "out" / "README.md")
+    files = {of["split"]: of["path"] for of in card.data.configs[0]["data_files"]}
+    assert files == {"pool": "data/pool.parquet", "audit": "data/audit.parquet"}
+    assert yaml.safe_load(text.split("---\n")[1])["pretty_name"] == "Evidence of run"
+    for split in files:
+        for table in (layout.problems, layout.states, layout.responses):
+            assert f"| {table(split)} | {run.manifest()['files'][table(split)]} |" in text
+    assert str(run.path) not in text
+
+
+def test_a_run_without_states_is_refused(tmp_path: Path) -> None:
+    run = letters(tmp_path).run("run", [], ("pool", "audit"), **KEYS)
+    with pytest.raises(UserError, match=r"pool/states.parquet: is not there yet"):
+        export(run, "dataset", Asked(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,102 @@
+"""The report's tables as LaTeX and CSV: the cells that the page shows, character by character."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.executors.local import LocalExecutor
+from gapft_harness.exporting.kinds import Asked, export
+from gapft_harness.exporting.tables import write_tables
+from gapft_harness.report.rendering import latex
+from gapft_harness.report.rendering.blocks import Section, Table
+from gapft_harness.report.rendering.markdown import escape
+from gapft_harness.report.rendering.visible import visible
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.stages.context import Context
+from gapft_harness.stages.report import report_stage
+from tests.exporting import latex_reader
+from tests.study.sealed import cell, seal
+
+TEXT = st.text(st.sampled_from("a1 [*]\\{}$&#%_~^<>|\"`'-,!?−–≥κ†\n\t\x00\u202e字é"), max_size=12)
+
+
+def shown(text: str) -> str:
+    return " ".join(visible(text).split())
+
+
+@given(
+    rows=st.lists(st.lists(TEXT, min_size=3, max_size=3), min_size=1, max_size=45),
+    note=TEXT,
+    words=st.integers(1, 3),
+)
+def test_latex_prints_every_text_as_it_is(rows: list[list[str]], note: str, words: int) -> None:
+    head, *body = rows
+    tex = latex.table(Table(head, body, words=words, note=note), "Title", "name")
+    assert latex_reader.rows(tex) == [[shown(text) for text in row] for row in rows]
+    assert latex_reader.caption(tex) == f"Title. {shown(note)}".strip()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """A sealed run with planted outcomes, and its report."""
+    made = RunDirectory.open(seal(tmp_path_factory.mktemp("planted") / "run", cell()))
+    settings = made.recipe.executor.model_dump()
+    with contextlib.closing(LocalExecutor(settings)) as executor:
+        report_stage(Context(made, executor))
+    return made
+
+
+def read_csv(path: Path) -> list[list[str]]:
+    with path.open(newline="") as file:
+        return [*csv.reader(file)]
+
+
+def test_every_table_of_a_report_is_written_as_it_is_shown(
+    run: RunDirectory, tmp_path: Path
+) -> None:
+    files = export(run, "tables", Asked(tmp_path / "out"))
+    assert sorted(files) == sorted((tmp_path / "out").iterdir())
+    page = (run.path / "report" / "report.md").read_text()
+    names = re.findall(r"\\input\{(.+)\.tex\}", (tmp_path / "out" / "tables.tex").read_text())
+    assert len(names) == len(re.findall(r"^\| :-", page, re.M)) == (len(files) - 1) / 2
+    assert {"conditions", "contrasts", "where-the-change-comes-from-2", "settings"} <= {*names}
+    for name in names:
+        rows = read_csv(tmp_path / "out" / f"{name}.csv")
+        assert len(rows) > 1
+        for row in rows:
+            assert f"\n| {' | '.join(map(escape, row))} |\n" in page
+        tex = (tmp_path / "out" / f"{name}.tex").read_text()
+        assert latex_reader.rows(tex) == [[*map(shown, row)] for row in rows]
+
+
+def test_names_are_of_ascii_and_no_two_are_one(tmp_path: Path) -> None:
+    table = Table(["a"], [["b"]])
+    sections = [
+        Section(title, [table, table]) for title in ("", "Tables", "GapFT − x", "GapFT x 2", "κ")
+    ]
+    files = [path.name for path in write_tables(sections, tmp_path / "out")]
+    assert files == [f"{name}.{kind}" for name in (
+        *("report", "report-2", "tables-2", "tables-3", "gapft-x", "gapft-x-2"),
+        *("gapft-x-2-2", "gapft-x-2-3", "report-3", "report-4"),
+    ) for kind in ("tex", "csv")] + ["tables.tex"]  # fmt: skip
+
+
+def test_an_edited_run_and_arms_are_refused(run: RunDirectory, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is of the whole run; leave out --condition"):
+        export(run, "tables", Asked(tmp_path / "out", conditions=["gapft"]))
+    edited = RunDirectory.open(seal(tmp_path / "edited", cell()))
+    path = edited.path / layout.responses("audit")
+    path.write_bytes(path.read_bytes() + b" ")
+    for kind in ("tables", "dataset"):
+        with pytest.raises(UserError, match=r"audit/responses.*was changed after it was sealed"):
+            export(edited, kind, Asked(tmp_path / "out"))
+    assert not (tmp_path / "out" / "README.md").exists()
