@@ -12,7 +12,7 @@ from gapft_harness.cli.main import app
 from gapft_harness.compare import terminal
 from gapft_harness.core.errors import PluginError, UserError
 from tests.command import succeed
-from tests.gap.stock import K, gap, write_stock
+from tests.gap.stock import STOCK, K, gap, write_stock, write_task
 
 CHOICE = """\
 include: gsm8k.yaml
@@ -116,6 +116,25 @@ def test_another_k_needs_another_folder_and_who_reads_may_stop_early(
     monkeypatch.setattr(terminal, "show", closed)
     again = gap(folder, "triviaqa", out="bound")
     assert again.exit_code == 0, (again.output, again.exception)
+
+
+def test_a_problem_of_both_splits_is_refused_before_the_second_is_searched(folder: Path) -> None:
+    gsm8k, name = STOCK["gsm8k"], "pears_twice"
+    rows = [gsm8k.document(number) for number in range(4)]
+    splits = {"test": rows, "train": rows[2:]}
+    write_task(folder / "tasks", name, gsm8k.file, splits, num_fewshot=0)
+    (folder / f"{name}.json").write_text((folder / "gsm8k.json").read_text())
+    audit = gap(folder, name)
+    assert audit.exit_code == 0, (audit.output, audit.exception)
+    items = (folder / name / "gap" / "items.csv").read_text()
+    asked = (folder / f"{name}.asked").read_text()
+    pool = gap(folder, name, "--split", "pool")
+    assert isinstance(pool.exception, UserError), pool.output
+    assert "2 of 2 pool problems are also in the audit" in str(pool.exception)
+    assert (folder / f"{name}.asked").read_text() == asked, "searched, and then refused"
+    assert (folder / name / "gap" / "items.csv").read_text() == items
+    elsewhere = gap(folder, name, "--split", "pool", out="alone")
+    assert elsewhere.exit_code == 0, "no audit is there to hold it apart from"
 
 
 def test_a_real_model_on_a_task_of_ours(tmp_path: Path) -> None:

@@ -119,7 +119,14 @@ def read_data(context: Context, include_paths: Sequence[str] | None = None) -> d
     """What the run's task and data are now, read by a job (``job.check_data``)."""
     if include_paths is not None:
         context = replace(context, include_paths=include_paths)
-    only = list(context.splits) if context.alone else None
+    only = None
+    if context.alone:  # with what is there already, since splits are held apart
+        there = context.run.is_sealed
+        only = [
+            split
+            for split in splits_of(context.run.recipe)
+            if split in context.splits or there(layout.responses(split))
+        ]
     job = Job.of("read data", check_data, only=only, **_where(context))
     return context.executor.run([job], context.progress)[0]
 
