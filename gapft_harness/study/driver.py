@@ -11,6 +11,7 @@ from gapft_harness.core.records import Arm
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.report import require_replaceable
+from gapft_harness.report.reading.audits import sealed_budget
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import grown, require_bound
 from gapft_harness.run_directory.directory import RunDirectory
@@ -216,8 +217,10 @@ def _changed(run: RunDirectory, recipe: Recipe, plugin_files: Sequence[str]) -> 
 
 
 def _known(study: StudyRecipe, run: RunDirectory) -> tuple[str, ...]:
-    """n, N and J of the study's first condition, once they are selected."""
-    of = run.manifest()["budgets"].get(Arm(study.lead, study.seeds[0]).name)
-    if of is None:
+    """n, N and J of the study's first condition, as they are sealed with its training set."""
+    arm = Arm(study.lead, study.seeds[0])
+    said = run.manifest()["budgets"].get(arm.name)
+    if said is None:
         return ()
-    return f"n = {of['n']:,}", f"N = {of['exposures']:,}", f"J = {of['steps']:,}"
+    of = sealed_budget(arm, said, run.sealed(layout.selection(arm)))
+    return f"n = {of.n:,}", f"N = {of.exposures:,}", f"J = {of.steps:,}"

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.core.records import SOURCE
-from gapft_harness.report.findings.whole import ConditionFindings
+from gapft_harness.report.findings.whole import ConditionFindings, budget_matched
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Block, Figure, Section, Table, Text
 from gapft_harness.report.rendering.wording import condition_name, percent, points, whole
@@ -42,7 +42,7 @@ def _minus(a: str, b: str) -> str:
 def _main(of: StudyFindings) -> list[Block]:
     """Table 1, and every Pass@1 with its interval."""
     lead = of.study.lead
-    # as the paper has it: the study's condition last, but for those with a larger budget
+    # as the paper has it: the study's condition last, but for those with another budget
     own = [n for n in of.study.conditions if n != lead and not _matched(of, n)]
     order = [*(n for n in reversed(of.study.conditions) if n != lead and n not in own), lead, *own]
     rows, every = [], []
@@ -71,9 +71,7 @@ def _main(of: StudyFindings) -> list[Block]:
         "condition. Brackets are 95% intervals, in percentage points."
     )
     if own:
-        note += (
-            f" * A reference with a larger budget: {wording.listed([*map(condition_name, own)])}."
-        )
+        note += f" * Not budget-matched: {wording.listed([*map(condition_name, own)])}."
     if of.lacking:
         note += " A dash: the cell is not whole; see the top of the page."
     names = [condition_name(name) + (" *" if name in own else "") for name in order]
@@ -96,7 +94,9 @@ def _plain(rate: Fraction) -> str:
 
 
 def _matched(of: StudyFindings, condition: str) -> bool:
-    return all(cell.found.conditions[condition].matched for cell in of.cells)
+    """Whether a condition has the first one's budget in every cell."""
+    each = [cell.found.conditions for cell in of.cells]
+    return all(budget_matched(of_cell[of.study.lead], of_cell[condition]) for of_cell in each)
 
 
 def _budget_n(condition: ConditionFindings) -> int:

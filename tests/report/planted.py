@@ -43,6 +43,7 @@ def recipe(**changes):
         "data": {"task": "gapft_synthetic", "pool_limit": None},
         "model": {"backend": "recorded", "args": {"pretrained": "synthetic"}},
         "search": {"k": 8, "temperature": 0.7, "seed": 0},
+        "budget": {"n": "recovered", "replay": 0},
         "conditions": list(CONDITIONS),
         "seeds": [13, 21, 73],
         "training": {"rank": 8, "learning_rate": 5e-5},

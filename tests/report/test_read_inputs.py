@@ -130,14 +130,14 @@ PARTS = [AllocationPart()]
 
 @pytest.fixture
 def inputs():
-    return planted.inputs(sizes=(12, 9, 8), pool_states=(5, 4, 3))
+    return planted.inputs(sizes=(12, 9, 8), pool_states=(5, 134, 3))
 
 
 def test_what_was_sealed_is_what_is_read(inputs, tmp_path):
     manifest = write_run(tmp_path, inputs)
     found, expected = read_inputs(tmp_path, json.loads(json.dumps(manifest))), inputs.in_order()
     assert (found.k, found.conditions, found.seeds) == (8, expected.conditions, expected.seeds)
-    assert found.pool_states == {"G": 5, "S": 4, "U": 3}
+    assert found.pool_states == {"G": 5, "S": 134, "U": 3}
     for name in ("ids", "states", "greedy", "samples"):
         assert (getattr(found.audit, name) == getattr(expected.audit, name)).all()
     assert found.audit.greedy_texts == expected.audit.greedy_texts
@@ -158,6 +158,21 @@ def test_a_budget_is_the_one_that_is_sealed_with_its_training_set(inputs, tmp_pa
     manifest["budgets"]["all_verified-seed21"][key] += 1
     with pytest.raises(GapftError, match=rf"all_verified-seed21 has {key} = .* is sealed with"):
         read_inputs(tmp_path, manifest)
+
+
+def test_no_arm_is_matched_by_what_the_manifest_says(inputs, tmp_path):
+    manifest = write_run(tmp_path, inputs)
+    manifest["budgets"]["all_verified-seed21"]["matched"] = True
+    with pytest.raises(GapftError, match=r"all_verified-seed21 is called matched, .* 295 .* 134;"):
+        read_inputs(tmp_path, manifest)
+
+
+def test_a_groups_slots_are_its_conditions_and_the_replay(inputs, tmp_path):
+    recipe = {**inputs.recipe, "budget": {"n": 130, "replay": 4}}
+    own = {**dict.fromkeys(inputs.conditions), "all_verified": {"n": 291}}
+    arms = tuple(replace(arm, matched=True) for arm in inputs.arms)
+    inputs = replace(inputs, recipe={**recipe, "conditions": own}, arms=arms)
+    assert all(arm.matched for arm in read_inputs(tmp_path, write_run(tmp_path, inputs)).arms)
 
 
 def test_a_training_set_of_other_slots_than_its_budget_is_none(inputs, tmp_path):

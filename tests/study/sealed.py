@@ -47,7 +47,7 @@ def cell(
     replicates: int = 200,
 ) -> ReportInputs:
     """Planted inputs: every number gives other trained models on the same audit."""
-    made = planted.inputs(sizes=sizes, k=k, pool_states=(9, 8, 7))
+    made = planted.inputs(sizes=sizes, k=k, pool_states=(9, 100 + 10 * number, 7))
     arms = [
         planted.trained(
             made.audit,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,49 @@ def test_a_recipe_that_was_edited_in_a_run_is_not_what_it_was_made_by(folder):
     with pytest.raises(GapftError, match=r"B / b: its recipe.yaml is not the (.|\n)*learning_rate"):
         study(folder)
     assert content(folder)["means"] is None
+
+
+def change_budget(folder, arm, **changes):
+    """Edits what a run's manifest says of an arm's budget, and nothing else."""
+    manifest = folder / "manifest.json"
+    changed = json.loads(manifest.read_text())
+    changed["budgets"][arm].update(changes)
+    manifest.write_text(json.dumps(changed))
+
+
+def test_no_comparison_is_matched_by_an_edited_manifest(folder):
+    for run in ("runs/a", "runs/b"):
+        for seed in (13, 21, 73):
+            change_budget(folder / run, f"all_verified-seed{seed}", matched=True)
+    with pytest.raises(
+        GapftError, match=r"A: .*all_verified-seed13 is called matched(.|\n)*B / b: "
+    ):
+        study(folder)
+    assert content(folder)["means"] is None
+
+
+def test_a_dry_run_has_its_budget_of_the_sealed_set(folder):
+    change_budget(folder / "runs/a", "gapft-seed13", n=110, exposures=880, steps=55)
+    said = describe_study(read_study("study.yaml"), folder / "study", pytest.fail)
+    assert said.count("n = 110; N = 880; J = 55") == 1  # B's own
+    assert "the budget of gapft-seed13 has n = 110, and 100 is sealed" in said
+
+
+def test_only_a_budget_of_the_leads_size_goes_unstarred_in_table_1(folder):
+    """A comparison group of its own is matched among its conditions, not with the lead."""
+    conditions = {name: {} for name in ("gapft", "uniform", "replay")}
+    for number, name in enumerate("ab"):
+        of = cell(number)
+        arms = tuple(replace(arm, matched=True) for arm in of.arms)
+        shutil.rmtree(folder / "runs" / name)
+        seal(
+            folder / "runs" / name,
+            replace(of, arms=arms),
+            conditions={**conditions, "all_verified": {"n": 295}},
+        )
+    study(folder)
+    text = (folder / "study/report/report.md").read_text()
+    assert "* Not budget-matched: all verified." in text
 
 
 @pytest.mark.parametrize(("key", "value"), [("fingerprint", "f" * 12), ("version", 2)])

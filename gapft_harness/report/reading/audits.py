@@ -165,22 +165,32 @@ def read_arm(
     entry = budgets[arm.name]
     selection = run_path / layout.selection(arm)
     chosen = columns(selection, ("problem_id",))["problem_id"]
+    budget = sealed_budget(arm, entry, selection)
+    require(
+        len(chosen) == budget.n,
+        f"{selection}: has {len(chosen)} slots, and its budget n = {budget.n}",
+    )
     return TrainedArm(
         arm=arm,
         statuses=codes(found["status"]),
         texts=tuple(found["text"]),
-        budget=_budget(arm, entry, selection, len(chosen)),
+        budget=budget,
         matched=entry.get("matched", True),
         problems=len(set(chosen)),
         taken=entry.get("taken"),
     )
 
 
-def _budget(arm: Arm, entry: Mapping[str, Any], selection: Path, slots: int) -> Budget:
+def sealed_budget(arm: Arm, entry: Mapping[str, Any], selection: Path) -> Budget:
     """An arm's budget as it is sealed with its training set; the manifest must say the same.
 
+    Args:
+        arm: condition and seed.
+        entry: what the manifest's ``budgets`` have of it.
+        selection: its training set.
+
     Raises:
-        GapftError: it does not, or the set has other slots.
+        GapftError: it does not.
     """
     budget = Budget(**read_facts(selection))
     for key in ("n", "repetitions", "exposures", "steps"):
@@ -190,7 +200,6 @@ def _budget(arm: Arm, entry: Mapping[str, Any], selection: Path, slots: int) -> 
             f"manifest.json: the budget of {arm.name} has {key} = {said}, and {sealed} is sealed "
             f"with its training set {selection}; restore the manifest",
         )
-    require(slots == budget.n, f"{selection}: has {slots} slots, and its budget n = {budget.n}")
     return budget
 
 

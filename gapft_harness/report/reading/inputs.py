@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from gapft_harness.core.records import Arm, State
+from gapft_harness.recipe.conditions import conditions_of
 from gapft_harness.report.reading.audits import Audit, TrainedArm, read_arm, read_audit
 from gapft_harness.report.reading.columns import PASS, STATUSES, columns
 from gapft_harness.report.reading.episodes import EpisodeFacts, read_episodes
@@ -199,7 +200,31 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
         failures=read_failures(run_path, manifest["verdict_counts"], [arm.name for arm in arms]),
         unread=Unread(run_path),
     )
+    _require_slots(inputs)
     return replace(inputs, further=tuple(_read_further(run_path, manifest, inputs)))
+
+
+def _require_slots(inputs: ReportInputs) -> None:
+    """An arm that the manifest calls matched has the slots of its comparison group.
+
+    The group's n follows from the recipe and the pool's sealed states, an arm's own is sealed with
+    its training set: what the manifest says of it makes no comparison fair.
+
+    Raises:
+        GapftError: one has not.
+    """
+    states, budget = inputs.pool_states, inputs.recipe["budget"]
+    known = {"recovered": states["S"], "verified": states["G"] + states["S"]}
+    conditions = conditions_of(inputs.recipe)
+    for of in inputs.arms:
+        wanted = conditions[of.arm.condition].n or budget["n"]
+        slots = known.get(wanted, wanted) + budget["replay"]
+        require(
+            not of.matched or of.budget.n == slots,
+            f"manifest.json: the budget of {of.arm.name} is called matched, and its sealed "
+            f"training set has {of.budget.n} slots, where recipe and pool give {slots}; restore "
+            "the manifest",
+        )
 
 
 def _read_further(run_path: Path, manifest: Manifest, inputs: ReportInputs) -> Iterator[Further]:
