@@ -6,6 +6,7 @@ import base64
 import itertools
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from gapft_harness.report import write_report
 from gapft_harness.report.reading.inputs import ReportInputs
 from tests.report.chromium import show
 from tests.report.planted import allocation_inputs, audited_inputs, inputs
+from tests.study.sealed import cell, seal, study, write_study_file
 
 
 def long_inputs() -> ReportInputs:
@@ -51,6 +53,28 @@ def test_it_fits_and_nothing_is_blocked(browser: Any, page: str, width: int, sch
     assert broken == 0
     shown = browser.execute_script("return [...document.images].filter(i => i.offsetParent).length")
     assert shown >= 3
+
+
+def test_no_table_of_a_study_is_wider_than_a_desks_screen(
+    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cells = {}
+    models = ("/data/models/meta-llama/Llama-3.1-8B-Instruct", "mistralai/Mistral-7B-Instruct-v0.3")
+    for number, model in enumerate(models):
+        place = f"runs/on-a-folder-with-a-name-of-some-length/{number}"
+        seal(tmp_path / place, cell(number), model={"args": {"pretrained": model}})
+        cells[f"{Path(model).name} / LogiQA 2.0"] = {"run": place}
+    write_study_file(cells=cells)
+    page = study(tmp_path)
+    show(browser, page.as_uri(), 1280, "light")
+    wide = browser.execute_script(
+        "document.querySelectorAll('details').forEach(each => { each.open = true });"
+        "return [...document.querySelectorAll('.scroll')].map(of => "
+        "[of.closest('section').querySelector('h2').textContent, of.scrollWidth, of.clientWidth])"
+    )
+    assert {"Cells", "Where the change comes from"} <= {title for title, _, _ in wide}
+    assert [of for of in wide if of[1] > of[2]] == []
 
 
 def test_differences_are_told_without_colour(browser: Any, page: str) -> None:
