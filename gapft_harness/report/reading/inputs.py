@@ -218,7 +218,7 @@ def _require_slots(inputs: ReportInputs) -> None:
     conditions = conditions_of(inputs.recipe)
     for of in inputs.arms:
         wanted = conditions[of.arm.condition].n or budget["n"]
-        slots = known.get(wanted, wanted) + budget["replay"]
+        slots = (wanted if isinstance(wanted, int) else known[wanted]) + budget["replay"]
         require(
             not of.matched or of.budget.n == slots,
             f"manifest.json: the budget of {of.arm.name} is called matched, and its sealed "
