@@ -1,8 +1,8 @@
-"""What ``--out`` writes: results.json, rejudged.csv, flips.csv and rejudged.md."""
+"""What ``--out`` writes: results.json, rejudged.csv, flips.csv, rejudged.md, rejudged.html."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,23 +11,38 @@ from gapft_harness.compare.findings import Paired
 from gapft_harness.core.files import write_json
 from gapft_harness.core.text import whole as whole_values
 from gapft_harness.rejudge.choice import Rule
+from gapft_harness.rejudge.flips import Flips
 from gapft_harness.rejudge.logs import LogsJudged
 from gapft_harness.rejudge.page import notes, sections
+from gapft_harness.report.rendering import page
+from gapft_harness.report.rendering.blocks import Section
 from gapft_harness.report.rendering.markdown import render
 from gapft_harness.report.tables import as_csv
 
 
 def write(of: LogsJudged, folder: Path) -> None:
-    """Writes the four files; what is there of an earlier command is replaced.
+    """Writes the files; what is there of an earlier command is replaced.
 
     Raises:
         GapftError: the folder cannot be written, or the disk is full.
     """
+    write_all(folder, results(of), _rows(of), of.flips, sections(of))
+
+
+def write_all(
+    folder: Path,
+    results: Mapping[str, Any],
+    rows: Iterator[tuple[object, ...]],
+    flips: Flips,
+    built: Sequence[Section],
+) -> None:
+    """Writes what was found, of logs or of a run."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "results.json", whole_values(results(of)))
-    write_text(folder / "rejudged.csv", as_csv(_rows(of)))
-    of.flips.write(folder / "flips.csv")
-    write_text(folder / "rejudged.md", render("Judged again", "", sections(of)))
+    write_json(folder / "results.json", whole_values(results))
+    write_text(folder / "rejudged.csv", as_csv(rows))
+    flips.write(folder / "flips.csv")
+    write_text(folder / "rejudged.md", render("Judged again", "", built))
+    write_text(folder / "rejudged.html", page.render("Judged again", "", built, (), {}))
 
 
 def rule(of: Rule | None) -> dict[str, Any] | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -70,16 +71,17 @@ class Flips:
     right: int = 0
     wrong: int = 0
     kept: list[Flip] = field(default_factory=list)
+    _kept: Counter[bool] = field(default_factory=Counter)
     _file: Any = None
 
-    def add(self, flip: Flip) -> None:
-        """One more."""
-        count = self.right if flip.right else self.wrong
+    def add(self, flip: Flip, repeated: bool = False) -> None:
+        """One more; one that only repeats another is counted and written, and not kept."""
         if flip.right:
             self.right += 1
         else:
             self.wrong += 1
-        if count < self.most:
+        if not repeated and self._kept[flip.right] < self.most:
+            self._kept[flip.right] += 1
             self.kept.append(flip)
         if self._file is not None:
             csv.writer(self._file).writerow(

@@ -7,7 +7,8 @@ import functools
 import json
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 from gapft_harness.core.errors import PluginError
 from gapft_harness.core.records import Gold, Response, Verdict
@@ -17,8 +18,10 @@ from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.hooks.registered import VerifierTraits
 from gapft_harness.rejudge.choice import Rule
 from gapft_harness.stages.generation.sealing import closing_verifier
-from gapft_harness.verification.judging import Judged, judge_and_answer
+from gapft_harness.verification.judging import Judged, judge_and_answer, once_each
 from gapft_harness.verification.pool import Outcome, WorkerPool
+
+T = TypeVar("T")
 
 #: Pairs that are judged at a time, and of these how many are sent to a process at once.
 AT_ONCE, _SENT = 4096, 64
@@ -46,23 +49,27 @@ class Judge:
         self._answers = answers_of(verifier)
         self._said = json.dumps([rule.name, dict(rule.params), list(plugin_files)])
 
-    def judge(self, responses: Sequence[Response], golds: Sequence[Gold]) -> list[Judged]:
-        """Each response's verdict and answer; equal pairs are judged once.
+    def judge(self, texts: Sequence[str], golds: Sequence[Gold]) -> list[Judged]:
+        """Each response's verdict and answer, in their order; equal pairs are judged once.
 
         Raises:
             PluginError: the verifier is broken.
         """
-        if self._pool is None or len(responses) < _FEW:
-            return judge_and_answer(self.verifier, self._answers, responses, golds)
-        pairs = [(r.text, r.finish_reason, g) for r, g in zip(responses, golds, strict=True)]
+        if self._pool is None or len(texts) < _FEW:
+            return judge_and_answer(self.verifier, self._answers, _responses(texts), golds)
+        return once_each(self._by_processes, texts, golds)
+
+    def _by_processes(self, texts: Sequence[str], golds: Sequence[Gold]) -> list[Judged]:
+        assert self._pool is not None
+        pairs = list(zip(texts, golds, strict=True))
         batches = [pairs[start : start + _SENT] for start in range(0, len(pairs), _SENT)]
-        outcomes = self._pool.map([(self._said, batch) for batch in batches])
+        outcomes = self._pool.map([_sent(self._said, batch) for batch in batches])
         found: list[Judged] = []
         for batch, outcome in zip(batches, outcomes, strict=True):
             if outcome.status == "done":
                 found += [_read(one) for one in outcome.value]
             else:
-                alone = self._pool.map([(self._said, [pair]) for pair in batch])
+                alone = self._pool.map([_sent(self._said, [pair]) for pair in batch])
                 found += [self._alone(one) for one in alone]
         return found
 
@@ -73,6 +80,17 @@ class Judge:
         if outcome.status == "raised":
             raise PluginError(outcome.reason)
         return Verdict("timeout" if outcome.status == "timeout" else "error", outcome.reason), None
+
+
+def _sent(said: str, pairs: Sequence[tuple[str, Gold]]) -> tuple[Any, ...]:
+    """Pairs as they are sent to a process: a gold that many responses have, once."""
+    golds = {id(gold): gold for _, gold in pairs}
+    numbers = {key: number for number, key in enumerate(golds)}
+    return said, list(golds.values()), [(text, numbers[id(gold)]) for text, gold in pairs]
+
+
+def _responses(texts: Sequence[str]) -> list[Response]:
+    return [Response("", 0, text, (), "stop", 0) for text in texts]
 
 
 def _read(one: Sequence[Any]) -> Judged:
@@ -100,12 +118,21 @@ def judging(rule: Rule, plugin_files: Sequence[str] = ()) -> Iterator[Judge]:
         yield Judge(rule, verifier, pool, plugin_files)
 
 
+def ahead(made: Iterator[T]) -> Iterator[T]:
+    """Yields what an iterator makes; a thread makes the next in the meantime."""
+    with ThreadPoolExecutor(1) as thread:
+        making = thread.submit(next, made, None)
+        while (one := making.result()) is not None:
+            making = thread.submit(next, made, None)
+            yield one
+
+
 def work(item: Sequence[Any]) -> list[tuple[str, str, str | None]]:
-    """In a worker process: judges one batch of (text, finish reason, gold)."""
-    said, pairs = item
+    """In a worker process: judges one batch, as ``_sent`` makes it."""
+    said, golds, pairs = item
     verifier, answers = _made(said)
-    responses = [Response("", 0, text, (), finish, 0) for text, finish, _ in pairs]
-    found = judge_and_answer(verifier, answers, responses, [gold for _, _, gold in pairs])
+    texts = [text for text, _ in pairs]
+    found = judge_and_answer(verifier, answers, _responses(texts), [golds[of] for _, of in pairs])
     return [(verdict.status, verdict.reason, answer) for verdict, answer in found]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
@@ -13,10 +12,9 @@ import numpy as np
 from gapft_harness.compare.findings import Found, Table, find
 from gapft_harness.compare.places import Log, runs_of
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Response
 from gapft_harness.rejudge.choice import Choice
 from gapft_harness.rejudge.flips import Flip, Flips, shown
-from gapft_harness.rejudge.judge import AT_ONCE, Judge, judging
+from gapft_harness.rejudge.judge import AT_ONCE, Judge, ahead, judging
 from gapft_harness.rejudge.rows import Reading, Row, read
 from gapft_harness.verification.judging import Judged
 from gapft_harness.verification.reasons import Reasons
@@ -103,17 +101,17 @@ def judge_logs(arguments: list[str], choice: Choice, flips: Flips) -> LogsJudged
         for number, log in enumerate(logs):
             reading, rows = read(number, log, choice, now)
             found.readings.append(reading)
-            for batch in _batches(rows, ahead=now.by_processes):
+            batches = _batches(rows)
+            for batch in ahead(batches) if now.by_processes else batches:
                 _judge(batch, found, now, was)
     return found
 
 
 def _judge(batch: list[Row], found: LogsJudged, now: Judge, was: Judge | None) -> None:
     pairs = [(text, row.gold) for row in batch for text in row.texts]
-    responses = [Response("", 0, text, (), "stop", 0) for text, _ in pairs]
-    golds = [gold for _, gold in pairs]
-    after = iter(now.judge(responses, golds))
-    earlier = was.judge(responses, golds) if was else None
+    texts, golds = [text for text, _ in pairs], [gold for _, gold in pairs]
+    after = iter(now.judge(texts, golds))
+    earlier = was.judge(texts, golds) if was else None
     for verdict, _ in earlier or ():
         found.was_reasons.see(verdict)
     before = iter(earlier) if earlier is not None else None
@@ -148,25 +146,15 @@ def _was(row: Row, index: int, before: Iterator[Judged] | None) -> tuple[bool, s
     return verdict.passed, answer
 
 
-def _batches(rows: Iterator[Row], *, ahead: bool) -> Iterator[list[Row]]:
-    """Rows until they have enough responses; ``ahead``: the next are read in the meantime."""
-    if not ahead:
-        while batch := _next(rows):
-            yield batch
-        return
-    with ThreadPoolExecutor(1) as reader:
-        reading = reader.submit(_next, rows)
-        while batch := reading.result():
-            reading = reader.submit(_next, rows)
-            yield batch
-
-
-def _next(rows: Iterator[Row]) -> list[Row]:
+def _batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
+    """Rows until they have enough responses."""
     batch: list[Row] = []
     size = 0
     for row in rows:
         batch.append(row)
         size += len(row.texts)
         if size >= AT_ONCE:
-            break
-    return batch
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from gapft_harness.compare.choice import REPLICATES
 from gapft_harness.compare.findings import Paired
@@ -100,8 +100,16 @@ def _row(one: Paired) -> list[str]:
     ]
 
 
-def flip_sections(flips: Flips) -> Iterator[Section]:
-    """The first flips of each kind."""
+def flip_sections(flips: Flips, place: Callable[[Flip], str] | None = None) -> Iterator[Section]:
+    """The first flips of each kind.
+
+    Args:
+        flips: all.
+        place: what is said behind a flip's document; default: which response it is of its row,
+            and of several logs which.
+    """
+    several = len({flip.where.partition(", line")[0] for flip in flips.kept}) > 1
+    place = place or (lambda flip: _in_log(flip, several))
     for right, count, title in (
         (True, flips.right, "Right now, and was wrong"),
         (False, flips.wrong, "Wrong now, and was right"),
@@ -109,8 +117,7 @@ def flip_sections(flips: Flips) -> Iterator[Section]:
         kept = [flip for flip in flips.kept if flip.right == right]
         if not kept:
             continue
-        several = len({flip.where.partition(", line")[0] for flip in flips.kept}) > 1
-        rows = [_flip(flip, several) for flip in kept]
+        rows = [_flip(flip, place) for flip in kept]
         note = ""
         if count > len(kept):
             note = (
@@ -121,11 +128,14 @@ def flip_sections(flips: Flips) -> Iterator[Section]:
         yield Section(title, [Table(columns, rows, words=5, note=note)])
 
 
-def _flip(flip: Flip, several: bool) -> list[str]:
-    response = "" if flip.index <= 0 else f", response {flip.index + 1}"
-    where = f" ({flip.where})" if several else ""
+def _in_log(flip: Flip, several: bool) -> str:
+    response = "" if flip.index == 0 else f", response {flip.index + 1}"
+    return f"{response} ({flip.where})" if several else response
+
+
+def _flip(flip: Flip, place: Callable[[Flip], str]) -> list[str]:
     return [
-        f"{flip.document}{response}{where}",
+        f"{flip.document}{place(flip)}",
         cut(flip.gold),
         "–" if flip.was_answer is None else cut(flip.was_answer),
         flip.reason if flip.now_answer is None and flip.reason else cut(flip.now_answer or "–"),

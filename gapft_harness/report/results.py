@@ -34,7 +34,7 @@ OWN_KEYS = (
 
 def results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
     """The content of results.json (schema 1; keys in docs/report.md). Holds no time and no path."""
-    of_audit = _on_audit(inputs, findings)
+    of_audit = on_audit(inputs, findings)
     content: dict[str, Any] = {
         "schema": 1,
         "recipe": inputs.recipe["name"],
@@ -51,7 +51,7 @@ def results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
         content["audits"] = {
             of.name: {
                 **({"of": of.of} if of.of else {"task": of.inputs.task["name"]}),
-                **_on_audit(of.inputs, findings.further[of.name]),
+                **on_audit(of.inputs, findings.further[of.name]),
             }
             for of in inputs.further
         }
@@ -77,7 +77,7 @@ def results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
     return content
 
 
-def _on_audit(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
+def on_audit(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
     """The source, the conditions and their contrasts on one audit."""
     source = findings.source
     return {

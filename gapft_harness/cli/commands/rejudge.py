@@ -5,18 +5,25 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gapft_harness.cli.options import PluginFile
 from gapft_harness.core.errors import UserError
 
+if TYPE_CHECKING:
+    from gapft_harness.rejudge.choice import Choice
+    from gapft_harness.report.rendering.blocks import Section
+
 
 def rejudge(
     logs: Annotated[
         list[str],
-        typer.Argument(metavar="LOGS", help="sample logs of lm_eval: files, folders or globs"),
+        typer.Argument(
+            metavar="LOGS",
+            help="sample logs of lm_eval: files, folders or globs; or a run directory",
+        ),
     ],
     verifier: Annotated[
         str,
@@ -75,20 +82,14 @@ def rejudge(
         typer.Option(
             "--out",
             metavar="DIR",
-            help="write results.json, rejudged.csv, flips.csv and rejudged.md there",
+            help="write results.json, rejudged.csv, flips.csv and the pages rejudged.md and "
+            "rejudged.html there",
         ),
     ] = None,
     plugin: PluginFile = [],
 ) -> None:
     """Judge saved responses again by another verifier, and list what flips."""
-    from rich.console import Console
-
-    from gapft_harness.compare.terminal import show as printed
     from gapft_harness.rejudge.choice import Choice, Rule
-    from gapft_harness.rejudge.files import write
-    from gapft_harness.rejudge.flips import collecting
-    from gapft_harness.rejudge.logs import judge_logs
-    from gapft_harness.rejudge.page import sections
 
     if was is None and was_param:
         raise UserError("--was-param: names no verifier; add --was NAME")
@@ -99,15 +100,68 @@ def rejudge(
         None if was is None else Rule(was, _params(was_param, "--was-param")),
         *(gold, metric, filter, task, plugin, show),
     )
-    with collecting(show, written=out is not None) as flips:
+    if any((Path(one) / "recipe.yaml").is_file() for one in logs):
+        _run(logs, choice, out)
+    else:
+        _logs(logs, choice, out)
+
+
+def _logs(logs: list[str], choice: Choice, out: Path | None) -> None:
+    from gapft_harness.rejudge.files import write
+    from gapft_harness.rejudge.flips import collecting
+    from gapft_harness.rejudge.logs import judge_logs
+    from gapft_harness.rejudge.page import sections
+
+    with collecting(choice.shown, written=out is not None) as flips:
         found = judge_logs(logs, choice, flips)
         if out is not None:
             write(found, out)
-        with contextlib.suppress(BrokenPipeError, SystemExit):  # who reads may stop early
-            printed(sections(found), Console(highlight=False))
-            if out is not None:
-                files = "results.json, rejudged.csv, flips.csv"
-                typer.echo(f"written: {out / 'rejudged.md'}, {files}")
+        _print(sections(found), out)
+
+
+def _run(logs: list[str], choice: Choice, out: Path | None) -> None:
+    from gapft_harness.rejudge.flips import collecting
+    from gapft_harness.rejudge.run.files import write
+    from gapft_harness.rejudge.run.judged import judge_run
+    from gapft_harness.rejudge.run.page import sections
+
+    path = Path(logs[0])
+    if len(logs) > 1:
+        raise UserError(f"{logs[0]} and {logs[1]}: a run directory is judged again by itself")
+    of_logs = {
+        "--was": choice.was,
+        "--gold": choice.gold,
+        "--metric": choice.metric,
+        "--filter": choice.filter,
+        "--task": choice.tasks,
+    }
+    for option, given in of_logs.items():
+        if given:
+            raise UserError(
+                f"{option}: is of sample logs, and {path} is a run directory, which says what was "
+                "right and by which gold answers; leave it out"
+            )
+    if out is not None and out.resolve().is_relative_to(path.resolve()):
+        raise UserError(
+            f"--out {out}: lies in the run directory, which is not written; give another"
+        )
+    with collecting(choice.shown, written=out is not None) as flips:
+        found = judge_run(path, choice, flips)
+        if out is not None:
+            write(found, out)
+        _print(sections(found), out)
+
+
+def _print(built: Sequence[Section], out: Path | None) -> None:
+    from rich.console import Console
+
+    from gapft_harness.compare.terminal import show
+
+    with contextlib.suppress(BrokenPipeError, SystemExit):  # who reads may stop early
+        show(built, Console(highlight=False))
+        if out is not None:
+            files = "rejudged.html, results.json, rejudged.csv, flips.csv"
+            typer.echo(f"written: {out / 'rejudged.md'}, {files}")
 
 
 def _params(given: Sequence[str], option: str) -> dict[str, Any]:

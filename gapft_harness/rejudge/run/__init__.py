@@ -1,0 +1,1 @@
+"""A finished run judged again: its verdicts, states, training sets and conclusions."""

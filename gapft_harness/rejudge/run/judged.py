@@ -1,0 +1,203 @@
+"""A finished run under another rule: judged, counted and chosen again beside it, never in it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.files import write_json
+from gapft_harness.core.records import Arm, State
+from gapft_harness.hooks.manager import Plugins, load_plugins
+from gapft_harness.recipe.called_plugins import find_selector
+from gapft_harness.rejudge.choice import Choice, Rule
+from gapft_harness.rejudge.flips import Flips
+from gapft_harness.rejudge.judge import judging
+from gapft_harness.rejudge.run.conclusions import Conclusion, conclusions
+from gapft_harness.rejudge.run.sets import Sets, choose_again
+from gapft_harness.rejudge.run.tables import Rewriting, Tally, require_golds, rewrite_states
+from gapft_harness.report.findings.whole import Findings, compute
+from gapft_harness.report.reading.audits import read_audit
+from gapft_harness.report.reading.columns import codes, columns
+from gapft_harness.report.reading.inputs import ReportInputs, read_inputs
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import SPLITS, RunDirectory, splits_of
+from gapft_harness.run_directory.facts import Manifest
+from gapft_harness.run_directory.tables import read_states
+from gapft_harness.stages.differences import Differences
+from gapft_harness.stages.experiment import every_experiment
+from gapft_harness.stages.foundation.sources import is_taken
+from gapft_harness.stages.report import require_sealed
+from gapft_harness.stages.selection.stage import arms
+from gapft_harness.stages.verify.files import open_run
+from gapft_harness.verification.reasons import Reasons
+
+#: How many problems are in a state under the run's rule, and in one under the new.
+Crossed = Mapping[tuple[State, State], int]
+
+
+@dataclass(frozen=True, slots=True)
+class RunJudged:
+    """A run that was judged again.
+
+    Attributes:
+        path: the run directory.
+        choice: what the user chose.
+        was: the run's own rule.
+        flips: the responses whose verdict flipped.
+        tallies: ``audit``, every arm's name and ``pool``: their verdicts under both rules.
+        reasons: the new verdicts, counted.
+        states: by split, from state to state.
+        stopped: pool problems in U where search stopped at a success that is none any more.
+        sets: the arms' training sets.
+        inputs: what the report reads, under both rules.
+        findings: what the report finds, under both rules, of the adapters as they were trained.
+        conclusions: of every contrast of the report.
+        left: what of the run was not judged again.
+    """
+
+    path: Path
+    choice: Choice
+    was: Rule
+    flips: Flips
+    tallies: Mapping[str, Tally]
+    reasons: Reasons
+    states: Mapping[str, Crossed]
+    stopped: int
+    sets: Sets
+    inputs: tuple[ReportInputs, ReportInputs]
+    findings: tuple[Findings, Findings]
+    conclusions: tuple[Conclusion, ...]
+    left: tuple[str, ...]
+
+
+def judge_run(path: Path, choice: Choice, flips: Flips) -> RunJudged:
+    """Judges a finished run again. Nothing in its folder is written.
+
+    Raises:
+        UserError: it is not finished, a file of it was changed since it was sealed, a plugin of
+            the recipe is not there, or the verifier does not take the run's gold answers.
+    """
+    run, manifest = _opened(path)
+    plugins = load_plugins(choice.plugin_files)
+    task = manifest["task"]
+    rule = plugins.get("response rule", task["keep"])
+    for condition in run.recipe.conditions:
+        if condition not in run.recipe.taken():
+            find_selector(run.recipe, condition, plugins)
+    reasons = Reasons()
+    with tempfile.TemporaryDirectory(prefix="gapft-rejudge-") as folder:
+        scratch = RunDirectory(Path(folder), run.recipe)
+        with judging(choice.now, choice.plugin_files) as judge:
+            for split in SPLITS:
+                problems = layout.problems(split)
+                require_golds(judge, run.path / problems)
+                (scratch.path / split).mkdir()
+                shutil.copyfile(run.path / problems, scratch.path / problems)
+            tallies = _rewrite(run, scratch, Rewriting(judge, flips, reasons))
+        states, stopped = {}, 0
+        for split in SPLITS:
+            found, open_ones = rewrite_states(
+                scratch.path / layout.responses(split),
+                scratch.path / layout.states(split),
+                run.recipe.search,
+                rule,
+            )
+            stopped += open_ones
+            states[split] = _crossed(
+                [of.state for of in read_states(run.path / layout.states(split))],
+                [of.state for of in found],
+            )
+        before = replace(read_inputs(run.path, manifest), further=(), failures=()).in_order()
+        after = _under_new_rule(before, scratch.path, states["pool"])
+        _seal(run, manifest, scratch)
+        sets = choose_again(run, scratch, plugins, choice.plugin_files)
+    findings = (compute(before), compute(after))
+    return RunJudged(
+        *(path, choice, Rule(task["verifier"], task["verifier_params"]), flips, tallies, reasons),
+        *(states, stopped, sets, (before, after), findings),
+        conclusions=tuple(conclusions((before, after), findings, sets)),
+        left=tuple(_left(run, plugins)),
+    )
+
+
+def _opened(path: Path) -> tuple[RunDirectory, Manifest]:
+    """A run whose recipe is that of its manifest, and whose files are as they were sealed."""
+    found = Differences()
+    opened = open_run(path, found)
+    if found.differences or opened is None:
+        raise UserError(f"{path}: {'; '.join(found.differences)}; gapft verify {path} says more")
+    require_sealed(opened[0])
+    return opened
+
+
+def _rewrite(run: RunDirectory, scratch: RunDirectory, rewriting: Rewriting) -> dict[str, Tally]:
+    """Judges the audit, the arms' decisions on it, and the pool."""
+    budgets = run.manifest()["budgets"]
+    decided = {arm.name: layout.decisions(arm) for arm in arms(run.recipe) if arm.name in budgets}
+    tables = {"audit": layout.responses("audit"), **decided, "pool": layout.responses("pool")}
+    return {
+        name: rewriting.table(
+            name,
+            run.path / table,
+            run.path / layout.problems("pool" if name == "pool" else "audit"),
+            scratch.path / table,
+        )
+        for name, table in tables.items()
+    }
+
+
+def _under_new_rule(before: ReportInputs, scratch: Path, pool: Crossed) -> ReportInputs:
+    """The same run by its new tables; what was trained and on what stays."""
+    audit = read_audit(scratch, before.k)
+    order = np.argsort(audit.ids)
+    new: dict[State, int] = dict.fromkeys(("G", "S", "U"), 0)
+    for (_, state), count in pool.items():
+        new[state] += count
+
+    def statuses(arm: Arm) -> NDArray[np.uint8]:
+        return codes(columns(scratch / layout.decisions(arm), ("status",))["status"])[order]
+
+    arms = tuple(replace(of, statuses=statuses(of.arm)) for of in before.arms)
+    return replace(before, audit=audit.at(order), arms=arms, pool_states=new)
+
+
+def _crossed(before: list[State], after: list[State]) -> Crossed:
+    counts: dict[tuple[State, State], int] = {}
+    for pair in zip(before, after, strict=True):
+        counts[pair] = counts.get(pair, 0) + 1
+    return counts
+
+
+def _seal(run: RunDirectory, manifest: Manifest, scratch: RunDirectory) -> None:
+    """Makes the folder a run whose pool is searched and of which nothing is chosen.
+
+    Sets that were taken of another run are sealed in it as they are: no verdict here chose them.
+    """
+    shutil.copyfile(run.path / layout.RECIPE, scratch.path / layout.RECIPE)
+    taken = [arm for arm in arms(run.recipe) if is_taken(run, manifest, arm)]
+    budgets = {arm.name: manifest["budgets"][arm.name] for arm in taken}
+    write_json(scratch.path / layout.MANIFEST, {**manifest, "files": {}, "budgets": budgets})
+    for arm in taken:
+        name = layout.selection(arm)
+        (scratch.path / name).parent.mkdir(exist_ok=True)
+        shutil.copyfile(run.path / name, scratch.path / name)
+        scratch.seal(name)
+    for table in (layout.problems, layout.responses, layout.states):
+        scratch.seal(table("pool"))
+
+
+def _left(run: RunDirectory, plugins: Plugins) -> Iterator[str]:
+    """What was not judged again, in words."""
+    others = [split for split in splits_of(run.recipe) if split not in SPLITS]
+    others += [f"the subset {name}" for name in run.recipe.subsets]
+    asked = [of.name for of in every_experiment(plugins) if of.settings(run.recipe) is not None]
+    others += [f"the experiment {name}" for name in asked]
+    if others:
+        yield f"not judged again: {', '.join(others)}"

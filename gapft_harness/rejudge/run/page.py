@@ -1,0 +1,222 @@
+"""A run that was judged again, as blocks: one content for the terminal and for the pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from gapft_harness.core.records import GREEDY, SOURCE, State
+from gapft_harness.rejudge.flips import Flip
+from gapft_harness.rejudge.page import flip_sections
+from gapft_harness.rejudge.run.conclusions import Conclusion, Range
+from gapft_harness.rejudge.run.judged import RunJudged
+from gapft_harness.report.figures.contrasts import named
+from gapft_harness.report.rendering import wording
+from gapft_harness.report.rendering.blocks import Block, Bullets, Section, Table, Text
+from gapft_harness.report.rendering.wording import condition_name, percent, points, whole
+from gapft_harness.report.sections import comparison
+
+_STATES: tuple[State, ...] = ("G", "S", "U")
+
+
+def sections(of: RunJudged) -> list[Section]:
+    """The whole of it."""
+    responses = sum(tally.responses for tally in of.tallies.values())
+    lead = (
+        f"{whole(responses)} responses of {of.path}, judged again by {of.choice.now}, against the "
+        f"run's own {of.was}: {whole(of.flips.right)} wrong ones are right now, "
+        f"{whole(of.flips.wrong)} right ones are wrong now"
+    )
+    warning = of.reasons.warning(hint="")
+    found = [
+        Section(
+            "",
+            [
+                Text(f"{lead}.", "lead"),
+                *([Text(f"{of.choice.now}: {warning}", "warning")] if warning else []),
+                *([Text(said) for said in _told(of)]),
+                *([Bullets(of.left)] if of.left else []),
+            ],
+        )
+    ]
+    if of.conclusions:
+        found.append(Section("What becomes of each conclusion", list(_conclusions(of))))
+    found += [
+        Section("Pass@1 under both rules", [_pass_at_1(of)]),
+        Section("Evidence states under both rules", list(_states(of))),
+        Section("Training sets under both rules", list(_sets(of))),
+    ]
+    if of.conclusions:
+        parts = comparison.decomposition(of.findings[1])
+        found.append(Section("Where the change comes from, under the new rule", [parts]))
+    return [*found, Section("Verdicts", [_tallies(of)]), *flip_sections(of.flips, _place)]
+
+
+def _told(of: RunJudged) -> Iterator[str]:
+    """What comes of it, in sentences."""
+    if not of.flips.right + of.flips.wrong:
+        yield "Both rules judge every response alike: nothing of the run changes."
+        return
+    if of.conclusions:
+        changed = [one for one in of.conclusions if one.verdict not in ("holds", "stays open")]
+        count = f"{whole(len(changed))} of {whole(len(of.conclusions))} contrasts"
+        yield (
+            f"For the adapters as they were trained, {count} of the report change what they say."
+            if changed
+            else "For the adapters as they were trained, every contrast of the report says what it "
+            "said."
+        )
+    if of.sets.arms:
+        others = sum(one.differs for one in of.sets.arms.values())
+        yield (
+            f"{whole(others)} of {whole(len(of.sets.arms))} arms would have been trained on other "
+            "sets; what those would decide is not known without training."
+            if others
+            else "Every arm would have been trained on the set that it was trained on."
+        )
+
+
+def _conclusions(of: RunJudged) -> Iterator[Block]:
+    rows = [
+        [
+            named(of.findings[0], one.was),
+            one.verdict + (", other sign" if one.turned else ""),
+            f"{points(one.was.delta)} {wording.points_interval(one.was.interval)}",
+            f"{points(one.now.delta)} {wording.points_interval(one.now.interval)}",
+            _range(one.agreeing),
+            _retrained(one),
+        ]
+        for one in of.conclusions
+    ]
+    columns = [
+        "contrast", "conclusion", "was (points)", "is (points)", "any rule between",
+        "trained again",
+    ]  # fmt: skip
+    note = (
+        "Differences of Pass@1 with 95% intervals. Was: under the run's rule; is: under the new "
+        "one. Both are of the adapters as they were trained, and exact. Resolved: the interval "
+        "excludes zero. Any rule between: the least and the most under all rules that judge as "
+        "both do wherever these agree. Trained again: the least and the most if each arm were "
+        "trained on the set that the new rule gives it, which is known where that set was trained "
+        "on, and else bounded by no more than that an arm may decide the audit anyhow."
+    )
+    if not all(of.findings[0].fair(one.was) for one in of.conclusions):
+        note += " * Not budget-matched."
+    yield Table(columns, rows, words=2, note=note)
+    if any(one.retrained and one.retrained[0] != one.retrained[1] for one in of.conclusions):
+        items = whole(of.findings[1].source.n)
+        yield Text(
+            "A conclusion about adapters of the new sets is the one in the column “is” as long as "
+            f"training again moves the difference by less than its size there. One point is "
+            f"{len(of.inputs[1].audit.ids) / 100:g} of the {items} audit decisions of every seed.",
+            "note",
+        )
+
+
+def _range(of: Range) -> str:
+    return f"{points(of[0])} to {points(of[1])}" if of[0] != of[1] else points(of[0])
+
+
+def _retrained(one: Conclusion) -> str:
+    return "–" if one.retrained is None else _range(one.retrained)
+
+
+def _pass_at_1(of: RunJudged) -> Table:
+    before, after = of.findings
+    k = of.inputs[0].k
+    rows = [
+        _pair("source, greedy", before.source.pass_at_1, after.source.pass_at_1),
+        _pair(f"source, Pass@{k}", before.source.curve[k], after.source.curve[k]),
+    ]
+    for name, condition in before.conditions.items():
+        now = after.conditions[name]
+        row = _pair(condition_name(name), condition.mean.pass_at_1, now.mean.pass_at_1)
+        row[2] = wording.percent_interval(condition.interval)
+        row[4] = wording.percent_interval(now.interval)
+        rows.append(row)
+    note = (
+        "Of the audit. A condition's is that of its adapters as they were trained, mean over "
+        "seeds, with its 95% interval."
+    )
+    columns = ["model", "was", "95% interval", "is", "95% interval", "difference (points)"]
+    return Table(columns, rows, note=note)
+
+
+def _pair(name: str, was: Fraction, now: Fraction) -> list[str]:
+    return [name, percent(was), "", percent(now), "", points(now - was)]
+
+
+def _states(of: RunJudged) -> Iterator[Block]:
+    rows = []
+    for split, crossed in of.states.items():
+        for was in _STATES:
+            counts = [crossed.get((was, now), 0) for now in _STATES]
+            rows.append([f"{split}, was {was}", *map(whole, counts), whole(sum(counts))])
+    note = (
+        "Problems. G: the source's greedy decode is right; S: a sample alone is; U: none is. A row "
+        "has the problems of one state under the run's rule, by their states under the new one."
+    )
+    yield Table(["", "is G", "is S", "is U", "all"], rows, note=note)
+    if of.stopped:
+        yield Text(
+            f"{whole(of.stopped)} problems of the pool count as U although search stopped before "
+            f"its {of.inputs[0].k} samples, at a success that is none under the new rule: further "
+            "samples might have recovered them.",
+            "warning",
+        )
+
+
+def _sets(of: RunJudged) -> Iterator[Block]:
+    before, after = of.sets.n
+    if of.sets.refused:
+        yield Text(f"gapft run would have stopped under the new rule: {of.sets.refused}", "warning")
+        return
+    yield Text(
+        f"The budget has n = {whole(before)} slots, and would have "
+        f"{'as many' if before == after else whole(after)}."
+    )
+    if not after:
+        yield Text("Under the new rule search recovers nothing: there is nothing to train on.")
+    elif not before:
+        yield Text("Under the run's own rule there was nothing to train on: no arm was trained.")
+    if not of.sets.arms:
+        return
+    rows = [
+        [
+            f"{condition_name(arm.condition)}, seed {arm.seed}",
+            *map(whole, (one.before, one.after, one.same, one.dropped, one.new)),
+        ]
+        for arm, one in of.sets.arms.items()
+    ]
+    yield Table(
+        ["arm", "examples", "would be", "same", "dropped", "new"],
+        rows,
+        note="Chosen by the run's own selectors with its seeds. Same: one problem, with the same "
+        "prompt and response ids.",
+    )
+
+
+def _tallies(of: RunJudged) -> Table:
+    arms = {one.arm.name: one.arm for one in of.inputs[0].arms}
+    rows = []
+    for name, tally in of.tallies.items():
+        arm = arms.get(name)
+        shown = name if arm is None else f"{condition_name(arm.condition)}, seed {arm.seed}"
+        counts = (
+            tally.responses,
+            tally.was_right,
+            tally.is_right,
+            tally.right_now,
+            tally.wrong_now,
+        )
+        rows.append([shown, *map(whole, counts)])
+    columns = ["responses", "all", "were right", "are right", "right now", "wrong now"]
+    note = "Audit and pool: the source's greedy responses and samples. Arms: their audit decisions."
+    return Table(columns, rows, note=note)
+
+
+def _place(flip: Flip) -> str:
+    """Where a flip is: of the source which response, of an arm its only one."""
+    sample = "" if flip.index == GREEDY else f", sample {flip.index + 1}"
+    source = f"{SOURCE}, " if flip.where in ("pool", "audit") else ""
+    return f" ({source}{flip.where}{sample})"
