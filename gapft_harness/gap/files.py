@@ -1,4 +1,4 @@
-"""What ``gapft gap`` writes beside the logs: results.json, gap.csv, items.csv and gap.md."""
+"""What ``gapft gap`` writes beside the logs: figures, tables, the page, and explorer.html."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from typing import Any
 
 from gapft_harness.core.files import replace_file, write_json
 from gapft_harness.core.text import whole_text
+from gapft_harness.gap.explored import explored
 from gapft_harness.gap.findings import Found, Share
 from gapft_harness.gap.measuring import Measured
 from gapft_harness.gap.page import notes, sections
+from gapft_harness.report.explorer import page as explorer
 from gapft_harness.report.rendering.markdown import render
 from gapft_harness.report.tables import as_csv
 
 
 def write(of: Measured, found: Mapping[str, Found], folder: Path) -> None:
-    """Writes the four files; what is there of an earlier command is replaced.
+    """Writes the five files; what is there of an earlier command is replaced.
 
     Raises:
         GapftError: the folder cannot be written, or the disk is full.
@@ -26,6 +28,7 @@ def write(of: Measured, found: Mapping[str, Found], folder: Path) -> None:
         "gap.csv": as_csv(_rates(found)),
         "items.csv": as_csv(_items(of, found)),
         "gap.md": render(f"The gap of {of.task}", "", sections(of, found)),
+        "explorer.html": explorer.render(explored(of, found)),
     }
     for name, text in texts.items():
         _write_text(folder / name, text)

@@ -53,6 +53,7 @@ class Measured:
         ids: P, the problems, and for each its row in the split.
         changed: verdicts of the chosen filter that were another when it judged again.
         facts: what the manifest says of task, source and search.
+        logs: the paths of both sample logs, by kind.
     """
 
     task: str
@@ -65,6 +66,7 @@ class Measured:
     ids: dict[str, int]
     changed: int
     facts: Mapping[str, Any]
+    logs: Mapping[str, Path]
 
 
 @dataclass(slots=True)
@@ -153,6 +155,7 @@ def measure(run: RunDirectory, split: str, include_paths: Sequence[str], folder:
         ids=ids,
         changed=changed,
         facts={**facts, "source": manifest["source"], "task": task},
+        logs={kind: place.log(kind) for kind in (GREEDY_LOG, SAMPLES_LOG)},
     )
 
 

@@ -150,6 +150,7 @@ def _measure(choice: Options, place: str, split: str, include_path: Sequence[str
     with contextlib.suppress(BrokenPipeError, SystemExit):  # who reads may stop early
         show(sections(measured, found), Console(highlight=False))
         typer.echo(f"written: {folder / 'gap.md'}, results.json, gap.csv, items.csv")
+        typer.echo(f"every problem, for a browser: {folder / 'explorer.html'}")
         typer.echo(f"lm_eval's logs, for gapft compare: {folder / 'greedy'}, {folder / 'samples'}")
 
 

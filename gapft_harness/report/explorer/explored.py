@@ -12,6 +12,15 @@ CORRECTED, REGRESSED, KEPT, MISSED = "crkm"
 HIGHER, LOWER, EQUAL = "hle"
 
 
+#: Verdicts as the report's cases call them.
+_WORDS = {"pass": "right", "fail": "wrong"}
+
+
+def word(status: str) -> str:
+    """A verdict as the page says it."""
+    return _WORDS.get(status, status)
+
+
 def outcome(before: bool, after: bool) -> str:
     """What became of a problem that was right, or not, before and after."""
     if before:

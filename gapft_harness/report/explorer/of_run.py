@@ -8,14 +8,11 @@ from itertools import repeat
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.report.explorer.explored import Entry, Explored, Model, outcome
+from gapft_harness.report.explorer.explored import Entry, Explored, Model, outcome, word
 from gapft_harness.report.reading.columns import plain_gold
 from gapft_harness.report.reading.inputs import STATUSES, ReportInputs
 from gapft_harness.report.rendering.wording import condition_name
 from gapft_harness.run_directory.directory import require
-
-#: Verdicts as the report's cases call them.
-_WORDS = {"pass": "right", "fail": "wrong"}
 
 
 def of_audits(inputs: ReportInputs, title: str) -> Iterator[tuple[str, Explored]]:
@@ -99,5 +96,5 @@ def _entries(inputs: ReportInputs) -> Iterator[Entry]:
 
 
 def _words(codes: NDArray[np.uint8]) -> list[str]:
-    words = [_WORDS.get(status, status) for status in STATUSES]
+    words = list(map(word, STATUSES))
     return [words[code] for code in codes.tolist()]

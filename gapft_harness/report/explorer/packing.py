@@ -144,7 +144,11 @@ def _packed(text: str) -> str:
 
 
 class _Heads:
-    """The beginnings of prompts, without the words and last lines that all prompts share."""
+    """The beginnings of prompts, without the words and last lines that all prompts share.
+
+    A label with which all prompts begin, such as "Question:", begins each few-shot example too:
+    what comes before its last line of a prompt is left out.
+    """
 
     def __init__(self) -> None:
         self._prompts: list[str] = []
@@ -155,8 +159,18 @@ class _Heads:
     def shown(self) -> list[str]:
         start = _shared(self._prompts, r"\S+\Z")
         end = _shared([prompt[start:][::-1] for prompt in self._prompts], r"[^\n]+\Z")
-        own = (prompt[start : len(prompt) - end] or prompt for prompt in self._prompts)
+        label = self._prompts[0][:start].rpartition("\n")[2].strip()
+        own = (
+            prompt[_after_examples(prompt, label, start) : len(prompt) - end] or prompt
+            for prompt in self._prompts
+        )
         return [visible(" ".join(text[: 4 * _HEAD].split())[:_HEAD]) for text in own]
+
+
+def _after_examples(prompt: str, label: str, start: int) -> int:
+    """Where the problem itself begins, after few-shot examples with labels of the same words."""
+    last = prompt.rfind(f"\n{label}") if label.endswith(":") else -1
+    return start if last < start else last + 1 + len(label)
 
 
 def _shared(texts: Sequence[str], cut: str) -> int:

@@ -167,3 +167,25 @@ def test_a_further_audit_has_a_page_and_a_subset_is_a_filter(tmp_path: Path) -> 
         assert {n for n, is_in in zip(index["ids"], inside, strict=True) if is_in} == {*of.ids}
     write_report(planted.inputs(sizes=(40, 35, 25)), tmp_path / "report")
     assert [p.name for p in (tmp_path / "report").glob("explorer*")] == ["explorer.html"]
+
+
+@pytest.mark.parametrize(
+    ("prompts", "heads"),
+    [
+        (
+            ["Q: one\nA: 1\n\nQ: is it so?\nA:", "Q: two\nA: 2\n\nQ: is it\nQ too?\nA:"],
+            ["is it so?", "is it Q too?"],
+        ),
+        (["Be brief.\nQ: why?\nA:", "Be brief.\nQ: one\nA: 1\n\nQ: how?\nA:"], ["why?", "how?"]),
+        (
+            ["The first.\nThe last.", "The second.\nThe end."],
+            ["first. The last.", "second. The end."],
+        ),
+    ],
+)
+def test_a_problem_is_listed_without_its_few_shot_examples(
+    prompts: list[str], heads: list[str]
+) -> None:
+    entries = [Entry(prompt, "", ["x"], {}) for prompt in prompts]
+    made = replace(explored(2), models=[], k=0, samples=(), entries=lambda: iter(entries))
+    assert unpacked(page.render(made))[0]["heads"] == heads

@@ -1,0 +1,61 @@
+"""What explorer.html shows of a gap: every problem with its greedy response and its K samples."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gapft_harness.gap.findings import Found
+from gapft_harness.gap.logs import GREEDY_LOG, SAMPLES_LOG
+from gapft_harness.gap.measuring import Measured
+from gapft_harness.report.explorer.explored import Entry, Explored, word
+
+#: A row of each log: the same document under the same filter.
+_Pair = tuple[dict[str, Any], dict[str, Any]]
+
+
+def explored(of: Measured, found: Mapping[str, Found]) -> Explored:
+    """The page's content, read from both logs; verdicts are the chosen filter's.
+
+    The states under the other filters are fields to filter by.
+    """
+    (chosen, first), *others = found.items()
+    words = [[_words(row) for row in pair] for pair in _pairs(of, chosen)]
+    return Explored(
+        title=f"The gap of {of.task}",
+        remark=f"Split {of.split}, {of.k} samples of each problem; {of.judge}.",
+        noun="problem",
+        before="greedy",
+        ids=list(of.ids),
+        verdicts=[greedy[0] for greedy, _ in words],
+        models=[],
+        states="".join(first.states.tolist()),
+        k=of.k,
+        passing=of.decisions[chosen].passing.tolist(),
+        samples=[samples for _, samples in words],
+        fields={f"state by {name}": one.states.tolist() for name, one in others},
+        entries=lambda: (_entry(pair) for pair in _pairs(of, chosen)),
+    )
+
+
+def _pairs(of: Measured, chosen: str) -> Iterator[_Pair]:
+    """The rows under the chosen filter, in the order of the problems."""
+    with of.logs[GREEDY_LOG].open("rb") as greedy, of.logs[SAMPLES_LOG].open("rb") as samples:
+        for pair in zip(map(json.loads, greedy), map(json.loads, samples), strict=True):
+            if pair[0]["filter"] == chosen:
+                yield pair
+
+
+def _words(row: Mapping[str, Any]) -> list[str]:
+    return [word(verdict["status"]) for verdict in row["verdicts"]]
+
+
+def _entry(pair: _Pair) -> Entry:
+    greedy, samples = pair
+    return Entry(
+        prompt=greedy["arguments"]["gen_args_0"]["arg_0"],
+        gold=greedy["target"],
+        responses=[*greedy["resps"][0], *samples["resps"][0]],
+        document=greedy["doc"],
+    )
