@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from gapft_harness.analysis.forecast.mixtures import SHAPES
 from gapft_harness.core.files import replace_file, write_json
 from gapft_harness.forecast.findings import Fitted, Forecast
 from gapft_harness.forecast.page import assumptions, sections, warnings
@@ -69,7 +70,15 @@ def _fitted(of: Fitted | None) -> dict[str, Any] | None:
     held = of.held
     return {
         "n": of.problems,
-        "weights": {family: float(weight[0]) for family, weight in of.fit.weights.items()},
+        "weights": {
+            shape: {
+                family.parts: float(weight[0])
+                for family, weight in of.fit.weights.items()
+                if family.shape == shape
+            }
+            for shape in SHAPES
+        },
+        "p": of.fits,
         "one": {"alpha": of.one.alpha, "beta": of.one.beta, "p": of.one.p_value},
         "held_back": None if held is None else asdict(held),
     }

@@ -81,12 +81,14 @@ class Fitted:
     Attributes:
         problems: how many.
         fit: it.
+        fits: the p value of its posterior predictive check.
         one: the one-component fit and its test.
         held: the check against held-back samples; None for fewer than 4 samples.
     """
 
     problems: int
     fit: Fit
+    fits: float
     one: OneComponent
     held: HeldBack | None
 
@@ -237,9 +239,11 @@ def _fit(passed: np.ndarray, name: str) -> Fitted | None:
         return None
     k = passed.shape[1]
     counts = histogram(passed.sum(axis=1), k)
+    found = fit(counts, derive("forecast", name))
     return Fitted(
         problems=len(passed),
-        fit=fit(counts, derive("forecast", name)),
+        fit=found,
+        fits=float(found.fits()[0]),
         one=one_component(counts[0]),
         held=_held(passed, name) if k >= 4 else None,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
+from gapft_harness.analysis.forecast.mixtures import PARTS
 from gapft_harness.analysis.forecast.one_component import REJECTED
 from gapft_harness.analysis.pass_at_k import reported_k
 from gapft_harness.forecast.costs import Cost
@@ -15,6 +16,10 @@ from gapft_harness.report.rendering.wording import percent, points, whole
 
 #: Of longer searches only some k are shown; forecast.json has all.
 _SHOWN = 10
+#: What families' weights are summed by.
+_KINDS = (*PARTS, "logit_normal")
+#: Intervals of Pass@k that are wider are warned of.
+WIDE = 0.15
 
 
 def sections(of: Forecast) -> list[Section]:
@@ -65,9 +70,23 @@ def warnings(of: Forecast) -> list[str]:
             p = wording.p_value(fitted.one.p_value)
             said.append(
                 f"{name}: one beta-binomial distribution does not fit (chi-squared test, p = {p}); "
-                "a mass at zero and two components are weighed in, and the true uncertainty beyond "
+                "the other families are weighed in, and the true uncertainty beyond "
                 f"K = {of.k} is larger than for a pool that one fits"
             )
+        if fitted.fits < REJECTED:
+            said.append(
+                f"{name}: no family fits (posterior predictive check, p = "
+                f"{wording.p_value(fitted.fits)}); do not rely on what is forecast beyond "
+                f"K = {of.k}"
+            )
+    for split, found in of.splits.items():
+        widths = {k: guess.high - guess.low for k, guess in found.pass_at_k.items()}
+        said += [
+            f"{split}: the 80% interval of Pass@{k} is {100 * width:.0f} points wide: {of.k} "
+            f"samples of {found.problems:,} problems tell little of it"
+            for k, width in widths.items()
+            if width > WIDE
+        ]
     return said
 
 
@@ -139,25 +158,32 @@ def _beyond(of: Forecast) -> list[Block]:
     return [
         Table(columns, rows, note=note),
         Table(
-            ["fit to", "problems", "one", "mass at 0", "two", "p of one", "held back", "found"],
+            [
+                *("fit to", "problems", "one", "mass at 0", "two", "logit"),
+                *("p of one", "p of all", "held back", "found"),
+            ],
             checks,
-            note="one, mass at 0, two: how probable it is that chances follow one beta "
-            "distribution, one and a share of problems that never pass, or two. p of one: "
-            f"chi-squared test of one; below {REJECTED:g} it does not fit. held back: fitted on "
-            "the first half of the samples alone, how many further problems the other half solves "
+            note="one, mass at 0, two: the weight of the families in which chances follow one "
+            "distribution, one and a share of problems that never pass, or two; logit: the weight "
+            "of those whose distributions are logit-normal, the others' are beta. p of one: "
+            "chi-squared test of one beta distribution; p of all: posterior predictive check of "
+            f"all families; below {REJECTED:g} there is no fit. held back: fitted on the first "
+            "half of the samples alone, how many further problems the other half solves "
             "(80% interval), and how many it did; four in five intervals should hold it.",
         ),
     ]
 
 
 def _check(name: str, fitted: Fitted, k: int) -> list[str]:
-    weights = [percent(float(weight[0]), 0) for weight in fitted.fit.weights.values()]
+    weights = fitted.fit.weights.items()
+    kinds = [sum(of[0] for family, of in weights if kind in family) for kind in _KINDS]
     held = fitted.held
     return [
         name,
         whole(fitted.problems),
-        *weights,
+        *(percent(float(kind), 0) for kind in kinds),
         wording.p_value(fitted.one.p_value),
+        wording.p_value(fitted.fits),
         "–" if held is None else f"{round(held.forecast.value)} {_counts(held.forecast)}",
         "–" if held is None else f"{held.found}{'' if held.inside else ', outside'}",
     ]
@@ -212,8 +238,9 @@ def assumptions(of: Forecast) -> list[str]:
     return [
         "Samples of a problem are independent and pass with a chance of the problem's own; greedy "
         "decodes are not mixed in as samples.",
-        "Beyond K: chances follow one beta distribution, one and a mass at zero, or two, each "
-        "equally probable before the counts were seen. Where rarely solved problems are spread "
+        "Beyond K: chances follow one beta or logit-normal distribution, one and a mass at zero, "
+        "or two, each equally probable before the counts were seen. Where rarely solved problems "
+        "are spread "
         "otherwise, intervals are too narrow: K samples do not show chances far below 1/K.",
         "Pool and audit are alike; |S| counts problems recovered under this verifier, with these "
         "decoding settings.",

@@ -8,25 +8,26 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
-from scipy.special import expit
+from scipy import integrate, stats
+from scipy.special import expit, log_expit
 
-from gapft_harness.analysis.forecast.extrapolation import fit, histogram
+from gapft_harness.analysis.forecast.distributions import LogitNormal, log_pmf, shapes
+from gapft_harness.analysis.forecast.extrapolation import Estimates, fit, histogram
 from gapft_harness.analysis.forecast.mixtures import (
     FAMILIES,
+    Family,
     draw_prior,
     log_likelihood,
-    log_pmf,
     missed,
-    shapes,
 )
 from gapft_harness.analysis.forecast.one_component import one_component
 from gapft_harness.analysis.forecast.posterior import posterior
 from gapft_harness.analysis.forecast.power import detectable, power
 from gapft_harness.analysis.paired import mcnemar
 from gapft_harness.analysis.pass_at_k import mean_pass_at_k
-from tests.analysis.simulated_pools import KINDS, chances, histograms
+from tests.analysis.simulated_pools import CHECKED_ON, KINDS, histograms, pools
 
+ONE, ZERO = Family("beta", "one"), Family("beta", "zero")
 COUNTS = np.array([[210, 60, 40, 30, 25, 25, 30, 35, 45]])
 
 
@@ -38,10 +39,10 @@ def test_the_likelihood_of_two_problems_by_hand() -> None:
     uniform = np.zeros((1, 1, 2))
     uniform[..., 1] = math.log(2)  # mean 1/2, alpha + beta = 2
     two = np.array([[1, 0, 0, 0, 1]])
-    assert log_likelihood("one", two, uniform)[0, 0] == pytest.approx(2 * math.log(1 / 5))
+    assert log_likelihood(ONE, two, uniform)[0, 0] == pytest.approx(2 * math.log(1 / 5))
     half = np.concatenate([uniform, np.zeros((1, 1, 1))], axis=-1)  # half of them never pass
     by_hand = math.log(1 / 2 + 1 / 10) + math.log(1 / 10)
-    assert log_likelihood("zero", two, half)[0, 0] == pytest.approx(by_hand)
+    assert log_likelihood(ZERO, two, half)[0, 0] == pytest.approx(by_hand)
 
 
 @given(
@@ -55,20 +56,34 @@ def test_the_likelihood_is_scipys(samples: int, alpha: float, beta: float) -> No
     assert ours == pytest.approx(theirs, rel=1e-9, abs=1e-9)
 
 
-@given(family=st.sampled_from(FAMILIES), seed=st.integers(0, 99), extra=st.integers(1, 30))
+@given(family=st.sampled_from(FAMILIES), seed=st.integers(0, 99), extra=st.integers(1, 20))
 def test_what_further_samples_miss_is_what_longer_searches_miss(
-    family: str, seed: int, extra: int
+    family: Family, seed: int, extra: int
 ) -> None:
     """P(0 of n) E[(1 - p)^extra | 0 of n] = P(0 of n + extra), of every family."""
-    points = draw_prior(family, (1, 5), np.random.default_rng(seed))  # type: ignore[arg-type]
+    points = draw_prior(family, (1, 5), np.random.default_rng(seed))
 
     def none_of(n: int) -> np.ndarray:
         counts = np.zeros((1, n + 1))
         counts[0, 0] = 1
-        return np.exp(log_likelihood(family, counts, points))  # type: ignore[arg-type]
+        return np.exp(log_likelihood(family, counts, points))
 
-    found = missed(family, 4, points, extra)[0]  # type: ignore[arg-type]
+    found = missed(family, 4, points, extra)[0]
     assert none_of(4) * found == pytest.approx(none_of(4 + extra), rel=1e-6, abs=1e-12)
+
+
+@pytest.mark.parametrize("samples", [1, 8, 136])
+@pytest.mark.parametrize(("mean", "width"), [(-2.0, 1.5), (1.0, 0.5), (-4.0, 3.0)])
+def test_logit_normal_counts_are_their_integrals(samples: int, mean: float, width: float) -> None:
+    found = LogitNormal().passing(samples, np.array(mean), np.log(width), then_none=20)
+    for c in {0, 1, samples // 2, samples}:
+
+        def density(logit: float, c: int = c) -> float:
+            passing = stats.binom.logpmf(c, samples, expit(logit)) + 20 * log_expit(-logit)
+            return float(np.exp(stats.norm.logpdf(logit, mean, width) + passing))
+
+        whole, _ = integrate.quad(density, -16, 12, limit=400, points=[mean], epsabs=1e-13)
+        assert found[c] == pytest.approx(whole, rel=1e-3, abs=1e-9)
 
 
 def test_the_posterior_is_that_of_a_grid() -> None:
@@ -84,8 +99,8 @@ def test_the_posterior_is_that_of_a_grid() -> None:
     alphas = (weights * np.log(alpha)).sum() / weights.sum()
     spread = math.sqrt((weights * (np.log(alpha) - alphas) ** 2).sum() / weights.sum())
     evidence = logs.max() + math.log(weights.sum() * (6 / 400) ** 2)
-    points, found = posterior("one", np.repeat(COUNTS, 8, axis=0) * 1.0, np.random.default_rng(0))
-    ours = np.log(shapes(points)[0][0])
+    points, found = posterior(ONE, np.repeat(COUNTS, 8, axis=0) * 1.0, np.random.default_rng(0))
+    ours = np.log(shapes(points[..., 0], points[..., 1])[0])
     assert ours.mean() == pytest.approx(alphas, abs=0.1 * spread)
     assert ours.std() == pytest.approx(spread, rel=0.1)
     assert found.mean() == pytest.approx(evidence, abs=0.15)
@@ -96,23 +111,41 @@ def test_families_are_weighed_by_what_made_the_counts() -> None:
     p = rng.beta(0.6, 1.2, (20, 1500))
     p[10:, :600] = 0
     weights = fit(histograms(p, 8, rng)).weights
-    assert weights["one"][:10].mean() > 0.5
-    assert weights["one"][10:].mean() < 0.2
-    assert weights["zero"][10:].mean() > 0.4
+    assert weights[ONE][:10].mean() > 0.25, "a priori 1/6"
+    assert weights[ONE][10:].mean() < 0.1
+    assert weights[ZERO][10:].mean() > 0.25
     assert sum(weights.values()) == pytest.approx(np.ones(20))
 
 
 def test_80_percent_intervals_of_pass_at_64_hold_the_truth_in_75_to_85_percent() -> None:
-    """432 pools of 500 problems, 8 samples each, of known chances; none from the prior."""
-    inside = []
+    """400 pools of 200 problems, 8 samples each, of known chances; none from the prior.
+
+    They are of kinds that the families know; how far short it falls of others, docs/forecast.md
+    says.
+    """
+    inside, narrower = [], []
     for kind in KINDS:
-        rng = np.random.default_rng(list(kind.encode()))
-        p = chances(kind, 144, 500, rng)
-        truth = (1 - (1 - p) ** 64).mean(axis=1)
-        found = fit(histograms(p, 8, rng)).pass_at_k(64)
-        inside.append((found.low <= truth) & (truth <= found.high))
-    assert 0.75 <= np.mean(inside) <= 0.85
-    assert all(0.68 <= of.mean() <= 0.92 for of in inside), "of each kind, up to chance"
+        truth, counts = pools(kind, 100, 200, CHECKED_ON)
+        found = fit(counts).pass_at_k(64)
+        inside.append(held(found, truth, 1))
+        narrower.append(held(found, truth, 2 / 3))
+    assert 0.75 <= np.mean(inside) <= 0.85, inside
+    assert all(0.68 <= share <= 0.92 for share in inside), "of each kind, up to chance"
+    assert np.mean(narrower) < 0.75, "the pools would tell intervals that are a third too narrow"
+
+
+def held(found: Estimates, truth: np.ndarray, part: float) -> float:
+    """The share of intervals, scaled around their values, that hold the truth."""
+    low, high = (found.value + part * (end - found.value) for end in (found.low, found.high))
+    return float(np.mean((low <= truth) & (truth <= high)))
+
+
+def test_counts_that_no_family_makes_are_told_from_those_that_one_does() -> None:
+    """Three heaps, at 0, 4 and 8 of 8, that two distributions do not make."""
+    _, made = pools("two", 20, 500, CHECKED_ON)
+    heaps = np.array([[300, 0, 0, 0, 400, 0, 0, 0, 300]])
+    assert fit(made).fits().min() > 0.01
+    assert fit(heaps).fits()[0] < 0.01
 
 
 def test_forecasts_rise_with_k_and_intervals_hold_them() -> None:

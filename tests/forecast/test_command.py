@@ -241,6 +241,29 @@ def test_a_misfit_is_warned_of() -> None:
     mixed[:300], mixed[300:700, :4] = True, True
     found = of(run_of(pool=searched(np.zeros(1000), mixed)), items=1000)
     assert any("does not fit" in said for said in warnings(found))
+    assert any("no family fits" in said for said in warnings(found))
+    assert results(found)["splits"]["pool"]["fit"]["all"]["p"] < 0.05
+    fits = of(run_of(pool=drawn(1000, 0.7)), items=1000)
+    assert not any("no family fits" in said for said in warnings(fits))
+
+
+def test_a_wide_interval_is_warned_of() -> None:
+    """What 3 samples of 40 problems tell of Pass@1024, and 16 of 800 of Pass@32."""
+    few, many = drawn(40, 0.8, k=3), drawn(800, 0.7, k=16)
+    assert any(
+        "the 80% interval of Pass@1024 is" in said and "3 samples of 40 problems" in said
+        for said in warnings(of(run_of(pool=few), depths=(1024,), items=40))
+    )
+    told = warnings(of(run_of(pool=many), depths=(32,), items=800))
+    assert not any("points wide" in said for said in told)
+
+
+def test_families_weights_are_written_by_shape_and_sum_to_1() -> None:
+    found = results(of(run_of(pool=drawn(400, 0.7)), items=400))["splits"]["pool"]["fit"]["all"]
+    weights = [of_one for shape in ("beta", "logit_normal") for of_one in found["weights"][shape]]
+    assert weights == ["one", "zero", "two"] * 2
+    total = sum(sum(shape.values()) for shape in found["weights"].values())
+    assert total == pytest.approx(1)
 
 
 def test_costs_are_tokens_times_problems_at_the_runs_rates() -> None:

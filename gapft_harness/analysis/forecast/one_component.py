@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy import optimize, stats
 from scipy.special import expit
 
-from gapft_harness.analysis.forecast.mixtures import log_pmf
+from gapft_harness.analysis.forecast.distributions import log_pmf
 
 #: Problems that a cell of the test is expected to have at least (Cochran 1954).
 CELL = 5.0

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gapft_harness.analysis.forecast.distributions import Array
 from gapft_harness.analysis.forecast.mixtures import (
-    Array,
     Family,
     draw_prior,
     log_likelihood,
