@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.command import succeed
 from tests.end_to_end.letters_run import Letters
 from tests.end_to_end.readme import run_blocks
 
@@ -14,6 +15,7 @@ from tests.end_to_end.readme import run_blocks
 def readme_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which every file and command block of README.md was written and run."""
     folder = tmp_path_factory.mktemp("readme")
+    succeed("demo", cwd=folder)  # as README's ``make demo`` does once it has installed
     run_blocks(Path(__file__).parents[2] / "README.md", folder)
     return folder
 

@@ -41,20 +41,44 @@ def test_readme_runs_as_written(readme_run: Path) -> None:
     assert "diffuse minus concentrated on the problems trained on" in log
 
 
+def console(page: str) -> str:
+    """A page's commands that are only shown, without their line breaks."""
+    text = "".join(b.text for b in blocks(ROOT / page) if b.language == "console")
+    return text.replace("\\\n", " ")
+
+
+def test_readme_shows_what_compare_prints(readme_run: Path) -> None:
+    """Its table has the columns and the row that the command printed, but for rounding."""
+    shown = next(
+        b.text for b in blocks(ROOT / "README.md") if b.text.startswith("Before and after")
+    )
+    printed = (readme_run / "log.txt").read_text().partition("Before and after\n")[2]
+    tables = []
+    for text in (shown.partition("\n")[2], printed):
+        head, _, row = [line.split() for line in text.splitlines() if line.strip()][:3]
+        tables.append(
+            (head, row[0], [float(one.strip("[],%<").replace("−", "-")) for one in row[1:]])
+        )
+    assert tables[0][:2] == tables[1][:2]
+    # before, after, difference, the interval's ends, p, gained, lost: a machine that rounds
+    # otherwise trains another adapter
+    assert tables[0][2] == pytest.approx(tables[1][2], abs=5)
+
+
 def test_commands_that_need_more_than_this_machine_resolve(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    text = "".join(b.text for b in blocks(ROOT / "README.md") if b.language == "console")
-    commands = re.findall(r"^gapft (run .*)$", text.replace("\\\n", " "), re.M)
-    assert len(commands) == 5
+    text = "".join(console(page) for page in ("README.md", "docs/gpu.md", "docs/own-model.md"))
+    commands = re.findall(r"^gapft (run .*)$", text, re.M)
+    assert len(commands) == 8
     for command in commands:
         done = CliRunner().invoke(app, [*command.split(), "--dry-run"])
         assert done.exit_code == 0, done.output
         assert "# resolved recipe" in done.stdout
         assert "# missing here" in done.stdout
         assert "unknown argument" not in done.stdout
-    targets = re.findall(r"^make (\w+)", text, re.M)
+    targets = re.findall(r"^make (\w+)", console("README.md"), re.M)
     assert {"demo", "test", "lint", "bench"} <= set(targets)
     makefile = (ROOT / "Makefile").read_text()
     assert all(re.search(rf"^{target}:", makefile, re.M) for target in targets)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import subprocess
+import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from tests.end_to_end.readme import run_blocks
+from tests.end_to_end.results_checks import check_results
 
 pytestmark = pytest.mark.xdist_group("demo")
 
@@ -19,6 +26,60 @@ def run_page(page: str, demo_run: Path, folder: Path) -> str:
     (folder / "runs" / "demo").symlink_to(demo_run)
     run_blocks(DOCS / page, folder)
     return (folder / "log.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("page", "printed"),
+    [
+        ("own-data.md", "pass@1"),
+        ("own-model.md", "verified: the arms differ in nothing"),
+        ("how-long.md", "this search (done)"),
+    ],
+)
+def test_how_to(page: str, printed: str, demo_run: Path, tmp_path: Path) -> None:
+    assert printed in run_page(page, demo_run, tmp_path)
+
+
+def test_slurm_scripts(tmp_path: Path) -> None:
+    """Both scripts with the variables that Slurm sets, and with a recipe that is here."""
+    run_blocks(DOCS / "slurm.md", tmp_path)  # writes the scripts; no command there is run
+    small = ["demo", "--set", "data.pool_limit=40", "--set", "data.audit_limit=20"]
+    small += ["--set", "search.k=4", "--set", "training.repetitions=2"]
+    for part in ("2", "1"):
+        slurm = {"SLURM_ARRAY_TASK_ID": part, "SHARDS": "2"}
+        script("search.sbatch", small, tmp_path, **slurm)
+    for _ in range(2):  # and once more, as after a failure
+        script("rest.sbatch", [*small, "--condition", "gapft", "--seed", "13"], tmp_path)
+    check_results(json.loads((tmp_path / "runs/whole/report/results.json").read_text()))
+
+
+def script(name: str, arguments: list[str], folder: Path, **variables: str) -> None:
+    """Runs a job script as Slurm does, in a shell of its own."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PATH": path, **variables}
+    done = subprocess.run(
+        ["bash", name, *arguments], cwd=folder, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_column_of_the_report_is_explained_under_its_heading(demo_run: Path) -> None:
+    lines = (demo_run / "report/report.md").read_text().splitlines()
+    page = (DOCS / "columns.md").read_text()
+    title, tables = "", 0
+    for line, below in pairwise(lines):
+        if line.startswith("## "):
+            title = line.removeprefix("## ")
+        if not re.fullmatch(r"\|[ :|-]+\|", below):
+            continue
+        tables += 1
+        text = page.partition(f"\n### {title}\n")[2].partition("\n#")[0]
+        cells = " ".join(re.findall(r"^\| (`.*?`) \| ", text, re.M))
+        for column in line.strip("| ").split(" | "):
+            name = re.sub(r"^Pass@([2-9]|1\d+)$", "Pass@k", column)
+            name = "Pass@k" if title == "What search reaches" and name == "Pass@1" else name
+            assert f"`{name}`" in cells, f"docs/columns.md, {title!r}, lacks {column!r}"
+    assert tables > 8
 
 
 def test_import_export(demo_run: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""README's commands for one GPU, eight, a cluster and a server, with a small model and no GPU."""
+"""The commands of docs/gpu.md for one GPU, eight, a cluster, a server; a small model, no GPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.end_to_end.results_checks import check_results
 
 pytestmark = pytest.mark.xdist_group("vllm_serve")
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "gpu.md"
 
 #: What is not here: the model and data of the paper, GPUs, and work for so many shards.
 INSTEAD = {
@@ -34,8 +34,8 @@ SMALL = [
 
 
 def command(*has: str, lacks: str = "\n") -> str:
-    """README's one command that holds these words, without its line breaks."""
-    text = "".join(b.text for b in blocks(README) if b.language == "console")
+    """The page's one command that holds these words, without its line breaks."""
+    text = "".join(b.text for b in blocks(PAGE) if b.language == "console")
     found = re.findall(r"^gapft (run .*)$", text.replace("\\\n", " "), re.M)
     [one] = [line for line in found if all(word in line for word in has) and lacks not in line]
     return str(one)
