@@ -71,7 +71,7 @@ def test_commands_that_need_more_than_this_machine_resolve(
     monkeypatch.chdir(tmp_path)
     text = "".join(console(page) for page in ("README.md", "docs/gpu.md", "docs/own-model.md"))
     commands = re.findall(r"^gapft (run .*)$", text, re.M)
-    assert len(commands) == 8
+    assert len(commands) == 9
     for command in commands:
         done = CliRunner().invoke(app, [*command.split(), "--dry-run"])
         assert done.exit_code == 0, done.output
