@@ -23,6 +23,7 @@ PARTS = {
     "rejudge": "gapft rejudge",
     "study": "gapft study",
     "experiments": "Experiments",
+    "exporting": "gapft export",
     "interactive": "In Python",
 }
 
@@ -40,12 +41,9 @@ def known(pattern: str, names: list[str]) -> bool:
 
 @cache
 def modules() -> dict[Path, ast.Module]:
-    """Every module that makes tables."""
-    found = {}
-    for room in PARTS:
-        for file in sorted((ROOT / "gapft_harness" / room).rglob("*.py")):
-            found[file] = ast.parse(file.read_text("utf-8"))
-    return found
+    """Every module of the package."""
+    files = sorted((ROOT / "gapft_harness").rglob("*.py"))
+    return {file: ast.parse(file.read_text("utf-8")) for file in files}
 
 
 @dataclass(frozen=True)
@@ -159,6 +157,15 @@ def tables(room: str) -> Iterator[tuple[str, set[str]]]:
                 if isinstance(node, ast.Call) and ast.unparse(node.func) == "Table" and node.args:
                     where = f"{file.relative_to(ROOT)}:{node.lineno}"
                     yield where, set(listed(node.args[0], Scope(function, module)))
+
+
+def test_every_room_that_makes_tables_has_a_part() -> None:
+    rooms = {
+        file.relative_to(ROOT).parts[1]
+        for file, module in modules().items()
+        if makes_tables(module)
+    }
+    assert rooms == set(PARTS)
 
 
 @pytest.mark.parametrize("room", PARTS)
