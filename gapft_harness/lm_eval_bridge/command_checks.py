@@ -83,13 +83,22 @@ def _check_tasks(names: Sequence[str], include_path: Any) -> None:
     paths = [include_path] if isinstance(include_path, str | Path) else list(include_path)
     manager = TaskManager(include_defaults=False, include_path=paths)
     ours = manager.all_tasks
-    rest = [name for name in names if not manager.match_tasks([name])]
+    rest = [name for name in names if not _known(name, manager)]
     if not rest:
         return  # lm-eval's own index takes seconds: it is read only for a name not found without.
     manager = TaskManager(include_path=paths)
     for name in rest:
-        if not manager.match_tasks([name]):
+        if not _known(name, manager):
             raise UserError(f"--tasks: unknown task {name!r}; {near_tasks(name, ours, manager)}")
+
+
+def _known(name: str, manager: Any) -> bool:
+    """Whether a name or pattern finds a task; 0.5 gives back what it finds nothing for.
+
+    It also takes ``TASK@FORMAT`` and ``GROUP::TASK``.
+    """
+    found = {each.partition("@")[0].partition("::")[0] for each in manager.match_tasks([name])}
+    return not found.isdisjoint(manager.all_tasks)
 
 
 def near_tasks(name: str, ours: Sequence[str], manager: Any) -> str:

@@ -93,10 +93,13 @@ def list_tasks() -> list[TaskInfo]:
     from lm_eval.tasks import TaskManager
     from lm_eval.tasks._yaml_loader import load_yaml
 
+    from gapft_harness.lm_eval_bridge.task_file.versions import index
+
     found = []
     manager = TaskManager(include_defaults=False, include_path=[tasks_path()])
+    known = index(manager)
     for name in manager.all_tasks:
-        entry = manager.task_index[name]
+        entry = known[name]
         if entry.yaml_path is None:
             continue
         config = load_yaml(entry.yaml_path, resolve_func=False)
@@ -118,7 +121,9 @@ def _has(manager: TaskManager, name: str) -> bool:
 def _members(manager: TaskManager, group: str) -> str:
     from lm_eval.tasks._yaml_loader import load_yaml
 
-    config = load_yaml(manager.task_index[group].yaml_path, resolve_func=False)
+    from gapft_harness.lm_eval_bridge.task_file.versions import index
+
+    config = load_yaml(index(manager)[group].yaml_path, resolve_func=False)
     members = config["task"] if isinstance(config.get("task"), list) else []
     return ", ".join(str(member) for member in members)
 
@@ -151,8 +156,9 @@ def _build(manager: TaskManager, name: str, paths: Sequence[Path]) -> LoadedTask
     from gapft_harness.lm_eval_bridge.task_file.data import naming_setting
     from gapft_harness.lm_eval_bridge.task_file.keys import check_keys
     from gapft_harness.lm_eval_bridge.task_file.templates import compiled_templates
+    from gapft_harness.lm_eval_bridge.task_file.versions import index, opened
 
-    entry = manager.task_index.get(name)
+    entry = index(manager).get(name)
     file = entry.yaml_path if entry is not None and entry.yaml_path else name
     where = f"task {name} ({file})"
     config = _config(file, where)
@@ -161,6 +167,7 @@ def _build(manager: TaskManager, name: str, paths: Sequence[Path]) -> LoadedTask
     try:
         with naming_key(config, where), naming_setting(where, *data), compiled_templates():
             task = next(iter(manager.load([name])["tasks"].values()))
+            opened(task)
     except GapftError:
         raise
     except Exception as error:
@@ -198,7 +205,7 @@ def _reason(error: Exception, config: dict[str, Any], where: str) -> str:
         return no_split(where)
     for key in SPLIT_KEYS:
         split = config.get(key)
-        if split is not None and isinstance(error, KeyError) and error.args == (split,):
+        if split is not None and _lacks(error, split):
             files = (config.get("dataset_kwargs") or {}).get("data_files")
             known = f"; {did_you_mean(split, files)}" if isinstance(files, dict) else ""
             return f"{where}: {key}: its data have no split {split!r}{known}"
@@ -215,6 +222,12 @@ def _reason(error: Exception, config: dict[str, Any], where: str) -> str:
         f"{where}: its data could not be loaded: {_one_line(first)}; check dataset_path and "
         f"dataset_kwargs{'' if local else ', the network, and the cache of the hub'}"
     )
+
+
+def _lacks(error: Exception, split: str) -> bool:
+    """Whether the data lack a split: lm-eval 0.5 has ``datasets`` find it, 0.4 looks for it."""
+    told = isinstance(error, ValueError) and str(error).startswith(f'Unknown split "{split}"')
+    return told or (isinstance(error, KeyError) and error.args == (split,))
 
 
 def _one_line(error: BaseException) -> str:

@@ -23,6 +23,7 @@ from gapft_harness.lm_eval_bridge.task_file.opened_files import code_files, data
 from gapft_harness.lm_eval_bridge.task_file.resolved import resolved
 from gapft_harness.lm_eval_bridge.task_file.settings import Episode
 from gapft_harness.lm_eval_bridge.task_file.templates import compiled_templates
+from gapft_harness.lm_eval_bridge.task_file.versions import prefix
 from gapft_harness.recipe.sections import Search
 from gapft_harness.verification.judging import check_golds, verify_unique
 
@@ -291,9 +292,8 @@ class LoadedTask:
         return Problem(id=name, prompt=prompt, gold=gold, document=document)
 
     def _prompt(self, document: Document, name: str) -> Any:
-        """The prompt as lm-eval builds it, with the description and any few-shot examples."""
+        """The prompt as lm-eval builds it; its examples depend on the problem alone."""
         if self.shots:
-            # A problem's examples depend on the problem alone, not on those rendered before.
             self._examples.reseed(derive("fewshot", name), document)
-        prefix = self._task.doc_to_prefix(document)
-        return self._task.fewshot_context(document, num_fewshot=self.shots, gen_prefix=prefix)
+        start = prefix(self._task, document)
+        return self._task.fewshot_context(document, num_fewshot=self.shots, gen_prefix=start)

@@ -15,8 +15,9 @@ from typing import Any
 from lm_eval.api.instance import Instance
 from lm_eval.tasks import TaskManager
 
-from gapft_harness.core.errors import UserError, did_you_mean
+from gapft_harness.core.errors import GapftError, UserError, did_you_mean
 from gapft_harness.core.records import Verdict
+from gapft_harness.lm_eval_bridge.task_file.versions import ensembles, opened, scored
 
 #: The name of a task's filter that gives none a name.
 _NO_FILTER = "none"
@@ -74,7 +75,7 @@ class StockTask:
         self._task = _load(name, include_path)
         self.filters = _alone(self._task)
         self.metric, self.filter = _metric_and_filter(self._task, metric, self.filters)
-        self.voting = tuple(e.name for e in self._task._filters if e.name not in self.filters)
+        self.voting = tuple(e.name for e in ensembles(self._task) if e.name not in self.filters)
         self.pass_at = pass_at
 
     @property
@@ -110,13 +111,15 @@ class StockTask:
             filter: one of ``filters``; None: the chosen one.
         """
         chosen = filter or self.filter
-        ensemble = next(e for e in self._task._filters if e.name == chosen)
+        ensemble = next(e for e in ensembles(self._task) if e.name == chosen)
         instances = [
             Instance(
                 request_type="generate_until",
                 doc=dict(doc),
                 arguments=("", {}),
                 idx=0,
+                task_name=self._task.config.task,
+                doc_id=0,
                 resps=[text],
             )
             for doc, text in zip(documents, responses, strict=True)
@@ -164,7 +167,7 @@ class StockTask:
     def _judge(self, instance: Instance, chosen: str) -> Outcome:
         found = instance.filtered_resps[chosen]
         try:
-            results = dict(self._task.process_results(instance.doc, [found]))
+            found, results = scored(self._task, instance, chosen)
         except Exception as error:
             reason = f"process_results raised {type(error).__name__}: {error}"
             return Outcome(Verdict("error", reason), found, {})
@@ -212,7 +215,15 @@ def _load(name: str, include_path: str | None) -> Any:
         near = difflib.get_close_matches(name, manager.all_subtasks, n=3)
         hint = f"did you mean {', '.join(near)}?" if near else "`lm_eval ls tasks` lists them"
         raise UserError(f"unknown lm-eval task {name!r}; {hint}")
-    task = manager.load(name)["tasks"][name]
+    try:
+        task = manager.load(name)["tasks"][name]
+        opened(task)
+    except GapftError:
+        raise
+    except Exception as error:
+        raise UserError(
+            f"task {name!r} cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
     if task.OUTPUT_TYPE != "generate_until":
         raise UserError(
             f"task {name!r} has output type {task.OUTPUT_TYPE}; its metric can judge responses "
@@ -231,15 +242,16 @@ def _alone(task: Any) -> tuple[str, ...]:
     steps = {
         each["name"]: each["filter"] for each in task.config.filter_list or [] if "filter" in each
     }
-    return tuple(e.name for e in task._filters if not any(map(_votes, steps.get(e.name, ()))))
+    return tuple(e.name for e in ensembles(task) if not any(map(_votes, steps.get(e.name, ()))))
 
 
 def _votes(step: Mapping[str, Any]) -> bool:
-    return step["function"] == "majority_vote" or int(step.get("k", 1)) > 1
+    options = {**step, **step.get("kwargs", {})}  # lm-eval 0.5 has them apart
+    return step["function"] == "majority_vote" or int(options.get("k", 1)) > 1
 
 
 def _metric_and_filter(task: Any, metric: str | None, alone: Sequence[str]) -> tuple[str, str]:
-    filters = [ensemble.name for ensemble in task._filters]
+    filters = [ensemble.name for ensemble in ensembles(task)]
     wanted, _, chosen = (metric or "").partition(",")
     known = [entry["metric"] for entry in task.config.metric_list or [] if "metric" in entry]
     known = [name if isinstance(name, str) else name.__name__ for name in known]

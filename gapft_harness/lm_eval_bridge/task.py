@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from lm_eval.api.metrics import mean
-from lm_eval.api.task import ConfigurableTask
 
 from gapft_harness import load_verifier
 from gapft_harness.analysis.pass_at_k import pass_at_k, reported_k
@@ -51,9 +50,10 @@ from gapft_harness.lm_eval_bridge.task_file.templates import (
     render,
     require_fields,
 )
+from gapft_harness.lm_eval_bridge.task_file.versions import GenerationTask, one_result
 
 
-class GapTask(ConfigurableTask):  # type: ignore[misc]
+class GapTask(GenerationTask):
     """An lm-eval task whose responses a verifier judges."""
 
     def __init__(self, config: dict[str, Any] | None = None, **_: Any) -> None:
@@ -88,7 +88,7 @@ class GapTask(ConfigurableTask):  # type: ignore[misc]
                 examples that the verifier does not pass; before anything is generated.
         """
         judge = self.judge
-        judged = "bypass" not in self._metric_fn_list  # --predict_only needs no gold answer
+        judged = not self.predicts_only  # --predict_only needs no gold answer
         if judged and self.config.num_fewshot:
             check_examples(self, judge.judge)
         super().build_all_requests(**options)
@@ -237,10 +237,10 @@ class GapTask(ConfigurableTask):  # type: ignore[misc]
         Raises:
             UserError: there are not exactly K responses to this problem.
         """
-        if "bypass" in self._metric_fn_list:  # --predict_only
+        if self.predicts_only:  # --predict_only
             return {"bypass": 999}
         gold = self.gold(doc)
-        responses = self._responses(doc, results[0])
+        responses = self._responses(doc, one_result(results))
         if not self.judge.knows(responses, gold):
             self._judge_all()
         verdicts = self.judge.verdicts(responses, gold)
@@ -280,7 +280,7 @@ class GapTask(ConfigurableTask):  # type: ignore[misc]
 
     def aggregation(self) -> dict[str, Callable[[Sequence[float]], float]]:
         """Rates are means over problems (with a standard error), counts are sums."""
-        if "bypass" in self._metric_fn_list:
+        if self.predicts_only:
             inherited: dict[str, Any] = super().aggregation()
             return inherited
         return {

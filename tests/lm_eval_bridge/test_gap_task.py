@@ -13,6 +13,7 @@ from gapft_harness.core.identities import same_task
 from gapft_harness.core.records import Verdict
 from gapft_harness.lm_eval_bridge.discovery import NoSuchTaskError, load_task
 from gapft_harness.lm_eval_bridge.judge import Judge
+from gapft_harness.lm_eval_bridge.task_file.versions import NEXT
 
 YAML = """
 task: mine
@@ -255,6 +256,7 @@ def test_pass_at_k_is_the_unbiased_one(folder):
     assert "pass@8" not in results[0]
 
 
+@pytest.mark.skipif(NEXT, reason="lm_eval 0.5 keeps all responses where no filter is named")
 def test_fewer_responses_than_repeats_is_an_error_that_names_the_problem(folder):
     text = PASSK.replace("filter_list", "# filter_list")
     (folder / "mine_passk.yaml").write_text(text, encoding="utf-8")
@@ -321,7 +323,7 @@ test_split: test
 fewshot_split: train
 num_fewshot: 2
 doc_to_text: "{{question}}"
-doc_to_target: "{{answer}}"
+doc_to_target: "{{answer}} pears"
 generation_kwargs: {until: ["\\n"], max_gen_toks: 5, do_sample: false}
 metric_list: [{metric: exact_match, aggregation: mean, higher_is_better: true}]
 """
@@ -345,7 +347,7 @@ def test_a_stock_task_is_judged_by_its_own_metric(stock, folder):
     assert problem.gold == problem.document == record(7)
     assert stock.decoding().max_gen_toks == 5
     verifier = load_verifier(stock.verifier, **stock.verifier_params)
-    verdicts = verifier.verify(["8", "9"], [problem.gold] * 2)
+    verdicts = verifier.verify(["8 pears", "9 pears"], [problem.gold] * 2)
     assert [verdict.passed for verdict in verdicts] == [True, False]
 
 

@@ -9,6 +9,9 @@ from gapft_harness import load_verifier
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Verdict
 from gapft_harness.lm_eval_bridge.stock import StockTask
+from gapft_harness.lm_eval_bridge.task_file.versions import NEXT
+
+NO_BLEU = "lm_eval 0.5.0.dev1 has no aggregation of the name bleu, which YAML for 0.4 gives"
 
 DOCUMENTS = [
     {"question": "Ann has 3 pears and buys 4. How many?", "answer": "3+4=<<3+4=7>>7\n#### 7"},
@@ -143,6 +146,7 @@ def test_it_agrees_with_what_lm_eval_itself_reports(folder):
         assert [v.passed for v in ours] == [chosen == "flexible-extract", True]
 
 
+@pytest.mark.skipif(NEXT, reason=NO_BLEU)
 def test_a_metric_that_is_not_0_or_1_is_an_error_that_names_it(folder):
     verifier = load_verifier("task_metric", task="pears_bleu", include_path=folder)
     (verdict,) = verifier.verify(["#### 7"], [DOCUMENTS[0]])
@@ -180,15 +184,16 @@ def test_a_filter_that_raises_on_one_response_spoils_no_other(folder, monkeypatc
     [
         ({"task": "peers"}, "unknown lm-eval task 'peers'; did you mean .*pears"),
         ({"task": "fruit"}, "'fruit' is a group or a tag; name one of its tasks"),
-        ({"task": "pears_choice"}, "output type multiple_choice"),
+        ({"task": "pears_choice"}, "output.type.*multiple_choice"),
         ({"task": "pears", "metric": "exact_mach"}, "no metric 'exact_mach'; did you mean 'exact_"),
         (
             {"task": "pears", "metric": "exact_match,strict"},
             "no filter 'strict'; did you mean 'str",
         ),
-        (
+        pytest.param(
             {"task": "pears_bleu", "metric": "ter"},
             "metric 'ter' of task 'pears_bleu': lower is bet",
+            marks=pytest.mark.skipif(NEXT, reason=NO_BLEU),
         ),
     ],
 )

@@ -86,7 +86,9 @@ def instances(
     """
     clones: list[Any] = []
     for number, (request, prompt) in enumerate(zip(requests, prompts, strict=True)):
-        instance = Instance("generate_until", {}, (prompt, kwargs), number)
+        instance = Instance(
+            "generate_until", {}, (prompt, kwargs), idx=number, task_name="", doc_id=number
+        )
         clones.extend([instance] * len(request.indices))
     return clones
 

@@ -29,9 +29,9 @@ class TemplateFault(UserError):
 
 @lru_cache(maxsize=512)
 def _compiled(template: str) -> Template:
-    from lm_eval.utils import env
+    from gapft_harness.lm_eval_bridge.task_file.versions import environment
 
-    made: Template = env.from_string(template)
+    made: Template = environment().from_string(template)
     return made
 
 
@@ -75,9 +75,9 @@ def _fault(template: str, document: Mapping[str, Any], error: Exception) -> Temp
 
 @lru_cache(maxsize=512)
 def _strict(template: str) -> Template:
-    from lm_eval.utils import env
+    from gapft_harness.lm_eval_bridge.task_file.versions import environment
 
-    made: Template = env.overlay(finalize=_no_null).from_string(template)
+    made: Template = environment().overlay(finalize=_no_null).from_string(template)
     return made
 
 
@@ -122,11 +122,12 @@ def fields_of(spec: str, document: Mapping[str, Any]) -> list[str]:
 @contextlib.contextmanager
 def compiled_templates() -> Iterator[None]:
     """Lets lm-eval's own tasks render through ``render`` for as long as the block runs."""
-    from lm_eval import utils
+    from gapft_harness.lm_eval_bridge.task_file.versions import templating
 
-    original = utils.apply_template
-    utils.apply_template = render
+    module = templating()
+    original = module.apply_template
+    module.apply_template = render
     try:
         yield
     finally:
-        utils.apply_template = original
+        module.apply_template = original
