@@ -144,7 +144,7 @@ def test_letters_typed_one_by_one_find_what_the_whole_finds(opened: Callable[...
 SORTS: dict[str, Callable[[Explored, int], Any]] = {
     "state": lambda of, place: "GSU".index(of.states[place]),
     "samples": lambda of, place: of.passing[place],
-    "source": lambda of, place: of.verdicts[place] != of.verdicts[0],
+    "source": lambda of, place: of.verdicts[place],
     "GapFT": lambda of, place: round(
         sum(
             {"c": 1, "r": -1, "k": 0.01, "m": -0.01}[model.outcomes[place]]

@@ -52,12 +52,13 @@ class Texts {
 
   async #chunk(number) {
     let records = this.#kept.get(number);
-    if (records) return records;
-    const text = await unpacked(this.#elements[number]);
-    records = text.split("\x1e");
-    records.size = text.length;
-    this.#kept.set(number, records);
-    this.#size += text.length;
+    if (!records) {
+      const text = await unpacked(this.#elements[number]);
+      records = text.split("\x1e");
+      records.size = text.length;
+    }
+    if (!this.#kept.delete(number)) this.#size += records.size;
+    this.#kept.set(number, records); // behind the others, as it is used last
     for (const [old, { size }] of this.#kept) {
       if (this.#size <= MOST_KEPT || old === number) break;
       this.#kept.delete(old);

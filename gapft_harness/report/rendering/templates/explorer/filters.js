@@ -43,7 +43,7 @@ class Filters {
       label,
       [["", "any outcome"], ...words.map((word) => [word, word])],
       (view) => view.outcomes[name] ?? "",
-      (value, view) => this.chosen({ outcomes: withChoice(view.outcomes, name, value) }),
+      (value, view) => this.chosen({ outcomes: withChoice(view.outcomes, name, value || undefined) }),
     ));
   }
 
@@ -61,16 +61,17 @@ class Filters {
   #fields() {
     return Object.entries(this.index.fields).map(([name, { values }]) => choice(
       name,
-      [["", "any"], ...values.map((value) => [value, value || "–"])],
-      (view) => view.fields[name] ?? "",
-      (value, view) => this.chosen({ fields: withChoice(view.fields, name, value) }),
+      [["", "any"], ...values.map((value, code) => [String(code), value || "–"])],
+      (view) => Object.hasOwn(view.fields, name) ? String(values.indexOf(view.fields[name])) : "",
+      (code, view) => this.chosen({ fields: withChoice(view.fields, name, values[code]) }),
     ));
   }
 }
 
+/** Choices with another one of a name; undefined: with none, as an empty value is one too. */
 function withChoice(choices, name, value) {
   const { [name]: _, ...others } = choices;
-  return value ? { ...others, [name]: value } : others;
+  return value === undefined ? others : { ...others, [name]: value };
 }
 
 /** A labelled select: options, how a view sets it, what to do when it is changed. */

@@ -28,7 +28,7 @@ function viewOf(hash, index) {
     const [kind, ...rest] = key.split(".");
     const name = rest.join(".");
     if (kind === "q") view.query = value;
-    if (kind === "state") view.states = [..."GSU"].filter((one) => value.includes(one)).join("");
+    if (kind === "state" && index.states) view.states = [..."GSU"].filter((one) => value.includes(one)).join("");
     if (kind === "seed" && (value === "every" || index.seeds.includes(value))) view.seed = value;
     if (kind === "in" && Object.hasOwn(CHOICES, value) && index.conditions.some((of) => of.name === name)) {
       view.outcomes[name] = value;
@@ -105,8 +105,9 @@ function keyOf(index, view, key) {
   if (key === "samples") return (place) => index.passing[place];
   if (key === "before") {
     const numbers = index.verdicts.map(Number);
-    const isNumber = numbers.every((number) => !Number.isNaN(number));
-    return (place) => isNumber ? numbers[index.source[place]] : index.source[place];
+    if (numbers.every((number) => !Number.isNaN(number))) return (place) => numbers[index.source[place]];
+    const words = [...index.verdicts].sort();
+    return (place) => words.indexOf(index.verdicts[index.source[place]]);
   }
   const condition = index.conditions.find((one) => `in.${one.name}` === key);
   const models = modelsOf(condition, view.seed);
