@@ -15,7 +15,7 @@ from torch import cuda
 from gapft_harness.cli.dry_run import describe
 from gapft_harness.cli.forecast import size_of
 from gapft_harness.cli.options import Options
-from gapft_harness.cli.runs import resolve_recipe
+from gapft_harness.cli.runs import resolve_recipe, run_recipe, run_stage
 from gapft_harness.core.errors import UserError
 from gapft_harness.demo import policy_path
 from gapft_harness.lm_eval_bridge.discovery import NoSuchTaskError
@@ -177,6 +177,26 @@ def test_a_config_that_transformers_refuses_is_told_in_a_line(tmp_path: Path) ->
         missing.partition("# missing here\n")[2],
         re.M,
     )
+
+
+FUSED = ["training.kernels=fused", "training.dtype=bfloat16"]
+
+
+@pytest.mark.skipif(cuda.is_available(), reason="fused kernels may be had here")
+def test_kernels_that_cannot_be_had_are_told_and_refused_before_the_search(tmp_path: Path) -> None:
+    expected = "training.kernels: fused needs a CUDA device, and this training is on cpu"
+    said = describe(Options("demo", overrides=FUSED), "r")
+    assert expected in said.partition("# missing here\n")[2]
+    for run in (
+        lambda: run_recipe(Options("demo", overrides=FUSED), str(tmp_path / "run")),
+        lambda: run_stage("train", str(tmp_path / "run"), Options("demo", overrides=FUSED)),
+    ):
+        with pytest.raises(UserError, match=expected):
+            run()
+        assert not (tmp_path / "run").exists()
+    # another executor trains where this machine does not know
+    elsewhere = [*FUSED, "executor.name=ray", "executor.address=ray://elsewhere:1"]
+    assert "kernels: fused needs" not in describe(Options("demo", overrides=elsewhere), "r")
 
 
 @pytest.mark.parametrize("before", [None, "0"])

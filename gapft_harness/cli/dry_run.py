@@ -30,6 +30,7 @@ from gapft_harness.stages.generation.sealing import closing_verifier
 from gapft_harness.stages.search.data import check_splits, load_problems
 from gapft_harness.stages.selection.budgets import foreseen
 from gapft_harness.stages.selection.stage import arms
+from gapft_harness.stages.train.kernels import refused_kernels
 from gapft_harness.stages.train.trackers import missing_packages
 
 
@@ -51,7 +52,7 @@ def describe(choice: Options, run_dir: str | None) -> str:
     config, of_model = _model(recipe, sampler)
     size = size_of(recipe, config)
     missing += [*of_model, *_no_gpu(recipe, sampler, size), *missing_packages(recipe, plugins)]
-    missing += _sources(recipe, place)
+    missing += [*_sources(recipe, place), *filter(None, [refused_kernels(recipe, plugins)])]
     lines = [
         "# resolved recipe",
         yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False).rstrip(),

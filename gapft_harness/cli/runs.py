@@ -39,6 +39,7 @@ from gapft_harness.stages.foundation.sources import check_sources
 from gapft_harness.stages.pipeline import STAGES, run_stages, stages_of
 from gapft_harness.stages.search.stage import keep_searched, merge_all, read_data
 from gapft_harness.stages.selection.stage import trained_conditions
+from gapft_harness.stages.train.kernels import require_kernels
 from gapft_harness.stages.train.trackers import check_trackers
 
 
@@ -214,6 +215,8 @@ def _run(
         # a recipe that is given is checked whole, though a stage alone may need less of it
         checked = STAGES if recipe else stages
         with _discarding(run), opened(run, choice, display, [*checked]) as context:
+            if "train" in stages:
+                require_kernels(run, context.plugins)
 
             def end() -> None:
                 if recipe and stages == ["search"]:

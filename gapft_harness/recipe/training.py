@@ -71,7 +71,7 @@ class Training(RecipeSection):
     kernels: Literal["plain", "fused"] = Field(
         "plain",
         description="`fused`: LoRA layers that compute in the base's 16 bits, and Liger's kernels; "
-        "a CUDA device only",
+        "a CUDA device only: refused elsewhere, before the search",
     )
     gradient_checkpointing: bool = Field(False, description="trade speed for memory")
 

@@ -19,6 +19,7 @@ from gapft_harness.core.weights import weights_folder, weights_hash
 from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.adapter.saving import save_adapter
+from gapft_harness.training.base.attention import attention_of
 from gapft_harness.training.base.kernels import check_kernels, kernels
 from gapft_harness.training.base.model import (
     add_lora,
@@ -71,9 +72,9 @@ def train_together(jobs: Sequence[TrainingJob]) -> Iterator[dict[str, Any]]:
 
     Yields:
         Facts for the manifest, also in ``training.json``, as soon as an arm is done: budget, what
-        ``ledger_facts`` gives, truncated examples, settings, optimizer, versions, and the hashes
-        of sequences, base and adapter. ``seconds`` is in the yielded facts alone, so that the
-        folder's bytes repeat.
+        ``ledger_facts`` gives, truncated examples, settings, optimizer, versions, what computed
+        attention, and the hashes of sequences, base and adapter. ``seconds`` is in the yielded
+        facts alone, so that the folder's bytes repeat.
 
     Raises:
         UserError: a model that is none or not the one that was searched, modules it lacks, a
@@ -234,7 +235,8 @@ def _train(job: TrainingJob, settings: Training, planned: _Planned, base: _Base)
                     base.end, devices, checkpoint, follow, base.head_is_last,
                 )  # fmt: skip
             ends = {"first_loss": log[0]["loss"], "last_loss": log[-1]["loss"]}
-            facts = {**identity, "base_model": job.model_args["pretrained"], **ends}
+            told_after = {"base_model": job.model_args["pretrained"], **ends}
+            facts = {**identity, **told_after, "attention": attention_of(base.model)}
             if devices.first:
                 facts = save_adapter(job.output, model, log, facts)
                 checkpoint.remove()

@@ -69,7 +69,11 @@ def test_accumulation_changes_nothing(model: Path, tmp_path: Path, normalization
     for ceiling in (16384, 60):
         shape = {"padding_free": True, "max_tokens": ceiling, "max_length": 60}
         unpadded = tmp_path / f"unpadded-{ceiling}"
-        lora(job(model, unpadded, examples(N), normalization=normalization, **shape))
+        facts = lora(job(model, unpadded, examples(N), normalization=normalization, **shape))
+        assert facts["attention"] == {
+            "implementation": "gapft_segments",
+            "kernel": "scaled_dot_product_attention",
+        }
         same(tmp_path / "1", unpadded)
 
 
@@ -110,6 +114,7 @@ def test_what_the_folder_says(model: Path, tmp_path: Path) -> None:
     assert modules == sorted(modules)  # PEFT writes a set, whose order changes between processes
     written = json.loads((tmp_path / "a/training.json").read_text())
     assert {**written, "seconds": facts["seconds"]} == facts
+    assert written["attention"] == {"implementation": "sdpa"}
     assert set(written["versions"]) == {"torch", "transformers", "peft", "accelerate"}
     log = [json.loads(line) for line in (tmp_path / "a/training_log.jsonl").open()]
     assert [entry["step"] for entry in log] == [1, 2, 3, 4, 5]

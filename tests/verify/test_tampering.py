@@ -202,6 +202,18 @@ def test_the_end_of_sequences(made: Path, run: Path) -> None:
     assert found[-1] == f"arms {ARM} and uniform-seed13 differ in end_id: 0 and 1"
 
 
+def test_arms_of_other_attention_are_told_and_one_that_says_none_is_not(
+    made: Path, run: Path
+) -> None:
+    change_facts(run, ARM, lambda facts: facts.pop("attention"))  # as before it was recorded
+    assert differences(made, run) == []
+    other = {"implementation": "gapft_segments", "kernel": "varlen_attn"}
+    change_facts(run, ARM, lambda facts: facts.update(attention=other))
+    found = differences(made, run)
+    assert found[0].startswith(f"arms {ARM} and uniform-seed13 differ in attention: ")
+    assert all("differ in attention: " in line for line in found)
+
+
 @pytest.mark.parametrize("column", ["response_ids", "prompt_ids", "ended"])
 def test_an_example_of_a_gold_condition(made: Path, run: Path, column: str) -> None:
     """No verifier passed it, so its selector alone says what it must be."""

@@ -119,9 +119,10 @@ def check_alike(run: RunDirectory, arms: Sequence[Arm], documented: bool) -> Ite
                 yield f"{layout.adapter(arm)}/training.json: does not say {key}"
             elif a != b:
                 yield f"arms {first[0].name} and {arm.name} differ in {key}: {a} and {b}"
-        a, b = first[1].get("end_id"), facts.get("end_id")
-        if a is not None and b is not None and a != b:
-            yield f"arms {first[0].name} and {arm.name} differ in end_id: {a} and {b}"
+        for key in ("end_id", "attention"):  # not every arm says one, nor did earlier versions
+            a, b = first[1].get(key), facts.get(key)
+            if a is not None and b is not None and a != b:
+                yield f"arms {first[0].name} and {arm.name} differ in {key}: {a} and {b}"
         if first[1].get("fsdp") != facts.get("fsdp"):
             yield f"arms {first[0].name} and {arm.name} differ in fsdp: one shared the base out"
 

@@ -20,6 +20,9 @@ from gapft_harness.core.errors import UserError
 #: The name that a model is loaded with (``attn_implementation``).
 SEGMENTS = "gapft_segments"
 
+#: Torch's kernels that it computes with: over all sequences of a pass at once, or one by one.
+PACKED, BY_SEQUENCE = "varlen_attn", "scaled_dot_product_attention"
+
 _OFF = "set training.padding_free: false"
 
 #: What some architectures ask of an attention and this one does not have.
@@ -73,7 +76,9 @@ def attend(
     lengths = [end - start for start, end in pairwise(cu_seq_lens_q)]
     if sliding_window is not None and max(lengths) > sliding_window:
         raise UserError(f"{name}: sees back {sliding_window} tokens, a sequence is longer; {_OFF}")
-    if dropout == 0 and (kernel := packed_kernel(query, value)) is not None:
+    kernel = packed_kernel(query, value) if dropout == 0 else None
+    module.gapft_kernel = BY_SEQUENCE if kernel is None else PACKED  # type: ignore[assignment]
+    if kernel is not None:
         return _packed(kernel, query, key, value, tuple(cu_seq_lens_q), scaling), None
     # neighbours of one length are one batch
     batches = [(len(list(alike)), length) for length, alike in groupby(lengths)]
@@ -94,6 +99,19 @@ def attend(
         )
         parts.append(part.transpose(1, 2).flatten(0, 1))
     return torch.cat(parts).unsqueeze(0), None
+
+
+def attention_of(model: Any) -> dict[str, str]:
+    """What computed a trained model's attention.
+
+    Returns:
+        ``implementation`` as transformers calls it; of ``SEGMENTS`` the ``kernel`` too, as its
+        layers' last passes had it.
+    """
+    found = {"implementation": str(model.config._attn_implementation)}
+    if kernels := {of.gapft_kernel for of in model.modules() if hasattr(of, "gapft_kernel")}:
+        found["kernel"] = ", ".join(sorted(kernels))
+    return found
 
 
 def packed_kernel(query: torch.Tensor, value: torch.Tensor) -> partial[Any] | None:

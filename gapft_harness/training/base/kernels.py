@@ -18,12 +18,14 @@ _PLAIN = "or set training.kernels: plain"
 _NOT_LIGERS = {"cross_entropy": False, "fused_linear_cross_entropy": False}
 
 
-def check_kernels(settings: Training, model_type: str, device: torch.device, sharded: bool) -> None:
+def check_kernels(
+    settings: Training, model_type: str | None, device: torch.device, sharded: bool
+) -> None:
     """Checks that what ``training.kernels: fused`` asks for can be had.
 
     Args:
         settings: the recipe's training section.
-        model_type: of the base's config.
+        model_type: of the base's config; None: not known yet.
         device: that trains.
         sharded: whether the base's weights are split among processes (FSDP).
 
@@ -44,7 +46,7 @@ def check_kernels(settings: Training, model_type: str, device: torch.device, sha
         )
     from liger_kernel.transformers.monkey_patch import MODEL_TYPE_TO_APPLY_LIGER_FN
 
-    if model_type not in MODEL_TYPE_TO_APPLY_LIGER_FN:
+    if model_type is not None and model_type not in MODEL_TYPE_TO_APPLY_LIGER_FN:
         raise UserError(f"{key}: Liger has no kernels for models of type {model_type}; {_PLAIN}")
 
 

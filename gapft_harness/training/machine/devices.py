@@ -43,7 +43,7 @@ class Devices:
             UserError: a ``device`` of the model's arguments that is none or is not here, more
                 processes than GPUs, or one process that is to share the base's weights out.
         """
-        asked = _asked(job.model_args.get("device"))
+        asked = asked_device(job.model_args.get("device"))
         processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         on_cpu = asked.type == "cpu" or not torch.cuda.is_available()
         if not (on_cpu or parse_flag_from_env("ACCELERATE_USE_CPU")):
@@ -164,7 +164,7 @@ class Devices:
             self.accelerator.wait_for_everyone()
 
 
-def _asked(name: object) -> torch.device:
+def asked_device(name: object) -> torch.device:
     """The device that the model's arguments name, else the first kind that is here."""
     if name is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
