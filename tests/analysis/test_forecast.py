@@ -148,6 +148,16 @@ def test_counts_that_no_family_makes_are_told_from_those_that_one_does() -> None
     assert fit(heaps).fits()[0] < 0.01
 
 
+@pytest.mark.parametrize("passing", [{0: 1000, 1: 1}, {0: 1, 8: 1000}, {0: 500, 8: 500}, {1: 1}])
+def test_extreme_counts_are_forecast_without_a_warning(passing: dict[int, int]) -> None:
+    counts = np.array([[passing.get(c, 0) for c in range(9)]])
+    with np.errstate(all="raise", under="ignore"):
+        of = fit(counts)
+        found = [of.pass_at_k(64), of.pass_at_k(10**6), of.newly_solved(56), of.fits()]
+    assert np.isfinite([found[0].low, found[0].high, found[1].high, found[2].high]).all()
+    assert 0 <= found[3][0] <= 1
+
+
 def test_forecasts_rise_with_k_and_intervals_hold_them() -> None:
     of = fit(COUNTS)
     found = [of.pass_at_k(k) for k in (1, 2, 4, 8, 16, 64, 256, 10_000)]

@@ -76,7 +76,7 @@ class Fit:
             variance = np.maximum(missed(family, self.samples, points, 2 * k) - once**2, 0)
             mean = np.einsum("cbn,bc->bn", once, self.histograms)
             variance = np.einsum("cbn,bc->bn", variance, self.histograms)
-            with np.errstate(divide="ignore", invalid="ignore"):
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
                 shape = np.where(variance > 0, mean**2 / variance, np.inf)
                 drawn = rng.gamma(np.clip(shape, 1e-12, 1e12)) * variance / mean
             values.append(1 - mean / problems)
