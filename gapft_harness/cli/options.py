@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -25,6 +25,7 @@ class Options:
     splits: Sequence[str] = ()
     shard: str | None = None
     alone: bool = False
+    searching: Callable[..., dict[str, Any]] | None = None
 
 
 class WholeHelp(TyperGroup):

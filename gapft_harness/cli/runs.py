@@ -108,6 +108,7 @@ def opened(
             display.job,
             display.say,
             choice.alone,
+            choice.searching,
         )
         _hold(context, choice.include_paths)
         run.tell_jobs()

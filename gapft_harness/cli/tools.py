@@ -10,6 +10,7 @@ from gapft_harness.cli.commands.compare import compare
 from gapft_harness.cli.commands.export import export
 from gapft_harness.cli.commands.forecast import forecast
 from gapft_harness.cli.commands.gap import gap
+from gapft_harness.cli.commands.import_ import import_
 from gapft_harness.cli.commands.rejudge import rejudge
 from gapft_harness.cli.options import (
     IncludePath,
@@ -28,6 +29,7 @@ def add_tools(app: typer.Typer) -> None:
     # lm_eval's flags are its own, its --help among them
     passed_on = {"allow_extra_args": True, "ignore_unknown_options": True}
     app.command(context_settings=passed_on, add_help_option=False)(eval)
+    app.command("import")(import_)
     for command in (
         compare,
         forecast,

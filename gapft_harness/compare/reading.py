@@ -14,6 +14,7 @@ from gapft_harness.compare.choice import Choice
 from gapft_harness.compare.places import Log, Run
 from gapft_harness.core.errors import UserError, did_you_mean, plain
 from gapft_harness.core.json_values import as_object, parse, parse_object
+from gapft_harness.core.records import STATUSES
 from gapft_harness.core.text import decoded, unreadable
 
 #: Bytes of a hash that are kept: a chance of 1e-19 that two of ten billion are the same.
@@ -197,6 +198,36 @@ def document_of(record: dict[str, Any], place: str) -> dict[str, Any]:
     if "doc" not in record:
         raise UserError(f"{place}: has no doc, by which rows are joined")
     return as_object(record["doc"], f"{place}: doc")
+
+
+def texts_of(record: dict[str, Any], place: str) -> list[str]:
+    """A row's responses.
+
+    Raises:
+        UserError: it has none; the log of a multiple-choice task scores options by likelihood.
+    """
+    responses = record.get("resps")
+    if not isinstance(responses, list) or not responses:
+        raise UserError(
+            f"{place}: has no resps, the responses that the model gave; expected a log of lm_eval "
+            "--log_samples"
+        )
+    texts = responses[0] if len(responses) == 1 else None
+    if isinstance(texts, list) and texts and all(isinstance(text, str) for text in texts):
+        return texts
+    raise UserError(
+        f"{place}: its resps are no texts of one request, so there is no response to judge: "
+        "a task of multiple choice or perplexity scores likelihoods; expected a generation task"
+    )
+
+
+def said(record: dict[str, Any], count: int) -> list[bool] | None:
+    """Of each response, whether the logged verdicts say that it is right; None: there are none."""
+    verdicts = record.get("verdicts")
+    if not isinstance(verdicts, list) or len(verdicts) != count:
+        return None
+    told = [of.get("status") if isinstance(of, dict) else None for of in verdicts]
+    return [status == "pass" for status in told] if all(s in STATUSES for s in told) else None
 
 
 def value_of(record: dict[str, Any], metric: str, place: str) -> float:

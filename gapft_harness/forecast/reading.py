@@ -99,8 +99,9 @@ def read_run(path: Path) -> Run:
             " a forecast needs 2 or more, better 8; search again with --set search.k=8"
         )
     stages = manifest["stages"]
-    # merged: its shards were searched in other folders, which have their times
-    search = None if "merge" in stages else stages.get("search")
+    # merged: its shards were searched in other folders, which have their times; of what was
+    # imported nobody knows them
+    search = None if {"merge", "import"} & stages.keys() else stages.get("search")
     return Run(
         k=k,
         splits={split: _read(run, split, k) for split in there},

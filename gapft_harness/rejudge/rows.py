@@ -7,9 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from gapft_harness.compare.places import Log
-from gapft_harness.compare.reading import content, filter_of, metrics_of, records, value_of
+from gapft_harness.compare.reading import (
+    content,
+    filter_of,
+    metrics_of,
+    records,
+    said,
+    texts_of,
+    value_of,
+)
 from gapft_harness.core.errors import UserError, did_you_mean, plain
-from gapft_harness.core.records import STATUSES, Gold
+from gapft_harness.core.records import Gold
 from gapft_harness.rejudge.choice import Choice
 from gapft_harness.rejudge.golds import Golds, golds_of
 from gapft_harness.rejudge.judge import Judge
@@ -76,7 +84,7 @@ def read(number: int, log: Log, choice: Choice, judge: Judge) -> tuple[Reading, 
         metric = "" if choice.was else choice.metric or named[0]
         chosen = choice.filter or filter_of(record)
         count = len(texts_of(record, place))
-        by_verdicts = bool(metric) and not choice.metric and _said(record, count) is not None
+        by_verdicts = bool(metric) and not choice.metric and said(record, count) is not None
         if not by_verdicts:
             _refuse_lower(log, metric)
         golds = golds_of(record, place, choice.gold, judge)
@@ -109,46 +117,16 @@ def _rows(number: int, log: Log, reading: Reading, judge: Judge) -> Iterator[Row
         )
 
 
-def texts_of(record: dict[str, Any], place: str) -> list[str]:
-    """A row's responses.
-
-    Raises:
-        UserError: it has none; the log of a multiple-choice task scores options by likelihood.
-    """
-    responses = record.get("resps")
-    if not isinstance(responses, list) or not responses:
-        raise UserError(
-            f"{place}: has no resps, the responses that the model gave; expected a log of lm_eval "
-            "--log_samples"
-        )
-    texts = responses[0] if len(responses) == 1 else None
-    if isinstance(texts, list) and texts and all(isinstance(text, str) for text in texts):
-        return texts
-    raise UserError(
-        f"{place}: its resps are no texts of one request, so there is no response to judge again: "
-        "a task of multiple choice or perplexity scores likelihoods; expected a generation task"
-    )
-
-
-def _said(record: dict[str, Any], count: int) -> list[bool] | None:
-    """Of each response, whether the logged verdicts say that it is right; None: there are none."""
-    verdicts = record.get("verdicts")
-    if not isinstance(verdicts, list) or len(verdicts) != count:
-        return None
-    said = [of.get("status") if isinstance(of, dict) else None for of in verdicts]
-    return [status == "pass" for status in said] if all(s in STATUSES for s in said) else None
-
-
 def _passed(record: dict[str, Any], reading: Reading, count: int, place: str) -> list[bool]:
     """Of each response, whether it was right: by the logged verdicts, or of one by its metric."""
     metric = reading.metric
     if reading.by_verdicts:
-        if (said := _said(record, count)) is None:
+        if (told := said(record, count)) is None:
             raise UserError(
                 f"{place}: has no verdict on each response, as the log's first row has; name the "
                 "metric that says who was right (--metric), or the rule (--was VERIFIER)"
             )
-        return said
+        return told
     value = value_of(record, metric, place)
     if count > 1:
         raise UserError(

@@ -8,7 +8,10 @@ What a plugin says of itself is any JSON object: a sampler's ``source``, and a t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypedDict
+from typing import Any, Final, TypedDict
+
+#: How the reason of a verdict begins that was taken over from an imported file, not computed here.
+TAKEN: Final = "the imported file's verdict"
 
 
 class DecodingFacts(TypedDict):
@@ -76,6 +79,26 @@ class AuditFacts(TypedDict):
     said: Mapping[str, Any]
 
 
+class ImportFacts(TypedDict):
+    """An entry of ``imported``, by split: its responses were taken from files (``gapft import``).
+
+    Attributes:
+        files: of each ``path``, ``sha256``, ``format`` and ``holds`` (greedy, samples or both).
+        responses: how many were taken.
+        samples: how many samples of each problem the files hold; the first K were taken.
+        left_out: responses whose problem the split has not.
+        verdicts: ``file``, those that the files have, or ``judged``, by the task's verifier.
+        told_by: what in the files says whether a response passed; empty where it was judged.
+    """
+
+    files: list[dict[str, str]]
+    responses: int
+    samples: int
+    left_out: int
+    verdicts: str
+    told_by: str
+
+
 class StageFacts(TypedDict):
     """An entry of ``stages``: wall seconds, over all sittings."""
 
@@ -94,6 +117,7 @@ class Manifest(TypedDict, total=False):
     replaced: dict[str, list[str]]
     rests_on: dict[str, Any]  # its shape: stages/foundation/shape.py
     shards: dict[str, int]
+    imported: dict[str, ImportFacts]
     n: int
     budgets: dict[str, BudgetFacts]
     audits: dict[str, AuditFacts]

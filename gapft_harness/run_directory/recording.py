@@ -35,7 +35,10 @@ def record_search(split: str, facts: dict[str, Any]) -> Callable[[Manifest], Non
         else:
             _record_task(manifest, task)
         require_same_model(manifest, split, facts["source"])
-        manifest["source"] = facts["source"]
+        if "imported" in facts:
+            manifest.setdefault("imported", {})[split] = facts["imported"]
+        if "imported" not in facts or not manifest["source"]:
+            manifest["source"] = facts["source"]  # what a model says of itself is said of a run
         if "shards" in facts:
             manifest.setdefault("shards", {})[split] = facts["shards"]
         record_judging(manifest, split, facts)

@@ -37,6 +37,7 @@ class Context:
         include_paths: folders with task YAML.
         splits: what the search stage searches.
         alone: these splits are all that the task is asked for; it need not have the others.
+        searching: what searches a split in the model's place, as a job (``gapft import``).
         shard: the one shard that the search stage searches; None searches all, and merges them.
         conditions: what the report shows; none named shows all that the run has.
         seeds: the same.
@@ -56,6 +57,7 @@ class Context:
     progress: Progress = field(default=lambda label, done, total: None)
     say: Callable[[str], None] = field(default=lambda line: None)
     alone: bool = False
+    searching: Callable[..., dict[str, Any]] | None = None
     made: dict[str, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     @property

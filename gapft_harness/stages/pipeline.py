@@ -171,7 +171,7 @@ def run_stages(
     """
     for name in names:
         begin(name)
-        with context.run.timed(name):
+        with context.run.timed("import" if context.searching else name):
             _stage(context, name)(context)
         end()
     return context.run.path / layout.REPORT / "index.html"

@@ -94,8 +94,9 @@ def ledger(inputs: ReportInputs, findings: Findings) -> Ledger:
     splits = {name: of for name, of in inputs.generated.items() if layout.arm_of(name) is None}
     pool, audit = splits.get("pool"), splits.get("audit")
     total = sum(of.all for of in splits.values())
-    # merged: its shards were searched in other folders, which have their times
-    seconds = None if "merge" in inputs.seconds else inputs.seconds.get("search")
+    # merged: its shards were searched in other folders, which have their times; of what was
+    # imported nobody knows them
+    seconds = None if {"merge", "import"} & inputs.seconds.keys() else inputs.seconds.get("search")
     rate = seconds / total if seconds and pool and audit else None
 
     def generated(tokens: float | None) -> Spent:

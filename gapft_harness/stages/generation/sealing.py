@@ -98,14 +98,16 @@ def write_responses(
     extra: dict[str, Any],
     episodes: Episodes | None = None,
     executions: int = 1,
+    judges: bool = True,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
     """Verifies the journal and writes a table of responses (``run_directory/tables/responses.py``).
 
     Args:
-        extra: further facts.
+        extra: further facts; its ``warnings`` come before those found here.
         episodes: how decodes of several attempts went.
         executions: how often greedy responses are verified; the majority labels them.
+        judges: whether a verdict is the verifier's; where none is, ``judged_by`` is not told.
         progress: called with problems done and in all.
 
     Returns:
@@ -175,8 +177,10 @@ def write_responses(
             finish_reasons=dict(sorted(finishes.items())),
             drawn=drawn,
             judged_by=description_of(verifier),
-            warnings=[warning for warning in warnings if warning],
+            warnings=[*extra.get("warnings", ()), *filter(None, warnings)],
         )
+        if not judges:
+            del facts["judged_by"]
         if executions > 1:
             facts["executions"] = repeats.facts()
         return facts

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.facts import Manifest
+from gapft_harness.run_directory.facts import ImportFacts, Manifest
 from gapft_harness.stages.differences import Differences
 from gapft_harness.stages.search.rejudging import Rejudge, judging
 
@@ -50,3 +50,19 @@ def judges(manifest: Manifest, plugins: Plugins, found: Differences) -> Iterator
                 asked: Manifest = {**manifest, "task": audit["task"]}
                 audits[name] = stack.enter_context(judging(asked, plugins, found))
         yield Judges(own, audits)
+    taken = {table: lines for of in (own, *audits.values()) for table, lines in of.taken.items()}
+    for split, facts in manifest.get("imported", {}).items():
+        found.checked.append(_imported(split, facts, taken.get(layout.responses(split))))
+
+
+def _imported(split: str, facts: ImportFacts, differing: list[str] | None) -> str:
+    """Where a split's responses came from, and whose their verdicts are."""
+    files = ", ".join(f"{of['path']} (sha256 {of['sha256'][:12]})" for of in facts["files"])
+    line = f"{split}: its {facts['responses']} responses were imported from {files}"
+    if facts["verdicts"] != "file":
+        return f"{line}; their verdicts are the task's verifier's, judged when they were imported"
+    line += f"; their verdicts are those of the files ({facts['told_by']}), not this verifier's"
+    if differing is None:
+        return line
+    again = f"{line}: judged again, {len(differing)} of them differ"
+    return f"{again}, the first: {differing[0]}" if differing else again

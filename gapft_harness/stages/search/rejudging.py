@@ -17,7 +17,7 @@ from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
-from gapft_harness.run_directory.facts import Manifest
+from gapft_harness.run_directory.facts import TAKEN, Manifest
 from gapft_harness.run_directory.tables import Judged, read_facts, read_judged, read_problems
 from gapft_harness.run_directory.tables.parquet import has_column
 from gapft_harness.stages.differences import Differences, unequal
@@ -40,6 +40,7 @@ class Rejudge:
             anything was changed.
         other_rules: what differs in a table that was judged by another edition of the verifier's
             rules (``rules`` in what it says of itself).
+        taken: by table, what differs in one whose verdicts were imported: no difference of a run.
     """
 
     verifier: Verifier | None
@@ -47,6 +48,7 @@ class Rejudge:
     answers: int = 0
     timed_out: list[str] = field(default_factory=list)
     other_rules: list[str] = field(default_factory=list)
+    taken: dict[str, list[str]] = field(default_factory=dict)
 
     def check(
         self, run: RunDirectory, manifest: Manifest, relative: str, split: str
@@ -70,12 +72,20 @@ class Rejudge:
         pairs = _with_golds(problems, table) if self.verifier else ((None, j) for _, j in table)
         answers = self._answers(run.path / relative)
         facts = read_facts(run.path / relative)
+        imported = manifest.get("imported", {}).get(place.name)
+        if facts.get("imported") != imported:
+            yield f"manifest.json, imported: is not what {relative} says of its import"
+        taken = imported is not None and imported["verdicts"] == "file"
+        if taken and self.verifier:
+            self.taken[relative] = []
         for batch in _batches(pairs):
             for _, of_problem in batch:
                 if greedy_only and [j.response.index for j in of_problem] != [GREEDY]:
                     problem_id = of_problem[0].response.problem_id
                     yield f"{relative}: problem {problem_id} has more than its greedy decode"
                 for each in of_problem:
+                    if each.verdict.reason.startswith(TAKEN) != taken:
+                        yield f"{_who(relative, each)}: says wrongly whose verdict it has"
                     counts["verdicts"][each.verdict.status] += 1
                     counts["finish_reasons"][each.response.finish_reason] += 1
                     if each.response.index != GREEDY:
@@ -137,10 +147,10 @@ class Rejudge:
         pairs = [(each, gold) for gold, of_problem in batch for each in of_problem]
         responses, golds = [each.response for each, _ in pairs], [gold for _, gold in pairs]
         found = judge_and_answer(self.verifier, answers, responses, golds)
-        self.verdicts += len(pairs)
+        self.verdicts += 0 if relative in self.taken else len(pairs)
         self.answers += len(pairs) if answers else 0
         for (each, _), (again, answer) in zip(pairs, found, strict=True):
-            who = f"{relative}: problem {each.response.problem_id}, index {each.response.index}"
+            who = _who(relative, each)
             if answers and answer != each.answer:
                 yield f"{who} has the answer {each.answer!r}, read again it is {answer!r}"
             if again.status == each.verdict.status:
@@ -149,10 +159,16 @@ class Rejudge:
                 f"{who} has the verdict {each.verdict.status}, judged again it is {again.status}"
                 f"{f' ({again.reason})' if again.reason else ''}"
             )
-            if "timeout" in (again.status, each.verdict.status):
+            if relative in self.taken:
+                self.taken[relative].append(line)
+            elif "timeout" in (again.status, each.verdict.status):
                 self.timed_out.append(line)
             else:
                 yield line
+
+
+def _who(relative: str, judged: Judged) -> str:
+    return f"{relative}: problem {judged.response.problem_id}, index {judged.response.index}"
 
 
 @contextlib.contextmanager

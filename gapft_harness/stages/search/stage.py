@@ -51,7 +51,8 @@ def search_stage(context: Context) -> None:
     What is finished is sealed even if another part fails, now or, after a kill, by the next
     command: before that searches anything, so that it is held to the same task and model.
     """
-    run, of = context.run, context.run.recipe.executor.shards
+    run = context.run
+    of = 1 if context.searching else run.recipe.executor.shards
     parts = [
         (split, shard)
         for split in context.splits
@@ -213,6 +214,8 @@ def merge_all(context: Context, shard_runs: Sequence[RunDirectory]) -> None:
 def _job(context: Context, split: Split, shard: Shard | None) -> Job:
     label = f"search {split}" + (f", shard {shard}" if shard else "")
     part = None if shard is None else str(shard)
+    if context.searching:
+        return Job.of(f"import {split}", context.searching, split=split, **_where(context))
     job = Job.of(label, search, split=split, shard=part, **_where(context))
     return replace(job, own_process=context.own_process)
 

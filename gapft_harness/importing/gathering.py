@@ -1,0 +1,158 @@
+"""Files of responses into a journal, as a search would have left it: streamed and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import CONTEXT, GREEDY, Problem, Verdict
+from gapft_harness.hooks.protocols import Generated, Generation, Request
+from gapft_harness.importing.formats import format_of
+from gapft_harness.importing.problems import Problems
+from gapft_harness.importing.rows import Choice, Format, Row
+from gapft_harness.importing.seen import Seen
+from gapft_harness.run_directory.journal import Journal
+
+if TYPE_CHECKING:
+    from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
+
+#: Responses that are tokenized and written at a time.
+_BATCH = 1000
+
+#: A response: its problem, its index, and what the file says of it.
+_Placed = tuple[Problem, int, Row]
+
+
+@dataclass(slots=True)
+class Gathering:
+    """Responses on their way from files into a journal.
+
+    Attributes:
+        choice: the files and how they are read.
+        problems: those of the split.
+        split: its name.
+        k: samples to take of each problem; 0: the greedy response alone.
+        formats: the format of each file that was read.
+        taken: how many responses were taken.
+        samples: how many samples of each problem the files hold.
+        left_out: responses whose problem the split has not.
+        told_by: what in the files says whether they passed.
+    """
+
+    choice: Choice
+    problems: Sequence[Problem]
+    split: str
+    k: int
+    formats: dict[str, str] = field(default_factory=dict)
+    taken: int = 0
+    samples: int = 0
+    left_out: int = 0
+    told_by: dict[str, None] = field(default_factory=dict)
+
+    def gather(
+        self, journal: Journal, tokenizer: Retokenizer, progress: Callable[[int], None]
+    ) -> None:
+        """Writes the responses of all files into a journal.
+
+        Args:
+            journal: gets responses, and the files' verdicts unless the task's verifier judges.
+            tokenizer: gives token ids.
+            progress: called with the responses taken so far.
+
+        Raises:
+            UserError: a file is damaged, or the files hold not one greedy response and as many
+                samples of each problem, K or more; it names file and line.
+        """
+        paths = [*([self.choice.greedy] if self.choice.greedy else []), *self.choice.files]
+        for path in paths:
+            if paths.count(path) > 1:
+                raise UserError(f"{path}: named twice, and its responses would count twice")
+        forms = [format_of(Path(path)) for path in paths]
+        whole, seen = ", ".join(paths), Seen(paths)
+        numbered = {form.numbered for form in forms[bool(self.choice.greedy) :]}
+        if len(numbered) > 1:
+            raise UserError(f"{whole}: plain JSON lines beside another format; name files of one")
+        for number, (path, form) in enumerate(zip(paths, forms, strict=True)):
+            self.formats[path] = form.name
+            rows = self._placed(path, number, form, seen)
+            while batch := list(islice(rows, _BATCH)):
+                self._write(batch, journal, tokenizer)
+                progress(self.taken)
+            if path != self.choice.greedy and not form.numbered:
+                self.samples += seen.count(self.problems, self.samples, path)
+        if True in numbered:
+            self.samples = seen.count(self.problems, 0, whole)
+        seen.require_greedy(self.problems, whole)
+        if self.samples < self.k:
+            raise UserError(
+                f"{whole}: {self.samples} samples of each problem, and search.k is {self.k}; "
+                + (f"take as many: --set search.k={self.samples}" if self.samples else "name more")
+            )
+
+    def _placed(self, path: str, number: int, form: Format, seen: Seen) -> Iterator[_Placed]:
+        """The responses of one file that are wanted, with their problems and indices."""
+        greedy = path == self.choice.greedy
+        choice = replace(self.choice, on=self.choice.on or form.on)
+        known = Problems(self.problems, self.split, choice)
+        before = 0 if form.numbered else self.samples
+        for row in form.read(Path(path), choice, greedy):
+            problem = known.find(row)
+            if problem is None:
+                if not choice.ignore_unknown:
+                    raise known.unknown(row)
+                self.left_out += 1
+                continue
+            if greedy and row.index != GREEDY:
+                raise UserError(f"{row.place}: sample {row.index}; expected greedy ones (--greedy)")
+            index = row.index if row.index == GREEDY else before + row.index
+            seen.add(problem, index, number, row)
+            self._require_verdict(row)
+            if index < self.k:
+                yield problem, index, row
+
+    def _require_verdict(self, row: Row) -> None:
+        if self.choice.judge:
+            return
+        if row.verdict is None:
+            raise UserError(
+                f"{row.place}: does not say whether the response passed; expected 0 or 1 in the "
+                "format's field (docs/import-export.md; --metric names another), or have the "
+                "task's verifier judge all: --judge"
+            )
+        if row.finish_reason == CONTEXT and row.verdict.passed:
+            raise UserError(f"{row.place}: passed, and was not generated ({CONTEXT}); expected 0")
+        self.told_by[row.told_by] = None
+
+    def _write(self, batch: Sequence[_Placed], journal: Journal, tokenizer: Retokenizer) -> None:
+        """Commits a batch to the journal, a line for each problem in it."""
+        of_problem: dict[str, list[_Placed]] = {}
+        for placed in batch:
+            of_problem.setdefault(placed[0].id, []).append(placed)
+        requests = [
+            Request(members[0][0].id, members[0][0].prompt, tuple(index for _, index, _ in members))
+            for members in of_problem.values()
+        ]
+        prompts = tokenizer.prompt_ids([tokenizer.render(request) for request in requests])
+        texts = [row.text for members in of_problem.values() for _, _, row in members]
+        ids = iter(tokenizer.response_ids(texts))
+        generated = [
+            Generated(
+                prompt,
+                tuple(
+                    Generation(row.text, next(ids), row.finish_reason, "retokenized")
+                    for _, _, row in members
+                ),
+            )
+            for prompt, members in zip(prompts, of_problem.values(), strict=True)
+        ]
+        verdicts: dict[str, dict[int, Verdict]] = {
+            name: {index: row.verdict for _, index, row in members if row.verdict}
+            for name, members in of_problem.items()
+            if not self.choice.judge
+        }
+        journal.append(f"import {self.taken}", 0, requests, generated, verdicts)
+        self.taken += len(batch)

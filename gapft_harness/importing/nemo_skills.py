@@ -1,0 +1,59 @@
+"""Output of NeMo-Skills: ``output.jsonl`` and ``output-rsSEED.jsonl``, a generation a line.
+
+A line is the problem's own record with what was generated and judged beside it. Field names are
+those of NeMo-Skills in October 2025 (``inference/generate.py``, ``evaluation/``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.compare.reading import records
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import GREEDY, Verdict
+from gapft_harness.importing.rows import Choice, Row, taken, text_of, verdict_of
+
+#: The fields by which its evaluators say whether a generation is right.
+_TELLING = ("symbolic_correct", "is_correct", "judgement")
+#: What tells its problems apart: the field ``problem``, in its records and in the task's.
+ON = (("problem", "problem"),)
+
+
+def read_nemo_skills(path: Path, choice: Choice, greedy: bool) -> Iterator[Row]:
+    """Yields the responses of a file, each the first of its problem.
+
+    Raises:
+        UserError: a line is malformed, or does not tell whether it passed; it names file and line.
+    """
+    for line, _, record, place in records(path):
+        verdict, by = (None, "") if choice.judge else _verdict(record, choice.metric, place)
+        finish = record.get("finish_reason")
+        yield Row(
+            line,
+            place,
+            choice.row_key(record, place),
+            GREEDY if greedy else 0,
+            text_of(record, "generation", place),
+            verdict,
+            by,
+            finish if finish in ("stop", "length") else "unknown",
+        )
+
+
+def _verdict(record: dict[str, Any], metric: str | None, place: str) -> tuple[Verdict | None, str]:
+    telling = [metric] if metric else [name for name in _TELLING if name in record]
+    if not telling:
+        return None, ""
+    if len(telling) > 1:
+        raise UserError(
+            f"{place}: has {' and '.join(telling)}, which need not agree; say which is the "
+            f"verdict: --metric {telling[0]}"
+        )
+    (name,) = telling
+    value = record.get(name)
+    if name != "judgement":
+        return verdict_of(value, name, place), name
+    said = text_of(record, name, place).rpartition("Judgement:")[2]
+    return taken(said.strip().lower().startswith("yes")), name  # anything else counts as wrong

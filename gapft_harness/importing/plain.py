@@ -1,0 +1,71 @@
+"""Plain JSON lines: a response a line, its problem named by id, prompt or document."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.compare.reading import document_of, records
+from gapft_harness.core.errors import UserError, refuse_unknown
+from gapft_harness.core.records import CONTEXT, GREEDY
+from gapft_harness.importing.rows import Choice, Key, Row, text_of, verdict_of
+
+_NAMES = ("id", "prompt", "doc")
+_KEYS = (*_NAMES, "index", "text", "passed", "finish_reason")
+_FINISH_REASONS = ("stop", "length", "unknown", CONTEXT)
+#: Nobody draws as many samples of a problem; a larger number is a mistake.
+_MOST = 1_000_000
+
+
+def read_plain(path: Path, choice: Choice, greedy: bool) -> Iterator[Row]:
+    """Yields the responses of a file.
+
+    Raises:
+        UserError: a line is malformed; it names file and line.
+    """
+    field = choice.metric or "passed"
+    for line, _, record, place in records(path):
+        refuse_unknown(record, (*_KEYS, field), place)
+        finish = record.get("finish_reason", "unknown")
+        if finish not in _FINISH_REASONS:
+            raise UserError(
+                f"{place}: finish_reason is {finish!r:.60}, expected {', '.join(_FINISH_REASONS)}"
+            )
+        verdict = None
+        if field in record and not choice.judge:
+            verdict = verdict_of(record[field], field, place)
+        yield Row(
+            line,
+            place,
+            _key(record, choice, place),
+            _index(record.get("index", "greedy" if greedy else None), place),
+            text_of(record, "text", place),
+            verdict,
+            field,
+            finish,
+        )
+
+
+def _key(record: dict[str, Any], choice: Choice, place: str) -> Key:
+    named = [name for name in _NAMES if name in record]
+    if len(named) != 1:
+        raise UserError(
+            f"{place}: names its problem by {' and '.join(named) or 'nothing'}; expected one of "
+            "the keys id, prompt and doc"
+        )
+    if named == ["doc"]:
+        return choice.row_key(document_of(record, place), place)
+    return named[0], text_of(record, named[0], place)
+
+
+def _index(value: Any, place: str) -> int:
+    if value == "greedy":
+        return GREEDY
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST:
+        return value
+    raise UserError(
+        f"{place}: index is {json.dumps(value)[:60]}, expected 'greedy' or the sample's number, "
+        "from 0"
+    )

@@ -1,0 +1,145 @@
+"""What a file of responses says, whatever its format: one response after another."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.compare.reading import content, value_at
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Verdict
+from gapft_harness.core.text import whole_text
+from gapft_harness.run_directory.facts import TAKEN
+
+#: By what a row names its problem: ``id``, ``prompt`` or ``doc``, and the id, prompt or hash.
+Key = tuple[str, str | bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What the user of ``gapft import`` chose.
+
+    Attributes:
+        files: responses; with ``greedy``, samples alone.
+        greedy: a file of greedy responses; None: they are among ``files``.
+        judge: have the task's verifier judge; else the files' verdicts are taken over.
+        metric: the field or metric that says whether a response passed; None: the format's own.
+        filter: lm-eval's filter, whose rows are taken; None: the first row's.
+        on: pairs (field of a row, field of the task's document) by which documents are joined.
+        ignore_unknown: leave out responses whose problem the split has not.
+    """
+
+    files: Sequence[str]
+    greedy: str | None = None
+    judge: bool = False
+    metric: str | None = None
+    filter: str | None = None
+    on: Sequence[Sequence[str]] = ()
+    ignore_unknown: bool = False
+
+    def arguments(self) -> dict[str, Any]:
+        """As the arguments of a job: JSON values."""
+        return asdict(self)
+
+    def row_key(self, document: dict[str, Any], place: str) -> Key:
+        """How a row that has its document names its problem.
+
+        Raises:
+            UserError: the document lacks a field of ``on``.
+        """
+        if self.on:
+            document = {of: value_at(document, field, place) for field, of in self.on}
+        return "doc", content(document, (), place)
+
+    def document_key(self, document: Mapping[str, Any], place: str) -> bytes:
+        """The same of a document of the task.
+
+        Raises:
+            UserError: it lacks a field of ``on``.
+        """
+        # as lm_eval's logs spell what JSON has not
+        whole = json.loads(json.dumps(dict(document), default=str))
+        return content(whole, [of for _, of in self.on], place)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One response of a file.
+
+    Attributes:
+        line: where it stands in the file, from 1.
+        place: file and line, for a message.
+        key: names its problem.
+        index: ``GREEDY``, or a sample's number; in a format without numbers, that within the file.
+        text: the response.
+        verdict: the file's; None where it says nothing, or is not asked.
+        told_by: what in the file says it.
+        finish_reason: ``stop``, ``length``, ``unknown`` or ``context``.
+    """
+
+    line: int
+    place: str
+    key: Key
+    index: int
+    text: str
+    verdict: Verdict | None
+    told_by: str
+    finish_reason: str = "unknown"
+
+
+#: Reads a file; ``greedy``: it holds greedy responses alone.
+Read = Callable[[Path, Choice, bool], Iterator[Row]]
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A format of files.
+
+    Attributes:
+        name: as the manifest and messages say it.
+        read: reads a file.
+        numbered: whether rows say which sample they are, over all files; else those of a second
+            file come after those of the first.
+        on: what joins its rows with documents, where the user says nothing.
+    """
+
+    name: str
+    read: Read
+    numbered: bool = False
+    on: Sequence[Sequence[str]] = ()
+
+
+def verdict_of(value: Any, name: str, place: str) -> Verdict:
+    """A verdict that a file tells by a number or a truth value.
+
+    Raises:
+        UserError: it is neither 0 nor 1.
+    """
+    if not isinstance(value, bool | int | float) or value not in (0, 1):
+        raise UserError(
+            f"{place}: {name} is {json.dumps(value, default=str)[:60]}, and a verdict is 0 or 1 "
+            "(false or true); name another field or metric (--metric), or have the task's verifier "
+            "judge (--judge)"
+        )
+    return taken(bool(value))
+
+
+def taken(passed: bool) -> Verdict:
+    """A verdict of a file, marked as such."""
+    return Verdict("pass" if passed else "fail", TAKEN)
+
+
+def text_of(record: Mapping[str, Any], field: str, place: str) -> str:
+    """A text field of a row.
+
+    Raises:
+        UserError: it is missing or no text.
+    """
+    value = record.get(field)
+    if not isinstance(value, str):
+        found = json.dumps(value, default=str)[:60] if field in record else "nothing"
+        raise UserError(f"{place}: key {field!r}: found {found}; expected a string")
+    return whole_text(value)

@@ -1,0 +1,42 @@
+"""``gapft import`` of logs that lm_eval itself wrote: a greedy one, and one of K samples."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from gapft_harness.run_directory.tables import read_states
+from tests.command import gapft, succeed
+
+
+def test_real_logs_become_states_that_verify_holds(logs: Path, tmp_path: Path) -> None:
+    (greedy,) = (logs / "before").rglob("samples_gapft_demo_2*.jsonl")
+    (samples,) = (logs / "before").rglob("samples_gapft_demo_passk_*.jsonl")
+    rows = {path: [json.loads(line) for line in path.open()] for path in (greedy, samples)}
+    passed = {json.dumps(row["doc"]): row[row["metrics"][0]] for row in rows[greedy]}
+    k = len(rows[samples][0]["resps"][0])
+    expected = sorted(
+        "G" if passed[json.dumps(row["doc"])]
+        else "S" if any(of["status"] == "pass" for of in row["verdicts"]) else "U"
+        for row in rows[samples]
+    )  # fmt: skip
+    assert len(set(expected)) > 1
+    run = tmp_path / "run"
+    given = ("import", run, samples, "--greedy", greedy, "--split", "audit")
+    recipe = ("--recipe", "demo", "--set", "data.audit_limit=16", "--set")
+    refused = gapft(*given, *recipe, f"search.k={k + 1}")
+    assert refused.returncode == 2
+    assert f"{k} samples of each problem, and search.k is {k + 1}" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert not run.exists(), "a mistake leaves nothing"
+    done = succeed(*given, *recipe, f"search.k={k}")
+    assert done.stdout.startswith(f"audit: {16 * (k + 1)} responses imported; states: G ")
+    assert sorted(of.state for of in read_states(run / "audit/states.parquet")) == expected
+    verified = succeed("verify", run)
+    assert "judged again, 0 of them differ" in verified.stdout
+    assert f"{greedy} (sha256 " in verified.stdout
+    again = gapft("import", run, greedy, "--greedy", samples, "--split", "audit", "--judge")
+    assert again.returncode == 0, "the same files: nothing to do"
+    other = gapft("import", run, samples, "--split", "audit")
+    assert other.returncode == 2
+    assert "was imported from other files already" in other.stderr

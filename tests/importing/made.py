@@ -1,0 +1,74 @@
+"""Files of responses whose verdicts are known, and runs that import them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.importing.job import import_split
+from gapft_harness.importing.rows import Choice
+from gapft_harness.recipe.reading import check_recipe
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.tables import read_states
+from gapft_harness.stages.pipeline import run_stages
+from tests.recording_run import Letters
+
+#: A row of plain JSON lines.
+Line = dict[str, Any]
+
+
+def plain(verdicts: Sequence[Sequence[int]], split: str = "pool") -> list[Line]:
+    """A line for each verdict: of each problem the greedy response's first, then the samples'."""
+    return [
+        {
+            "prompt": f"{split} {row * row}? {'aeiou'[row % 5]}",
+            "index": "greedy" if column == 0 else column - 1,
+            "text": f"{split} {row}, {column}{'!' * (column % 3)}",
+            "passed": verdict,
+        }
+        for row, of_problem in enumerate(verdicts)
+        for column, verdict in enumerate(of_problem)
+    ]
+
+
+def write(path: Path, lines: Sequence[Line | str]) -> str:
+    """Writes lines, or what is no JSON; returns the path."""
+    text = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+    path.write_text("".join(f"{line}\n" for line in text), "utf-8")
+    return str(path)
+
+
+def imported(
+    made: Letters,
+    model: Path,
+    name: str,
+    files: Sequence[str],
+    *stages: str,
+    k: int = 2,
+    split: str = "pool",
+    keys: dict[str, Any] | None = None,
+    **choice: Any,
+) -> RunDirectory:
+    """Imports files into a run of letters, in this process, and runs stages after it."""
+    args = {"pretrained": str(model), "log": str(made.folder / "log")}
+    content = {
+        "name": name, "data": {"task": "letters"}, "model": {"backend": "recording", "args": args},
+        "search": {"k": k}, "seeds": [13], **(keys or {}),
+    }  # fmt: skip
+    run = RunDirectory.create_or_open(made.folder / name, check_recipe(content, "test"))
+    how = Choice(files, **choice).arguments()
+    context = made.context(run, (split,))
+    object.__setattr__(context, "searching", partial(import_split, choice=how))
+    run_stages(context, ["search"], lambda stage: None)
+    object.__setattr__(context, "searching", None)
+    run_stages(context, stages, lambda stage: None)
+    return run
+
+
+def states_of(run: RunDirectory, split: str = "pool") -> dict[str, str]:
+    """Each problem's state, by the name that its record has."""
+    table = run.path / split / "states.parquet"
+    return {of.problem_id.rpartition("-")[0]: of.state for of in read_states(table)}

@@ -1,0 +1,170 @@
+"""Sample logs of lm_eval and NeMo-Skills' output: greedy and samples in files of their own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.importing.told import state
+from gapft_harness.run_directory.tables import read_judged
+from tests.importing.made import Line, imported, states_of, write
+from tests.recording_run import Letters, letters
+
+#: Greedy, sample 0, sample 1, sample 2: G, S by the second sample, U.
+VERDICTS = [[1, 0, 1, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
+STATES = {"pool0": "G", "pool1": "S", "pool2": "U"}
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Letters:
+    return letters(tmp_path, pool=3, audit=3)
+
+
+def documents(made: Letters) -> list[Line]:
+    return [json.loads(line) for line in (made.folder / "tasks/pool.jsonl").open()]
+
+
+def logged(document: Line, texts: list[str], **keys: Any) -> Line:
+    """A row as lm_eval logs it; its number is of no use."""
+    return {
+        "doc_id": 7, "doc": document, "resps": [texts], "filtered_resps": texts, "filter": "none",
+        "metrics": [key for key in keys if key != "verdicts"], **keys,
+    }  # fmt: skip
+
+
+def said(column: int, row: int) -> str:
+    return f"{column} of {row}"
+
+
+def greedy_log(made: Letters) -> list[Line]:
+    found = [
+        logged(doc, [said(0, row)], exact_match=float(VERDICTS[row][0]))
+        for row, doc in enumerate(documents(made))
+    ]
+    other = [{**row, "filter": "flexible", "exact_match": 1.0} for row in found]
+    return [row for pair in zip(reversed(found), other, strict=True) for row in pair]
+
+
+def samples_log(made: Letters) -> list[Line]:
+    return [
+        logged(
+            doc,
+            [said(column, row) for column in (1, 2, 3)],
+            verdicts=[{"status": "pass" if v else "fail", "reason": ""} for v in VERDICTS[row][1:]],
+            **{"pass@1": sum(VERDICTS[row][1:]) / 3},
+        )
+        for row, doc in enumerate(documents(made))
+    ]
+
+
+def one_log_a_sample(made: Letters) -> list[list[Line]]:
+    return [
+        [
+            logged(doc, [said(column, row)], exact_match=VERDICTS[row][column])
+            for row, doc in enumerate(documents(made))
+        ]
+        for column in (1, 2, 3)
+    ]
+
+
+@pytest.mark.parametrize("repeats", [True, False])
+def test_a_greedy_log_and_logs_of_samples(made: Letters, model: Path, repeats: bool) -> None:
+    """K responses a row with verdicts, or a log for each sample, in the order of the command."""
+    greedy = write(made.folder / "greedy.jsonl", greedy_log(made))
+    logs = [samples_log(made)] if repeats else one_log_a_sample(made)
+    files = [write(made.folder / f"{i}.jsonl", log) for i, log in enumerate(logs)]
+    run = imported(made, model, "run", files, greedy=greedy, k=3)
+    state(run.path, "pool", made.plugins)
+    assert states_of(run) == STATES
+    for problem_id, judged in read_judged(run.path / "pool/responses.parquet"):
+        row = int(problem_id.removeprefix("pool").partition("-")[0])
+        assert [each.response.text for each in judged] == [said(c, row) for c in range(4)]
+    facts = run.manifest()["imported"]["pool"]
+    assert {of["format"] for of in facts["files"]} == {"lm-eval"}
+    assert [of["holds"] for of in facts["files"]] == ["greedy", *["samples"] * len(files)]
+
+
+def test_a_log_that_does_not_say_which_passed_is_refused(made: Letters, model: Path) -> None:
+    greedy = write(made.folder / "greedy.jsonl", greedy_log(made))
+    rows = samples_log(made)
+    for row in rows:
+        del row["verdicts"]
+    file = write(made.folder / "samples.jsonl", rows)
+    with pytest.raises(UserError, match=r"line 1: 3 responses, and nothing says which .* 0\.333"):
+        imported(made, model, "run", [file], greedy=greedy, k=3)
+    rows[0]["pass@1"] = rows[1]["pass@1"] = 1.0
+    write(made.folder / "samples.jsonl", rows)
+    run = imported(made, model, "all", [file], greedy=greedy, k=3)
+    state(run.path, "pool", made.plugins)
+    assert states_of(run) == STATES, "all of the first two problems' samples, and none of the last"
+    counts = {
+        problem_id.partition("-")[0]: sum(each.verdict.passed for each in judged[1:])
+        for problem_id, judged in read_judged(run.path / "pool/responses.parquet")
+    }
+    assert counts == {"pool0": 3, "pool1": 3, "pool2": 0}
+
+
+def test_logs_are_refused_by_name(made: Letters, model: Path) -> None:
+    """No greedy log, several responses in it, one log twice, a filter or metric that is not."""
+    greedy = write(made.folder / "greedy.jsonl", greedy_log(made))
+    file = write(made.folder / "samples.jsonl", samples_log(made))
+    half = write(made.folder / "half.jsonl", [{**greedy_log(made)[0], "exact_match": 0.4}])
+    few = write(made.folder / "few.jsonl", samples_log(made)[:2])
+    for files, choice, message in (
+        ([file], {}, f"{file}: no greedy response, and without it no problem has a state"),
+        ([file], {"greedy": file}, "named twice"),
+        ([greedy], {"greedy": file}, f"{file}, line 1: 3 responses to one document"),
+        ([file], {"greedy": half}, f"{half}, line 1: exact_match is 0.4"),
+        ([few], {"greedy": greedy}, f"{few}: no sample of 1 of 3 problems"),
+        ([file], {"greedy": greedy, "filter": "strict"}, "holds no row under filter 'strict'"),
+        ([file], {"greedy": greedy, "metric": "acc"}, f"{greedy}, line 1: no metric 'acc'"),
+        (
+            [write(made.folder / "p.jsonl", [{"id": "x", "text": "x"}]), file],
+            {"greedy": greedy},
+            "plain JSON lines beside another format",
+        ),
+    ):
+        with pytest.raises(UserError) as refused:
+            imported(made, model, "run", files, k=3, **choice)  # type: ignore[arg-type]
+        assert message in str(refused.value)
+
+
+def nemo(made: Letters, column: int, **keys: Any) -> list[Line]:
+    """A file as NeMo-Skills writes it: the problem's record with what was generated beside it."""
+    return [
+        {
+            "problem": doc["question"], "expected_answer": doc["answer"],
+            "generation": said(column, row), "predicted_answer": "a", "num_generated_tokens": 4,
+            "symbolic_correct": bool(VERDICTS[row][column]), **keys,
+        }
+        for row, doc in reversed([*enumerate(documents(made))])
+    ]  # fmt: skip
+
+
+def test_output_of_nemo_skills(made: Letters, model: Path) -> None:
+    files = [write(made.folder / f"output-rs{c}.jsonl", nemo(made, c + 1)) for c in range(3)]
+    greedy = write(made.folder / "output.jsonl", nemo(made, 0, finish_reason="stop"))
+    with pytest.raises(UserError, match=r"--on ROW_FIELD=TASK_FIELD: .* no field 'problem'"):
+        imported(made, model, "run", files, greedy=greedy, k=3)
+    on = [("problem", "question")]
+    run = imported(made, model, "run", files, greedy=greedy, k=3, on=on)
+    state(run.path, "pool", made.plugins)
+    assert states_of(run) == STATES
+    assert run.manifest()["finish_reasons"]["pool"] == {"stop": 3, "unknown": 9}
+    judged = [
+        {**row, "judgement": f"Reasons. Judgement: {'Yes' if row['symbolic_correct'] else 'No'}"}
+        for row in nemo(made, 0)
+    ]
+    greedy = write(made.folder / "judged.jsonl", judged)
+    with pytest.raises(UserError, match="symbolic_correct and judgement, which need not agree"):
+        imported(made, model, "both", files, greedy=greedy, k=3, on=on)
+    for row in judged:
+        del row["symbolic_correct"]
+    write(made.folder / "judged.jsonl", judged)
+    run = imported(made, model, "judged", files, greedy=greedy, k=3, on=on)
+    state(run.path, "pool", made.plugins)
+    assert states_of(run) == STATES

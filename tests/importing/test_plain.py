@@ -1,0 +1,229 @@
+"""Plain JSON lines become states and selections; what is damaged is refused by file and line."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Problem
+from gapft_harness.importing.gathering import Gathering
+from gapft_harness.importing.rows import Choice
+from gapft_harness.importing.told import require_free, state
+from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
+from gapft_harness.run_directory.facts import TAKEN
+from gapft_harness.run_directory.journal import Journal
+from gapft_harness.run_directory.tables import read_judged
+from gapft_harness.stages.pipeline import run_stages
+from gapft_harness.stages.verify.run import verify
+from tests.importing.made import Line, imported, plain, states_of, write
+from tests.recording_run import Letters, letters
+
+#: Greedy, sample 0, sample 1: G, S by the second sample, U.
+VERDICTS = [[1, 0, 1], [0, 0, 1], [0, 0, 0]]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Letters:
+    return letters(tmp_path, pool=3, audit=3)
+
+
+def defined(of_problem: list[int]) -> str:
+    """By the definition (Equations 3 to 6), written again."""
+    return "G" if of_problem[0] == 1 else "S" if 1 in of_problem[1:] else "U"
+
+
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_states_are_those_of_the_verdicts_whatever_the_order_of_lines(
+    tmp_path_factory: pytest.TempPathFactory, model: Path, data: st.DataObject
+) -> None:
+    made = letters(tmp_path_factory.mktemp("letters"), pool=5, audit=1)
+    k = data.draw(st.integers(1, 4))
+    table = data.draw(
+        st.lists(
+            st.lists(st.integers(0, 1), min_size=k + 1, max_size=k + 1), min_size=5, max_size=5
+        )
+    )
+    lines = plain(table)
+    random.Random(data.draw(st.integers())).shuffle(lines)
+    run = imported(made, model, "run", [write(made.folder / "r.jsonl", lines)], k=k)
+    state(run.path, "pool", made.plugins)
+    assert states_of(run) == {f"pool{row}": defined(of) for row, of in enumerate(table)}
+
+
+def test_what_was_imported_is_said_everywhere(made: Letters, model: Path) -> None:
+    """Texts, ids and verdicts are the file's; verify judges again, and counts what differs."""
+    file = write(made.folder / "r.jsonl", plain(VERDICTS))
+    run = imported(made, model, "run", [file])
+    for problem_id, judged in read_judged(run.path / "pool/responses.parquet"):
+        row = int(problem_id.removeprefix("pool").partition("-")[0])
+        assert [int(j.verdict.passed) for j in judged] == VERDICTS[row]
+        for column, each in enumerate(judged):
+            assert each.verdict.reason == TAKEN
+            assert each.response.text == f"pool {row}, {column}{'!' * (column % 3)}"
+            assert each.response.tokens_from == "retokenized"
+            assert len(each.response.token_ids) == len(each.response.text.encode())
+    facts = run.manifest()["imported"]["pool"]
+    assert (facts["verdicts"], facts["told_by"], facts["responses"]) == ("file", "passed", 9)
+    assert facts["files"][0]["holds"] == "both"
+    assert "pool" not in run.manifest()["judged_by"]
+    assert sum("verdicts taken over" in warning for warning in run.manifest()["warnings"]) == 1
+    assert run.manifest()["stages"].keys() == {"import"}, "no time of a search is told"
+    found = verify(run.path, made.plugins)
+    assert found.differences == []
+    # the task's verifier passes what holds the gold letter: a, e and i; "pool" holds none of them
+    (line,) = [line for line in found.checked if "imported" in line]
+    assert f"{file} (sha256 {facts['files'][0]['sha256'][:12]})" in line
+    assert "judged again, 3 of them differ, the first: pool/responses.parquet: problem" in line
+
+
+def test_the_tasks_verifier_judges_if_it_is_asked_to(made: Letters, model: Path) -> None:
+    lines = [{**line, "text": "an a"} for line in plain(VERDICTS)]
+    for line in lines[1:]:
+        del line["passed"]
+    run = imported(made, model, "run", [write(made.folder / "r.jsonl", lines)], judge=True)
+    state(run.path, "pool", made.plugins)
+    assert states_of(run) == {"pool0": "G", "pool1": "U", "pool2": "U"}, "gold: a, e, i"
+    assert run.manifest()["imported"]["pool"]["verdicts"] == "judged"
+    assert "pool" in run.manifest()["judged_by"]
+    found = verify(run.path, made.plugins)
+    assert found.differences == []
+    assert "9 verdicts of contains were judged again" in found.checked
+
+
+def test_a_forged_origin_is_found(made: Letters, model: Path) -> None:
+    run = imported(made, model, "run", [write(made.folder / "r.jsonl", plain(VERDICTS))])
+    manifest = run.path / "manifest.json"
+    content = json.loads(manifest.read_text())
+    for change in ({"verdicts": "judged"}, {"files": []}):
+        forged = {**content, "imported": {"pool": {**content["imported"]["pool"], **change}}}
+        manifest.write_text(json.dumps(forged))
+        differences = verify(run.path, made.plugins).differences
+        assert any("imported: is not what" in line for line in differences)
+    del content["imported"]
+    manifest.write_text(json.dumps(content))
+    differences = verify(run.path, made.plugins).differences
+    assert sum("says wrongly whose verdict" in line for line in differences) == 9
+
+
+def greedy_apart(lines: list[Line]) -> list[Line]:
+    return [line for line in lines if line["index"] != "greedy"]
+
+
+Change = Callable[[list[Line]], list[Any]]
+
+
+def without(key: str) -> Change:
+    return lambda lines: [*lines[:4], {k: v for k, v in lines[4].items() if k != key}, *lines[5:]]
+
+
+def changed(**keys: Any) -> Change:
+    return lambda lines: [*lines[:4], {**lines[4], **keys}, *lines[5:]]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda lines: [*lines, lines[4]], "line 10: the sample 0 of problem pool1-"),
+        (lambda lines: [*lines, lines[4]], "after {file}, line 5"),
+        (lambda lines: lines[:6], "no sample of 1 of 3 problems, first: pool2-"),
+        (lambda lines: lines[:-1], "1 samples of problem pool2-"),
+        (lambda lines: lines[:-1], "the last: {file}, line 8) where problem pool0-"),
+        (lambda lines: [*lines[:4], *lines[5:]], "lacks sample 0 of problem pool1-"),
+        (lambda lines: [*lines[:3], *lines[4:]], "no greedy response of 1 of 3 problems"),
+        (greedy_apart, "without it no problem has a state"),
+        (lambda lines: [*lines[:4], json.dumps(lines[4])[:30]], "line 5: malformed JSON"),
+        (changed(passed=0.5), "line 5: passed is 0.5, and a verdict is 0 or 1"),
+        (changed(passed="1"), 'line 5: passed is "1"'),
+        (changed(passed=None), "line 5: passed is null"),
+        (without("passed"), "line 5: does not say whether the response passed"),
+        (without("prompt"), "line 5: names its problem by nothing"),
+        (changed(id="pool1"), "line 5: names its problem by id and prompt"),
+        (without("index"), "line 5: index is null"),
+        (changed(index=-1), "line 5: index is -1"),
+        (changed(index=True), "line 5: index is true"),
+        (changed(text=7), "line 5: key 'text': found 7; expected a string"),
+        (changed(finish_reason="why"), "line 5: finish_reason is 'why'"),
+        (changed(score=1), "line 5: "),
+        (changed(prompt="another"), "line 5: answers no problem of the task's pool by its prompt"),
+        (lambda lines: [], "is empty"),
+        (lambda lines: [{"a": 1}], "line 1: of no known format (its keys: a)"),
+    ],
+)
+def test_what_is_damaged_is_refused_by_file_and_line(
+    tokenizer: Retokenizer, tmp_path: Path, change: Change, said: str
+) -> None:
+    file = write(tmp_path / "r.jsonl", change(plain(VERDICTS)))
+    prompts = dict.fromkeys(line["prompt"] for line in plain(VERDICTS))
+    problems = [Problem(f"pool{row}-x", prompt, "a") for row, prompt in enumerate(prompts)]
+    journal = Journal(tmp_path / "journal.jsonl")
+    gathering = Gathering(Choice([file]), problems, "pool", 2)
+    with closing(journal), pytest.raises(UserError) as refused:
+        gathering.gather(journal, tokenizer, lambda done: None)
+    assert str(refused.value).startswith(file)
+    assert said.replace("{file}", file) in str(refused.value)
+
+
+def test_k_may_be_lower_than_the_files_samples_and_not_higher(made: Letters, model: Path) -> None:
+    file = write(made.folder / "r.jsonl", plain(VERDICTS))
+    with pytest.raises(UserError, match=r"2 samples of each problem, and search\.k is 3"):
+        imported(made, model, "more", [file], k=3)
+    assert not list((made.folder / "more").rglob("pool/*")), "a mistake leaves nothing"
+    run = imported(made, model, "fewer", [file], k=1)
+    state(run.path, "pool", made.plugins)
+    assert states_of(run) == {"pool0": "G", "pool1": "U", "pool2": "U"}, "the first sample alone"
+    assert "the first 1 of 2 samples" in " ".join(run.manifest()["warnings"])
+
+
+def test_responses_of_other_problems_may_be_left_out(made: Letters, model: Path) -> None:
+    lines = [*plain(VERDICTS), {"id": "another", "index": 0, "text": "x", "passed": 1}]
+    file = write(made.folder / "r.jsonl", lines)
+    run = imported(made, model, "run", [file], ignore_unknown=True)
+    assert run.manifest()["imported"]["pool"]["left_out"] == 1
+    assert "1 responses left out" in " ".join(run.manifest()["warnings"])
+
+
+def test_problems_are_found_by_document_or_a_field_of_it(made: Letters, model: Path) -> None:
+    records = [json.loads(line) for line in (made.folder / "tasks/pool.jsonl").open()]
+    lines = plain(VERDICTS)
+    for row, line in enumerate(lines):
+        del line["prompt"]
+        line["doc"] = records[row // 3]
+    run = imported(made, model, "whole", [write(made.folder / "r.jsonl", lines)])
+    state(run.path, "pool", made.plugins)
+    expected = states_of(run)
+    assert sorted(expected.values()) == ["G", "S", "U"]
+    for line in lines:
+        line["doc"] = {"asked": line["doc"]["question"], "answer": "another spelling"}
+    file = write(made.folder / "r.jsonl", lines)
+    with pytest.raises(UserError, match=r"answers no problem .* by its doc; .* --on FIELD"):
+        imported(made, model, "other", [file])
+    run = imported(made, model, "field", [file], on=[("asked", "question")])
+    state(run.path, "pool", made.plugins)
+    assert states_of(run) == expected
+
+
+def test_pool_imported_and_audit_searched_are_one_run(made: Letters, model: Path) -> None:
+    """What the model says of itself is the run's source, in whatever order the splits come."""
+    (made.folder / "weights").write_text("its hash")
+    file = write(made.folder / "r.jsonl", plain(VERDICTS))
+    run = imported(made, model, "run", [file])
+    run_stages(made.context(run), ["search", "states", "select"], lambda stage: None)
+    assert run.manifest()["source"]["weights_sha256"] == "its hash"
+    log = [json.loads(line) for line in (made.folder / "log").open()]
+    assert {call["id"].partition("-")[0] for call in log if "id" in call} == {
+        f"audit{row}" for row in range(3)
+    }, "nothing was generated for the pool"
+    found = verify(run.path, made.plugins)
+    assert found.differences == []
+    with pytest.raises(UserError, match="the audit was searched already"):
+        require_free(str(run.path), "audit", Choice([file]))
