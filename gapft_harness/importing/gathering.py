@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -96,13 +96,12 @@ class Gathering:
     def _placed(self, path: str, number: int, form: Format, seen: Seen) -> Iterator[_Placed]:
         """The responses of one file that are wanted, with their problems and indices."""
         greedy = path == self.choice.greedy
-        choice = replace(self.choice, on=self.choice.on or form.on)
-        known = Problems(self.problems, self.split, choice)
+        known = Problems(self.problems, self.split, self.choice.on or form.on)
         before = 0 if form.numbered else self.samples
-        for row in form.read(Path(path), choice, greedy):
+        for row in form.read(Path(path), self.choice, greedy):
             problem = known.find(row)
             if problem is None:
-                if not choice.ignore_unknown:
+                if not self.choice.ignore_unknown:
                     raise known.unknown(row)
                 self.left_out += 1
                 continue

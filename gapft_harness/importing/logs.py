@@ -44,7 +44,7 @@ def read_log(path: Path, choice: Choice, greedy: bool) -> Iterator[Row]:
                 f"{place}: {len(texts)} responses to one document; expected a log of the greedy "
                 "decode, with one"
             )
-        key = choice.row_key(document_of(record, place), place)
+        key = "doc", document_of(record, place)
         verdicts, by = _verdicts(record, choice, len(texts), place)
         for number, (text, verdict) in enumerate(zip(texts, verdicts, strict=True)):
             index = GREEDY if greedy else number

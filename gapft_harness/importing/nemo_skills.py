@@ -1,7 +1,7 @@
 """Output of NeMo-Skills: ``output.jsonl`` and ``output-rsSEED.jsonl``, a generation a line.
 
 A line is the problem's own record with what was generated and judged beside it. Field names are
-those of NeMo-Skills in October 2025 (``inference/generate.py``, ``evaluation/``).
+those of NeMo-Skills' own code in October 2025.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def read_nemo_skills(path: Path, choice: Choice, greedy: bool) -> Iterator[Row]:
         yield Row(
             line,
             place,
-            choice.row_key(record, place),
+            ("doc", record),
             GREEDY if greedy else 0,
             text_of(record, "generation", place),
             verdict,

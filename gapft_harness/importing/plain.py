@@ -39,7 +39,7 @@ def read_plain(path: Path, choice: Choice, greedy: bool) -> Iterator[Row]:
         yield Row(
             line,
             place,
-            _key(record, choice, place),
+            _key(record, place),
             _index(record.get("index", "greedy" if greedy else None), place),
             text_of(record, "text", place),
             verdict,
@@ -48,7 +48,7 @@ def read_plain(path: Path, choice: Choice, greedy: bool) -> Iterator[Row]:
         )
 
 
-def _key(record: dict[str, Any], choice: Choice, place: str) -> Key:
+def _key(record: dict[str, Any], place: str) -> Key:
     named = [name for name in _NAMES if name in record]
     if len(named) != 1:
         raise UserError(
@@ -56,7 +56,7 @@ def _key(record: dict[str, Any], choice: Choice, place: str) -> Key:
             "the keys id, prompt and doc"
         )
     if named == ["doc"]:
-        return choice.row_key(document_of(record, place), place)
+        return "doc", document_of(record, place)
     return named[0], text_of(record, named[0], place)
 
 

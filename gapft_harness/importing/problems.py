@@ -2,29 +2,45 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from typing import Any
 
-from gapft_harness.core.errors import UserError, did_you_mean
+from gapft_harness.compare.reading import content, value_at
+from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Problem
-from gapft_harness.importing.rows import Choice, Row
+from gapft_harness.importing.rows import Row
 
 
 class Problems:
     """The problems of a split by id, prompt and document."""
 
-    def __init__(self, problems: Sequence[Problem], split: str, choice: Choice) -> None:
-        self._problems, self._split, self._choice = problems, split, choice
+    def __init__(
+        self, problems: Sequence[Problem], split: str, on: Sequence[Sequence[str]]
+    ) -> None:
+        """Takes them in.
+
+        Args:
+            problems: the problems.
+            split: its name, for messages.
+            on: pairs (field of a row's document, field of the task's) that make two documents the
+                same; none: all fields of the task's.
+        """
+        self._problems, self._split, self._on = problems, split, on
         self._found: dict[str, dict[str | bytes, list[Problem]]] = {}
+        # a log's documents have the fields that a task keeps from its problems, too
+        self._fields = dict.fromkeys(name for problem in problems for name in problem.document)
 
     def find(self, row: Row) -> Problem | None:
         """The problem that a row answers; None if there is none.
 
         Raises:
-            UserError: there are several, or the documents lack the field to join by.
+            UserError: there are several, or a document lacks the field to join by.
         """
-        by, key = row.key
+        by, value = row.key
         if by not in self._found:
             self._found[by] = self._by(by)
+        key = self._content(value, 0, row.place) if by == "doc" else value
         found = self._found[by].get(key, [])
         if len(found) > 1:
             raise UserError(
@@ -35,26 +51,34 @@ class Problems:
 
     def unknown(self, row: Row) -> UserError:
         """What is said of a row whose problem the split has not."""
-        by, key = row.key
-        hint = ""
+        by, value = row.key
+        told = ""
         if by == "id":
-            hint = f" ({did_you_mean(str(key), [p.id for p in self._problems[:5]])}, ...)"
-        elif by == "doc" and not self._choice.on:
-            hint = "; if a field differs, join by those that do not: --on FIELD"
+            told = f" {value!r:.80}; the first of the task's is {self._problems[0].id!r}"
+        elif by == "doc" and not self._on:
+            told = f" (compared: {', '.join(self._fields)}; --on FIELD compares some alone)"
         return UserError(
-            f"{row.place}: answers no problem of the task's {self._split} by its {by}{hint}. Is it "
-            "another split (--split), or was the task limited? --ignore-unknown leaves such "
+            f"{row.place}: answers no problem of the task's {self._split} by its {by}{told}. Is it "
+            "another split (--split), or is the task limited? --ignore-unknown leaves such "
             "responses out"
         )
 
     def _by(self, by: str) -> dict[str | bytes, list[Problem]]:
         found: dict[str | bytes, list[Problem]] = {}
         for problem in self._problems:
-            found.setdefault(self._key(by, problem), []).append(problem)
+            key: str | bytes = problem.id if by == "id" else problem.prompt
+            if by == "doc":
+                # as lm_eval's logs spell what JSON has not
+                whole = json.loads(json.dumps(dict(problem.document), default=str))
+                where = f"--on ROW_FIELD=TASK_FIELD: problem {problem.id} of the task"
+                key = self._content(whole, 1, where)
+            found.setdefault(key, []).append(problem)
         return found
 
-    def _key(self, by: str, problem: Problem) -> str | bytes:
-        if by == "doc":
-            where = f"--on ROW_FIELD=TASK_FIELD: problem {problem.id} of the task"
-            return self._choice.document_key(problem.document, where)
-        return problem.id if by == "id" else problem.prompt
+    def _content(self, document: dict[str, Any], side: int, place: str) -> bytes:
+        """What makes documents the same, of a row's (side 0) or the task's (1)."""
+        if self._on:
+            values = {pair[1]: value_at(document, pair[side], place) for pair in self._on}
+        else:
+            values = {name: document.get(name) for name in self._fields}
+        return content(values, (), place)

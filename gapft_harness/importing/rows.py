@@ -8,14 +8,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.compare.reading import content, value_at
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Verdict
 from gapft_harness.core.text import whole_text
 from gapft_harness.run_directory.facts import TAKEN
 
-#: By what a row names its problem: ``id``, ``prompt`` or ``doc``, and the id, prompt or hash.
-Key = tuple[str, str | bytes]
+#: By what a row names its problem: ``id``, ``prompt`` or ``doc``, and the id, prompt or document.
+Key = tuple[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,26 +42,6 @@ class Choice:
     def arguments(self) -> dict[str, Any]:
         """As the arguments of a job: JSON values."""
         return asdict(self)
-
-    def row_key(self, document: dict[str, Any], place: str) -> Key:
-        """How a row that has its document names its problem.
-
-        Raises:
-            UserError: the document lacks a field of ``on``.
-        """
-        if self.on:
-            document = {of: value_at(document, field, place) for field, of in self.on}
-        return "doc", content(document, (), place)
-
-    def document_key(self, document: Mapping[str, Any], place: str) -> bytes:
-        """The same of a document of the task.
-
-        Raises:
-            UserError: it lacks a field of ``on``.
-        """
-        # as lm_eval's logs spell what JSON has not
-        whole = json.loads(json.dumps(dict(document), default=str))
-        return content(whole, [of for _, of in self.on], place)
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,5 +92,5 @@ class Seen:
 def _lacks(what: str, none: str, lacking: Sequence[str], problems: Sequence[Problem]) -> UserError:
     return UserError(
         f"{what}: {none} of {len(lacking)} of {len(problems)} problems, first: {lacking[0]}; "
-        "expected one of each. For fewer problems, limit the task (--limit)"
+        "expected all of the split; a task of other problems is named by --task"
     )

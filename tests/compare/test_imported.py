@@ -3,10 +3,34 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from gapft_harness.run_directory.tables import read_states
 from tests.command import gapft, succeed
+
+TASK = """\
+task: sums
+class: !function gapft_harness.lm_eval_bridge.task.GapTask
+dataset_path: json
+dataset_kwargs: {data_files: {train: pool.jsonl, test: audit.jsonl}}
+training_split: train
+test_split: test
+doc_to_text: "{{question}}"
+doc_to_target: "{{answer}}"
+generation_kwargs: {do_sample: false, max_gen_toks: 32}
+metadata:
+  version: 1
+  gapft: {verifier: boxed_math, keep: first, id: "{{id}}", gold_only: [solution]}
+"""
+
+
+def write_task(folder: Path, documents: Sequence[Mapping[str, Any]]) -> None:
+    """A task whose audit has these documents, some of whose fields it keeps to itself."""
+    (folder / "sums.yaml").write_text(TASK)
+    (folder / "audit.jsonl").write_text("".join(json.dumps(doc) + "\n" for doc in documents))
+    (folder / "pool.jsonl").write_text(json.dumps({**documents[0], "question": "1+1?"}) + "\n")
 
 
 def test_real_logs_become_states_that_verify_holds(logs: Path, tmp_path: Path) -> None:
@@ -21,9 +45,10 @@ def test_real_logs_become_states_that_verify_holds(logs: Path, tmp_path: Path) -
         for row in rows[samples]
     )  # fmt: skip
     assert len(set(expected)) > 1
+    write_task(tmp_path, [row["doc"] for row in rows[greedy]])
     run = tmp_path / "run"
     given = ("import", run, samples, "--greedy", greedy, "--split", "audit")
-    recipe = ("--recipe", "demo", "--set", "data.audit_limit=16", "--set")
+    recipe = ("--recipe", "demo", "--task", "sums", "--include-path", tmp_path, "--set")
     refused = gapft(*given, *recipe, f"search.k={k + 1}")
     assert refused.returncode == 2
     assert f"{k} samples of each problem, and search.k is {k + 1}" in refused.stderr

@@ -205,7 +205,9 @@ def test_problems_are_found_by_document_or_a_field_of_it(made: Letters, model: P
     for line in lines:
         line["doc"] = {"asked": line["doc"]["question"], "answer": "another spelling"}
     file = write(made.folder / "r.jsonl", lines)
-    with pytest.raises(UserError, match=r"answers no problem .* by its doc; .* --on FIELD"):
+    with pytest.raises(
+        UserError, match=r"answers no problem .* by its doc \(compared: .*; --on FIELD"
+    ):
         imported(made, model, "other", [file])
     run = imported(made, model, "field", [file], on=[("asked", "question")])
     state(run.path, "pool", made.plugins)
