@@ -42,7 +42,9 @@ def write_all(
     write_text(folder / "rejudged.csv", as_csv(rows))
     flips.write(folder / "flips.csv")
     write_text(folder / "rejudged.md", render("Judged again", "", built))
-    write_text(folder / "rejudged.html", page.render("Judged again", "", built, (), {}))
+    write_text(
+        folder / "rejudged.html", page.render("Judged again", "", built, (), {}, tables=False)
+    )
 
 
 def rule(of: Rule | None) -> dict[str, Any] | None:

@@ -21,6 +21,7 @@ BENCHMARKS = (
     "generation",
     "dummy_search",
     "scale",
+    "rejudge",
     "sandbox_speed",
     "sandbox_scale",
     "ray_grid",

@@ -316,6 +316,10 @@ def test_what_a_model_wrote_moves_no_cursor_and_breaks_no_table(tmp_path: Path) 
         assert "\u202e" not in text
     page = (tmp_path / "out" / "rejudged.md").read_text()
     assert "<script>" not in page.replace("\\<script>", "")
+    html = (tmp_path / "out" / "rejudged.html").read_text()
+    assert "&lt;script&gt;alert" in html
+    assert "<script" not in html.partition("</head>")[2]
+    assert "tables/ beside this page" not in html
     (flip,) = csv.DictReader((tmp_path / "out" / "flips.csv").open(newline=""))
     assert flip["text"] == HOSTILE.replace("\ud800", "\ufffd")
 

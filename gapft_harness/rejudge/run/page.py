@@ -61,10 +61,11 @@ def _told(of: RunJudged) -> Iterator[str]:
         changed = [one for one in of.conclusions if one.verdict not in ("holds", "stays open")]
         count = f"{whole(len(changed))} of {whole(len(of.conclusions))} contrasts"
         yield (
-            f"For the adapters as they were trained, {count} of the report change what they say."
+            f"For the adapters as they were trained, {count} of the report change: in which "
+            "side of zero they lie on, or in whether their interval excludes it."
             if changed
-            else "For the adapters as they were trained, every contrast of the report says what it "
-            "said."
+            else "For the adapters as they were trained, every contrast of the report stays on its "
+            "side of zero, or unresolved; their sizes may differ."
         )
     if of.sets.arms:
         others = sum(one.differs for one in of.sets.arms.values())
@@ -77,40 +78,48 @@ def _told(of: RunJudged) -> Iterator[str]:
 
 
 def _conclusions(of: RunJudged) -> Iterator[Block]:
-    rows = [
-        [
-            named(of.findings[0], one.was),
-            one.verdict + (", other sign" if one.turned else ""),
-            f"{points(one.was.delta)} {wording.points_interval(one.was.interval)}",
-            f"{points(one.now.delta)} {wording.points_interval(one.now.interval)}",
-            _range(one.agreeing),
-            _retrained(one),
-        ]
-        for one in of.conclusions
-    ]
-    columns = [
-        "contrast", "conclusion", "was (points)", "is (points)", "any rule between",
-        "trained again",
-    ]  # fmt: skip
+    names = [named(of.findings[0], one.was) for one in of.conclusions]
     note = (
-        "Differences of Pass@1 with 95% intervals. Was: under the run's rule; is: under the new "
-        "one. Both are of the adapters as they were trained, and exact. Resolved: the interval "
-        "excludes zero. Any rule between: the least and the most under all rules that judge as "
-        "both do wherever these agree. Trained again: the least and the most if each arm were "
-        "trained on the set that the new rule gives it, which is known where that set was trained "
-        "on, and else bounded by no more than that an arm may decide the audit anyhow."
+        "Differences of Pass@1 in percentage points, with 95% intervals: under the run's rule, and "
+        "under the new one. Both are of the adapters as they were trained, and exact. Resolved: "
+        "the interval excludes zero."
     )
     if not all(of.findings[0].fair(one.was) for one in of.conclusions):
         note += " * Not budget-matched."
-    yield Table(columns, rows, words=2, note=note)
+    yield Table(
+        ["contrast", "conclusion", "was", "95% interval", "is", "95% interval"],
+        [
+            [
+                *(name, one.verdict + (", other sign" if one.turned else "")),
+                *(points(one.was.delta), wording.points_interval(one.was.interval)),
+                *(points(one.now.delta), wording.points_interval(one.now.interval)),
+            ]
+            for name, one in zip(names, of.conclusions, strict=True)
+        ],
+        words=2,
+        note=note,
+    )
+    yield Text("How far they can be trusted without training again:")
+    note = (
+        "In percentage points, the least and the most. Any rule between: under all rules that "
+        "judge as both do wherever these agree. Trained again: if each arm were trained on the set "
+        "that the new rule gives it; known where that set was trained on, and else bounded by no "
+        "more than that an arm may decide the audit anyhow."
+    )
     if any(one.retrained and one.retrained[0] != one.retrained[1] for one in of.conclusions):
-        items = whole(of.findings[1].source.n)
-        yield Text(
-            "A conclusion about adapters of the new sets is the one in the column “is” as long as "
-            f"training again moves the difference by less than its size there. One point is "
-            f"{len(of.inputs[1].audit.ids) / 100:g} of the {items} audit decisions of every seed.",
-            "note",
+        note += (
+            " So adapters of the new sets keep the sign of “is” as long as training again moves "
+            "the difference by less than its size there; one point is "
+            f"{of.findings[1].source.n / 100:g} decisions of every seed."
         )
+    yield Table(
+        ["contrast", "is", "any rule between", "trained again"],
+        [
+            [name, points(one.now.delta), _range(one.agreeing), _retrained(one)]
+            for name, one in zip(names, of.conclusions, strict=True)
+        ],
+        note=note,
+    )
 
 
 def _range(of: Range) -> str:
@@ -138,7 +147,7 @@ def _pass_at_1(of: RunJudged) -> Table:
         "Of the audit. A condition's is that of its adapters as they were trained, mean over "
         "seeds, with its 95% interval."
     )
-    columns = ["model", "was", "95% interval", "is", "95% interval", "difference (points)"]
+    columns = ["model", "was", "95% interval", "is", "95% interval", "difference"]
     return Table(columns, rows, note=note)
 
 

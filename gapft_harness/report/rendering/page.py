@@ -25,10 +25,13 @@ def render(
     sections: Sequence[Section],
     drawings: Sequence[Drawing],
     explorers: Mapping[str, str],
+    *,
+    tables: bool = True,
 ) -> str:
     """The whole page. Every text is escaped; plugins' Markdown is rendered without its HTML.
 
-    ``explorers`` are the pages beside it that have every problem, by the audit's name.
+    ``explorers`` are the pages beside it that have every problem, by the audit's name; ``tables``:
+    whether a folder of tables is beside it too.
     """
     return filled(
         "index.html.j2",
@@ -38,6 +41,7 @@ def render(
         sections=sections,
         figures={drawing.name: _pictures(drawing) for drawing in drawings},
         explorers=explorers,
+        tables=tables,
     )
 
 

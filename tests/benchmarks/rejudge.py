@@ -1,0 +1,92 @@
+"""Responses judged again, a second, beside what their verifier alone judges on every core.
+
+A run's table is read, judged, counted and written; the verifier alone gets the same distinct pairs
+in one process. The figure is the time of the first over that of the second divided by the cores: 1
+is a verifier that does nothing but judge, on all of them.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+from gapft_harness.core.records import Gold, Problem, Response, Verdict
+from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.rejudge.choice import Rule
+from gapft_harness.rejudge.flips import Flips
+from gapft_harness.rejudge.judge import judging
+from gapft_harness.rejudge.run.tables import Rewriting
+from gapft_harness.run_directory.tables.parquet import write_batches
+from gapft_harness.run_directory.tables.problems import write_problems
+from gapft_harness.run_directory.tables.responses import row_of, schema
+from gapft_harness.stages.generation.sealing import closing_verifier
+from gapft_harness.verification.reasons import Reasons
+from tests.benchmarks.measure import Figure, in_turn
+
+#: By rule its problems and how many samples each has; all responses differ.
+RULES = (
+    (Rule("option_letter", {"rule": "first_explicit"}), 130, 63),
+    (Rule("math"), 50, 31),
+)
+ROUNDS, STEPS, LIMIT = 3, 12, 1.5
+CORES = min(8, os.cpu_count() or 1)
+
+
+def measure(folder: Path) -> list[Figure]:
+    """A verifier that is made in several processes, and one that has its own."""
+    return [_figure(folder / rule.name, rule, *sizes) for rule, *sizes in RULES]
+
+
+def _figure(folder: Path, rule: Rule, problems: int, samples: int) -> Figure:
+    pairs = _write(folder, problems, samples, letters=rule.name == "option_letter")
+    texts, golds = [text for text, _ in pairs], [gold for _, gold in pairs]
+    own = rule.name == "math"
+    plugins = load_plugins([])
+    with (
+        closing_verifier(plugins.verifier(rule.name, rule.params)) as verifier,
+        judging(rule) as judge,
+    ):
+
+        def again() -> None:
+            flips, counted = Flips(0), Reasons()
+            Rewriting(judge, flips, counted).table(
+                "pool", folder / "responses.parquet", folder / "problems.parquet", folder / "new"
+            )
+            assert counted.statuses.total() == len(pairs)
+
+        def alone() -> None:
+            assert len(verifier.verify(texts, golds)) == len(pairs)
+
+        for way in (again, alone):
+            way()  # workers start
+        _, ours, other = in_turn(again, alone, ROUNDS)
+    # a verifier with workers of its own is on every core already
+    ratio = ours / (other if own else other / CORES)
+    detail = (
+        f"{len(pairs) / ours:,.0f} a second, the verifier alone {len(pairs) / other:,.0f}"
+        f"{'' if own else f' in one process, {CORES} cores'}"
+    )
+    return Figure(f"{len(pairs):,} responses, {rule.name}", ratio, LIMIT, "times", detail)
+
+
+def _write(folder: Path, problems: int, samples: int, *, letters: bool) -> list[tuple[str, Gold]]:
+    """Writes a split's problems and responses; gives the pairs to judge."""
+    rng = random.Random(7)
+    made = [Problem(f"p{i:05}", "?", "ABCD"[i % 4] if letters else str(i)) for i in range(problems)]
+    rows, pairs = [], []
+    for problem in made:
+        for index in range(-1, samples):
+            steps = " ".join(f"Step {s}: {rng.random():.12f} is less." for s in range(STEPS))
+            said = (
+                rng.choice("ABCD") if letters else f"\\frac{{{2 * rng.randrange(problems)}}}{{2}}"
+            )
+            text = f"{steps} The answer is ({said})." if letters else f"{steps} \\boxed{{{said}}}"
+            rows.append(
+                row_of(Response(problem.id, index, text, (1, 2), "stop", 0), Verdict("fail"))
+            )
+            pairs.append((text, problem.gold))
+    folder.mkdir()
+    write_problems(folder / "problems.parquet", made, lambda ids: iter([(1,)] * len(ids)))
+    write_batches(folder / "responses.parquet", schema(), [rows])
+    return pairs
