@@ -1,1 +1,1 @@
-"""``gapft export``: training sets as other trainers' datasets, with the budget beside them."""
+"""``gapft export``: what a run holds, in forms that others read."""

@@ -32,6 +32,19 @@ def model_name(recipe: Recipe) -> str:
     return Path(name).name if Path(name).is_absolute() else name
 
 
+def hub_name(recipe: Recipe) -> str | None:
+    """The source model as the hub knows it; None for a folder, or a name that it cannot have."""
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
+
+    name = str(recipe.model.args.get("pretrained", ""))
+    try:
+        validate_repo_id(name)
+    except HFValidationError:
+        return None
+    return name
+
+
 def asked(run: RunDirectory) -> Table:
     """What the model was asked, and who judged it: settings without any place of this machine."""
     manifest = run.manifest()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gapft_harness.core.errors import UserError
@@ -27,16 +27,29 @@ class Written:
     example: Example
 
 
-def arms_of(run: RunDirectory, conditions: list[str], seeds: list[int]) -> list[Arm]:
-    """The arms with a sealed training set, of these conditions and seeds or of all.
+#: What a kind of sealed thing is called, and the stage that makes it.
+_MADE = {
+    layout.SELECTIONS: ("training set", "nothing is selected yet", "select"),
+    layout.ADAPTERS: ("adapter", "nothing is trained yet", "train"),
+}
+
+
+def arms_of(
+    run: RunDirectory,
+    conditions: Sequence[str],
+    seeds: Sequence[int],
+    kind: str = layout.SELECTIONS,
+) -> list[Arm]:
+    """The arms with a sealed training set, or adapter, of these conditions and seeds or of all.
 
     Raises:
-        UserError: nothing is selected yet, or nothing of what was named.
+        UserError: there is none yet, or nothing of what was named.
     """
     places = [layout.read(path) for path in sorted(run.manifest()["files"])]
-    sealed = [of.arm for of in places if of and of.kind == layout.SELECTIONS and of.arm]
+    sealed = [of.arm for of in places if of and of.kind == kind and of.arm]
+    noun, nothing, stage = _MADE[kind]
     if not sealed:
-        raise UserError(f"{run.path}: nothing is selected yet; run gapft select {run.path} first")
+        raise UserError(f"{run.path}: {nothing}; run gapft {stage} {run.path} first")
     known = ", ".join(arm.name for arm in sealed)
     for option, wanted, found in (
         ("--condition", conditions, {arm.condition for arm in sealed}),
@@ -44,7 +57,7 @@ def arms_of(run: RunDirectory, conditions: list[str], seeds: list[int]) -> list[
     ):
         for one in wanted:
             if one not in found:
-                raise UserError(f"{option} {one}: {run.path} has no such training set; has {known}")
+                raise UserError(f"{option} {one}: {run.path} has no such {noun}; has {known}")
     return [
         arm
         for arm in sealed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ class Format:
 
 
 def write_training_sets(
-    run: RunDirectory, to: str, out: Path, conditions: list[str], seeds: list[int]
+    run: RunDirectory, to: str, out: Path, conditions: Sequence[str], seeds: Sequence[int]
 ) -> list[Path]:
     """Writes a dataset an arm, what the trainer needs beside, and ``budget.json``.
 

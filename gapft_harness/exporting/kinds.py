@@ -8,9 +8,11 @@ from functools import partial
 from pathlib import Path
 
 from gapft_harness.core.errors import UserError, did_you_mean
+from gapft_harness.exporting.adapters import write_adapters
 from gapft_harness.exporting.dataset import write_dataset
 from gapft_harness.exporting.formats import FORMATS, write_training_sets
-from gapft_harness.exporting.tables import require_new, sections_of, write_tables
+from gapft_harness.exporting.tables import reported, require_new, write_tables
+from gapft_harness.report.document import build
 from gapft_harness.report.rendering.blocks import Section
 from gapft_harness.run_directory.directory import RunDirectory
 
@@ -94,11 +96,15 @@ def _checked(to: str, asked: Asked) -> Kind:
 
 
 def _training_sets(to: str, run: RunDirectory, asked: Asked) -> list[Path]:
-    return write_training_sets(run, to, asked.out, [*asked.conditions], [*asked.seeds])
+    return write_training_sets(run, to, asked.out, asked.conditions, asked.seeds)
 
 
 def _tables(run: RunDirectory, asked: Asked) -> list[Path]:
-    return write_tables(sections_of(run, asked.plugin_files), asked.out)
+    return write_tables(build(*reported(run, asked.plugin_files)), asked.out)
+
+
+def _adapters(run: RunDirectory, asked: Asked) -> list[Path]:
+    return write_adapters(run, asked.out, asked.conditions, asked.seeds, asked.plugin_files)
 
 
 def _dataset(run: RunDirectory, asked: Asked) -> list[Path]:
@@ -109,5 +115,6 @@ def _dataset(run: RunDirectory, asked: Asked) -> list[Path]:
 KINDS = {
     **{to: Kind(partial(_training_sets, to), True) for to in FORMATS},
     "tables": Kind(_tables, False),
+    "adapters": Kind(_adapters, True),
     "dataset": Kind(_dataset, False),
 }

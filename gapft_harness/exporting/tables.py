@@ -10,8 +10,8 @@ from pathlib import Path
 from gapft_harness.compare.files import write_text
 from gapft_harness.core.errors import UserError
 from gapft_harness.executors.local import LocalExecutor
-from gapft_harness.report.document import build
-from gapft_harness.report.findings import whole as findings
+from gapft_harness.report.findings.whole import Findings, compute
+from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering import latex
 from gapft_harness.report.rendering.blocks import Section, Table
 from gapft_harness.report.tables import as_csv
@@ -23,10 +23,8 @@ from gapft_harness.stages.report import report_inputs
 DOCUMENT = "tables.tex"
 
 
-def sections_of(run: RunDirectory, plugin_files: Sequence[str] = ()) -> list[Section]:
-    """The sections of a run's report, computed again from its sealed tables.
-
-    What plugins' report sections write is Markdown, and not among them.
+def reported(run: RunDirectory, plugin_files: Sequence[str] = ()) -> tuple[ReportInputs, Findings]:
+    """What a run's report is made of, and its findings, computed again from the sealed tables.
 
     Raises:
         UserError: something that a report reads is not there yet, or was changed.
@@ -34,7 +32,7 @@ def sections_of(run: RunDirectory, plugin_files: Sequence[str] = ()) -> list[Sec
     settings = run.recipe.executor.model_dump()
     with contextlib.closing(LocalExecutor(settings)) as executor:
         inputs = report_inputs(Context(run, executor, plugin_files)).in_order()
-    return build(inputs, findings.compute(inputs))
+    return inputs, compute(inputs)
 
 
 def require_new(out: Path, option: str = "--out") -> None:

@@ -11,6 +11,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from huggingface_hub import ModelCard
+from peft import PeftConfig
 
 from tests.end_to_end.readme import run_blocks
 from tests.end_to_end.results_checks import check_results
@@ -88,6 +90,10 @@ def test_import_export(demo_run: Path, tmp_path: Path) -> None:
     assert (tmp_path / "exported" / "llama-factory" / "dataset_info.json").is_file()
     assert "exported/evidence/data/audit.parquet" in log
     assert "exported/tables/contrasts.tex" in log
+    adapter = tmp_path / "exported" / "adapters" / "gapft-seed13"
+    assert PeftConfig.from_pretrained(str(adapter)).r == 8
+    (results, _) = ModelCard.load(adapter / "README.md").data.eval_results
+    assert 0.8 < results.metric_value < 1
 
 
 def test_evaluating_adapters(demo_run: Path, tmp_path: Path) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.executors.local import LocalExecutor
 from gapft_harness.exporting.kinds import Asked, export
 from gapft_harness.exporting.tables import write_tables
 from gapft_harness.report.rendering import latex
@@ -21,10 +20,7 @@ from gapft_harness.report.rendering.markdown import escape
 from gapft_harness.report.rendering.visible import visible
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.stages.context import Context
-from gapft_harness.stages.report import report_stage
 from tests.exporting import latex_reader
-from tests.study.sealed import cell, seal
 
 TEXT = st.text(st.sampled_from("a1 [*]\\{}$&#%_~^<>|\"`'-,!?−–≥κ†\n\t\x00\u202e字é"), max_size=12)
 
@@ -45,27 +41,17 @@ def test_latex_prints_every_text_as_it_is(rows: list[list[str]], note: str, word
     assert latex_reader.caption(tex) == f"Title. {shown(note)}".strip()
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    """A sealed run with planted outcomes, and its report."""
-    made = RunDirectory.open(seal(tmp_path_factory.mktemp("planted") / "run", cell()))
-    settings = made.recipe.executor.model_dump()
-    with contextlib.closing(LocalExecutor(settings)) as executor:
-        report_stage(Context(made, executor))
-    return made
-
-
 def read_csv(path: Path) -> list[list[str]]:
     with path.open(newline="") as file:
         return [*csv.reader(file)]
 
 
 def test_every_table_of_a_report_is_written_as_it_is_shown(
-    run: RunDirectory, tmp_path: Path
+    planted: RunDirectory, tmp_path: Path
 ) -> None:
-    files = export(run, "tables", Asked(tmp_path / "out"))
+    files = export(planted, "tables", Asked(tmp_path / "out"))
     assert sorted(files) == sorted((tmp_path / "out").iterdir())
-    page = (run.path / "report" / "report.md").read_text()
+    page = (planted.path / "report" / "report.md").read_text()
     names = re.findall(r"\\input\{(.+)\.tex\}", (tmp_path / "out" / "tables.tex").read_text())
     assert len(names) == len(re.findall(r"^\| :-", page, re.M)) == (len(files) - 1) / 2
     assert {"conditions", "contrasts", "where-the-change-comes-from-2", "settings"} <= {*names}
@@ -90,10 +76,11 @@ def test_names_are_of_ascii_and_no_two_are_one(tmp_path: Path) -> None:
     ) for kind in ("tex", "csv")] + ["tables.tex"]  # fmt: skip
 
 
-def test_an_edited_run_and_arms_are_refused(run: RunDirectory, tmp_path: Path) -> None:
+def test_an_edited_run_and_arms_are_refused(planted: RunDirectory, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is of the whole run; leave out --condition"):
-        export(run, "tables", Asked(tmp_path / "out", conditions=["gapft"]))
-    edited = RunDirectory.open(seal(tmp_path / "edited", cell()))
+        export(planted, "tables", Asked(tmp_path / "out", conditions=["gapft"]))
+    shutil.copytree(planted.path, tmp_path / "edited")
+    edited = RunDirectory.open(tmp_path / "edited")
     path = edited.path / layout.responses("audit")
     path.write_bytes(path.read_bytes() + b" ")
     for kind in ("tables", "dataset"):

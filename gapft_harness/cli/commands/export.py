@@ -17,8 +17,8 @@ def export(
         typer.Option(
             "--to",
             metavar="NAME",
-            help="training sets: trl, axolotl or llama-factory; evidence: dataset; the report's "
-            "tables: tables",
+            help="trl, axolotl or llama-factory: training sets; dataset: the evidence; adapters: "
+            "with model cards; tables: the report's",
         ),
     ],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="a new folder")],
@@ -30,7 +30,7 @@ def export(
     ] = [],
     plugin: PluginFile = [],
 ) -> None:
-    """Write training sets, the evidence as a dataset, or the report's tables as LaTeX and CSV."""
+    """Write training sets, the evidence, adapters or tables in forms that others read."""
     from gapft_harness.exporting.kinds import Asked, export_study
     from gapft_harness.exporting.kinds import export as exported
     from gapft_harness.run_directory.directory import RunDirectory

@@ -1,0 +1,85 @@
+"""Adapters with model cards: the figures are the report's, the files those that were sealed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from huggingface_hub import ModelCard
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Arm
+from gapft_harness.exporting.cards import hub_name, model_name
+from gapft_harness.exporting.kinds import Asked, export
+from gapft_harness.report.rendering.wording import percent
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import RunDirectory
+
+
+def test_a_folder_has_the_sealed_adapter_and_a_card(planted: RunDirectory, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    files = export(planted, "adapters", Asked(out))
+    assert sorted(files) == sorted(path for path in out.rglob("*") if path.is_file())
+    results = json.loads((planted.path / "report" / "results.json").read_text())
+    condition = results["conditions"]["gapft"]
+    for seed in (13, 21):
+        arm = Arm("gapft", seed)
+        folder, sealed = out / arm.name, planted.path / layout.adapter(arm)
+        for name in ("adapter_config.json", "adapter_model.safetensors"):
+            assert (folder / name).read_bytes() == (sealed / name).read_bytes()
+        assert (folder / "recipe.yaml").read_bytes() == (planted.path / "recipe.yaml").read_bytes()
+        card = ModelCard.load(folder / "README.md")
+        assert (card.data.library_name, card.data.base_model) == ("peft", "planted")
+        one, mean = card.data.eval_results
+        found = condition["seeds"][str(seed)]
+        assert one.metric_value == found["pass_at_1"]
+        assert one.metric_args["base_model"] == results["source"]["pass_at_1"]
+        assert mean.metric_value == condition["pass_at_1"]
+        assert mean.metric_args["ci95"] == condition["ci95"]
+        assert mean.metric_args["seeds"] == [13, 21, 73]
+        right = f"{found['counts']['correct']} of {results['source']['n']}"
+        assert f"| Pass@1 of this adapter | {percent(found['pass_at_1'])} ({right}) |" in card.text
+        assert f"| optimizer steps J | {found['budget']['J']} |" in card.text
+        for place in (layout.adapter(arm), layout.selection(arm), layout.decisions(arm)):
+            assert f"| {place} | {planted.manifest()['files'][place]} |" in card.text
+        assert str(planted.path) not in card.content
+    page = (planted.path / "report" / "report.md").read_text()
+    for title in ("Contrasts", "Where the change comes from"):
+        lines = card.text.split(f"## {title}\n")[1].split("\n## ")[0].splitlines()
+        rows = [line for line in lines if line.startswith("|")]
+        assert len(rows) > 4
+        assert all(row in page for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("pretrained", "on_hub", "name"),
+    [
+        ("meta-llama/Llama-3.1-8B", "meta-llama/Llama-3.1-8B", "meta-llama/Llama-3.1-8B"),
+        ("/data/models/mine", None, "mine"),
+        ("bundled:demo", None, "bundled:demo"),
+    ],
+)
+def test_a_folder_of_this_machine_is_no_model_of_the_hub(
+    planted: RunDirectory, pretrained: str, on_hub: str | None, name: str
+) -> None:
+    model = planted.recipe.model.model_copy(update={"args": {"pretrained": pretrained}})
+    recipe = planted.recipe.model_copy(update={"model": model})
+    assert (hub_name(recipe), model_name(recipe)) == (on_hub, name)
+
+
+def test_mistakes_and_edited_runs_are_refused(planted: RunDirectory, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(UserError, match="has no such adapter; has gapft-seed13, gapft-seed21"):
+        export(planted, "adapters", Asked(out, conditions=["uniform"]))
+    shutil.copytree(planted.path, tmp_path / "run")
+    run = RunDirectory.open(tmp_path / "run")
+    weights = run.path / layout.adapter(Arm("gapft", 21)) / "adapter_model.safetensors"
+    weights.write_bytes(weights.read_bytes() + b" ")
+    with pytest.raises(UserError, match=r"adapters/gapft-seed21: was changed after it was sealed"):
+        export(run, "adapters", Asked(out))
+    run.unseal([layout.decisions(Arm("uniform", 13))])
+    with pytest.raises(UserError, match=r"decisions/uniform-seed13.parquet: is not there yet"):
+        export(run, "adapters", Asked(out, seeds=[13]))
+    assert not out.exists()
