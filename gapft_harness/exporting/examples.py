@@ -31,6 +31,7 @@ class Written:
 _MADE = {
     layout.SELECTIONS: ("training set", "nothing is selected yet", "select"),
     layout.ADAPTERS: ("adapter", "nothing is trained yet", "train"),
+    layout.DECISIONS: ("audited model", "nothing is audited yet", "audit"),
 }
 
 
@@ -46,7 +47,7 @@ def arms_of(
         UserError: there is none yet, or nothing of what was named.
     """
     places = [layout.read(path) for path in sorted(run.manifest()["files"])]
-    sealed = [of.arm for of in places if of and of.kind == kind and of.arm]
+    sealed = [of.arm for of in places if of and of.kind == kind and of.arm and not of.of]
     noun, nothing, stage = _MADE[kind]
     if not sealed:
         raise UserError(f"{run.path}: {nothing}; run gapft {stage} {run.path} first")

@@ -11,6 +11,7 @@ from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.exporting.adapters import write_adapters
 from gapft_harness.exporting.dataset import write_dataset
 from gapft_harness.exporting.formats import FORMATS, write_training_sets
+from gapft_harness.exporting.inspect_logs import write_inspect_logs
 from gapft_harness.exporting.tables import reported, require_new, write_tables
 from gapft_harness.report.document import build
 from gapft_harness.report.rendering.blocks import Section
@@ -107,6 +108,10 @@ def _adapters(run: RunDirectory, asked: Asked) -> list[Path]:
     return write_adapters(run, asked.out, asked.conditions, asked.seeds, asked.plugin_files)
 
 
+def _inspect(run: RunDirectory, asked: Asked) -> list[Path]:
+    return write_inspect_logs(run, asked.out, asked.conditions, asked.seeds)
+
+
 def _dataset(run: RunDirectory, asked: Asked) -> list[Path]:
     return write_dataset(run, asked.out)
 
@@ -116,5 +121,6 @@ KINDS = {
     **{to: Kind(partial(_training_sets, to), True) for to in FORMATS},
     "tables": Kind(_tables, False),
     "adapters": Kind(_adapters, True),
+    "inspect": Kind(_inspect, True),
     "dataset": Kind(_dataset, False),
 }

@@ -23,7 +23,7 @@ def response(problem_id, index, text, status):
     return {
         "problem_id": problem_id, "index": index, "text": text, "token_ids": [1],
         "finish_reason": "stop", "seed": 0, "tokens_from": "generator", "status": status,
-        "reason": "",
+        "reason": "", "attempts": [], "context_ids": [],
     }  # fmt: skip
 
 

@@ -18,7 +18,7 @@ def export(
             "--to",
             metavar="NAME",
             help="trl, axolotl or llama-factory: training sets; dataset: the evidence; adapters: "
-            "with model cards; tables: the report's",
+            "with model cards; inspect: logs of Inspect; tables: the report's",
         ),
     ],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="a new folder")],
