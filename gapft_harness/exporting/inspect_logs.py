@@ -101,9 +101,10 @@ def _decodes(
     trained = any(layout.folder_of(name) == layout.DECISIONS for name in known)
     asked = trained or conditions or seeds
     for arm in arms_of(run, conditions, seeds, layout.DECISIONS) if asked else ():
-        if split := audits.get(arm.variant):
-            name = f"{split.replace('/', '-')}-{arm.original.name}"
-            yield _Decoded(name, split, layout.decisions(arm), arm=arm.original)
+        if arm.variant in audits:  # else of a replicate
+            of = audits[arm.variant]
+            name = f"{of.replace('/', '-')}-{arm.original.name}"
+            yield _Decoded(name, of, layout.decisions(arm), arm=arm.original)
 
 
 def _log(run: RunDirectory, of: _Decoded) -> EvalLog:
@@ -183,7 +184,7 @@ def _sample(
     output = ModelOutput.from_content(
         model_name(run.recipe),
         response.text,
-        stop_reason=_STOPPED.get(response.finish_reason, "unknown"),  # type: ignore[arg-type]
+        stop_reason=_STOPPED.get(response.finish_reason, "unknown"),
     )
     score = Score(
         value=CORRECT if verdict.passed else INCORRECT,
