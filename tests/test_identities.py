@@ -6,7 +6,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.core.identities import canonical, is_repeat, problem_ids
+from gapft_harness.core.identities import canonical, is_repeat, problem_ids, searched
 
 # Few distinct values, so that equal ids and equal contents are common.
 documents = st.lists(
@@ -19,6 +19,28 @@ documents = st.lists(
     ),
     max_size=12,
 )
+
+
+def test_a_validation_split_that_examples_come_from_belongs_to_what_is_searched():
+    """lm-eval's fallback: the training split, else the validation split."""
+    files = {"validation": "dev.jsonl", "test": "test.jsonl", "train": "train.jsonl"}
+    config = {
+        "validation_split": "validation", "test_split": "test", "num_fewshot": 3,
+        "dataset_kwargs": {"data_files": files},
+    }  # fmt: skip
+    assert searched(config) == config
+    for other in (
+        {"num_fewshot": 0},
+        {"num_fewshot": None},
+        {"training_split": "train"},
+        {"fewshot_split": "train"},
+        {"fewshot_config": {"split": "train"}},
+    ):
+        found = searched({**config, **other})
+        assert "validation_split" not in found
+        assert found["dataset_kwargs"] == {
+            "data_files": {"test": "test.jsonl", "train": "train.jsonl"}
+        }
 
 
 def ids(rows):

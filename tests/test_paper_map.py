@@ -112,3 +112,13 @@ def test_a_dry_run_that_is_told_n_prints_the_papers_budget(
 ) -> None:
     text = describe(Options(name, overrides=[f"budget.n={slots}"]), None)
     assert f"; n = {slots}; N = {exposures}; J = {steps}\n" in text
+
+
+@pytest.mark.parametrize(("name", "slots", "exposures", "steps"), BUDGETS[:6])
+def test_a_cells_recipe_says_the_papers_n_and_the_command_that_prints_its_budget(
+    name: str, slots: int, exposures: int, steps: int
+) -> None:
+    text = " ".join(bundled_recipes()[name].read_text("utf-8").replace("\n#", "").split())
+    assert f"Table 5 has n = {slots:,}, of the paper's own search" in text
+    assert f"N = {exposures:,}, J = {steps:,}." in text
+    assert f"gapft run {name} --dry-run --set budget.n={slots} budget:" in text

@@ -39,8 +39,10 @@ def canonical(content: Any) -> str:
 def searched(config: Mapping[str, Any]) -> dict[str, Any]:
     """A task's configuration without what neither pool nor audit is read from.
 
-    That is a validation split beside a test split, and its data files. Scaling may calibrate on it
-    later, on finished runs; what it reads is recorded then, as that split's content.
+    That is a validation split beside a test split, and its data files, but where lm-eval takes
+    few-shot examples from it, as it does where there is no training split and nothing else is
+    named. Scaling may calibrate on it later, on finished runs; what it reads is recorded then, as
+    that split's content.
 
     Args:
         config: as lm-eval resolved it, JSON values.
@@ -49,6 +51,8 @@ def searched(config: Mapping[str, Any]) -> dict[str, Any]:
     examples = (config.get("fewshot_config") or {}).get("split")
     others = (config.get("training_split"), config.get("test_split"), examples)
     if split is None or others[1] is None or split in (*others, config.get("fewshot_split")):
+        return dict(config)
+    if config.get("num_fewshot") and not (others[0] or examples or config.get("fewshot_split")):
         return dict(config)
     found = {key: value for key, value in config.items() if key != "validation_split"}
     arguments = found.get("dataset_kwargs") or {}
