@@ -181,8 +181,9 @@ def _told(record: dict[str, Any], figure: Figure, place: str) -> tuple[int, int]
     if samples > 1 and "pass@1" not in record:
         raise UserError(
             f"{place}: {samples} responses, and {plain(figure.metric)} does not say how many of "
-            "them passed; expected verdicts, an unbiased pass@1 over the responses, or several "
-            "logs, one for each sample"
+            "them passed; expected verdicts (gapft gap logs them), an unbiased pass@1 over the "
+            "responses, or several logs, one for each sample; gapft import --judge has the task "
+            "judge each response and finds the states"
         )
     if samples > 1:
         passing = value_of(record, "pass@1", place) * samples

@@ -228,37 +228,55 @@ def gap(folder: Path, task: str, *options: str, out: str = "") -> Result:
     )  # fmt: skip
 
 
-def evaluated(folder: Path, task: str) -> dict[tuple[str, int], list[dict[str, Any]]]:
-    """What the stock lm-eval makes of the same texts: rows by (filter, doc_id), greedy's first.
+def lm_eval_logs(
+    folder: Path, task: str, first: int, name: str = "", out: Path | None = None
+) -> list[dict[str, Any]]:
+    """The rows that lm_eval logs of a task's texts; also written, as its command does.
 
-    Each of the 1 + K responses is evaluated as a run of lm-eval's own.
+    Args:
+        folder: of ``write_stock``.
+        task: whose texts.
+        first: which of a document's texts is its first response; repeats are those after it.
+        name: the task that is evaluated, if it is another.
+        out: where the log goes; None: nowhere.
     """
     from lm_eval import simple_evaluate
     from lm_eval.api.model import LM
+    from lm_eval.loggers import EvaluationTracker
     from lm_eval.tasks import TaskManager
 
     said = json.loads((folder / f"{task}.json").read_text())
+    left = {mark: iter(texts[first:]) for mark, texts in said.items()}
 
     class Canned(LM):  # type: ignore[misc]
-        def __init__(self, index: int) -> None:
-            super().__init__()
-            self._index = index
-
         def generate_until(self, requests: Any, disable_tqdm: bool = False) -> list[str]:
-            return [said[max(said, key=request.args[0].rfind)][self._index] for request in requests]
+            return [next(left[max(left, key=request.args[0].rfind)]) for request in requests]
 
         def loglikelihood(self, requests: Any) -> Any:
             raise NotImplementedError
 
         loglikelihood_rolling = loglikelihood
 
+    tracker = EvaluationTracker(output_path=str(out)) if out else None
     manager = TaskManager(include_defaults=False, include_path=str(folder / "tasks"))
+    done = simple_evaluate(
+        model=Canned(), tasks=[name or task], task_manager=manager, log_samples=True,
+        bootstrap_iters=0, evaluation_tracker=tracker,
+    )  # fmt: skip
+    (rows,) = done.pop("samples").values()
+    if tracker:
+        tracker.save_results_aggregated(results=done, samples={name or task: rows})
+        tracker.save_results_samples(task_name=name or task, samples=rows)
+    return list(rows)
+
+
+def evaluated(folder: Path, task: str) -> dict[tuple[str, int], list[dict[str, Any]]]:
+    """What the stock lm-eval makes of the same texts: rows by (filter, doc_id), greedy's first.
+
+    Each of the 1 + K responses is evaluated as a run of lm-eval's own.
+    """
     found: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for index in range(K + 1):
-        done = simple_evaluate(
-            model=Canned(index), tasks=[task], task_manager=manager, log_samples=True,
-            bootstrap_iters=0,
-        )  # fmt: skip
-        for row in done["samples"][task]:
+        for row in lm_eval_logs(folder, task, index):
             found.setdefault((row["filter"], row["doc_id"]), []).append(row)
     return found

@@ -8,12 +8,26 @@ import math
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
+from gapft_harness.cli.main import app
 from gapft_harness.compare.choice import Choice
 from gapft_harness.compare.comparison import compare
+from gapft_harness.core.errors import UserError
 from gapft_harness.lm_eval_bridge.task_file.versions import NEXT
-from tests.gap.stock import DOCUMENTS, STOCK, K, evaluated, gap, write_stock
+from tests.gap.stock import (
+    DOCUMENTS,
+    POLICY,
+    STOCK,
+    K,
+    evaluated,
+    gap,
+    lm_eval_logs,
+    write_stock,
+    write_task,
+)
 
 #: The filters of each task, and its metric.
 FILTERS = {
@@ -150,6 +164,43 @@ def test_a_tasks_own_repeats_and_votes_are_named(folder: Path) -> None:
     assert (folder / f"{task}.asked").read_text().count("True 0.2") == DOCUMENTS
     voted = gap(folder, task, "--filter", "maj@8", "--gen_kwargs", "temperature=0.2", out="voted")
     assert "takes several responses" in str(voted.exception)
+
+
+def test_a_stock_log_with_repeats_gives_the_states_that_gap_gives(folder: Path) -> None:
+    """Its one number is the first response's; of the others the task's own metric tells."""
+    of, numbers_of = STOCK["gsm8k"], {"test": range(DOCUMENTS), "train": range(100, 120)}
+    splits = {split: map(of.document, numbers) for split, numbers in numbers_of.items()}
+    write_task(folder / "tasks", "repeated", of.file, splits, repeats=K)
+    greedy, samples = folder / "repeats" / "greedy", folder / "repeats" / "samples"
+    lm_eval_logs(folder, "gsm8k", 0, out=greedy)
+    rows = lm_eval_logs(folder, "gsm8k", 1, "repeated", samples)
+    assert {len(responses) for row in rows for responses in row["resps"]} == {K}
+    told = "does not say how many of them passed.*gapft import --judge"
+    with pytest.raises(UserError, match=told):
+        compare(str(greedy), [str(greedy)], Choice(source_samples=[str(samples)]))
+    for name in FILTERS["gsm8k"]:
+        run = folder / f"imported-{name}"
+        done = CliRunner().invoke(
+            app,
+            [
+                "import", str(run), str(next(samples.rglob("samples_*.jsonl"))),
+                "--greedy", str(next(greedy.rglob("samples_*.jsonl"))), "--judge",
+                "--split", "audit", "--filter", name, "--task", "gsm8k",
+                "--include-path", str(folder / "tasks"),
+                "--model-args", f"pretrained={POLICY}", "--set", f"search.k={K}",
+                "--set", f"verifier.params.metric=exact_match,{name}",
+            ],
+        )  # fmt: skip
+        assert done.exit_code == 0, (done.output, done.exception)
+        states = {
+            row["problem_id"]: row["state"]
+            for row in pq.read_table(run / "audit/states.parquet").to_pylist()
+        }
+        ours = read_items(folder / "gsm8k")
+        assert len(states) == DOCUMENTS
+        for (of_filter, _), row in ours.items():
+            if of_filter == name:
+                assert states[row["problem_id"]] == row["state"]
 
 
 def read_items(folder: Path) -> dict[tuple[str, int], dict[str, str]]:
