@@ -1,0 +1,62 @@
+"""The demo's search, written as plain JSON lines and imported, gives its states and selections."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from gapft_harness.recipe.bundled import find_recipe
+from gapft_harness.recipe.reading import read_recipe
+from tests.command import succeed
+
+pytestmark = pytest.mark.xdist_group("demo")
+
+
+def respelt(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return bool(one["token_ids"] != other["token_ids"])
+
+
+def test_an_imported_search_is_the_search(demo_run: Path, tmp_path: Path) -> None:
+    """Example for example; what differs in the tables is whose verdicts and ids these are."""
+    run, odd = tmp_path / "run", set[tuple[str, int]]()
+    for split in ("pool", "audit"):
+        rows = pq.read_table(demo_run / split / "responses.parquet").to_pylist()
+        lines = [
+            {
+                "id": row["problem_id"],
+                "index": "greedy" if row["index"] < 0 else row["index"],
+                "text": row["text"],
+                "passed": row["status"] == "pass",
+                "finish_reason": row["finish_reason"],
+            }
+            for row in rows
+        ]
+        file = tmp_path / f"{split}.jsonl"
+        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        succeed("import", run, file, "--split", split, "--recipe", "demo")
+        imported = pq.read_table(run / split / "responses.parquet").to_pylist()
+        pairs = list(zip(rows, imported, strict=True))
+        keys = {key for one, other in pairs for key in one if one[key] != other[key]}
+        assert keys - {"token_ids"} == {"tokens_from", "reason", "seed"}
+        odd |= {(one["problem_id"], one["index"]) for one, other in pairs if respelt(one, other)}
+        assert len(odd) * 1000 <= len(rows), "a special token that was drawn stands in no text"
+        states = f"{split}/states.parquet"
+        assert pq.read_table(run / states).equals(pq.read_table(demo_run / states))
+    succeed("select", run)
+    names = [f"{c}-seed" for c in read_recipe(find_recipe("demo"))["conditions"]]
+    made = [file for file in (run / "selections").iterdir() if file.name.startswith(tuple(names))]
+    assert len(made) == 12
+    for file in made:
+        chosen = pq.read_table(file).to_pylist()
+        for one, other in zip(
+            chosen, pq.read_table(demo_run / "selections" / file.name).to_pylist(), strict=True
+        ):
+            if (one["problem_id"], one["response_index"]) in odd:
+                del one["response_ids"], other["response_ids"]
+            assert one == other
+    verified = succeed("verify", run).stdout
+    assert verified.count("judged again, 0 of them differ") == 2
