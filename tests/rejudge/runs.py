@@ -33,7 +33,8 @@ RECIPE = """
 name: stated
 data: {{task: options}}
 model: {{backend: stated, args: {{pretrained: none}}}}
-search: {{k: 4, chunk: 20}}
+search: {{k: 4, chunk: 20, stop: {stop}}}
+evidence: {{keep: {keep}}}
 verifier: {{name: option_letter, params: {{rule: {rule}}}}}
 conditions: [gapft, uniform, all_verified]
 seeds: [13, 21]
@@ -42,12 +43,12 @@ statistics: {{replicates: 50}}
 """
 
 
-def finished(folder: Path, rule: str) -> Path:
+def finished(folder: Path, rule: str, stop: str = "never", keep: str = "shortest") -> Path:
     """The run directory of a run that ``option_letter`` judges by a rule."""
     prepare(folder)
     plugin = folder / "plugin.py"
     plugin.write_text(f"{plugin.read_text()}\nFORMS = {FORMS}\n{SAYS}")
-    (folder / "recipe.yaml").write_text(RECIPE.format(rule=rule))
+    (folder / "recipe.yaml").write_text(RECIPE.format(rule=rule, stop=stop, keep=keep))
     given = ("--include-path", "tasks", "--plugin", "plugin.py", "--run-dir", "run")
     succeed("run", "recipe.yaml", *given, cwd=folder)
     return folder / "run"

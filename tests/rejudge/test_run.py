@@ -228,3 +228,25 @@ def test_a_rule_that_passes_nothing_leaves_nothing_to_train_on(
     assert found["after"]["source"]["states"] == {"G": 0, "S": 0, "U": 90}
     assert "there is nothing to train on" in done.output
     assert "never: none of 1190 responses passed" in " ".join(done.output.split())
+
+
+def test_where_search_stopped_at_what_is_no_success_nothing_is_said_of_training_again(
+    tmp_path: Path,
+) -> None:
+    run = finished(tmp_path / "stopped", RULES[1], stop="first_pass", keep="first")
+    same = judged(run, RULES[1], tmp_path / "same")
+    assert (same["stopped_early"], same["right_now"], same["wrong_now"]) == (0, 0, 0)
+    assert all(one["retrained"] for one in same["conclusions"])
+    found = judged(run, RULES[0], tmp_path / "out")
+    by_problem: dict[str, list[str]] = {}
+    for response in rows(run, "pool/responses.parquet"):
+        by_problem.setdefault(response["problem_id"], []).append(response["text"])
+    golds = {p["problem_id"]: json.loads(p["gold"]) for p in rows(run, "pool/problems.parquet")}
+    stopped = [
+        problem
+        for problem, texts in by_problem.items()
+        if len(texts) < 5 and not {golds[problem], f"({golds[problem]})"} & {*texts}
+    ]
+    assert found["stopped_early"] == len(stopped) > 0
+    assert {one["retrained"] for one in found["conclusions"]} == {None}
+    assert "nothing is said of training again" in (tmp_path / "out/rejudged.md").read_text()

@@ -122,7 +122,9 @@ def judge_run(path: Path, choice: Choice, flips: Flips) -> RunJudged:
     return RunJudged(
         *(path, choice, Rule(task["verifier"], task["verifier_params"]), flips, tallies, reasons),
         *(states, stopped, sets, (before, after), findings),
-        conclusions=tuple(conclusions((before, after), findings, sets)),
+        conclusions=tuple(
+            conclusions((before, after), findings, Sets(sets.n) if stopped else sets)
+        ),
         left=tuple(_left(run, plugins)),
     )
 

@@ -61,8 +61,8 @@ def _told(of: RunJudged) -> Iterator[str]:
         changed = [one for one in of.conclusions if one.verdict not in ("holds", "stays open")]
         count = f"{whole(len(changed))} of {whole(len(of.conclusions))} contrasts"
         yield (
-            f"For the adapters as they were trained, {count} of the report change: in which "
-            "side of zero they lie on, or in whether their interval excludes it."
+            f"For the adapters as they were trained, {count} of the report say something else: "
+            "they lie on the other side of zero, or their interval excludes it no more, or now."
             if changed
             else "For the adapters as they were trained, every contrast of the report stays on its "
             "side of zero, or unresolved; their sizes may differ."
@@ -170,7 +170,8 @@ def _states(of: RunJudged) -> Iterator[Block]:
         yield Text(
             f"{whole(of.stopped)} problems of the pool count as U although search stopped before "
             f"its {of.inputs[0].k} samples, at a success that is none under the new rule: further "
-            "samples might have recovered them.",
+            "samples might have recovered them. The sets below are chosen without these, and "
+            "nothing is said of training again.",
             "warning",
         )
 
