@@ -96,7 +96,7 @@ def _model_card(run: RunDirectory, arm: Arm, inputs: ReportInputs, findings: Fin
             Section("What it reached", [_reached(arm, inputs, findings)]),
             Section("Contrasts", comparison.contrasts(inputs, findings)),
             Section("Where the change comes from", [comparison.decomposition(findings)]),
-            Section("How it was made", [asked(run), _training(run)]),
+            Section("How it was made", [*asked(run), _training(run)]),
             Section("To make it again", _again(run)),
             Section("Seals", [seals(run, [*made, *tables])]),
         ],

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.report.rendering import markdown
-from gapft_harness.report.rendering.blocks import Section, Table
+from gapft_harness.report.rendering.blocks import Block, Section, Table, Text
 from gapft_harness.report.sections.provenance import flat
 from gapft_harness.run_directory.directory import RunDirectory
 
@@ -45,8 +45,8 @@ def hub_name(recipe: Recipe) -> str | None:
     return name
 
 
-def asked(run: RunDirectory) -> Table:
-    """What the model was asked, and who judged it: settings without any place of this machine."""
+def asked(run: RunDirectory) -> list[Block]:
+    """What the model was asked, and who judged it, with the warnings of the run's stages."""
     manifest = run.manifest()
     told: dict[str, Any] = {
         "gapft_harness": manifest["gapft_harness"],
@@ -54,7 +54,8 @@ def asked(run: RunDirectory) -> Table:
         "search": run.recipe.search.model_dump(mode="json"),
         "task": _some(manifest["task"], _TASK),
     }
-    return Table(["key", "value"], [list(row) for row in flat(told)], words=2)
+    table = Table(["key", "value"], [list(row) for row in flat(told)], words=2)
+    return [table, *(Text(warning, "warning") for warning in manifest["warnings"])]
 
 
 def _some(of: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:

@@ -176,7 +176,7 @@ def _card(run: RunDirectory, files: dict[str, Path], counts: dict[Split, Counter
                 "Columns",
                 [Table(["column", "meaning"], [list(of) for of in _COLUMNS.items()], words=2)],
             ),
-            Section("How it was made", [asked(run)]),
+            Section("How it was made", asked(run)),
             Section("Seals", [seals(run, _places(counts))]),
         ],
     )

@@ -153,7 +153,7 @@ def _log(run: RunDirectory, of: _Decoded) -> EvalLog:
     return EvalLog(
         status="success",
         eval=EvalSpec(
-            **dict.fromkeys(("eval_id", "run_id", "task_id"), seal[:22]),
+            **dict.fromkeys(("eval_id", "run_id", "task_id"), f"{seal[:20]}-{of.samples:d}"),
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             task=task["name"],
             task_version=task.get("version", ""),
@@ -164,7 +164,12 @@ def _log(run: RunDirectory, of: _Decoded) -> EvalLog:
             else GenerateConfig(temperature=0, max_tokens=limit),
             config=EvalConfig(epochs=max(epochs, default=1)),
             packages={"gapft_harness": manifest["gapft_harness"]},
-            metadata={"run": run.recipe.name, "split": of.split, "seals": {of.table: seal}},
+            metadata={
+                "run": run.recipe.name,
+                "split": of.split,
+                "seals": {of.table: seal},
+                "warnings": manifest["warnings"],
+            },
         ),
         results=EvalResults(
             total_samples=len(samples), completed_samples=len(samples), scores=[score]

@@ -58,6 +58,7 @@ def test_it_loads_and_says_what_is_sealed(run: RunDirectory, tmp_path: Path) -> 
 
 
 def test_its_card_is_the_hubs(run: RunDirectory, tmp_path: Path) -> None:
+    run.update_manifest(lambda manifest: manifest["warnings"].append("no verdict is its own"))
     export(run, "dataset", Asked(tmp_path / "out"))
     text = (tmp_path / "out" / "README.md").read_text()
     card = DatasetCard.load(tmp_path / "out" / "README.md")
@@ -67,6 +68,7 @@ def test_its_card_is_the_hubs(run: RunDirectory, tmp_path: Path) -> None:
     for split in files:
         for table in (layout.problems, layout.states, layout.responses):
             assert f"| {table(split)} | {run.manifest()['files'][table(split)]} |" in text
+    assert "> **Warning.** no verdict is its own" in text
     assert str(run.path) not in text
 
 

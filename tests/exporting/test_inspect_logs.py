@@ -60,6 +60,7 @@ def test_logs_say_what_is_sealed(planted: RunDirectory, tmp_path: Path) -> None:
             assert one.target == json.loads(gold[one.id])
             assert one.metadata == {"state": state[one.id]}
             assert one.messages[-1].text == row["text"]
+    assert len({log.read_eval_log(str(file)).eval.eval_id for file in files}) == len(files)
     for condition in decided:
         read = log.read_eval_log(str(tmp_path / "out" / f"audit-{condition}-seed13.eval"))
         accuracy = read.results.scores[0].metrics["accuracy"].value
