@@ -54,7 +54,8 @@ test-vllm:
 test-inspect: $(VENV)/installed-test
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade \
 		--target $(VENV)/inspect inspect-ai==0.3.285
-	PYTHONPATH=$(VENV)/inspect $(BIN)/python -m pytest tests/exporting/test_inspect_logs.py
+	PYTHONPATH=$(VENV)/inspect $(BIN)/python -m pytest tests/exporting/test_inspect_logs.py \
+		tests/importing/test_inspect.py
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check .

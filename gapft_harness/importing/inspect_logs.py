@@ -1,0 +1,85 @@
+"""Logs of Inspect, read by Inspect's own reader: a sample for each epoch of each problem."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gapft_harness.core.errors import UserError, did_you_mean
+from gapft_harness.core.records import CONTEXT, GREEDY, Verdict
+from gapft_harness.core.text import whole_text
+from gapft_harness.importing.rows import Choice, Key, Row, verdict_of
+
+if TYPE_CHECKING:
+    from inspect_ai.log import EvalSample
+
+#: Inspect's letters for right and wrong.
+_LETTERS = {"C": 1, "I": 0}
+_STOPPED = {"stop": "stop", "max_tokens": "length", "model_length": "length"}
+
+
+def read_inspect(path: Path, choice: Choice, greedy: bool) -> Iterator[Row]:
+    """Yields the responses of a log, one in memory at a time.
+
+    Raises:
+        UserError: inspect_ai is not installed, the log is damaged or not complete, or a sample
+            does not tell whether it passed; it names file, sample and epoch.
+    """
+    try:
+        from inspect_ai.log import read_eval_log_samples
+    except ImportError as error:
+        raise UserError(
+            f"{path}: a log of Inspect, and the package inspect-ai is not installed; pip install "
+            f"'gapft-harness[inspect]' ({error})"
+        ) from error
+    try:
+        for number, sample in enumerate(read_eval_log_samples(str(path)), 1):
+            yield _row(
+                sample, number, f"{path}, sample {sample.id}, epoch {sample.epoch}", choice, greedy
+            )
+    except (OSError, RuntimeError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise UserError(
+            f"{path}: Inspect cannot read it as a whole log: {' '.join(str(error).split())}"
+        ) from error
+
+
+def _row(sample: EvalSample, number: int, place: str, choice: Choice, greedy: bool) -> Row:
+    if sample.error is not None:
+        raise UserError(f"{place}: ended in an error; expected a response (inspect eval-retry)")
+    verdict, by = (None, "") if choice.judge else _verdict(sample, choice.metric, place)
+    text = whole_text(sample.output.completion)
+    stopped = str(sample.output.stop_reason)
+    # as gapft export writes what was not generated
+    finish = CONTEXT if stopped == "model_length" and not text else _STOPPED.get(stopped, "unknown")
+    index = GREEDY if greedy else sample.epoch - 1
+    return Row(number, place, _key(sample, choice, place), index, text, verdict, by, finish)
+
+
+def _key(sample: EvalSample, choice: Choice, place: str) -> Key:
+    asked = sample.input
+    if not isinstance(asked, str):
+        users = [message.text for message in asked if message.role == "user"]
+        if len(users) != 1:
+            raise UserError(f"{place}: {len(users)} turns of the user; expected one, the prompt")
+        (asked,) = users
+    if not choice.on:
+        return "prompt", asked
+    own = {"id": sample.id, "input": asked, "target": sample.target}
+    return "doc", {**sample.metadata, **own}
+
+
+def _verdict(sample: EvalSample, metric: str | None, place: str) -> tuple[Verdict | None, str]:
+    scores = sample.scores or {}
+    if metric is None and len(scores) > 1:
+        raise UserError(f"{place}: scores of {', '.join(scores)}; say whose counts: --metric NAME")
+    name = metric or next(iter(scores), None)
+    if name is None:
+        return None, ""
+    if name not in scores:
+        raise UserError(f"{place}: no score {name!r}; {did_you_mean(name, scores)}")
+    value = scores[name].value
+    if isinstance(value, str):
+        value = _LETTERS.get(value, value)
+    return verdict_of(value, f"score {name}", place), f"score {name}"
