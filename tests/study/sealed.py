@@ -77,6 +77,7 @@ def seal(folder: Path, inputs: ReportInputs, **changes: Any) -> Path:
         **planted_run,
         "recipe": recipe.model_dump(mode="json"),
         "files": {name: sha256(folder / name) for name in tables},
+        "verdict_counts": {"pool": {"fail": sum(inputs.pool_states.values()) * (inputs.k + 1)}},
         "n": 134,
     }
     write_json(folder / layout.MANIFEST, manifest)

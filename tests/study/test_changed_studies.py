@@ -140,6 +140,15 @@ def test_no_comparison_is_matched_by_an_edited_manifest(folder):
     assert content(folder)["means"] is None
 
 
+def test_verdicts_are_not_counted_by_an_edited_manifest(folder):
+    manifest = folder / "runs/a/manifest.json"
+    changed = json.loads(manifest.read_text())
+    changed["verdict_counts"]["pool"] = {"pass": 5, "fail": 1}  # so that nothing looks amiss
+    manifest.write_text(json.dumps(changed))
+    with pytest.raises(GapftError, match=r"A: .*verdict_counts of pool are .*'pass': 5.* holds "):
+        study(folder)
+
+
 def test_a_dry_run_has_its_budget_of_the_sealed_set(folder):
     change_budget(folder / "runs/a", "gapft-seed13", n=110, exposures=880, steps=55)
     said = describe_study(read_study("study.yaml"), folder / "study", pytest.fail)

@@ -102,6 +102,14 @@ def _read(label: str, files: Mapping[str, Path], problems: Path) -> Failures:
     return Failures(label, dict(statuses), tuple(order), tuple(_with_golds(shown, problems)))
 
 
+def count_statuses(path: Path) -> dict[str, int]:
+    """Of a table of judged responses, how many have each status."""
+    import pyarrow.parquet as pq
+
+    counts = pq.read_table(path, columns=["status"]).column("status").value_counts().to_pylist()
+    return {of["values"]: of["counts"] for of in counts}
+
+
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
     import pyarrow.parquet as pq
 

@@ -14,7 +14,7 @@ from gapft_harness.recipe.conditions import conditions_of
 from gapft_harness.report.reading.audits import Audit, TrainedArm, read_arm, read_audit
 from gapft_harness.report.reading.columns import PASS, STATUSES, columns
 from gapft_harness.report.reading.episodes import EpisodeFacts, read_episodes
-from gapft_harness.report.reading.failures import Failures, read_failures
+from gapft_harness.report.reading.failures import Failures, count_statuses, read_failures
 from gapft_harness.report.reading.other_rule import OtherRule
 from gapft_harness.report.reading.tokens import Generated, read_generated
 from gapft_harness.report.reading.unread import Unread
@@ -201,6 +201,7 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
         unread=Unread(run_path),
     )
     _require_slots(inputs)
+    _require_counts(run_path, manifest, ("pool", "audit", *(arm.name for arm in arms)))
     return replace(inputs, further=tuple(_read_further(run_path, manifest, inputs)))
 
 
@@ -224,6 +225,24 @@ def _require_slots(inputs: ReportInputs) -> None:
             f"manifest.json: the budget of {of.arm.name} is called matched, and its sealed "
             f"training set has {of.budget.n} slots, where recipe and pool give {slots}; restore "
             "the manifest",
+        )
+
+
+def _require_counts(run_path: Path, manifest: Manifest, names: Sequence[str]) -> None:
+    """What the manifest says of verdicts is what the sealed tables hold.
+
+    Raises:
+        GapftError: it is not.
+    """
+    for name in names:
+        said, table = manifest["verdict_counts"].get(name), layout.judged(name)
+        if said is None or table not in manifest.get("files", ()):
+            continue
+        found = count_statuses(run_path / table)
+        require(
+            {status: count for status, count in said.items() if count} == found,
+            f"manifest.json: verdict_counts of {name} are {said}, and {table} holds {found}; "
+            "restore the manifest",
         )
 
 
