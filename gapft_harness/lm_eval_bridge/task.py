@@ -27,8 +27,7 @@ from gapft_harness.lm_eval_bridge.benchmarks.splits import (
     local_splits,
 )
 from gapft_harness.lm_eval_bridge.fewshot import check_examples, examples_of
-from gapft_harness.lm_eval_bridge.judge import Judge
-from gapft_harness.lm_eval_bridge.scores import Scores
+from gapft_harness.lm_eval_bridge.judge import Judge, Scores
 from gapft_harness.lm_eval_bridge.task_file.data import (
     beside_the_yaml,
     load_custom,

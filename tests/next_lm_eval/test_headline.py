@@ -54,7 +54,9 @@ def test_this_is_the_next_version() -> None:
 
 def test_lm_eval_judges_our_tasks_by_our_verifier(logs: Path) -> None:
     (results,) = logs.rglob("results_*.json")
-    rates = json.loads(results.read_text())["results"]
+    written = json.loads(results.read_text())
+    assert written["lm_eval_version"] == lm_eval.__version__
+    rates = written["results"]
     verifier = load_verifier("boxed_math")
     tasks = (("gapft_demo", "none", 1), ("gapft_demo_passk", "samples", SAMPLES))
     for task, filter, samples in tasks:

@@ -1,0 +1,121 @@
+"""Our verifiers for any lm-eval YAML: the metric ``gapft_verified``, the filter ``gapft_answer``.
+
+pyproject.toml offers both under the entry-point groups ``lm_eval.metrics`` and ``lm_eval.filters``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from lm_eval.api import metrics as _metrics  # noqa: F401  # the aggregation "mean"
+from lm_eval.api.registry import register_metric
+
+from gapft_harness.core.errors import UserError, refuse_unknown
+from gapft_harness.lm_eval_bridge.task_file.versions import NEXT
+
+_KEYS = ("verifier", "params")
+#: What lm-eval's own filters leave of a response in which they find nothing.
+_NOTHING = "[invalid]"
+
+
+def gapft_verified(
+    references: Sequence[Any],
+    predictions: Sequence[Any],
+    *,
+    verifier: str = "",
+    params: Mapping[str, Any] | None = None,
+    multiple_targets: bool = False,
+    **unknown: Any,
+) -> float | list[float]:
+    """Whether a verifier passes the responses to one problem.
+
+    A timeout or an error of the verifier counts as wrong, as in our own tasks.
+
+    Args:
+        references: the problem's answer as text, or a list of answers any of which is right.
+        predictions: one response; with lm_eval 0.5 all repeats.
+        verifier: its name.
+        params: its parameters.
+        multiple_targets: as lm_eval 0.5 says it; the answer's type says it too.
+        **unknown: keys that the YAML may not have.
+
+    Returns:
+        1.0 or 0.0; with lm_eval 0.5 one for each response.
+
+    Raises:
+        UserError: the verifier or a parameter is unknown, or several responses stand where
+            lm_eval 0.4 expects one.
+    """
+    where = "metric gapft_verified"
+    refuse_unknown(unknown, _KEYS, where)
+    if not all(isinstance(text, str) for text in predictions):
+        raise UserError(f"{where}: several responses, expected one; add the filter take_first")
+    judge = _judge(where, verifier, json.dumps(params or {}))
+    answer = references[0]
+    golds = [str(each) for each in answer] if isinstance(answer, list | tuple) else [str(answer)]
+    verdicts = [judge.verdicts(list(predictions), gold) for gold in golds]
+    passed = [float(any(verdict.passed for verdict in of)) for of in zip(*verdicts, strict=True)]
+    return passed if NEXT else passed[0]
+
+
+_reduced = {"reduction": "pass@k"} if NEXT else {}
+register_metric(
+    metric="gapft_verified",
+    higher_is_better=True,
+    output_type="generate_until",
+    aggregation="mean",
+    **_reduced,
+)(gapft_verified)
+
+
+class AnswerFilter:
+    """Replaces each response by the answer that a verifier reads in it: letter, last box."""
+
+    def __init__(
+        self, verifier: str = "", params: Mapping[str, Any] | None = None, **unknown: Any
+    ) -> None:
+        """Takes the verifier's name and parameters from the YAML.
+
+        Raises:
+            UserError: one of them is unknown, or the verifier reads no answers.
+        """
+        from gapft_harness.hooks.checked import answers_of
+
+        where = "filter gapft_answer"
+        refuse_unknown(unknown, _KEYS, where)
+        reader = answers_of(_verifier(where, verifier, json.dumps(params or {})))
+        if reader is None:
+            raise UserError(f"{where}: the verifier {verifier!r} reads no answers")
+        self._reader = reader
+
+    def apply(self, resps: Iterable[Sequence[str]], docs: Sequence[Any]) -> list[list[str]]:
+        """The answers, one for each response; ``[invalid]`` where there is none."""
+        return [
+            [_NOTHING if found is None else found for found in self._read(list(texts))]
+            for texts in resps
+        ]
+
+    def _read(self, texts: list[str]) -> list[str | None]:
+        return self._reader.read(texts, [None] * len(texts))
+
+
+@cache
+def _judge(where: str, name: str, params: str) -> Any:
+    from gapft_harness.lm_eval_bridge.judge import Judge
+
+    return Judge(_verifier(where, name, params))
+
+
+@cache
+def _verifier(where: str, name: str, params: str) -> Any:
+    from gapft_harness import load_verifier
+
+    if not name:
+        raise UserError(f"{where}: the key 'verifier' is missing, e.g. verifier: boxed_math")
+    try:
+        return load_verifier(name, **json.loads(params))
+    except UserError as error:
+        raise type(error)(f"{where}: {error}") from error

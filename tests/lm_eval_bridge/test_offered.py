@@ -1,0 +1,136 @@
+"""Our verifiers in a stock YAML: a metric and a filter of lm_eval's entry-point groups."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gapft_harness import load_verifier
+from gapft_harness.core.errors import UserError
+from gapft_harness.lm_eval_bridge import offered
+from gapft_harness.lm_eval_bridge.task_file.versions import NEXT
+
+ROOT = Path(__file__).parents[2]
+TEXTS = ["\\boxed{1/2}", "It is \\boxed{0.50}.", "\\boxed{3}", "none", "\\boxed{\\frac{1}{2}}"]
+GOLD = "1/2 "
+
+#: What the stock lm_eval makes of TEXTS, printed as JSON.
+SCRIPT = """
+import json, sys
+from lm_eval import simple_evaluate
+from lm_eval.api.model import LM
+from lm_eval.tasks import TaskManager
+
+class Canned(LM):
+    def generate_until(self, requests, disable_tqdm=False):
+        return [request.args[0] for request in requests]
+    def loglikelihood(self, requests):
+        raise NotImplementedError
+    loglikelihood_rolling = loglikelihood
+
+manager = TaskManager(include_defaults=False, include_path=sys.argv[1])
+out = simple_evaluate(
+    model=Canned(), tasks=["said"], task_manager=manager, log_samples=True, bootstrap_iters=0
+)
+rows = [
+    [row["filter"], row["doc"]["text"], row["filtered_resps"], row["gapft_verified"]]
+    for row in out["samples"]["said"]
+]
+print(json.dumps([rows, {k: v for k, v in out["results"]["said"].items() if "verif" in k}]))
+"""
+YAML = """
+task: said
+dataset_path: json
+dataset_kwargs: {data_files: {test: FILE}}
+test_split: test
+output_type: generate_until
+doc_to_text: "{{text}}"
+doc_to_target: "{{gold}}"
+generation_kwargs: {until: ["~"], max_gen_toks: 5}
+filter_list:
+  - name: whole
+    filter: [{function: take_first}]
+  - name: box
+    filter: [{function: gapft_answer, verifier: boxed_math}, {function: take_first}]
+metric_list:
+  - metric: gapft_verified
+    verifier: boxed_math
+    params: {timeout_s: 20}
+"""
+
+
+@pytest.fixture
+def evaluated(tmp_path: Path) -> Any:
+    """Runs the stock lm_eval where a package offers what pyproject.toml says, and nothing more."""
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
+    facts = tmp_path / "offers" / "offers-1.dist-info"
+    facts.mkdir(parents=True)
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: offers\nVersion: 1\n")
+    (facts / "entry_points.txt").write_text(
+        "".join(
+            f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in groups[group].items())
+            for group in ("lm_eval.filters", "lm_eval.metrics")
+        )
+    )
+    (tmp_path / "tasks").mkdir()
+    data = tmp_path / "data.jsonl"
+    data.write_text("".join(json.dumps({"text": t, "gold": GOLD}) + "\n" for t in TEXTS))
+
+    def run(yaml: str = YAML, **environment: str) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "tasks" / "said.yaml").write_text(yaml.replace("FILE", str(data)))
+        path = os.pathsep.join(filter(None, [str(facts.parent), os.environ.get("PYTHONPATH")]))
+        return subprocess.run(
+            [sys.executable, "-c", SCRIPT, str(tmp_path / "tasks")],
+            capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": path, "HF_DATASETS_CACHE": str(tmp_path)} | environment,
+        )  # fmt: skip
+
+    return run
+
+
+def test_any_yaml_can_judge_by_a_verifier_and_read_its_answers(evaluated: Any) -> None:
+    done = evaluated()
+    assert done.returncode == 0, done.stderr[-3000:]
+    rows, results = json.loads(done.stdout.splitlines()[-1])
+    verifier = load_verifier("boxed_math")
+    passed = [v.passed for v in verifier.verify(TEXTS, [GOLD] * len(TEXTS))]
+    assert passed == [True, True, False, False, True]
+    of = {(name, text): (found, score) for name, text, found, score in rows}
+    assert len(of) == 2 * len(TEXTS)
+    assert [of["whole", text][1] for text in TEXTS] == passed
+    for text in TEXTS:
+        found = of["box", text][0]
+        answer = verifier.answer(text)
+        assert (found[0] if NEXT else found) == ["[invalid]" if answer is None else answer]
+    assert results["gapft_verified,whole"] == pytest.approx(sum(passed) / len(TEXTS))
+    assert results["gapft_verified,box"] == 0  # a box is asked for, and the filter took it away
+
+
+def test_without_the_hook_lm_eval_does_not_know_them(evaluated: Any) -> None:
+    assert evaluated(GAPFT_NO_AUTOLOAD="1").returncode != 0
+
+
+def test_an_answer_may_be_a_list_and_mistakes_are_named() -> None:
+    judged = offered.gapft_verified([["7", "8"]], ["\\boxed{8}"], verifier="boxed_math")
+    assert judged == ([1.0] if NEXT else 1.0)
+    for options, message in (
+        ({}, "metric gapft_verified: the key 'verifier' is missing"),
+        ({"verifier": "boxed_mth"}, "metric gapft_verified: unknown verifier 'boxed_mth'"),
+        ({"verifyer": "boxed_math"}, "metric gapft_verified: unknown key 'verifyer'; did you mean"),
+    ):
+        with pytest.raises(UserError, match=message):
+            offered.gapft_verified(["7"], ["7"], **options)
+        message = message.replace("metric gapft_verified", "filter gapft_answer")
+        with pytest.raises(UserError, match=message):
+            offered.AnswerFilter(**options)
+    with pytest.raises(UserError, match="add the filter take_first"):
+        offered.gapft_verified(["7"], [["7", "8"]], verifier="boxed_math")
+    with pytest.raises(UserError, match="'program_tests' reads no answers"):
+        offered.AnswerFilter(verifier="program_tests")
