@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from gapft_harness.lm_eval_bridge.task_file.opened_files import data_files
+from gapft_harness.lm_eval_bridge.task_file.opened_files import code_files, data_files
 
 
 def test_named_data_count_wherever_they_lie(
@@ -24,3 +24,18 @@ def test_named_data_count_wherever_they_lie(
     opened = [str(system / "zone"), str(folder / "t.yaml")]
     found = data_files(opened, task, [folder])
     assert found == [system / "audit.jsonl", system / "pool.jsonl", folder / "t.yaml"]
+
+
+def test_only_modules_with_a_whole_path_are_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``torch.classes`` names its file "_classes.py", which lies in no folder of tasks."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "scoring.py").touch()
+    for name, file in (("scoring", str(tmp_path / "scoring.py")), ("classes", "_classes.py")):
+        module = ModuleType(name)
+        module.__file__ = file
+        monkeypatch.setitem(sys.modules, f"planted_{name}", module)
+    config = SimpleNamespace(to_dict=lambda keep_callable: {})
+    found = code_files(SimpleNamespace(config=config), [tmp_path])
+    assert found == {"scoring.py": tmp_path / "scoring.py"}

@@ -119,7 +119,10 @@ def _under(file: Path, folders: Iterable[Path]) -> bool:
 
 def _file(module: Any) -> Path | None:
     name = getattr(module, "__file__", None)
-    return Path(name).resolve() if isinstance(name, str) and name.endswith(".py") else None
+    if not isinstance(name, str) or not name.endswith(".py"):
+        return None
+    # What Python imports from a file has a whole path; torch.classes says "_classes.py".
+    return Path(name).resolve() if os.path.isabs(name) else None
 
 
 def _relative(file: Path, roots: Sequence[Path]) -> str:
