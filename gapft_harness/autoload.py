@@ -3,9 +3,9 @@
 ``gapft_harness_autoload.pth`` runs this file at every start of Python, before anything is
 imported, so it imports nothing itself and does nothing but wait: when ``lm_eval.tasks`` is
 imported, its TaskManager learns the folders of the entry-point group ``lm_eval.tasks``, and its
-registries what the groups ``lm_eval.filters`` and ``lm_eval.metrics`` hold. lm-eval's main branch
-reads these two since August 2026, its releases 0.4.13 and 0.5.0.dev1 do not; the first is under
-review there. Once it reads a group itself, this file leaves that group alone.
+registries the filters of the group ``lm_eval.filters`` and our own metric of ``lm_eval.metrics``.
+lm-eval's main branch reads these two since August 2026, its releases 0.4.13 and 0.5.0.dev1 do not;
+the first is under review there. Once it reads a group itself, this file leaves that group alone.
 ``GAPFT_NO_AUTOLOAD=1`` switches it off, ``pip uninstall`` takes it away.
 """
 
@@ -89,7 +89,10 @@ def extend(module: "ModuleType") -> None:
 
 
 def offer() -> None:
-    """Registers the filters and metrics that installed packages offer; lm-eval's own go first."""
+    """Registers the filters that installed packages offer, and our metric; lm-eval's own go first.
+
+    A filter is imported when it is used. A metric has to be imported at once, so others' are not.
+    """
     from importlib import import_module
     from importlib.metadata import entry_points
 
@@ -102,7 +105,7 @@ def offer() -> None:
         if point.name not in registry.filter_registry:
             registry.filter_registry.register(point.name, target=point.value)
     for point in entry_points(group="lm_eval.metrics"):
-        if point.name in registry.metric_registry:
+        if point.name in registry.metric_registry or not point.value.startswith("gapft_harness."):
             continue
         try:
             point.load()  # its module registers it, with its aggregation

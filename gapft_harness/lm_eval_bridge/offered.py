@@ -46,8 +46,8 @@ def gapft_verified(
         1.0 or 0.0; with lm_eval 0.5 one for each response.
 
     Raises:
-        UserError: the verifier or a parameter is unknown, or several responses stand where
-            lm_eval 0.4 expects one.
+        UserError: the verifier or a parameter is unknown, several responses stand where
+            lm_eval 0.4 expects one, or a problem has no answer.
     """
     where = "metric gapft_verified"
     refuse_unknown(unknown, _KEYS, where)
@@ -56,6 +56,11 @@ def gapft_verified(
     judge = _judge(where, verifier, json.dumps(params or {}))
     answer = references[0]
     golds = [str(each) for each in answer] if isinstance(answer, list | tuple) else [str(answer)]
+    if not golds:
+        raise UserError(
+            f"{where}: doc_to_target gives an empty list of answers, expected one or more; leave "
+            "the problem out, e.g. by process_docs"
+        )
     verdicts = [judge.verdicts(list(predictions), gold) for gold in golds]
     passed = [float(any(verdict.passed for verdict in of)) for of in zip(*verdicts, strict=True)]
     return passed if NEXT else passed[0]

@@ -2,6 +2,9 @@
 
 import os
 import sys
+from importlib import import_module
+from importlib.metadata import EntryPoint
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -88,6 +91,38 @@ def test_the_hook_lets_all_other_imports_pass_and_can_be_switched_off(monkeypatc
     hook = sys.meta_path[0]
     assert hook.find_spec("lm_eval") is None
     assert hook.find_spec("json") is None
+
+
+def test_a_package_folder_without_the_hooks_file_leaves_the_start_of_python_alone(
+    tmp_path, monkeypatch
+):
+    """An older version of this package, or a folder of its name, may come first on the path."""
+    line = (Path(autoload.__file__).parent / "gapft_harness_autoload.pth").read_text()
+    monkeypatch.delenv("GAPFT_NO_AUTOLOAD", raising=False)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    before = list(sys.meta_path)
+    exec(line, {})
+    assert sys.meta_path[1:] == before
+    (tmp_path / "gapft_harness").mkdir()
+    (tmp_path / "gapft_harness/__init__.py").touch()
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    sys.meta_path[:] = before
+    exec(line, {})
+    assert sys.meta_path == before
+
+
+def test_a_metric_of_another_package_is_not_imported(tmp_path, monkeypatch):
+    """Its module may do anything, such as ending the program."""
+    (tmp_path / "ends_python.py").write_text("raise SystemExit(3)\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    theirs = EntryPoint("theirs", "ends_python:metric", "lm_eval.metrics")
+    monkeypatch.setattr(
+        "importlib.metadata.entry_points",
+        lambda group: [theirs] if group == theirs.group else [],
+    )
+    autoload.offer()
+    registry = import_module("lm_eval.api.registry")
+    assert "theirs" not in registry.metric_registry
 
 
 def test_gapft_eval_passes_flags_and_subcommands_through(tmp_path, capsys, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gapft_harness import load_verifier
 from gapft_harness.core.errors import UserError
@@ -130,7 +132,18 @@ def test_an_answer_may_be_a_list_and_mistakes_are_named() -> None:
         message = message.replace("metric gapft_verified", "filter gapft_answer")
         with pytest.raises(UserError, match=message):
             offered.AnswerFilter(**options)
+    with pytest.raises(UserError, match="doc_to_target gives an empty list of answers"):
+        offered.gapft_verified([[]], ["7"], verifier="boxed_math")
     with pytest.raises(UserError, match="add the filter take_first"):
         offered.gapft_verified(["7"], [["7", "8"]], verifier="boxed_math")
     with pytest.raises(UserError, match="'program_tests' reads no answers"):
         offered.AnswerFilter(verifier="program_tests")
+
+
+def test_the_filter_on_the_page_reads_a_letter_in_a_sentence() -> None:
+    page = (ROOT / "docs" / "verifiers.md").read_text()
+    (example,) = re.findall(r"`(\{function: gapft_answer, .*?\})` in a `filter_list`", page)
+    said = yaml.safe_load(example)
+    del said["function"]
+    found = offered.AnswerFilter(**said).apply([["The answer is (C).", "No idea."]], [{}])
+    assert found == [["C", "[invalid]"]]
