@@ -70,7 +70,8 @@ class LogitNormal:
     """Place: mean of the logit. Spread: log of its standard deviation.
 
     A priori 95% of medians of p lie within 2% and 98%, and of standard deviations within 0.3 and
-    5.6. Sums over equally spaced logits, close enough for counts of n samples, stand for integrals.
+    5.6. Sums over equally spaced logits, close enough for counts of n samples, stand for integrals;
+    a standard deviation below their step is taken to be the step.
     """
 
     prior = ((0.0, 2.0), (0.25, 0.75))
