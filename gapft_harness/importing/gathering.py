@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -37,6 +37,7 @@ class Gathering:
         split: its name.
         k: samples to take of each problem; 0: the greedy response alone.
         formats: the format of each file that was read.
+        hashes: the hash of each file, before it was read and after.
         taken: how many responses were taken.
         samples: how many samples of each problem the files hold.
         left_out: responses whose problem the split has not.
@@ -48,6 +49,7 @@ class Gathering:
     split: str
     k: int
     formats: dict[str, str] = field(default_factory=dict)
+    hashes: dict[str, str] = field(default_factory=dict)
     taken: int = 0
     samples: int = 0
     left_out: int = 0
@@ -64,13 +66,13 @@ class Gathering:
             progress: called with the responses taken so far.
 
         Raises:
-            UserError: a file is damaged, or the files hold not one greedy response and as many
-                samples of each problem, K or more; it names file and line.
+            UserError: a file is damaged, named twice or written to meanwhile, or the files hold
+                not one greedy response and as many samples of each problem, K or more; it names
+                file and line.
         """
-        paths = [*([self.choice.greedy] if self.choice.greedy else []), *self.choice.files]
-        for path in paths:
-            if paths.count(path) > 1:
-                raise UserError(f"{path}: named twice, and its responses would count twice")
+        paths = self.choice.paths
+        self.hashes = self.choice.hashes()
+        _require_different(paths, self.hashes)
         forms = [format_of(Path(path)) for path in paths]
         whole, seen = ", ".join(paths), Seen(paths)
         numbered = {form.numbered for form in forms[bool(self.choice.greedy) :]}
@@ -92,6 +94,9 @@ class Gathering:
                 f"{whole}: {self.samples} samples of each problem, and search.k is {self.k}; "
                 + (f"take as many: --set search.k={self.samples}" if self.samples else "name more")
             )
+        for path, now in self.choice.hashes().items():
+            if now != self.hashes[path]:
+                raise UserError(f"{path}: was changed while it was read; import it again")
 
     def _placed(self, path: str, number: int, form: Format, seen: Seen) -> Iterator[_Placed]:
         """The responses of one file that are wanted, with their problems and indices."""
@@ -155,3 +160,22 @@ class Gathering:
         }
         journal.append(f"import {self.taken}", 0, requests, generated, verdicts)
         self.taken += len(batch)
+
+
+def _require_different(paths: Sequence[str], hashes: Mapping[str, str]) -> None:
+    """Every file is another one: by name, by place, and by what it holds.
+
+    Raises:
+        UserError: one is there a second time.
+    """
+    known: dict[Path | str, str] = {}
+    for path in paths:
+        place = Path(path).resolve()
+        if place in known:
+            raise UserError(f"{path}: named twice, and its responses would count twice")
+        if (before := known.get(hashes[path])) is not None:
+            raise UserError(
+                f"{path}: holds what {before} holds, byte for byte, and its responses would count "
+                "twice"
+            )
+        known[place] = known[hashes[path]] = path

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.files import sha256
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import ReportProgress
 from gapft_harness.importing.gathering import Gathering
@@ -136,14 +135,14 @@ def _source(run: RunDirectory) -> tuple[dict[str, Any], Retokenizer]:
 @contextlib.contextmanager
 def _journal(table: Path) -> Iterator[Journal]:
     """A journal of its own, that no search takes up: an import begins anew."""
-    path = table.with_name("imported.jsonl")
+    path = table.with_name(layout.IMPORTED)
     path.unlink(missing_ok=True)
     journal = Journal(path)
     try:
         yield journal
     finally:
         journal.close()
-        path.unlink()
+        path.unlink(missing_ok=True)
 
 
 def _facts(of: Gathering) -> ImportFacts:
@@ -151,7 +150,7 @@ def _facts(of: Gathering) -> ImportFacts:
     files = [
         {
             "path": path,
-            "sha256": sha256(Path(path)),
+            "sha256": of.hashes[path],
             "format": form,
             "holds": "greedy" if path == greedy else "samples" if greedy else "both",
         }
@@ -164,6 +163,7 @@ def _facts(of: Gathering) -> ImportFacts:
         "left_out": of.left_out,
         "verdicts": "judged" if of.choice.judge else "file",
         "told_by": ", ".join(of.told_by),
+        "choice": of.choice.arguments(),
     }
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.core.files import sha256
 from gapft_harness.core.records import Verdict
-from gapft_harness.core.text import whole_text
+from gapft_harness.core.text import unreadable, whole_text
 from gapft_harness.run_directory.facts import TAKEN
 
 #: By what a row names its problem: ``id``, ``prompt`` or ``doc``, and the id, prompt or document.
@@ -41,7 +42,30 @@ class Choice:
 
     def arguments(self) -> dict[str, Any]:
         """As the arguments of a job: JSON values."""
-        return asdict(self)
+        told: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return told
+
+    @property
+    def paths(self) -> list[str]:
+        """All files, the greedy one first."""
+        return [*([self.greedy] if self.greedy else []), *self.files]
+
+    def hashes(self) -> dict[str, str]:
+        """Each file's hash, in their order.
+
+        Raises:
+            UserError: one is not there, or is no file that can be read more than once.
+        """
+        for path in map(Path, self.paths):
+            if path.exists() and not path.is_file() and not path.is_dir():
+                raise UserError(
+                    f"{path}: is no file (a pipe?), and an import reads what it takes more than "
+                    "once; write it to a file first"
+                )
+        try:
+            return {path: sha256(Path(path)) for path in self.paths}
+        except OSError as error:
+            raise UserError(unreadable(Path(str(error.filename)), error)) from error
 
 
 @dataclass(frozen=True, slots=True)

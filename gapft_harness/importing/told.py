@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.files import sha256
-from gapft_harness.core.text import unreadable
 from gapft_harness.importing.rows import Choice
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
+from gapft_harness.run_directory.facts import ImportFacts
 from gapft_harness.run_directory.lock import hold
 from gapft_harness.run_directory.mirror import is_url
 from gapft_harness.run_directory.tables import read_facts
@@ -18,18 +19,14 @@ from gapft_harness.stages.search.states import partition
 
 
 def require_free(place: str, split: str, choice: Choice) -> None:
-    """Nothing answers a split yet, or these very files do.
+    """Nothing answers a split yet, or this very import does.
 
     Raises:
         UserError: a search or another import does; a file is not there; or the run is no folder.
     """
     if is_url(place):
         raise UserError(f"{place}: expected a folder on this machine")
-    files = [*([choice.greedy] if choice.greedy else []), *choice.files]
-    try:
-        given = {path: sha256(Path(path)) for path in files}
-    except OSError as error:
-        raise UserError(unreadable(Path(str(error.filename)), error)) from error
+    given = choice.hashes()
     table = Path(place) / layout.responses(split)
     if (journal := Path(place) / layout.journal(layout.responses(split))).exists():
         raise UserError(
@@ -39,9 +36,21 @@ def require_free(place: str, split: str, choice: Choice) -> None:
     if not table.exists():
         return
     told = read_facts(table).get("imported")
-    if told is None or {of["path"]: of["sha256"] for of in told["files"]} != given:
-        what = "was searched" if told is None else "was imported from other files"
+    if what := "was searched" if told is None else _other(told, given, choice.arguments()):
         raise UserError(f"{table}: the {split} {what} already; import into a new run directory")
+
+
+def _other(told: ImportFacts, given: dict[str, str], asked: dict[str, Any]) -> str:
+    """In what an import that is there is another than the one that is asked for."""
+    if {of["path"]: of["sha256"] for of in told["files"]} != given:
+        return "was imported from other files"
+    before = told.get("choice", asked)  # an earlier version's tables lack it
+    differing = [
+        f"{key} {json.dumps(before.get(key))} there, {json.dumps(value)} here"
+        for key, value in asked.items()
+        if before.get(key) != value
+    ]
+    return f"was imported otherwise ({'; '.join(differing)})" if differing else ""
 
 
 def state(path: Path, split: str, plugin_files: Sequence[str]) -> str:

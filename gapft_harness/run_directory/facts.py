@@ -89,6 +89,7 @@ class ImportFacts(TypedDict):
         left_out: responses whose problem the split has not.
         verdicts: ``file``, those that the files have, or ``judged``, by the task's verifier.
         told_by: what in the files says whether a response passed; empty where it was judged.
+        choice: all that was chosen, as ``gapft import`` was told it.
     """
 
     files: list[dict[str, str]]
@@ -97,6 +98,7 @@ class ImportFacts(TypedDict):
     left_out: int
     verdicts: str
     told_by: str
+    choice: dict[str, Any]
 
 
 class StageFacts(TypedDict):

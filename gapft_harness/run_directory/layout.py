@@ -26,6 +26,9 @@ REPORT = "report"
 #: A subset of an audit's problems.
 ITEMS = "items"
 
+#: Beside a part's tables, while its responses are imported.
+IMPORTED = "imported.jsonl"
+
 _AUDIT = "audit"
 _SHARDS = "shards"
 _PROBLEMS, _RESPONSES, STATES = "problems", "responses", "states"

@@ -113,10 +113,15 @@ def test_logs_are_refused_by_name(made: Letters, model: Path) -> None:
     greedy = write(made.folder / "greedy.jsonl", greedy_log(made))
     file = write(made.folder / "samples.jsonl", samples_log(made))
     half = write(made.folder / "half.jsonl", [{**greedy_log(made)[0], "exact_match": 0.4}])
+    copy = write(made.folder / "copy.jsonl", samples_log(made))
+    beside = f"{made.folder}/tasks/../samples.jsonl"
     few = write(made.folder / "few.jsonl", samples_log(made)[:2])
     for files, choice, message in (
         ([file], {}, f"{file}: no greedy response, and without it no problem has a state"),
         ([file], {"greedy": file}, "named twice"),
+        ([file, beside], {"greedy": greedy}, f"{beside}: named twice"),
+        ([file, copy], {"greedy": greedy}, f"{copy}: holds what {file} holds"),
+        ([file], {"greedy": copy}, f"{file}: holds what {copy} holds"),
         ([greedy], {"greedy": file}, f"{file}, line 1: 3 responses to one document"),
         ([file], {"greedy": half}, f"{half}, line 1: exact_match is 0.4"),
         ([few], {"greedy": greedy}, f"{few}: no sample of 1 of 3 problems"),

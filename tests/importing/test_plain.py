@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import Callable
 from contextlib import closing
@@ -115,6 +116,18 @@ def test_a_forged_origin_is_found(made: Letters, model: Path) -> None:
     assert sum("says wrongly whose verdict" in line for line in differences) == 9
 
 
+def gather(
+    tokenizer: Retokenizer,
+    folder: Path,
+    choice: Choice,
+    progress: Callable[[int], None] = lambda done: None,
+) -> None:
+    prompts = dict.fromkeys(line["prompt"] for line in plain(VERDICTS))
+    problems = [Problem(f"pool{row}-x", prompt, "a") for row, prompt in enumerate(prompts)]
+    with closing(Journal(folder / "journal.jsonl")) as journal:
+        Gathering(choice, problems, "pool", 2).gather(journal, tokenizer, progress)
+
+
 def greedy_apart(lines: list[Line]) -> list[Line]:
     return [line for line in lines if line["index"] != "greedy"]
 
@@ -163,12 +176,8 @@ def test_what_is_damaged_is_refused_by_file_and_line(
     tokenizer: Retokenizer, tmp_path: Path, change: Change, said: str
 ) -> None:
     file = write(tmp_path / "r.jsonl", change(plain(VERDICTS)))
-    prompts = dict.fromkeys(line["prompt"] for line in plain(VERDICTS))
-    problems = [Problem(f"pool{row}-x", prompt, "a") for row, prompt in enumerate(prompts)]
-    journal = Journal(tmp_path / "journal.jsonl")
-    gathering = Gathering(Choice([file]), problems, "pool", 2)
-    with closing(journal), pytest.raises(UserError) as refused:
-        gathering.gather(journal, tokenizer, lambda done: None)
+    with pytest.raises(UserError) as refused:
+        gather(tokenizer, tmp_path, Choice([file]))
     assert str(refused.value).startswith(file)
     assert said.replace("{file}", file) in str(refused.value)
 
@@ -229,3 +238,59 @@ def test_pool_imported_and_audit_searched_are_one_run(made: Letters, model: Path
     assert found.differences == []
     with pytest.raises(UserError, match="the audit was searched already"):
         require_free(str(run.path), "audit", Choice([file]))
+
+
+def test_the_same_import_alone_goes_on(made: Letters, model: Path) -> None:
+    """Other options, or other files, would be ignored: the table is there."""
+    file = write(made.folder / "r.jsonl", plain(VERDICTS))
+    run = imported(made, model, "run", [file])
+    require_free(str(run.path), "pool", Choice([file]))
+    for choice, said in (
+        (Choice([file], judge=True), "judge false there, true here"),
+        (Choice([file], metric="other"), 'metric null there, "other" here'),
+        (Choice([file], filter="none"), "filter null there"),
+        (Choice([file], on=[("a", "b")]), r'on \[\] there, \[\["a", "b"\]\] here'),
+        (Choice([file], ignore_unknown=True), "ignore_unknown false there"),
+        (Choice([], greedy=file), "greedy null there"),
+    ):
+        with pytest.raises(UserError, match=rf"pool was imported otherwise \(.*{said}.* already"):
+            require_free(str(run.path), "pool", choice)
+    other = write(made.folder / "other.jsonl", [*plain(VERDICTS), ""])
+    for files in ([other], [file, other]):
+        with pytest.raises(UserError, match="pool was imported from other files already"):
+            require_free(str(run.path), "pool", Choice(files))
+    (run.path / "audit").mkdir()
+    (run.path / "audit/responses.jsonl").touch()
+    with pytest.raises(UserError, match="a search of the audit is under way"):
+        require_free(str(run.path), "audit", Choice([file]))
+
+
+def test_a_search_takes_away_what_a_killed_import_left(made: Letters, model: Path) -> None:
+    run = imported(made, model, "run", [write(made.folder / "r.jsonl", plain(VERDICTS))])
+    left = run.path / "audit/imported.jsonl"
+    left.parent.mkdir()
+    left.touch()
+    run_stages(made.context(run, ("audit",)), ["search"], lambda stage: None)
+    assert (run.path / "audit/responses.parquet").exists()
+    assert not left.exists()
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(
+    tokenizer: Retokenizer, tmp_path: Path
+) -> None:
+    file = write(tmp_path / "r.jsonl", plain(VERDICTS))
+    with pytest.raises(UserError, match=f"{file}: was changed while it was read"):
+        gather(tokenizer, tmp_path, Choice([file]), lambda done: _append(file))
+
+
+def _append(file: str) -> None:
+    with Path(file).open("a") as stream:
+        stream.write("\n")
+
+
+def test_a_pipe_is_refused_for_what_it_is(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match=r"is no file \(a pipe\?\).* more than once; write it to"):
+        require_free(str(tmp_path / "run"), "pool", Choice([str(tmp_path / "pipe")]))
+    with pytest.raises(UserError, match=r"none\.jsonl: cannot be read: No such file"):
+        require_free(str(tmp_path / "run"), "pool", Choice([str(tmp_path / "none.jsonl")]))

@@ -94,12 +94,14 @@ def search(
 def finished(run_path: Path, part: str) -> dict[str, Any] | None:
     """The facts of a part (``shards.part_of``) whose search has ended; None before that.
 
-    What a kill left of its journal is taken away: the tables hold all of it.
+    What a kill left of its journal is taken away: the tables hold all of it; and what one left of
+    an import, which begins anew.
 
     Raises:
         UserError: the table was damaged.
     """
     responses = run_path / layout.responses(part)
+    responses.with_name(layout.IMPORTED).unlink(missing_ok=True)
     if not responses.exists():
         return None
     try:
