@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import CONTEXT, GREEDY, Problem, Verdict
 from gapft_harness.hooks.protocols import Generated, Generation, Request
-from gapft_harness.importing.formats import format_of
+from gapft_harness.importing.formats import LM_EVAL, format_of
 from gapft_harness.importing.problems import Problems
 from gapft_harness.importing.rows import Choice, Format, Row
 from gapft_harness.importing.seen import Seen
@@ -42,6 +42,7 @@ class Gathering:
         samples: how many samples of each problem the files hold.
         left_out: responses whose problem the split has not.
         told_by: what in the files says whether they passed.
+        rules: what must be the same in all rows, by kind, and where it was met first.
     """
 
     choice: Choice
@@ -54,6 +55,7 @@ class Gathering:
     samples: int = 0
     left_out: int = 0
     told_by: dict[str, None] = field(default_factory=dict)
+    rules: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def gather(
         self, journal: Journal, tokenizer: Retokenizer, progress: Callable[[int], None]
@@ -75,6 +77,8 @@ class Gathering:
         _require_different(paths, self.hashes)
         forms = [format_of(Path(path)) for path in paths]
         whole, seen = ", ".join(paths), Seen(paths)
+        if self.choice.filter is not None and LM_EVAL not in forms:
+            raise UserError(f"{whole}: no log of lm_eval, and --filter is of these alone")
         numbered = {form.numbered for form in forms[bool(self.choice.greedy) :]}
         if len(numbered) > 1:
             raise UserError(f"{whole}: plain JSON lines beside another format; name files of one")
@@ -104,6 +108,11 @@ class Gathering:
         known = Problems(self.problems, self.split, self.choice.on or form.on)
         before = 0 if form.numbered else self.samples
         for row in form.read(Path(path), self.choice, greedy):
+            if self.choice.on and row.key[0] != "doc":
+                raise UserError(
+                    f"{row.place}: names its problem by its {row.key[0]}, and --on joins by fields "
+                    "of doc; leave out the option, or give rows a doc"
+                )
             problem = known.find(row)
             if problem is None:
                 if not self.choice.ignore_unknown:
@@ -130,6 +139,15 @@ class Gathering:
         if row.finish_reason == CONTEXT and row.verdict.passed:
             raise UserError(f"{row.place}: passed, and was not generated ({CONTEXT}); expected 0")
         self.told_by[row.told_by] = None
+        for kind, value in row.rule.items():
+            before, place = self.rules.setdefault(kind, (value, row.place))
+            if before != value:
+                option = "filter" if kind == "filter" else "metric"
+                raise UserError(
+                    f"{row.place}: its verdict is by {kind} {value!r}, and that of {place} by "
+                    f"{before!r}, so that one text could pass and fail; choose one for all files "
+                    f"(--{option} NAME), or have the task's verifier judge (--judge)"
+                )
 
     def _write(self, batch: Sequence[_Placed], journal: Journal, tokenizer: Retokenizer) -> None:
         """Commits a batch to the journal, a line for each problem in it."""

@@ -49,12 +49,13 @@ def _row(sample: EvalSample, number: int, place: str, choice: Choice, greedy: bo
     if sample.error is not None:
         raise UserError(f"{place}: ended in an error; expected a response (inspect eval-retry)")
     verdict, by = (None, "") if choice.judge else _verdict(sample, choice.metric, place)
+    rule = {"score": by.removeprefix("score ")}
     text = whole_text(sample.output.completion)
     stopped = str(sample.output.stop_reason)
     # as gapft export writes what was not generated
     finish = CONTEXT if stopped == "model_length" and not text else _STOPPED.get(stopped, "unknown")
     index = GREEDY if greedy else sample.epoch - 1
-    return Row(number, place, _key(sample, choice, place), index, text, verdict, by, finish)
+    return Row(number, place, _key(sample, choice, place), index, text, verdict, by, finish, rule)
 
 
 def _key(sample: EvalSample, choice: Choice, place: str) -> Key:

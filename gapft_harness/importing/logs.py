@@ -45,10 +45,10 @@ def read_log(path: Path, choice: Choice, greedy: bool) -> Iterator[Row]:
                 "decode, with one"
             )
         key = "doc", document_of(record, place)
-        verdicts, by = _verdicts(record, choice, len(texts), place)
+        verdicts, by, rule = _verdicts(record, choice, len(texts), place)
         for number, (text, verdict) in enumerate(zip(texts, verdicts, strict=True)):
             index = GREEDY if greedy else number
-            yield Row(line, place, key, index, whole_text(text), verdict, by)
+            yield Row(line, place, key, index, whole_text(text), verdict, by, rule=rule)
     if not found:
         raise UserError(
             f"{path}: holds no row under filter {chosen!r}; {did_you_mean(str(chosen), filters)}"
@@ -57,17 +57,19 @@ def read_log(path: Path, choice: Choice, greedy: bool) -> Iterator[Row]:
 
 def _verdicts(
     record: dict[str, Any], choice: Choice, count: int, place: str
-) -> tuple[list[Verdict] | list[None], str]:
-    """The row's verdict on each response, and what tells them."""
+) -> tuple[list[Verdict] | list[None], str, dict[str, str]]:
+    """The row's verdict on each response, what tells them, and what must be alike in all rows."""
     if choice.judge:
-        return [None] * count, ""
+        return [None] * count, "", {}
     statuses = None if choice.metric else said(record, count)
     if statuses is not None:
-        return [taken(passed) for passed in statuses], "its verdicts"
+        return [taken(passed) for passed in statuses], "its verdicts", {}
     metric = choice.metric or (_OF_ALL if count > 1 else metrics_of(record, place)[0])
-    by = f"{metric} under filter {filter_of(record)}"
+    rule = {"filter": filter_of(record)}
+    by = f"{metric} under filter {rule['filter']}"
     if count == 1:
-        return [verdict_of(value_of(record, metric, place), plain(metric), place)], by
+        rule["metric"] = metric
+        return [verdict_of(value_of(record, metric, place), plain(metric), place)], by, rule
     if metric != _OF_ALL or metric not in record or record[metric] not in (0, 1):
         shown = f"; {_OF_ALL} is {record[_OF_ALL]!r:.20}" if _OF_ALL in record else ""
         raise UserError(
@@ -75,4 +77,4 @@ def _verdicts(
             "verdicts on each, as gapft's tasks log them, or one log for each sample; or have the "
             "task's verifier judge (--judge)"
         )
-    return [taken(record[metric] == 1)] * count, by
+    return [taken(record[metric] == 1)] * count, by, rule

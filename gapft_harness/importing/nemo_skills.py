@@ -6,6 +6,7 @@ those of NeMo-Skills' own code in October 2025.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from gapft_harness.importing.rows import Choice, Row, taken, text_of, verdict_of
 
 #: The fields by which its evaluators say whether a generation is right.
 _TELLING = ("symbolic_correct", "is_correct", "judgement")
+#: What its judges' answers come behind, in plain text or bold.
+_MARKER = re.compile(r"\*{0,2}judgement\*{0,2}\s*:\s*\*{0,2}\s*", re.IGNORECASE)
 #: What tells its problems apart: the field ``problem``, in its records and in the task's.
 ON = (("problem", "problem"),)
 
@@ -39,6 +42,7 @@ def read_nemo_skills(path: Path, choice: Choice, greedy: bool) -> Iterator[Row]:
             verdict,
             by,
             finish if finish in ("stop", "length") else "unknown",
+            {"field": by},
         )
 
 
@@ -55,5 +59,10 @@ def _verdict(record: dict[str, Any], metric: str | None, place: str) -> tuple[Ve
     value = record.get(name)
     if name != "judgement":
         return verdict_of(value, name, place), name
-    said = text_of(record, name, place).rpartition("Judgement:")[2]
-    return taken(said.strip().lower().startswith("yes")), name  # anything else counts as wrong
+    said = _MARKER.split(text_of(record, name, place))
+    if len(said) == 1:
+        raise UserError(
+            f"{place}: judgement is {said[0]!r:.60}; expected 'Judgement:' in it, with Yes or No "
+            "behind; name another field (--metric), or have the task's verifier judge (--judge)"
+        )
+    return taken(said[-1].lower().startswith("yes")), name  # anything else counts as wrong

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,7 @@ class Row:
         verdict: the file's; None where it says nothing, or is not asked.
         told_by: what in the file says it.
         finish_reason: ``stop``, ``length``, ``unknown`` or ``context``.
+        rule: what must be the same in all rows, or one text could pass and fail; by kind.
     """
 
     line: int
@@ -91,6 +92,7 @@ class Row:
     verdict: Verdict | None
     told_by: str
     finish_reason: str = "unknown"
+    rule: Mapping[str, str] = field(default_factory=dict)
 
 
 #: Reads a file; ``greedy``: it holds greedy responses alone.

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gapft_harness.core.records import Problem
+from gapft_harness.importing.gathering import Gathering
 from gapft_harness.importing.job import import_split
 from gapft_harness.importing.rows import Choice
+from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.journal import Journal
 from gapft_harness.run_directory.tables import read_states
 from gapft_harness.stages.pipeline import run_stages
 from tests.recording_run import Letters
+
+#: Greedy, sample 0, sample 1: G, S by the second sample, U.
+VERDICTS = [[1, 0, 1], [0, 0, 1], [0, 0, 0]]
 
 #: A row of plain JSON lines.
 Line = dict[str, Any]
@@ -72,3 +80,16 @@ def states_of(run: RunDirectory, split: str = "pool") -> dict[str, str]:
     """Each problem's state, by the name that its record has."""
     table = run.path / split / "states.parquet"
     return {of.problem_id.rpartition("-")[0]: of.state for of in read_states(table)}
+
+
+def gather(
+    tokenizer: Retokenizer,
+    folder: Path,
+    choice: Choice,
+    progress: Callable[[int], None] = lambda done: None,
+) -> None:
+    """Gathers files for the problems of ``VERDICTS``, of which K is 2."""
+    prompts = dict.fromkeys(line["prompt"] for line in plain(VERDICTS))
+    problems = [Problem(f"pool{row}-x", prompt, "a") for row, prompt in enumerate(prompts)]
+    with closing(Journal(folder / "journal.jsonl")) as journal:
+        Gathering(choice, problems, "pool", 2).gather(journal, tokenizer, progress)

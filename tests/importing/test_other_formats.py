@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.importing.nemo_skills import read_nemo_skills
+from gapft_harness.importing.rows import Choice
 from gapft_harness.importing.told import state
 from gapft_harness.run_directory.tables import read_judged
 from tests.importing.made import Line, imported, states_of, write
@@ -138,6 +141,27 @@ def test_logs_are_refused_by_name(made: Letters, model: Path) -> None:
         assert message in str(refused.value)
 
 
+def test_greedy_and_samples_are_judged_alike(made: Letters, model: Path) -> None:
+    """By one filter and one metric, or a greedy response could fail whose equal samples pass."""
+    rows, logs = greedy_log(made), one_log_a_sample(made)
+    swapped = write(made.folder / "g.jsonl", [rows[i ^ 1] for i in range(len(rows))])
+    files = [write(made.folder / f"{i}.jsonl", log) for i, log in enumerate(logs)]
+    with pytest.raises(UserError) as refused:
+        imported(made, model, "run", files, greedy=swapped, k=3)
+    assert str(refused.value).startswith(
+        f"{files[0]}, line 1: its verdict is by filter 'none', and that of {swapped}, line 1 by "
+        "'flexible'"
+    )
+    run = imported(made, model, "run", files, greedy=swapped, k=3, filter="none")
+    state(run.path, "pool", made.plugins)
+    assert states_of(run) == STATES
+    named = [{**row, "acc": 1.0, "metrics": ["acc", "exact_match"]} for row in rows]
+    greedy = write(made.folder / "g.jsonl", named)
+    with pytest.raises(UserError, match=r"by metric 'exact_match', .* by 'acc'.*--metric NAME"):
+        imported(made, model, "metrics", files, greedy=greedy, k=3)
+    imported(made, model, "metrics", files, greedy=greedy, k=3, metric="exact_match")
+
+
 def nemo(made: Letters, column: int, **keys: Any) -> list[Line]:
     """A file as NeMo-Skills writes it: the problem's record with what was generated beside it."""
     return [
@@ -160,16 +184,56 @@ def test_output_of_nemo_skills(made: Letters, model: Path) -> None:
     state(run.path, "pool", made.plugins)
     assert states_of(run) == STATES
     assert run.manifest()["finish_reasons"]["pool"] == {"stop": 3, "unknown": 9}
-    judged = [
-        {**row, "judgement": f"Reasons. Judgement: {'Yes' if row['symbolic_correct'] else 'No'}"}
-        for row in nemo(made, 0)
-    ]
-    greedy = write(made.folder / "judged.jsonl", judged)
+    judged = [[*judged_by_a_model(nemo(made, column))] for column in range(4)]
+    greedy = write(made.folder / "judged.jsonl", judged[0])
     with pytest.raises(UserError, match="symbolic_correct and judgement, which need not agree"):
         imported(made, model, "both", files, greedy=greedy, k=3, on=on)
-    for row in judged:
+    for row in [row for rows in judged for row in rows]:
         del row["symbolic_correct"]
-    write(made.folder / "judged.jsonl", judged)
+    write(made.folder / "judged.jsonl", judged[0])
+    with pytest.raises(UserError, match=r"by field 'symbolic_correct', .* by 'judgement'"):
+        imported(made, model, "both", files, greedy=greedy, k=3, on=on)
+    for file, rows in zip(files, judged[1:], strict=True):
+        write(Path(file), rows)
     run = imported(made, model, "judged", files, greedy=greedy, k=3, on=on)
     state(run.path, "pool", made.plugins)
     assert states_of(run) == STATES
+    with pytest.raises(UserError, match="no log of lm_eval, and --filter is of these alone"):
+        imported(made, model, "filter", files, greedy=greedy, k=3, on=on, filter="none")
+
+
+def judged_by_a_model(rows: list[Line]) -> Iterator[Line]:
+    for row in rows:
+        yield {
+            **row,
+            "judgement": f"Reasons. Judgement: {'Yes' if row['symbolic_correct'] else 'No'}",
+        }
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        ("Reasoning: yes, it is.\nJudgement: No", "fail"),
+        ("Judgement: No. On second thought\n**Judgement**: Yes", "pass"),
+        ("**Judgement:** Yes", "pass"),
+        ("**judgement:** No, not yes", "fail"),
+        ("JUDGEMENT : yes", "pass"),
+        ("Judgement: **Yes**", "pass"),
+        ("Judgement:", "fail"),
+    ],
+)
+def test_a_judgement_is_what_stands_behind_its_marker(
+    tmp_path: Path, said: str, status: str
+) -> None:
+    line = {"problem": "1+1", "generation": "2", "judgement": said}
+    file = Path(write(tmp_path / "output.jsonl", [line]))
+    (row,) = read_nemo_skills(file, Choice([str(file)]), greedy=False)
+    assert row.verdict is not None
+    assert row.verdict.status == status
+
+
+def test_a_judgement_without_its_marker_is_refused(tmp_path: Path) -> None:
+    line = {"problem": "1+1", "generation": "2", "judgement": "Yes and no: the sign is wrong."}
+    file = Path(write(tmp_path / "output.jsonl", [line]))
+    with pytest.raises(UserError, match=r"output\.jsonl, line 1: judgement is 'Yes and no"):
+        [*read_nemo_skills(file, Choice([str(file)]), greedy=False)]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +13,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Problem
-from gapft_harness.importing.gathering import Gathering
 from gapft_harness.importing.rows import Choice
 from gapft_harness.importing.told import require_free, state
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
 from gapft_harness.run_directory.facts import TAKEN
-from gapft_harness.run_directory.journal import Journal
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.pipeline import run_stages
 from gapft_harness.stages.verify.run import verify
-from tests.importing.made import Line, imported, plain, states_of, write
+from tests.importing.made import VERDICTS, Line, gather, imported, plain, states_of, write
 from tests.recording_run import Letters, letters
-
-#: Greedy, sample 0, sample 1: G, S by the second sample, U.
-VERDICTS = [[1, 0, 1], [0, 0, 1], [0, 0, 0]]
 
 
 @pytest.fixture
@@ -114,18 +106,6 @@ def test_a_forged_origin_is_found(made: Letters, model: Path) -> None:
     manifest.write_text(json.dumps(content))
     differences = verify(run.path, made.plugins).differences
     assert sum("says wrongly whose verdict" in line for line in differences) == 9
-
-
-def gather(
-    tokenizer: Retokenizer,
-    folder: Path,
-    choice: Choice,
-    progress: Callable[[int], None] = lambda done: None,
-) -> None:
-    prompts = dict.fromkeys(line["prompt"] for line in plain(VERDICTS))
-    problems = [Problem(f"pool{row}-x", prompt, "a") for row, prompt in enumerate(prompts)]
-    with closing(Journal(folder / "journal.jsonl")) as journal:
-        Gathering(choice, problems, "pool", 2).gather(journal, tokenizer, progress)
 
 
 def greedy_apart(lines: list[Line]) -> list[Line]:
@@ -240,57 +220,16 @@ def test_pool_imported_and_audit_searched_are_one_run(made: Letters, model: Path
         require_free(str(run.path), "audit", Choice([file]))
 
 
-def test_the_same_import_alone_goes_on(made: Letters, model: Path) -> None:
-    """Other options, or other files, would be ignored: the table is there."""
-    file = write(made.folder / "r.jsonl", plain(VERDICTS))
-    run = imported(made, model, "run", [file])
-    require_free(str(run.path), "pool", Choice([file]))
-    for choice, said in (
-        (Choice([file], judge=True), "judge false there, true here"),
-        (Choice([file], metric="other"), 'metric null there, "other" here'),
-        (Choice([file], filter="none"), "filter null there"),
-        (Choice([file], on=[("a", "b")]), r'on \[\] there, \[\["a", "b"\]\] here'),
-        (Choice([file], ignore_unknown=True), "ignore_unknown false there"),
-        (Choice([], greedy=file), "greedy null there"),
-    ):
-        with pytest.raises(UserError, match=rf"pool was imported otherwise \(.*{said}.* already"):
-            require_free(str(run.path), "pool", choice)
-    other = write(made.folder / "other.jsonl", [*plain(VERDICTS), ""])
-    for files in ([other], [file, other]):
-        with pytest.raises(UserError, match="pool was imported from other files already"):
-            require_free(str(run.path), "pool", Choice(files))
-    (run.path / "audit").mkdir()
-    (run.path / "audit/responses.jsonl").touch()
-    with pytest.raises(UserError, match="a search of the audit is under way"):
-        require_free(str(run.path), "audit", Choice([file]))
-
-
-def test_a_search_takes_away_what_a_killed_import_left(made: Letters, model: Path) -> None:
-    run = imported(made, model, "run", [write(made.folder / "r.jsonl", plain(VERDICTS))])
-    left = run.path / "audit/imported.jsonl"
-    left.parent.mkdir()
-    left.touch()
-    run_stages(made.context(run, ("audit",)), ["search"], lambda stage: None)
-    assert (run.path / "audit/responses.parquet").exists()
-    assert not left.exists()
-
-
-def test_a_file_that_changes_while_it_is_read_is_refused(
-    tokenizer: Retokenizer, tmp_path: Path
+@pytest.mark.parametrize(
+    ("choice", "said"),
+    [
+        ({"filter": "none"}, "no log of lm_eval, and --filter is of these alone"),
+        ({"on": [("a", "b")]}, "line 1: names its problem by its prompt, and --on joins by"),
+    ],
+)
+def test_an_option_without_use_is_refused(
+    tokenizer: Retokenizer, tmp_path: Path, choice: dict[str, Any], said: str
 ) -> None:
     file = write(tmp_path / "r.jsonl", plain(VERDICTS))
-    with pytest.raises(UserError, match=f"{file}: was changed while it was read"):
-        gather(tokenizer, tmp_path, Choice([file]), lambda done: _append(file))
-
-
-def _append(file: str) -> None:
-    with Path(file).open("a") as stream:
-        stream.write("\n")
-
-
-def test_a_pipe_is_refused_for_what_it_is(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UserError, match=r"is no file \(a pipe\?\).* more than once; write it to"):
-        require_free(str(tmp_path / "run"), "pool", Choice([str(tmp_path / "pipe")]))
-    with pytest.raises(UserError, match=r"none\.jsonl: cannot be read: No such file"):
-        require_free(str(tmp_path / "run"), "pool", Choice([str(tmp_path / "none.jsonl")]))
+    with pytest.raises(UserError, match=said):
+        gather(tokenizer, tmp_path, Choice([file], **choice))

@@ -1,0 +1,77 @@
+"""An import that is there already, one that was cut short, and files that change meanwhile."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.importing.rows import Choice
+from gapft_harness.importing.told import require_free
+from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
+from gapft_harness.stages.pipeline import run_stages
+from tests.importing.made import VERDICTS, gather, imported, plain, write
+from tests.recording_run import Letters, letters
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Letters:
+    return letters(tmp_path, pool=3, audit=3)
+
+
+def test_the_same_import_alone_goes_on(made: Letters, model: Path) -> None:
+    """Other options, or other files, would be ignored: the table is there."""
+    file = write(made.folder / "r.jsonl", plain(VERDICTS))
+    run = imported(made, model, "run", [file])
+    require_free(str(run.path), "pool", Choice([file]))
+    for choice, said in (
+        (Choice([file], judge=True), "judge false there, true here"),
+        (Choice([file], metric="other"), 'metric null there, "other" here'),
+        (Choice([file], filter="none"), "filter null there"),
+        (Choice([file], on=[("a", "b")]), r'on \[\] there, \[\["a", "b"\]\] here'),
+        (Choice([file], ignore_unknown=True), "ignore_unknown false there"),
+        (Choice([], greedy=file), "greedy null there"),
+    ):
+        with pytest.raises(UserError, match=rf"pool was imported otherwise \(.*{said}.* already"):
+            require_free(str(run.path), "pool", choice)
+    other = write(made.folder / "other.jsonl", [*plain(VERDICTS), ""])
+    for files in ([other], [file, other]):
+        with pytest.raises(UserError, match="pool was imported from other files already"):
+            require_free(str(run.path), "pool", Choice(files))
+    (run.path / "audit").mkdir()
+    (run.path / "audit/responses.jsonl").touch()
+    with pytest.raises(UserError, match="a search of the audit is under way"):
+        require_free(str(run.path), "audit", Choice([file]))
+
+
+def test_a_search_takes_away_what_a_killed_import_left(made: Letters, model: Path) -> None:
+    run = imported(made, model, "run", [write(made.folder / "r.jsonl", plain(VERDICTS))])
+    left = run.path / "audit/imported.jsonl"
+    left.parent.mkdir()
+    left.touch()
+    run_stages(made.context(run, ("audit",)), ["search"], lambda stage: None)
+    assert (run.path / "audit/responses.parquet").exists()
+    assert not left.exists()
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(
+    tokenizer: Retokenizer, tmp_path: Path
+) -> None:
+    file = write(tmp_path / "r.jsonl", plain(VERDICTS))
+    with pytest.raises(UserError, match=f"{file}: was changed while it was read"):
+        gather(tokenizer, tmp_path, Choice([file]), lambda done: _append(file))
+
+
+def _append(file: str) -> None:
+    with Path(file).open("a") as stream:
+        stream.write("\n")
+
+
+def test_a_pipe_is_refused_for_what_it_is(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match=r"is no file \(a pipe\?\).* more than once; write it to"):
+        require_free(str(tmp_path / "run"), "pool", Choice([str(tmp_path / "pipe")]))
+    with pytest.raises(UserError, match=r"none\.jsonl: cannot be read: No such file"):
+        require_free(str(tmp_path / "run"), "pool", Choice([str(tmp_path / "none.jsonl")]))
