@@ -16,8 +16,10 @@ from typer.testing import CliRunner, Result
 from gapft_harness.cli.main import app
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import sha256
+from tests.command import succeed
 from tests.compare.logs import row, write
 from tests.rejudge.runs import finished
+from tests.tiny_models import byte_llama
 
 ROOT = Path(__file__).parents[2]
 RULES = ("whole_response", "first_explicit")
@@ -150,6 +152,40 @@ def test_the_same_rule_changes_nothing(runs: dict[str, Path], tmp_path: Path) ->
             assert one["verdict"] in ("holds", "stays open")
         page = " ".join((tmp_path / rule / "rejudged.md").read_text().split())
         assert "Both rules judge every response alike" in page
+
+
+def test_imported_verdicts_are_not_said_to_be_the_rules(
+    runs: dict[str, Path], tmp_path: Path
+) -> None:
+    """A run of one rule, whose pool has the verdicts that a file took from the other."""
+    folder = Path(shutil.copytree(runs[RULES[0]].parent, tmp_path / "imported"))
+    shutil.rmtree(folder / "run")
+    lines = [
+        {
+            "id": of["problem_id"], "index": "greedy" if of["index"] == -1 else of["index"],
+            "text": of["text"], "passed": of["status"] == "pass",
+        }
+        for of in rows(runs[RULES[1]], "pool/responses.parquet")
+    ]  # fmt: skip
+    (folder / "pool.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    for name, old, new in (
+        ("recipe.yaml", "pretrained: none", f"pretrained: {byte_llama(tmp_path / 'model')}"),
+        ("plugin.py", '"stated", Stated)', '"stated", Stated, start_tokens=True)'),
+    ):
+        (folder / name).write_text((folder / name).read_text().replace(old, new))
+    given = ("--include-path", "tasks", "--plugin", "plugin.py")
+    succeed("import", "run", "pool.jsonl", "--recipe", "recipe.yaml", *given, cwd=folder)
+    succeed("run", "recipe.yaml", *given, "--run-dir", "run", cwd=folder)
+    found = judged(folder / "run", RULES[0], tmp_path / "out")
+    changed = {name for name, of in found["tables"].items() if of["right_now"] + of["wrong_now"]}
+    assert changed == {"pool"}, "the rule is the run's own, but for what the file says"
+    assert found["was"]["imported"] == {"pool": "passed"}
+    (note,) = found["notes"]
+    assert note.startswith("pool: the source's verdicts before are those of the imported files")
+    page = " ".join((tmp_path / "out/rejudged.md").read_text().split())
+    assert "(for the source's responses on pool: the imported files' verdicts): " in page
+    assert note.partition(" (")[0] in page
+    assert "imported" not in judged(runs[RULES[0]], RULES[0], tmp_path / "own")["was"]
 
 
 def test_what_is_refused(runs: dict[str, Path], tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def results(of: RunJudged) -> dict[str, Any]:
         "schema": 1,
         "run": str(of.path),
         "now": rule(of.choice.now),
-        "was": rule(of.was),
+        "was": {**(rule(of.was) or {}), **({"imported": dict(of.taken)} if of.taken else {})},
         "responses": sum(tally.responses for tally in of.tallies.values()),
         "verdicts": dict(sorted(of.reasons.statuses.items())),
         "right_now": of.flips.right,

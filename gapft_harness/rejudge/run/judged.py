@@ -29,7 +29,7 @@ from gapft_harness.report.reading.inputs import ReportInputs, read_inputs
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory, splits_of
 from gapft_harness.run_directory.facts import Manifest
-from gapft_harness.run_directory.tables import read_states
+from gapft_harness.run_directory.tables import read_facts, read_states
 from gapft_harness.stages.differences import Differences
 from gapft_harness.stages.experiment import every_experiment
 from gapft_harness.stages.foundation.sources import is_taken
@@ -50,6 +50,7 @@ class RunJudged:
         path: the run directory.
         choice: what the user chose.
         was: the run's own rule.
+        taken: by split whose verdicts were imported, what in the files told them: not this rule.
         flips: the responses whose verdict flipped.
         tallies: ``audit``, every arm's name and ``pool``: their verdicts under both rules.
         reasons: the new verdicts, counted.
@@ -65,6 +66,7 @@ class RunJudged:
     path: Path
     choice: Choice
     was: Rule
+    taken: Mapping[str, str]
     flips: Flips
     tallies: Mapping[str, Tally]
     reasons: Reasons
@@ -118,14 +120,14 @@ def judge_run(path: Path, choice: Choice, flips: Flips) -> RunJudged:
         after = _under_new_rule(before, scratch.path, states["pool"])
         _seal(run, manifest, scratch)
         sets = choose_again(run, scratch, plugins, choice.plugin_files)
-    findings = (compute(before), compute(after))
+    taken, findings = _taken(run), (compute(before), compute(after))
     return RunJudged(
-        *(path, choice, Rule(task["verifier"], task["verifier_params"]), flips, tallies, reasons),
-        *(states, stopped, sets, (before, after), findings),
+        *(path, choice, Rule(task["verifier"], task["verifier_params"]), taken, flips, tallies),
+        *(reasons, states, stopped, sets, (before, after), findings),
         conclusions=tuple(
             conclusions((before, after), findings, Sets(sets.n) if stopped else sets)
         ),
-        left=tuple(_left(run, plugins)),
+        left=(*_foreign(taken, task["verifier"]), *_left(run, plugins)),
     )
 
 
@@ -193,6 +195,23 @@ def _seal(run: RunDirectory, manifest: Manifest, scratch: RunDirectory) -> None:
         scratch.seal(name)
     for table in (layout.problems, layout.responses, layout.states):
         scratch.seal(table("pool"))
+
+
+def _taken(run: RunDirectory) -> dict[str, str]:
+    """What in imported files told a split's verdicts, where these were taken over from them."""
+    told = {
+        split: read_facts(run.path / layout.responses(split)).get("imported") for split in SPLITS
+    }
+    return {split: of["told_by"] for split, of in told.items() if of and of["verdicts"] == "file"}
+
+
+def _foreign(taken: Mapping[str, str], verifier: str) -> Iterator[str]:
+    """Whose the earlier verdicts are that the run's own rule did not give, in words."""
+    for split, told_by in taken.items():
+        yield (
+            f"{split}: the source's verdicts before are those of the imported files ({told_by}), "
+            f"not of {verifier}; what differs there may differ between the files and {verifier}"
+        )
 
 
 def _left(run: RunDirectory, plugins: Plugins) -> Iterator[str]:

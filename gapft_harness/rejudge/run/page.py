@@ -24,7 +24,7 @@ def sections(of: RunJudged) -> list[Section]:
     responses = sum(tally.responses for tally in of.tallies.values())
     lead = (
         f"{whole(responses)} responses of {of.path}, judged again by {of.choice.now}, against the "
-        f"run's own {of.was}: {whole(of.flips.right)} wrong ones are right now, "
+        f"run's own {of.was}{_taken(of)}: {whole(of.flips.right)} wrong ones are right now, "
         f"{whole(of.flips.wrong)} right ones are wrong now"
     )
     warning = of.reasons.warning(hint="")
@@ -50,6 +50,15 @@ def sections(of: RunJudged) -> list[Section]:
         parts = comparison.decomposition(of.findings[1])
         found.append(Section("Where the change comes from, under the new rule", [parts]))
     return [*found, Section("Verdicts", [_tallies(of)]), *flip_sections(of.flips, _place)]
+
+
+def _taken(of: RunJudged) -> str:
+    """Where the earlier verdicts are not those of the run's own rule."""
+    if not of.taken:
+        return ""
+    return (
+        f" (for the source's responses on {' and '.join(of.taken)}: the imported files' verdicts)"
+    )
 
 
 def _told(of: RunJudged) -> Iterator[str]:
