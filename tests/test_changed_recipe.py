@@ -142,6 +142,27 @@ def test_what_only_the_report_reads_may_change(done: Changing) -> None:
     assert done.holds() == []
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "key"),
+    [
+        ("rank: 8\n", "rank: 999\n", "training.rank"),
+        ("replicates: 20", "replicates: 7", "statistics"),
+    ],
+)
+def test_a_recipe_that_was_edited_in_place_is_not_reported(
+    done: Changing, before: str, after: str, key: str
+) -> None:
+    """What nothing is bound to may change too, but by a command, which records it."""
+    path = done.folder / "r" / layout.RECIPE
+    said = path.read_text()
+    assert said.count(before) == 1
+    path.write_text(said.replace(before, after))
+    with pytest.raises(UserError, match=rf"recipe\.yaml: is not the recipe .* differing: {key}"):
+        done.report()
+    path.write_text(said)
+    done.report()
+
+
 def test_scaling_is_added_without_a_new_search_or_training(done: Changing) -> None:
     before, calls = done.sealed("pool", "audit", "selections", "adapters"), len(done.calls())
     done.change(scaling={"calibration": "validation"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,7 +17,13 @@ from gapft_harness.report.reading.columns import plain_gold
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory, Split, stated
 from gapft_harness.run_directory.manifest import task_of
-from gapft_harness.run_directory.tables import Judged, read_judged, read_states
+from gapft_harness.run_directory.tables import (
+    Judged,
+    read_judged,
+    read_states,
+    sealed_imports,
+    warnings_of,
+)
 from gapft_harness.run_directory.tables.parquet import read_rows
 
 if TYPE_CHECKING:
@@ -24,6 +31,10 @@ if TYPE_CHECKING:
 
 #: Inspect's words for how a response ended.
 _STOPPED = {"stop": "stop", "length": "max_tokens", CONTEXT: "model_length"}
+
+
+#: The scorer of verdicts that were taken over from a file.
+IMPORTED = "imported verdict"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +83,7 @@ def write_inspect_logs(
             f"'gapft-harness[inspect]' ({error})"
         ) from error
     decodes = [*_decodes(run, conditions, seeds)]
+    _require_names(decodes)
     for decoded in decodes:
         for place in (decoded.table, layout.problems(decoded.split), layout.states(decoded.split)):
             run.sealed(place)
@@ -107,6 +119,21 @@ def _decodes(
             yield _Decoded(name, of, layout.decisions(arm), arm=arm.original)
 
 
+def _require_names(decodes: Sequence[_Decoded]) -> None:
+    """Each log has a file of its own.
+
+    Raises:
+        UserError: two have one name.
+    """
+    names = Counter(of.name for of in decodes)
+    for name in (name for name, count in names.items() if count > 1):
+        places = " and ".join(of.table for of in decodes if of.name == name)
+        raise UserError(
+            f"--to inspect: the logs of {places} would both be {name}.eval; choose one of the "
+            "conditions by --condition"
+        )
+
+
 def _log(run: RunDirectory, of: _Decoded) -> EvalLog:
     from inspect_ai.log import (
         EvalConfig,
@@ -121,7 +148,8 @@ def _log(run: RunDirectory, of: _Decoded) -> EvalLog:
 
     manifest, search = run.manifest(), run.recipe.search
     task, seal = task_of(manifest, of.split), manifest["files"][of.table]
-    verifier = task["verifier"]
+    taken = of.arm is None and _taken(run, of.split)
+    verifier = IMPORTED if taken else task["verifier"]
     limit = task["decoding"]["max_gen_toks"] if "decoding" in task else None
     problems = {row["problem_id"]: row for row in read_rows(run.path / layout.problems(of.split))}
     states = {one.problem_id: one.state for one in read_states(run.path / layout.states(of.split))}
@@ -142,7 +170,7 @@ def _log(run: RunDirectory, of: _Decoded) -> EvalLog:
         name=verifier,
         scorer=verifier,
         scored_samples=len(samples),
-        params=task.get("verifier_params", {}),
+        params={} if taken else task.get("verifier_params", {}),
         metrics={name: EvalMetric(name=name, value=value) for name, value in metrics.items()},
     )
     drawn = GenerateConfig(
@@ -168,7 +196,7 @@ def _log(run: RunDirectory, of: _Decoded) -> EvalLog:
                 "run": run.recipe.name,
                 "split": of.split,
                 "seals": {of.table: seal},
-                "warnings": manifest["warnings"],
+                "warnings": warnings_of(run.path, manifest),
             },
         ),
         results=EvalResults(
@@ -176,6 +204,12 @@ def _log(run: RunDirectory, of: _Decoded) -> EvalLog:
         ),
         samples=samples,
     )
+
+
+def _taken(run: RunDirectory, split: str) -> bool:
+    """Whether a split's verdicts are those of an imported file."""
+    found = sealed_imports(run.path, run.manifest()).get(split)
+    return found is not None and found["verdicts"] == "file"
 
 
 def _sample(

@@ -15,6 +15,7 @@ from gapft_harness.exporting.inspect_logs import write_inspect_logs
 from gapft_harness.exporting.tables import reported, require_new, write_tables
 from gapft_harness.report.document import build
 from gapft_harness.report.rendering.blocks import Section
+from gapft_harness.run_directory.binding import require_recorded
 from gapft_harness.run_directory.directory import RunDirectory
 
 
@@ -61,9 +62,12 @@ def export(run: RunDirectory, to: str, asked: Asked) -> list[Path]:
 
     Raises:
         UserError: an unknown kind, a folder that holds something, arms where there are none to
-            choose, or something is not there yet or was changed after it was sealed.
+            choose, something is not there yet or was changed after it was sealed, or the recipe
+            is not the manifest's.
     """
-    return _checked(to, asked).write(run, asked)
+    kind = _checked(to, asked)
+    require_recorded(run.path, run.recipe, run.manifest())
+    return kind.write(run, asked)
 
 
 def export_study(sections: Callable[[], Sequence[Section]], to: str, asked: Asked) -> list[Path]:

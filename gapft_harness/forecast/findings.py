@@ -142,6 +142,7 @@ class Forecast:
         shared: as chosen.
         detectable: by number of seeds the smallest effect found with power 80%; None: none is.
         costs: what was spent, and what the next steps take.
+        told: warnings of splits that were imported.
     """
 
     k: int
@@ -154,6 +155,7 @@ class Forecast:
     shared: float
     detectable: Mapping[int, float | None]
     costs: Costs
+    told: tuple[str, ...] = ()
 
     @property
     def judged(self) -> SplitFindings:
@@ -192,6 +194,7 @@ def forecast(run: Run, choice: Choice) -> Forecast:
             for n in sorted({1, 3, 5, 10, seeds})
         },
         costs=costs(run, depths, seeds, items),
+        told=run.told,
     )
 
 

@@ -42,7 +42,8 @@ def sections(of: Forecast) -> list[Section]:
 
 def warnings(of: Forecast) -> list[str]:
     """What to know before a figure is believed."""
-    said = [f"k = {k}: {of.k} samples were drawn, so it is measured: see below" for k in of.drawn]
+    said = [*of.told]
+    said += [f"k = {k}: {of.k} samples were drawn, so it is measured: see below" for k in of.drawn]
     for split, found in of.splits.items():
         if found.problems < STABLE_ITEMS:
             few = f"{split}: {found.problems} problems, fewer than {STABLE_ITEMS}"

@@ -21,6 +21,7 @@ from gapft_harness.report.reading.tokens import (
 )
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory
+from gapft_harness.run_directory.tables import import_warnings
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ class Run:
         seconds: of the search, over all sittings; None where it is not recorded.
         trained: tokens that were trained on and seconds that it took, over all arms that say.
         recipe: as resolved.
+        told: warnings of splits that were imported.
     """
 
     k: int
@@ -76,6 +78,7 @@ class Run:
     seconds: float | None
     trained: tuple[int, float] | None
     recipe: Mapping[str, Any]
+    told: tuple[str, ...] = ()
 
 
 def read_run(path: Path) -> Run:
@@ -108,6 +111,7 @@ def read_run(path: Path) -> Run:
         seconds=search["seconds"] if search else None,
         trained=_trained(manifest),
         recipe=run.recipe.model_dump(mode="json"),
+        told=tuple(import_warnings(path, manifest)),
     )
 
 

@@ -19,6 +19,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.interactive.results import Compared, Decomposed, PassAtK
 from gapft_harness.interactive.runs import Run, read_stated
 from gapft_harness.report.reading.inputs import read_inputs
+from gapft_harness.run_directory.binding import require_recorded
 from gapft_harness.stages.report import require_sealed
 
 Place = str | Path
@@ -190,6 +191,7 @@ def _binary(of: ArrayLike, what: str) -> NDArray[np.bool_]:
 
 def _of_run(run: Run) -> Decomposed:
     """Every condition under every seed, as the report has them."""
+    require_recorded(run.path, run.directory.recipe, run.directory.manifest())
     require_sealed(run.directory)
     manifest = run.directory.manifest() | {"recipe": run.directory.recipe.model_dump(mode="json")}
     inputs = read_inputs(run.path, manifest)

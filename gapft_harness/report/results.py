@@ -23,11 +23,12 @@ from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.sections import episodes as episodes_section
 from gapft_harness.report.sections import failures as failures_section
 from gapft_harness.report.sections import other_rule, stopping
+from gapft_harness.run_directory.facts import ImportFacts
 
 #: Keys that are the report's own: no experiment may have such a name.
 OWN_KEYS = (
     "schema", "recipe", "task", "k", "source", "pool", "conditions", "contrasts", "audits",
-    "cases", "ledger", "episodes", "judged_by", "failures", "message",
+    "cases", "ledger", "episodes", "judged_by", "imported", "failures", "message",
     "verifier_audit",
 )  # fmt: skip
 
@@ -68,6 +69,8 @@ def results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
         content["episodes"] = episodes_section.content(inputs.episodes)
     if inputs.judged_by:
         content["judged_by"] = dict(inputs.judged_by)
+    if inputs.imported:
+        content["imported"] = {split: _imported(of) for split, of in inputs.imported.items()}
     if inputs.failures:
         content["failures"] = failures_section.content(inputs.failures)
     if inputs.other_rule is not None:
@@ -151,6 +154,14 @@ def _contrast(contrast: Contrast, findings: Findings) -> dict[str, Any]:
         "matched_budget": len(sides) == 2 and budget_matched(*sides),
         "test": {"name": "bootstrap", "p": contrast.resampled.p_value},
     }
+
+
+def _imported(of: ImportFacts) -> dict[str, Any]:
+    """What is said of an import but for where its files lay."""
+    files = [{key: said for key, said in file.items() if key != "path"} for file in of["files"]]
+    told: Mapping[str, Any] = of
+    keys = ("responses", "samples", "left_out", "verdicts", "told_by")
+    return {**{key: told[key] for key in keys}, "files": files}
 
 
 def _budget(budget: Budget) -> dict[str, int]:

@@ -10,9 +10,10 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.recipe.conditions import Condition
+from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.facts import AuditFacts
+from gapft_harness.run_directory.facts import AuditFacts, Manifest
 
 #: Folders that are there before anything is trained; what is sealed in any other came of adapters.
 _BEFORE = ("pool", "audit", "calibration", layout.SELECTIONS)
@@ -118,6 +119,27 @@ def require_said(path: Path, name: str, before: Mapping[str, Any], recipe: Recip
             f"run directory {path}: the audit {name!r} was searched otherwise; differing: "
             f"{'; '.join(differences(before, now, f'audits.{name}'))}. Give what is audited "
             "otherwise another name, or give another --run-dir"
+        )
+
+
+def require_recorded(path: Path, recipe: Recipe, manifest: Manifest) -> None:
+    """Holds a run's recipe to the one that its manifest has: a command writes both.
+
+    Args:
+        path: the run directory.
+        recipe: the one that is read.
+        manifest: the run's.
+
+    Raises:
+        UserError: it is another; the message names the keys that differ.
+    """
+    recorded = check_recipe(dict(manifest["recipe"]), f"{path / layout.MANIFEST}, recipe")
+    there, here = (of.model_dump(mode="json") for of in (recorded, recipe))
+    if differing := differences(there, here):
+        raise UserError(
+            f"{path / layout.RECIPE}: is not the recipe that {layout.MANIFEST} has; differing: "
+            f"{'; '.join(differing)}. Restore it: what may change in a run is given to gapft run "
+            "in a recipe of your own. If a command was interrupted, give it again"
         )
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.binding import only
+from gapft_harness.run_directory.binding import only, require_recorded
 from gapft_harness.run_directory.directory import RunDirectory, stated
 from gapft_harness.stages.audit.other_rule import judge_by_other_rule
 from gapft_harness.stages.experiment import experiments_of, parts
@@ -30,10 +30,12 @@ def report_inputs(context: Context) -> ReportInputs:
     """What a report is made of, held to its hashes, and the audit judged by the other rule.
 
     Raises:
-        UserError: something is not there yet, or was changed, or a problem is in two splits.
+        UserError: something is not there yet, or was changed, the recipe among it, or a problem
+            is in two splits.
     """
     from gapft_harness.report.reading.inputs import read_inputs
 
+    require_recorded(context.run.path, context.run.recipe, context.run.manifest())
     shown = only(context.run.recipe, context.conditions, context.seeds)
     for experiment in experiments_of(context):
         if not {*experiment.conditions(context.run.recipe)} <= {*shown.conditions}:

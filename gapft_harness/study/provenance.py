@@ -32,6 +32,8 @@ def _cells(of: StudyFindings) -> list[Block]:
             model = str(inputs.recipe["model"]["args"]["pretrained"])
             params = json.dumps(inputs.task.get("verifier_params", {}), ensure_ascii=False)
             verifier = f"{inputs.task['verifier']} {params}"
+            if inputs.taken:
+                verifier += f" (not {' and '.join(inputs.taken)}: verdicts of imported files)"
             said = [model, inputs.task["name"], verifier, whole(len(inputs.audit.ids))]
         rows.append([cell.name, "; ".join(cell.lacks) or "whole", *said, place])
     columns = ["cell", "state", "model", "task", "verifier", "audit problems", "run"]

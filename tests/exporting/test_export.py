@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from typer.testing import CliRunner
 from gapft_harness.cli.main import app
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm, Budget
-from gapft_harness.exporting.kinds import Asked
+from gapft_harness.exporting.kinds import KINDS, Asked
 from gapft_harness.exporting.kinds import export as exported
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
@@ -37,6 +38,14 @@ def export(
     run: RunDirectory, to: str, out: Path, conditions: list[str], seeds: list[int]
 ) -> list[Path]:
     return exported(run, to, Asked(out, conditions, seeds))
+
+
+def otherwise(run: RunDirectory, folder: Path, **sections: Any) -> RunDirectory:
+    """A copy of the run that was made by another recipe."""
+    shutil.copytree(run.path, folder)
+    made = RunDirectory(folder, run.recipe.model_copy(update=sections))
+    made.commit()
+    return made
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -86,7 +95,7 @@ def test_texts_that_the_arm_saw_the_beginning_of_are_counted(
     cut = run.recipe.training.model_copy(
         update={"max_length": longest - 1, "too_long": "truncate", "supervise_eos": True}
     )
-    short = RunDirectory(run.path, run.recipe.model_copy(update={"training": cut}))
+    short = otherwise(run, tmp_path / "run", training=cut)
     export(short, "trl", tmp_path / "out", ["gapft"], [13])
     budget = json.loads((tmp_path / "out" / "budget.json").read_text())
     assert budget["arms"]["gapft-seed13"]["truncated"] == lengths.count(longest) > 0
@@ -108,7 +117,7 @@ def test_of_a_chat_model_lines_are_turns(run: RunDirectory, tmp_path: Path) -> N
     model = run.recipe.model.model_copy(
         update={"chat_template": True, "system_instruction": "Spell."}
     )
-    chat = RunDirectory(run.path, run.recipe.model_copy(update={"model": model}))
+    chat = otherwise(run, tmp_path / "run", model=model)
     prompt, response = sealed(run, Arm("gapft", 13))[0]
     asked = [{"role": "system", "content": "Spell."}, {"role": "user", "content": prompt}]
     answer = [{"role": "assistant", "content": response}]
@@ -126,7 +135,7 @@ def test_trl_knows_its_format(run: RunDirectory, tmp_path: Path) -> None:
     from trl.data_utils import is_conversational
 
     model = run.recipe.model.model_copy(update={"chat_template": True})
-    chat = RunDirectory(run.path, run.recipe.model_copy(update={"model": model}))
+    chat = otherwise(run, tmp_path / "run", model=model)
     for of, conversational in ((run, False), (chat, True)):
         out = tmp_path / str(conversational)
         export(of, "trl", out, ["gapft"], [])
@@ -174,3 +183,20 @@ def test_ids_that_are_no_texts_of_the_run_are_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes() + b" ")
     with pytest.raises(UserError, match="was changed after it was sealed"):
         export(run, "trl", tmp_path / "out", ["gapft"], [])
+
+
+@pytest.mark.parametrize("to", KINDS)
+def test_a_recipe_that_is_not_the_manifests_is_refused(
+    run: RunDirectory, tmp_path: Path, to: str
+) -> None:
+    """Cards and training sets say what the recipe says, which no hash holds."""
+    shutil.copytree(run.path, tmp_path / "run")
+    path = tmp_path / "run" / layout.RECIPE
+    content = yaml.safe_load(path.read_text())
+    content["model"]["args"]["pretrained"] = "meta-llama/Llama-3.1-70B"
+    content["search"]["k"], content["training"]["rank"] = 64, 999
+    path.write_text(yaml.safe_dump(content))
+    keys = r"model\.args\.pretrained .*; search\.k \(4 there, 64 here\); training\.rank"
+    with pytest.raises(UserError, match=rf"is not the recipe .* differing: {keys}"):
+        export(RunDirectory.open(tmp_path / "run"), to, tmp_path / "out", [], [])
+    assert not (tmp_path / "out").exists()

@@ -20,9 +20,9 @@ from gapft_harness.report.reading.tokens import Generated, read_generated
 from gapft_harness.report.reading.unread import Unread
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import require
-from gapft_harness.run_directory.facts import Manifest
+from gapft_harness.run_directory.facts import ImportFacts, Manifest
 from gapft_harness.run_directory.manifest import task_of
-from gapft_harness.run_directory.tables import read_items
+from gapft_harness.run_directory.tables import read_items, sealed_imports, warnings_of
 
 __all__ = ["PASS", "STATUSES", "Audit", "ReportInputs", "TrainedArm", "read_inputs"]
 
@@ -67,7 +67,9 @@ class ReportInputs:
         verdict_counts: ``pool``, ``audit`` and every arm: responses by status.
         judged_by: of the same, what the verifier said of itself, such as a sandbox's tier.
         training: every arm's facts from its trainer.
-        warnings: sentences gathered by earlier stages.
+        warnings: sentences gathered by earlier stages; those of imports are in it by the sealed
+            tables, whatever the manifest says.
+        imported: by split, where its responses came from, if they were imported.
         seconds: wall time of earlier stages.
         versions: of the packages that made the run.
         drawn: ``pool``, ``audit``: ``samples`` drawn and their ``tokens``.
@@ -94,6 +96,7 @@ class ReportInputs:
     judged_by: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     training: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    imported: Mapping[str, ImportFacts] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     drawn: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -128,6 +131,11 @@ class ReportInputs:
     def of(self, condition: str) -> tuple[TrainedArm, ...]:
         """A condition's arms, by ascending seed."""
         return tuple(arm for arm in self.arms if arm.arm.condition == condition)
+
+    @property
+    def taken(self) -> tuple[str, ...]:
+        """The splits whose verdicts are those of imported files, not the verifier's."""
+        return tuple(split for split, of in self.imported.items() if of["verdicts"] == "file")
 
     def read(self, name: str) -> Any:
         """What an experiment's part read; None if the run has none of that name."""
@@ -183,7 +191,8 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
         verdict_counts=manifest["verdict_counts"],
         judged_by={name: said for name, said in manifest["judged_by"].items() if said},
         training=manifest["training"],
-        warnings=tuple(manifest["warnings"]),
+        warnings=tuple(warnings_of(run_path, manifest)),
+        imported=sealed_imports(run_path, manifest),
         # This stage's own time is not known while it writes, and would change the page each time.
         seconds={
             name: entry["seconds"] for name, entry in manifest["stages"].items() if name != "report"

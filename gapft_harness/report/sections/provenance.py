@@ -38,6 +38,8 @@ def _data(inputs: ReportInputs) -> list[Block]:
     dropped = list(task.get("dropped", ()))
     judge = inputs.judged_by.get("audit", {}).get("judge")
     verifier = f"{task.get('verifier')} ({judge})" if judge else task.get("verifier")
+    if inputs.taken:
+        verifier = f"{verifier} (not {' and '.join(inputs.taken)}: verdicts of imported files)"
     blocks: list[Block] = [
         Text(
             f"Task {task['name']}, version {task.get('version')}, verified by "

@@ -1,6 +1,9 @@
 """The sealed tables of a run: one module owns a table, its columns, rows written and rows read."""
 
 from gapft_harness.run_directory.tables.evidence import read_evidence as read_evidence
+from gapft_harness.run_directory.tables.imports import import_warnings as import_warnings
+from gapft_harness.run_directory.tables.imports import sealed_imports as sealed_imports
+from gapft_harness.run_directory.tables.imports import warnings_of as warnings_of
 from gapft_harness.run_directory.tables.items import read_items as read_items
 from gapft_harness.run_directory.tables.items import write_items as write_items
 from gapft_harness.run_directory.tables.parquet import read_facts as read_facts
@@ -15,6 +18,7 @@ from gapft_harness.run_directory.tables.states import read_states as read_states
 
 __all__ = [
     "Judged",
+    "import_warnings",
     "read_evidence",
     "read_examples",
     "read_facts",
@@ -24,6 +28,8 @@ __all__ = [
     "read_problems",
     "read_prompts",
     "read_states",
+    "sealed_imports",
     "sealed_status",
+    "warnings_of",
     "write_items",
 ]

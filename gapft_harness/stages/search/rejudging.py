@@ -75,6 +75,9 @@ class Rejudge:
         imported = manifest.get("imported", {}).get(place.name)
         if facts.get("imported") != imported:
             yield f"manifest.json, imported: is not what {relative} says of its import"
+        for warning in facts.get("warnings", ()) if place.arm is None else ():
+            if f"{place.name}: {warning}" not in manifest.get("warnings", ()):
+                yield f"manifest.json, warnings: lacks what {relative} says: {warning}"
         taken = imported is not None and imported["verdicts"] == "file"
         if taken and self.verifier:
             self.taken[relative] = []
