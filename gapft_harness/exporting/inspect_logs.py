@@ -148,8 +148,7 @@ def _log(run: RunDirectory, of: _Decoded) -> EvalLog:
 
     manifest, search = run.manifest(), run.recipe.search
     task, seal = task_of(manifest, of.split), manifest["files"][of.table]
-    taken = of.arm is None and _taken(run, of.split)
-    verifier = IMPORTED if taken else task["verifier"]
+    scorer, params = _scorer(run, of)
     limit = task["decoding"]["max_gen_toks"] if "decoding" in task else None
     problems = {row["problem_id"]: row for row in read_rows(run.path / layout.problems(of.split))}
     states = {one.problem_id: one.state for one in read_states(run.path / layout.states(of.split))}
@@ -158,7 +157,7 @@ def _log(run: RunDirectory, of: _Decoded) -> EvalLog:
         for problem, all_of in read_judged(run.path / of.table)
     }
     samples = [
-        _sample(run, verifier, problems[problem], states[problem], one)
+        _sample(run, scorer, problems[problem], states[problem], one)
         for problem, every in judged.items()
         for one in every
     ]
@@ -167,10 +166,10 @@ def _log(run: RunDirectory, of: _Decoded) -> EvalLog:
     # where search stopped early, a mean over what was drawn would be no accuracy
     metrics = {"accuracy": passed / len(samples)} if len(epochs) == 1 and samples else {}
     score = EvalScore(
-        name=verifier,
-        scorer=verifier,
+        name=scorer,
+        scorer=scorer,
         scored_samples=len(samples),
-        params={} if taken else task.get("verifier_params", {}),
+        params=params,
         metrics={name: EvalMetric(name=name, value=value) for name, value in metrics.items()},
     )
     drawn = GenerateConfig(
@@ -206,14 +205,18 @@ def _log(run: RunDirectory, of: _Decoded) -> EvalLog:
     )
 
 
-def _taken(run: RunDirectory, split: str) -> bool:
-    """Whether a split's verdicts are those of an imported file."""
-    found = sealed_imports(run.path, run.manifest()).get(split)
-    return found is not None and found["verdicts"] == "file"
+def _scorer(run: RunDirectory, of: _Decoded) -> tuple[str, dict[str, Any]]:
+    """Whose the verdicts are, with its parameters: the task's verifier's, or an imported file's."""
+    manifest = run.manifest()
+    imported = sealed_imports(run.path, manifest).get(of.split) if of.arm is None else None
+    if imported is not None and imported["verdicts"] == "file":
+        return IMPORTED, {}
+    task = task_of(manifest, of.split)
+    return task["verifier"], task.get("verifier_params", {})
 
 
 def _sample(
-    run: RunDirectory, verifier: str, problem: Mapping[str, Any], state: str, of: Judged
+    run: RunDirectory, scorer: str, problem: Mapping[str, Any], state: str, of: Judged
 ) -> EvalSample:
     from inspect_ai.log import EvalSample
     from inspect_ai.model import ModelOutput
@@ -238,7 +241,7 @@ def _sample(
         target=plain_gold(problem["gold"]),
         messages=_messages(run.recipe.model.system_instruction, problem["prompt"], response),
         output=output,
-        scores={verifier: score},
+        scores={scorer: score},
         metadata={"state": state},
     )
 

@@ -10,10 +10,14 @@ from pathlib import Path
 import pytest
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Arm
+from gapft_harness.exporting.inspect_logs import _Decoded, _require_names, _scorer
 from gapft_harness.exporting.kinds import Asked, export
 from gapft_harness.interactive.runs import Run
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.tables.parquet import copy_table
+from tests.study.sealed import reseal
 
 
 def test_without_the_package_it_is_said_how_to_have_it(
@@ -79,3 +83,30 @@ def test_mistakes_and_an_edited_run_are_refused(planted: RunDirectory, tmp_path:
     with pytest.raises(UserError, match=r"audit/states.parquet: was changed after it was sealed"):
         export(edited, "inspect", Asked(out))
     assert not out.exists()
+
+
+def test_two_decodes_never_share_a_file() -> None:
+    """The condition ``gapft`` on the audit ``b``, and ``b-gapft`` on the run's own."""
+    arms = {Arm("gapft", 13, "b"): "audit/b", Arm("b-gapft", 13): "audit"}
+    name = "audit-b-gapft-seed13"
+    decodes = [_Decoded(name, split, layout.decisions(arm)) for arm, split in arms.items()]
+    with pytest.raises(UserError, match=r"gapft-seed13@b.parquet and .* both be audit-b-gapft"):
+        _require_names(decodes)
+    _require_names(decodes[:1])
+
+
+def test_the_scorer_of_imported_verdicts_is_no_verifier(
+    planted: RunDirectory, tmp_path: Path
+) -> None:
+    run = RunDirectory(Path(shutil.copytree(planted.path, tmp_path / "run")), planted.recipe)
+    verifier = run.manifest()["task"]["verifier"]
+    source = _Decoded("audit-source", "audit", layout.responses("audit"))
+    arm = Arm("gapft", 13)
+    trained = _Decoded("audit-gapft-seed13", "audit", layout.decisions(arm), arm=arm)
+    assert _scorer(run, source)[0] == verifier
+    for verdicts, scorer in (("file", "imported verdict"), ("judged", verifier)):
+        facts = {"imported": {"verdicts": verdicts}}
+        copy_table(planted.path / source.table, run.path / source.table, facts)
+        reseal(run.path, source.table)
+        assert _scorer(run, source)[0] == scorer
+        assert _scorer(run, trained)[0] == verifier, "this run judged them"

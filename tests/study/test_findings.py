@@ -16,6 +16,7 @@ from gapft_harness.report import results as of_run
 from gapft_harness.report.findings.whole import compute
 from gapft_harness.study.cells import Collected
 from gapft_harness.study.findings import compute_study, shares
+from gapft_harness.study.provenance import provenance
 from gapft_harness.study.recipe import StudyRecipe
 from gapft_harness.study.report import checked, results
 from tests.report.planted import CONDITIONS
@@ -170,3 +171,14 @@ def test_episodes_that_differ_are_refused(three):
     other = collected("b", replace(three["b"].inputs, task=task))
     with pytest.raises(UserError, match=r"episode.attempts \(1 there, 3 here\)"):
         checked(study_of("ab"), [three["a"], other])
+
+
+def test_a_cells_imported_verdicts_are_not_the_verifiers(three):
+    said = {"verdicts": "file", "responses": 1}
+    inputs = replace(three["a"].inputs, imported={"pool": said})
+    cells = {**three, "a": replace(three["a"], inputs=inputs)}
+    (table, *_), *_ = (
+        of.blocks for of in provenance(compute_study(study_of(cells), [*cells.values()]))
+    )
+    told = [row[4].partition("} ")[2] for row in table.rows]
+    assert told == ["(not pool: verdicts of imported files)", "", ""]
