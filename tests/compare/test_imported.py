@@ -60,8 +60,15 @@ def test_real_logs_become_states_that_verify_holds(logs: Path, tmp_path: Path) -
     verified = succeed("verify", run)
     assert "judged again, 0 of them differ" in verified.stdout
     assert f"{greedy} (sha256 " in verified.stdout
-    again = gapft("import", run, greedy, "--greedy", samples, "--split", "audit", "--judge")
-    assert again.returncode == 0, "the same files: nothing to do"
+    again = gapft(*given)
+    assert again.returncode == 0, "the same import: nothing to do"
+    for otherwise in (
+        (*given, "--judge"),
+        ("import", run, greedy, "--greedy", samples, *given[5:]),
+    ):
+        other = gapft(*otherwise)
+        assert other.returncode == 2
+        assert "the audit was imported otherwise (" in other.stderr
     other = gapft("import", run, samples, "--split", "audit")
     assert other.returncode == 2
     assert "was imported from other files already" in other.stderr
