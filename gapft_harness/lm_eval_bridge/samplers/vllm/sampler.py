@@ -45,7 +45,7 @@ from gapft_harness.lm_eval_bridge.samplers.vllm.process import release_engine
 logger = logging.getLogger(__name__)
 
 #: What an engine that cannot start raises, besides vLLM's own errors.
-_REFUSALS = (TypeError, ValueError, OSError, RuntimeError, ImportError, AssertionError)
+REFUSALS = (TypeError, ValueError, OSError, RuntimeError, ImportError, AssertionError)
 
 
 class VllmSampler:
@@ -81,10 +81,10 @@ class VllmSampler:
             if adapter:
                 # Loads it now: a module that vLLM cannot adapt is known before anything is asked.
                 self._lm.model.llm_engine.add_lora(self._lm.lora_request)
-        except (*_REFUSALS, VLLMError) as error:
+        except (*REFUSALS, VLLMError) as error:
             raise UserError(
                 f"model.args: vLLM cannot serve {arguments['pretrained']!r}"
-                f"{f' with the adapter {adapter.path}' if adapter else ''}: {_reason(error)}"
+                f"{f' with the adapter {adapter.path}' if adapter else ''}: {reason(error)}"
             ) from error
         self._own_end_ids |= as_ids(self._lm.tokenizer.eos_token_id)
         if self._ignored:
@@ -237,17 +237,26 @@ def _generation_settings(arguments: dict[str, Any]) -> tuple[frozenset[int], dic
 
 def _lora_arguments(adapter: Adapter, arguments: dict[str, Any]) -> dict[str, Any]:
     """What lm-eval's class needs to serve an adapter; the rank limit is the least that holds it."""
-    rank = check_adapter(adapter, arguments)
+    rank = least_rank(adapter.path, check_adapter(adapter, arguments))
+    return {"lora_local_path": adapter.path, "max_lora_rank": rank}
+
+
+def least_rank(path: str, rank: int) -> int:
+    """The least of vLLM's rank limits that holds an adapter of this rank.
+
+    Raises:
+        UserError: none does.
+    """
     fitting = [limit for limit in sorted(get_args(MaxLoRARanks)) if limit >= rank]
     if not fitting:
         raise UserError(
-            f"{adapter.path}: its rank is {rank}; vLLM serves ranks up to "
-            f"{max(get_args(MaxLoRARanks))}: use the backend hf, which merges adapters"
+            f"{path}: its rank is {rank}; vLLM serves ranks up to "
+            f"{max(get_args(MaxLoRARanks))}: use the backend hf, which takes any"
         )
-    return {"lora_local_path": adapter.path, "max_lora_rank": fitting[0]}
+    return int(fitting[0])
 
 
-def _reason(error: BaseException) -> str:
+def reason(error: BaseException) -> str:
     """The root of an engine's failure; its own message says only to look further up."""
     while error.__cause__ is not None:
         error = error.__cause__

@@ -1,7 +1,7 @@
 """``gapft eval --adapters``: several adapters on one loaded base, each evaluated by lm_eval.
 
 lm_eval's own command runs once for the base and once for each adapter, with a model that is loaded
-already. An adapter is put on the base as lm_eval's ``peft=`` does, unmerged, and taken off again.
+already. An adapter is put on it as lm_eval's own argument does, unmerged, and taken off again.
 """
 
 from __future__ import annotations
@@ -13,21 +13,23 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.lm_eval_bridge.samplers.adapter_fit import check_adapter, misfit
-from gapft_harness.lm_eval_bridge.samplers.retokenizer import first_line
+from gapft_harness.lm_eval_bridge.samplers.adapter_fit import check_adapter
 
 logger = logging.getLogger(__name__)
 
 #: The folder of the base's logs, which no adapter may have.
 BASE = "base"
 _NAME = re.compile(r"[\w][\w.@+-]*")
-#: lm_eval's names of the model that adapters are put on here.
-_MODELS = ("hf", "hf-auto", "huggingface")
-#: Arguments of the model that would put something else between base and adapter.
-_NOT_BESIDE = ("peft", "delta", "gptqmodel", "autogptq", "parallelize", "tp_plan")
+#: lm_eval's names of the models that adapters are put on here, and what names one's adapter.
+_MODELS = {"hf": "peft", "hf-auto": "peft", "huggingface": "peft", "vllm": "lora_local_path"}
+#: Arguments of a model that would put something else between base and adapter, by that name.
+_NOT_BESIDE = {
+    "peft": ("peft", "delta", "gptqmodel", "autogptq", "parallelize", "tp_plan"),
+    "lora_local_path": ("lora_local_path", "enable_lora", "max_lora_rank", "data_parallel_size"),
+}
 #: Any text: what matters is that two models give it different likelihoods.
 _PROBE = "In 1969, 3 + 4 = 7 (x**2): \"the answer is B\"; def f(a): return [a, 'b'] # 12%\n"
 
@@ -43,6 +45,25 @@ class Named:
     def arm(self) -> Named:
         """Whose it is (``adapter_fit``): nobody's but its own."""
         return self
+
+
+class Base(Protocol):
+    """A loaded model, which wears one adapter after another."""
+
+    lm: Any
+
+    def put_on(self, adapter: Named) -> None:
+        """Answers with the adapter from now on.
+
+        Raises:
+            UserError: it does not fit.
+        """
+
+    def take_off(self) -> None:
+        """Answers without any adapter from now on."""
+
+    def probed(self, text: str) -> list[float]:
+        """What the model makes of a text, in a few numbers."""
 
 
 def split_adapters(arguments: Sequence[str]) -> tuple[list[Named], list[str]]:
@@ -95,38 +116,50 @@ def evaluate_in_turn(
 
     config = EvaluatorConfig.from_cli(parsed)
     arguments = dict(config.model_args or {})
-    out = _checked(adapters, config, arguments)
-    silent = [one for one in adapters if _is_zero(one, arguments)]
-    in_turn = _InTurn(config, arguments)
+    out, rank = _checked(adapters, config, arguments)
+    named_by = _MODELS[config.model]
+    silent = [one for one in adapters if _is_zero(one)]
+    in_turn = _InTurn(_loaded(config, arguments, adapters, rank))
     parsed.log_samples = True
     for one in (None, *adapters):
         parsed.model = in_turn.model(one, zero=one in silent)
-        parsed.model_args = arguments | ({} if one is None else {"peft": one.path})
+        parsed.model_args = arguments | ({} if one is None else {named_by: one.path})
         parsed.output_path = str(out / (BASE if one is None else one.name))
         execute(parsed)
     names = " ".join(str(out / one.name) for one in adapters)
     logger.warning(f"To compare them: gapft compare {out / BASE} {names}")
 
 
+def _loaded(config: Any, arguments: dict[str, Any], adapters: Sequence[Named], rank: int) -> Base:
+    others = {
+        "batch_size": config.batch_size,
+        "max_batch_size": config.max_batch_size,
+        "device": config.device,
+    }
+    if config.model == "vllm":
+        from gapft_harness.lm_eval_bridge.samplers.vllm.process import prepare_process
+
+        prepare_process(threads=None, asked_by="--model vllm")
+        from gapft_harness.lm_eval_bridge.samplers.vllm.wearing import VllmBase
+
+        return VllmBase(arguments, others, adapters[0], rank)
+    from gapft_harness.lm_eval_bridge.samplers.hf.wearing import HfBase
+
+    return HfBase(arguments, others)
+
+
 class _InTurn:
-    """A loaded base that wears one adapter after another."""
+    """Puts one adapter after another on a base, and sees that each is applied."""
 
-    def __init__(self, config: Any, arguments: dict[str, Any]) -> None:
-        from lm_eval.api.registry import get_model
-
-        self._lm: Any = get_model("hf").create_from_arg_obj(
-            arguments,
-            {
-                "batch_size": config.batch_size,
-                "max_batch_size": config.max_batch_size,
-                "device": config.device,
-            },
-        )
-        if self._lm.world_size > 1:
-            raise UserError("--adapters: evaluates with one process; start it without a launcher")
-        self._base = self._lm._model
-        self._of_base = self._probed()
-        self._pretrained = arguments["pretrained"]
+    def __init__(self, base: Base) -> None:
+        self._base = base
+        self._of_base = base.probed(_PROBE)
+        if base.probed(_PROBE) != self._of_base:
+            raise GapftError(
+                "--adapters: asked twice, the base computes other numbers for one text, so nobody "
+                "can see whether an adapter is applied; evaluate each in a command of its own"
+            )
+        self._bare = True
 
     def model(self, adapter: Named | None, *, zero: bool) -> Any:
         """lm_eval's model with an adapter on the base, or the base alone.
@@ -135,16 +168,17 @@ class _InTurn:
             GapftError: the adapter before this one left something behind, or this one does not
                 change what the base computes, though its weights are not zero.
         """
-        if self._lm._model is not self._base:
-            self._base = self._lm._model = self._lm._model.unload()
-            if self._probed() != self._of_base:
+        if not self._bare:
+            self._base.take_off()
+            if self._base.probed(_PROBE) != self._of_base:
                 raise GapftError(
                     "--adapters: the base computes something else after an adapter was taken off; "
                     "evaluate that adapter in a command of its own"
                 )
         if adapter is not None:
-            self._put_on(adapter)
-            changed = self._probed() != self._of_base
+            self._base.put_on(adapter)
+            self._bare = False
+            changed = self._base.probed(_PROBE) != self._of_base
             if zero:
                 logger.warning(f"{adapter.path}: all its updates are zero: it answers as the base")
             elif not changed:
@@ -153,25 +187,7 @@ class _InTurn:
                     "last bit, though its weights are not zero. If they are very small, the "
                     "base's dtype rounds them away: --model_args dtype=float32"
                 )
-        return self._lm
-
-    def _put_on(self, adapter: Named) -> None:
-        from peft import PeftModel
-
-        try:
-            worn = PeftModel.from_pretrained(self._base, adapter.path)
-        except (OSError, ValueError, RuntimeError, KeyError) as error:
-            raise misfit(adapter, self._pretrained, first_line(error)) from error
-        self._lm._model = worn.eval()
-
-    def _probed(self) -> list[float]:
-        """What the model makes of a text: every next token's logits, in a few numbers."""
-        import torch
-
-        ids = self._lm.tok_encode(_PROBE)
-        with torch.no_grad():
-            logits = self._lm._model_call(torch.tensor([ids], device=self._lm.device)).float()
-        return [float(each) for each in (logits.sum(), logits.abs().sum(), logits.std())]
+        return self._base.lm
 
 
 def _named(given: str) -> Named:
@@ -187,13 +203,18 @@ def _named(given: str) -> Named:
     return Named(name, path)
 
 
-def _checked(adapters: Sequence[Named], config: Any, arguments: dict[str, Any]) -> Path:
-    """Checks all that can be before the model is loaded; gives the folder for logs."""
+def _checked(adapters: Sequence[Named], config: Any, arguments: dict[str, Any]) -> tuple[Path, int]:
+    """Checks all that can be before the model is loaded.
+
+    Returns:
+        The folder for logs, and the adapters' highest rank.
+    """
     if config.model not in _MODELS:
         raise UserError(
-            f"--adapters: the model {config.model!r} takes no adapters here; expected --model hf"
+            f"--adapters: the model {config.model!r} takes no adapters here; expected --model hf "
+            "or vllm"
         )
-    for key in _NOT_BESIDE:
+    for key in _NOT_BESIDE[_MODELS[config.model]]:
         if arguments.get(key):
             raise UserError(f"--model_args {key}=…: does not go with --adapters; leave it out")
     if config.use_cache:
@@ -209,8 +230,9 @@ def _checked(adapters: Sequence[Named], config: Any, arguments: dict[str, Any]) 
     for name in (BASE, *(one.name for one in adapters)):
         if any((out / name).rglob("samples_*.jsonl")):
             raise UserError(f"{out / name}: holds logs already; give another --output_path")
+    ranks = []
     for one in adapters:
-        check_adapter(one, arguments)
+        ranks.append(check_adapter(one, arguments))
         trained_on = json.loads((Path(one.path) / "adapter_config.json").read_text("utf-8")).get(
             "base_model_name_or_path"
         )
@@ -219,10 +241,10 @@ def _checked(adapters: Sequence[Named], config: Any, arguments: dict[str, Any]) 
                 f"{one.path}: says that it was trained on {trained_on!r}; it is put on "
                 f"{arguments['pretrained']!r}, whose layers have the same shapes"
             )
-    return out
+    return out, max(ranks)
 
 
-def _is_zero(adapter: Named, arguments: dict[str, Any]) -> bool:
+def _is_zero(adapter: Named) -> bool:
     """Whether every update of a LoRA adapter is zero; weights besides count as they are."""
     from peft import load_peft_weights
 

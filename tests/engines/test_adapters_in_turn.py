@@ -1,0 +1,81 @@
+"""``gapft eval --adapters`` on a vLLM engine answers as on transformers, adapter by adapter."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tests.engines.needs_vllm  # noqa: F401
+from gapft_harness.recipe.models import resolve_model
+from tests.engines.test_vllm_adapters import random_adapter
+from tests.lm_eval_bridge.test_adapters_in_turn import changed
+
+ENGINE = (
+    "enforce_eager=True,enable_chunked_prefill=False,max_model_len=256,"
+    f"kv_cache_memory_bytes={2**28}"
+)
+
+
+@pytest.fixture(scope="module")
+def adapters(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three of the demo policy: two that disturb it, each in its own way, and one that is lost."""
+    folder = tmp_path_factory.mktemp("adapters")
+    random_adapter(Path(resolve_model("bundled:demo")), folder / "random")
+    for name, factor in (("one", 2.0), ("two", -2.0), ("tiny", 1e-30)):
+        changed(folder / "random", folder / name, lambda weight, by=factor: weight * by)
+    return folder
+
+
+def evaluate(
+    folder: Path, out: Path, model: str, *names: str, more: str = ""
+) -> subprocess.CompletedProcess[str]:
+    arguments = f"pretrained={resolve_model('bundled:demo')},dtype=float32{more}"
+    return subprocess.run(
+        [
+            *(sys.executable, "-m", "gapft_harness.cli.main", "eval", "--model", model),
+            *("--model_args", arguments, "--tasks", "gapft_demo", "--limit", "12"),
+            *("--batch_size", "12", "--output_path", str(out)),
+            *("--adapters", ",".join(str(folder / name) for name in names)),
+        ],
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
+def answers(out: Path) -> list[str]:
+    [log] = out.rglob("samples_*.jsonl")
+    return [json.loads(line)["resps"][0][0] for line in log.read_text().splitlines()]
+
+
+def test_each_adapter_answers_as_on_transformers(adapters: Path, tmp_path: Path) -> None:
+    found = {}
+    for model, more in (("hf", ""), ("vllm", f",{ENGINE}")):
+        done = evaluate(adapters, tmp_path / model, model, "one", "two", more=more)
+        assert done.returncode == 0, done.stdout + done.stderr
+        found[model] = {name: answers(tmp_path / model / name) for name in ("base", "one", "two")}
+    assert found["vllm"] == found["hf"]
+    assert len({tuple(given) for given in found["vllm"].values()}) == 3
+    [told] = (tmp_path / "vllm" / "two").rglob("results_*.json")
+    arguments = json.loads(told.read_text())["config"]["model_args"]
+    assert arguments["lora_local_path"] == str(adapters / "two")
+
+
+def test_an_adapter_that_changes_nothing_is_refused(adapters: Path, tmp_path: Path) -> None:
+    done = evaluate(adapters, tmp_path / "out", "vllm", "tiny", more=f",{ENGINE}")
+    assert done.returncode == 1
+    assert "tiny: was not applied: with it the base computes the same" in done.stderr
+
+
+def test_what_would_stand_beside_the_adapters_is_refused(adapters: Path, tmp_path: Path) -> None:
+    more = f",lora_local_path={adapters / 'two'}"
+    done = evaluate(adapters, tmp_path / "out", "vllm", "one", more=more)
+    assert done.returncode == 2
+    assert "--model_args lora_local_path=…: does not go with --adapters" in done.stderr
