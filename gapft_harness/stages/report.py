@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from gapft_harness.core.errors import UserError
+from gapft_harness.hooks.manager import examine_plugins
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import only, require_recorded
 from gapft_harness.run_directory.directory import RunDirectory, stated
 from gapft_harness.stages.audit.other_rule import judge_by_other_rule
 from gapft_harness.stages.experiment import experiments_of, parts
 from gapft_harness.stages.foundation.disjoint import require_apart
+from gapft_harness.stages.selection.choosing import has_own_budget
 from gapft_harness.stages.selection.stage import arms
 
 if TYPE_CHECKING:
@@ -67,7 +71,8 @@ def require_sealed(run: RunDirectory) -> None:
     """Holds what a report of a run reads to its hashes; which arms, the run's recipe says.
 
     Raises:
-        UserError: something is not there yet, or was changed, or a problem is in two splits.
+        UserError: something is not there yet, or was changed, or a problem is in two splits, or
+            the manifest says of a budget what its selector does not declare.
     """
     from gapft_harness.stages.context import require_selected
 
@@ -81,5 +86,22 @@ def require_sealed(run: RunDirectory) -> None:
         run.sealed(layout.selection(arm))
         for audit in ("", *run.recipe.further):
             run.sealed(layout.decisions_on(arm, audit))
+    _require_declared(run, budgets)
     for name in run.recipe.subsets:
         run.sealed(layout.items(layout.audit(name)))
+
+
+def _require_declared(run: RunDirectory, budgets: Mapping[str, Mapping[str, Any]]) -> None:
+    """An arm is matched if its selector declares it. Bundled ones: others need not be at hand."""
+    (plugins, _), taken = examine_plugins(), run.recipe.taken()
+    for arm in (arm for arm in arms(run.recipe) if arm.name in budgets):
+        selector = run.recipe.conditions[arm.condition].selector
+        if arm.condition in taken or plugins.code("selector", selector) != "":
+            continue
+        matched = not has_own_budget(plugins.get("selector", selector))
+        said = budgets[arm.name].get("matched", True)
+        if said != matched:
+            raise UserError(
+                f"{layout.MANIFEST}: the budget of {arm.name} has matched = {said}, and the "
+                f"selector {selector!r} gives {matched}; restore the manifest"
+            )

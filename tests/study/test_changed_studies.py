@@ -133,9 +133,16 @@ def test_no_comparison_is_matched_by_an_edited_manifest(folder):
     for run in ("runs/a", "runs/b"):
         for seed in (13, 21, 73):
             change_budget(folder / run, f"all_verified-seed{seed}", matched=True)
-    with pytest.raises(
-        GapftError, match=r"A: .*all_verified-seed13 is called matched(.|\n)*B / b: "
-    ):
+    told = r"A: .*all_verified-seed13 has matched = True, .* gives False;(.|\n)*B / b: "
+    with pytest.raises(GapftError, match=told):
+        study(folder)
+    assert content(folder)["means"] is None
+
+
+def test_no_rival_is_taken_out_of_the_fair_contrasts_by_an_edited_manifest(folder):
+    for seed in (13, 21, 73):
+        change_budget(folder / "runs/a", f"replay-seed{seed}", matched=False)
+    with pytest.raises(GapftError, match=r"A: .*replay-seed13 has matched = False, .* gives True"):
         study(folder)
     assert content(folder)["means"] is None
 
@@ -166,7 +173,7 @@ def test_only_a_budget_of_the_leads_size_goes_unstarred_in_table_1(folder):
         seal(
             folder / "runs" / name,
             replace(of, arms=arms),
-            conditions={**conditions, "all_verified": {"n": 295}},
+            conditions={**conditions, "all_verified": {"selector": "uniform", "n": 295}},
         )
     study(folder)
     text = (folder / "study/report/report.md").read_text()
