@@ -10,8 +10,7 @@ from lm_eval.api.registry import get_model
 from peft import PeftModel
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.lm_eval_bridge.samplers.adapter_fit import misfit
-from gapft_harness.lm_eval_bridge.samplers.in_turn import Named
+from gapft_harness.lm_eval_bridge.samplers.adapter_fit import AdapterFolder, misfit
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import first_line
 
 
@@ -29,7 +28,7 @@ class HfBase:
             raise UserError("--adapters: evaluates with one process; start it without a launcher")
         self._pretrained = arguments["pretrained"]
 
-    def put_on(self, adapter: Named) -> None:
+    def put_on(self, adapter: AdapterFolder) -> None:
         """Puts it on unmerged, as ``peft=`` does."""
         try:
             worn = PeftModel.from_pretrained(self.lm._model, adapter.path)

@@ -11,8 +11,7 @@ from vllm.exceptions import VLLMError
 from vllm.lora.request import LoRARequest
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.lm_eval_bridge.samplers.adapter_fit import misfit
-from gapft_harness.lm_eval_bridge.samplers.in_turn import Named
+from gapft_harness.lm_eval_bridge.samplers.adapter_fit import AdapterFolder, misfit
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import first_line
 from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import REFUSALS, least_rank, reason
 
@@ -26,7 +25,11 @@ class VllmBase:
     """
 
     def __init__(
-        self, arguments: dict[str, Any], others: Mapping[str, Any], adapter: Named, rank: int
+        self,
+        arguments: dict[str, Any],
+        others: Mapping[str, Any],
+        adapter: AdapterFolder,
+        rank: int,
     ) -> None:
         """Starts the engine, without an adapter on.
 
@@ -50,10 +53,10 @@ class VllmBase:
         self._pretrained = arguments["pretrained"]
         self._numbers = 0
 
-    def put_on(self, adapter: Named) -> None:
+    def put_on(self, adapter: AdapterFolder) -> None:
         """Has every request from now on ask for it."""
         self._numbers += 1
-        request = LoRARequest(adapter.name, self._numbers, adapter.path)
+        request = LoRARequest(adapter.arm.name, self._numbers, adapter.path)
         try:
             self.lm.model.llm_engine.add_lora(request)
         except (*REFUSALS, VLLMError) as error:
