@@ -35,6 +35,7 @@ ENDINGS = st.builds(
     st.builds(Spent, SECONDS, SECONDS, st.sampled_from(["", "cpu", "wall"])),
     st.lists(st.builds(Answered, SECONDS, SECONDS, SIZE, SIZE, SIZE), max_size=20),
     st.booleans(),
+    SECONDS,
     st.text(),
 )
 
