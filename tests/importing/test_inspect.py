@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.exporting.inspect_logs import write_inspect_logs
+from gapft_harness.exporting.inspect_logs import IMPORTED, write_inspect_logs
 from gapft_harness.importing.told import state
 from gapft_harness.run_directory.tables import read_judged
 from tests.importing.made import imported, plain, states_of, write
@@ -48,17 +48,17 @@ def test_logs_of_a_run_are_its_search(made: Letters, model: Path) -> None:
     assert [*read_judged(run.path / "pool/responses.parquet")] == [
         *read_judged(first.path / "pool/responses.parquet")
     ]
-    assert run.manifest()["imported"]["pool"]["told_by"] == "score contains"
+    assert run.manifest()["imported"]["pool"]["told_by"] == f"score {IMPORTED}"
     with pytest.raises(UserError, match=r"the greedy response of problem .* a second time"):
         imported(made, model, "other", [greedy], greedy=samples)
-    with pytest.raises(UserError, match="no score 'f1'; known: contains"):
+    with pytest.raises(UserError, match=f"no score 'f1'; known: {IMPORTED}"):
         imported(made, model, "other", [samples], greedy=greedy, metric="f1")
     content = Path(samples).read_bytes()
     Path(samples).write_bytes(content[: len(content) // 2])
     with pytest.raises(UserError, match="Inspect cannot read it as a whole log"):
         imported(made, model, "other", [samples], greedy=greedy)
     edited = log.read_eval_log(greedy)
-    edited.samples[0].scores["contains"].value = "P"
+    edited.samples[0].scores[IMPORTED].value = "P"
     log.write_eval_log(edited, greedy)
-    with pytest.raises(UserError, match='score contains is "P", and a verdict is 0 or 1'):
+    with pytest.raises(UserError, match=f'score {IMPORTED} is "P", and a verdict is 0 or 1'):
         imported(made, model, "other", [], greedy=greedy)
