@@ -11,7 +11,6 @@ from gapft_harness.compare.reading import document_of, value_at
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Gold
 from gapft_harness.rejudge.judge import Judge
-from gapft_harness.verification.judging import check_golds
 
 #: Fields of documents that hold the gold answer, by their names.
 _FIELDS = ("gold", "answer", "solution", "label")
@@ -39,15 +38,11 @@ class Golds:
             UserError: it has none, or the verifier does not take it; file and line are named.
         """
         gold = self.read(row, place)
-        try:
-            check_golds(judge.verifier, [(gold, place)])
-        except UserError as error:
-            if type(error) is not UserError:  # a plugin that failed is none of the row's fault
-                raise
-            raise UserError(
-                f"{error} (gold: {self.where}, for verifier {judge.rule}); --gold FIELD takes "
-                "another field of the document, --gold doc the whole document"
-            ) from error
+        judge.check(
+            [(gold, place)],
+            f"(gold: {self.where}, for verifier {judge.rule}); --gold FIELD takes another field of "
+            "the document, --gold doc the whole document",
+        )
         return gold
 
 

@@ -6,11 +6,11 @@ import contextlib
 import functools
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from gapft_harness.core.errors import PluginError
+from gapft_harness.core.errors import PluginError, UserError
 from gapft_harness.core.records import Gold, Response, Verdict
 from gapft_harness.hooks.checked import answers_of
 from gapft_harness.hooks.manager import load_plugins
@@ -18,7 +18,7 @@ from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.hooks.registered import VerifierTraits
 from gapft_harness.rejudge.choice import Rule
 from gapft_harness.stages.generation.sealing import closing_verifier
-from gapft_harness.verification.judging import Judged, judge_and_answer, once_each
+from gapft_harness.verification.judging import Judged, check_golds, judge_and_answer, once_each
 from gapft_harness.verification.pool import Outcome, WorkerPool
 
 T = TypeVar("T")
@@ -48,6 +48,24 @@ class Judge:
         self.by_processes = pool is not None
         self._answers = answers_of(verifier)
         self._said = json.dumps([rule.name, dict(rule.params), list(plugin_files)])
+
+    def check(self, golds: Iterable[tuple[Gold, str]], remedy: str) -> None:
+        """Holds gold answers, each with where it is from, to what the rule takes.
+
+        Args:
+            golds: the answers.
+            remedy: ends the message.
+
+        Raises:
+            UserError: it does not take one.
+            PluginError: the verifier is broken.
+        """
+        try:
+            check_golds(self.verifier, golds)
+        except UserError as error:
+            if type(error) is not UserError:  # a plugin that failed is nobody's mistake here
+                raise
+            raise UserError(f"{error} {remedy}") from error
 
     def judge(self, texts: Sequence[str], golds: Sequence[Gold]) -> list[Judged]:
         """Each response's verdict and answer, in their order; equal pairs are judged once.

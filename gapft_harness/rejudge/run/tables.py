@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.errors import GapftError
 from gapft_harness.core.records import CONTEXT, Gold
 from gapft_harness.hooks.manager import Registered
 from gapft_harness.recipe.sections import Search
@@ -17,7 +17,7 @@ from gapft_harness.run_directory.tables import read_judged, read_problems, seale
 from gapft_harness.run_directory.tables.parquet import write_batches
 from gapft_harness.run_directory.tables.states import ProblemState, write_states
 from gapft_harness.stages.search.states import state_row
-from gapft_harness.verification.judging import BEYOND_CONTEXT, Judged, check_golds
+from gapft_harness.verification.judging import BEYOND_CONTEXT, Judged
 from gapft_harness.verification.reasons import Reasons
 
 if TYPE_CHECKING:
@@ -172,15 +172,11 @@ def require_golds(judge: Judge, problems: Path) -> None:
         UserError: it does not take one; the message names the problem.
     """
     golds = ((of.gold, f"{problems}, problem {of.id}") for of, _ in read_problems(problems))
-    try:
-        check_golds(judge.verifier, golds)
-    except UserError as error:
-        if type(error) is not UserError:  # a plugin that failed is none of the run's fault
-            raise
-        raise UserError(
-            f"{error} (verifier {judge.rule}); name a verifier that takes the gold answers which "
-            "the run's own takes"
-        ) from error
+    judge.check(
+        golds,
+        f"(verifier {judge.rule}); name a verifier that takes the gold answers which the run's own "
+        "takes",
+    )
 
 
 def rewrite_states(
