@@ -96,16 +96,16 @@ def offer() -> None:
     from importlib import import_module
     from importlib.metadata import entry_points
 
-    registry = import_module("lm_eval.api.registry")
-    if hasattr(registry, "load_plugins"):
+    known = import_module("lm_eval.api.registry")
+    if hasattr(known, "load_plugins"):
         return
     import_module("lm_eval.filters")
     import_module("lm_eval.api.metrics")
     for point in entry_points(group="lm_eval.filters"):
-        if point.name not in registry.filter_registry:
-            registry.filter_registry.register(point.name, target=point.value)
+        if point.name not in known.filter_registry:
+            known.filter_registry.register(point.name, target=point.value)
     for point in entry_points(group="lm_eval.metrics"):
-        if point.name in registry.metric_registry or not point.value.startswith("gapft_harness."):
+        if point.name in known.metric_registry or not point.value.startswith("gapft_harness."):
             continue
         try:
             point.load()  # its module registers it, with its aggregation

@@ -241,26 +241,18 @@ def lm_eval_logs(
         out: where the log goes; None: nowhere.
     """
     from lm_eval import simple_evaluate
-    from lm_eval.api.model import LM
     from lm_eval.loggers import EvaluationTracker
     from lm_eval.tasks import TaskManager
 
+    from tests.canned_model import CannedModel
+
     said = json.loads((folder / f"{task}.json").read_text())
     left = {mark: iter(texts[first:]) for mark, texts in said.items()}
-
-    class Canned(LM):  # type: ignore[misc]
-        def generate_until(self, requests: Any, disable_tqdm: bool = False) -> list[str]:
-            return [next(left[max(left, key=request.args[0].rfind)]) for request in requests]
-
-        def loglikelihood(self, requests: Any) -> Any:
-            raise NotImplementedError
-
-        loglikelihood_rolling = loglikelihood
-
+    model = CannedModel(lambda prompt: next(left[max(left, key=prompt.rfind)]))
     tracker = EvaluationTracker(output_path=str(out)) if out else None
     manager = TaskManager(include_defaults=False, include_path=str(folder / "tasks"))
     done = simple_evaluate(
-        model=Canned(), tasks=[name or task], task_manager=manager, log_samples=True,
+        model=model, tasks=[name or task], task_manager=manager, log_samples=True,
         bootstrap_iters=0, evaluation_tracker=tracker,
     )  # fmt: skip
     (rows,) = done.pop("samples").values()

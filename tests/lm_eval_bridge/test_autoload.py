@@ -121,8 +121,8 @@ def test_a_metric_of_another_package_is_not_imported(tmp_path, monkeypatch):
         lambda group: [theirs] if group == theirs.group else [],
     )
     autoload.offer()
-    registry = import_module("lm_eval.api.registry")
-    assert "theirs" not in registry.metric_registry
+    known = import_module("lm_eval.api.registry")
+    assert "theirs" not in known.metric_registry
 
 
 def test_gapft_eval_passes_flags_and_subcommands_through(tmp_path, capsys, monkeypatch):

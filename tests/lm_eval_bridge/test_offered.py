@@ -27,19 +27,13 @@ GOLD = "1/2 "
 SCRIPT = """
 import json, sys
 from lm_eval import simple_evaluate
-from lm_eval.api.model import LM
 from lm_eval.tasks import TaskManager
-
-class Canned(LM):
-    def generate_until(self, requests, disable_tqdm=False):
-        return [request.args[0] for request in requests]
-    def loglikelihood(self, requests):
-        raise NotImplementedError
-    loglikelihood_rolling = loglikelihood
+from tests.canned_model import CannedModel
 
 manager = TaskManager(include_defaults=False, include_path=sys.argv[1])
 out = simple_evaluate(
-    model=Canned(), tasks=["said"], task_manager=manager, log_samples=True, bootstrap_iters=0
+    model=CannedModel(str), tasks=["said"], task_manager=manager,
+    log_samples=True, bootstrap_iters=0,
 )
 rows = [
     [row["filter"], row["doc"]["text"], row["filtered_resps"], row["gapft_verified"]]
@@ -87,7 +81,9 @@ def evaluated(tmp_path: Path) -> Any:
 
     def run(yaml: str = YAML, **environment: str) -> subprocess.CompletedProcess[str]:
         (tmp_path / "tasks" / "said.yaml").write_text(yaml.replace("FILE", str(data)))
-        path = os.pathsep.join(filter(None, [str(facts.parent), os.environ.get("PYTHONPATH")]))
+        path = os.pathsep.join(
+            filter(None, [str(facts.parent), os.environ.get("PYTHONPATH"), str(ROOT)])
+        )
         return subprocess.run(
             [sys.executable, "-c", SCRIPT, str(tmp_path / "tasks")],
             capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path,

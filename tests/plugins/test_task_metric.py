@@ -108,25 +108,13 @@ def test_the_tasks_own_filter_and_metric_judge(folder, metric, statuses):
 def test_it_agrees_with_what_lm_eval_itself_reports(folder):
     """The same responses through lm-eval's own evaluate() give the same decisions."""
     from lm_eval import simple_evaluate
-    from lm_eval.api.model import LM
     from lm_eval.tasks import TaskManager
 
+    from tests.canned_model import CannedModel
+
     said = {"Ann": "the total is 7", "A car": "twice that\n#### 2,400."}
-
-    class Canned(LM):
-        def generate_until(self, requests, disable_tqdm=False):
-            return [
-                next(text for start, text in said.items() if start in request.args[0])
-                for request in requests
-            ]
-
-        def loglikelihood(self, requests):
-            raise NotImplementedError
-
-        loglikelihood_rolling = loglikelihood
-
     out = simple_evaluate(
-        model=Canned(),
+        model=CannedModel(lambda prompt: next(said[start] for start in said if start in prompt)),
         tasks=["pears"],
         task_manager=TaskManager(include_defaults=False, include_path=folder),
         log_samples=True,
