@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 #: Inspect's words for how a response ended.
 _STOPPED = {"stop": "stop", "length": "max_tokens", CONTEXT: "model_length"}
-
-
 #: The scorer of verdicts that were taken over from a file.
 IMPORTED = "imported verdict"
 

@@ -29,7 +29,7 @@ from gapft_harness.report.reading.inputs import ReportInputs, read_inputs
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory, splits_of
 from gapft_harness.run_directory.facts import Manifest
-from gapft_harness.run_directory.tables import read_facts, read_states
+from gapft_harness.run_directory.tables import read_states
 from gapft_harness.stages.differences import Differences
 from gapft_harness.stages.experiment import every_experiment
 from gapft_harness.stages.foundation.sources import is_taken
@@ -120,7 +120,8 @@ def judge_run(path: Path, choice: Choice, flips: Flips) -> RunJudged:
         after = _under_new_rule(before, scratch.path, states["pool"])
         _seal(run, manifest, scratch)
         sets = choose_again(run, scratch, plugins, choice.plugin_files)
-    taken, findings = _taken(run), (compute(before), compute(after))
+    taken = {of: before.imported[of]["told_by"] for of in before.taken if of in SPLITS}
+    findings = compute(before), compute(after)
     return RunJudged(
         *(path, choice, Rule(task["verifier"], task["verifier_params"]), taken, flips, tallies),
         *(reasons, states, stopped, sets, (before, after), findings),
@@ -195,14 +196,6 @@ def _seal(run: RunDirectory, manifest: Manifest, scratch: RunDirectory) -> None:
         scratch.seal(name)
     for table in (layout.problems, layout.responses, layout.states):
         scratch.seal(table("pool"))
-
-
-def _taken(run: RunDirectory) -> dict[str, str]:
-    """What in imported files told a split's verdicts, where these were taken over from them."""
-    told = {
-        split: read_facts(run.path / layout.responses(split)).get("imported") for split in SPLITS
-    }
-    return {split: of["told_by"] for split, of in told.items() if of and of["verdicts"] == "file"}
 
 
 def _foreign(taken: Mapping[str, str], verifier: str) -> Iterator[str]:
