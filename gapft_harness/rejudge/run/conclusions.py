@@ -123,8 +123,8 @@ def retrained(now: ReportInputs, sets: Sets, a: str, b: str) -> Range:
     """The least and the most of a contrast if every arm were trained on its new set.
 
     An arm whose new set an arm of its seed was trained on would be that arm's adapter, whose
-    decisions are known. Any other may decide the audit anyhow. Two arms with one new set differ by
-    nothing.
+    decisions are known. The Pass@1 of any other may be anything from 0 to 1. Two arms with one new
+    set differ by nothing.
     """
     known = {
         sets.arms[of.arm].trained_on[0]: Fraction(int(of.passed.sum()), len(of.passed))

@@ -112,8 +112,8 @@ def _conclusions(of: RunJudged) -> Iterator[Block]:
     note = (
         "In percentage points, the least and the most. Any rule between: under all rules that "
         "judge as both do wherever these agree. Trained again: if each arm were trained on the set "
-        "that the new rule gives it; known where that set was trained on, and else bounded by no "
-        "more than that an arm may decide the audit anyhow."
+        "that the new rule gives it. Where an adapter of that set is there, its Pass@1 is known; "
+        "else it may be anything from 0 to 100%."
     )
     if any(one.retrained and one.retrained[0] != one.retrained[1] for one in of.conclusions):
         note += (
