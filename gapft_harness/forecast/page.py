@@ -68,16 +68,16 @@ def warnings(of: Forecast) -> list[str]:
             )
     for name, fitted in _fits(of):
         if fitted.one.rejected:
-            p = wording.p_value(fitted.one.p_value)
+            p = wording.p_said(fitted.one.p_value)
             said.append(
-                f"{name}: one beta-binomial distribution does not fit (chi-squared test, p = {p}); "
+                f"{name}: one beta-binomial distribution does not fit (chi-squared test, {p}); "
                 "the other families are weighed in, and the true uncertainty beyond "
                 f"K = {of.k} is larger than for a pool that one fits"
             )
         if fitted.fits < REJECTED:
             said.append(
-                f"{name}: no family fits (posterior predictive check, p = "
-                f"{wording.p_value(fitted.fits)}); do not rely on what is forecast beyond "
+                f"{name}: no family fits (posterior predictive check, "
+                f"{wording.p_said(fitted.fits)}); do not rely on what is forecast beyond "
                 f"K = {of.k}"
             )
     for split, found in of.splits.items():
@@ -114,8 +114,7 @@ def _searched(of: Forecast) -> Table:
         ["split", "problems", "G", "S", "U", "p_S", "greedy", *(f"Pass@{k}" for k in shown)],
         rows,
         note=f"G: one decode passes; S: it does not, and one of {of.k} samples does; U: none does. "
-        "Pass@k: of the samples alone, "
-        "without bias.",
+        "Pass@k: of the samples alone, without bias.",
     )
 
 
@@ -126,7 +125,7 @@ def _first(of: Forecast) -> Table:
         for split, each in of.splits.items()
     ]
     return Table(
-        ["of S, first recovered", *(f"by {k}" for k in shown)],
+        ["split", *(f"by {k}" for k in shown)],
         rows,
         note="The share of S whose first passing sample is among the first k.",
     )

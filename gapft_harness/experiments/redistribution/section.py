@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
-from gapft_harness.analysis.partition.redistribution import Redistributed
 from gapft_harness.experiments.redistribution.findings import RedistributionFindings
 from gapft_harness.report.reading.adapters import SCALED
 from gapft_harness.report.rendering.blocks import Block, Figure, Table, Text
@@ -13,6 +12,7 @@ from gapft_harness.report.rendering.wording import (
     UNSTABLE,
     condition_name,
     listed,
+    p_said,
     p_value,
     percent,
     points,
@@ -42,7 +42,7 @@ def _result(lead: str, found: RedistributionFindings) -> str:
         return "The source solves every audit problem, so there is no correction to look at."
     shown = [
         f"{percent(of.observed)} of {state}, where redistributed answers would correct "
-        f"{percent(of.null)} ({_p(of)})"
+        f"{percent(of.null)} ({p_said(float(of.p_value))})"
         for state, of in states.items()
     ]
     scaled = f" {SCALED}" if found.adapters == "scaled" else ""
@@ -93,10 +93,3 @@ def _rates(found: RedistributionFindings) -> Table:
         note += f" {UNSTABLE} Unstable: fewer than {STABLE_ITEMS} problems: {listed(sorted(few))}."
     columns = ["condition", "state", "observed", "null", "difference", "p", "fixed"]
     return Table(columns, lines, note=note)
-
-
-def _p(of: Redistributed) -> str:
-    """``p = 0.023`` or ``p < 0.001``, on one line."""
-    shown = p_value(float(of.p_value))
-    said = f"p < {shown[1:]}" if shown.startswith("<") else f"p = {shown}"
-    return said.replace(" ", "\N{NO-BREAK SPACE}")

@@ -86,6 +86,13 @@ def p_value(p: float | None) -> str:
     return next((text for text in shown if (float(text) < 0.05) == (p < 0.05)), f"{p}")
 
 
+def p_said(p: float | None) -> str:
+    """``p = 0.023`` or ``p < 0.001``, on one line of a sentence."""
+    shown = p_value(p)
+    said = f"p < {shown[1:]}" if shown.startswith("<") else f"p = {shown}"
+    return said.replace(" ", "\N{NO-BREAK SPACE}")
+
+
 def capital(text: str) -> str:
     """The text as the beginning of a sentence; a condition's name begins in lower case."""
     return text[:1].upper() + text[1:]
