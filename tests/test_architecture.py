@@ -1,4 +1,4 @@
-"""The house: rooms, arrows and sizes. import-linter holds the arrows (pyproject.toml)."""
+"""The house: rooms and arrows. import-linter holds the arrows (pyproject.toml)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,6 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "gapft_harness"
 #: Where the product's Python lies. The package's links lead to the second and third.
 FOLDERS = ("gapft_harness", "plugins", "tasks", "demo_policies", "controlled_study", "engines")
-#: Most entries of a package's folder beside ``__init__.py``. The top one holds the rooms.
-MOST_ENTRIES = 12
-LINES_BELOW = 300
 #: Rooms that may import torch as soon as they are imported; elsewhere a function does.
 TORCH_ROOMS = {"lm_eval_bridge", "training"}
 #: What an ``if`` asks whose lines do not run when a file is imported.
@@ -165,21 +162,3 @@ def test_torch_is_imported_at_once_in_its_rooms_alone() -> None:
         if module.partition(".")[0] == "torch"
     }
     assert importers == TORCH_ROOMS
-
-
-def test_a_folder_holds_few_entries() -> None:
-    packages = {file.parent for file in python_files() if file.name == "__init__.py"} - {PACKAGE}
-    crowded = {}
-    for folder in packages:
-        names = {path.name for path in folder.iterdir() if path.suffix != ".pyc"}
-        entries = names - {"__init__.py", "__pycache__"}
-        if len(entries) > MOST_ENTRIES:
-            crowded[str(folder.relative_to(ROOT))] = sorted(entries)
-    assert crowded == {}
-
-
-def test_files_are_short() -> None:
-    lines = {
-        str(f.relative_to(ROOT)): len(f.read_text("utf-8").splitlines()) for f in python_files()
-    }
-    assert {name: count for name, count in lines.items() if count >= LINES_BELOW} == {}
