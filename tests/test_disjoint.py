@@ -109,6 +109,39 @@ def test_what_is_shared_can_be_left_out_of_the_pool_with_a_count(given_files: Pa
     )
 
 
+def test_what_is_shared_can_be_kept_and_is_counted_everywhere(given_files: Path) -> None:
+    """Two pool problems are one audit problem: two of six, and one of five."""
+    tasks = given_files / "tasks"
+    pool = [json.loads(line) for line in (tasks / "pool.jsonl").read_text().splitlines()]
+    shared = {**pool[0], "id": "other", "question": f"{pool[0]['question']} "}
+    with (tasks / "audit.jsonl").open("a") as audit:
+        audit.write(json.dumps(shared) + "\n")
+    again = {**pool[1], "id": "again", "question": pool[0]["question"]}
+    (tasks / "pool.jsonl").write_text("".join(json.dumps(r) + "\n" for r in [*pool[:5], again]))
+    said = (
+        "2 of 6 pool problems are also in the audit, where they are 1 of 5 problems; they are kept"
+    )
+    kept = ("--set", "data.keep_shared=true")
+    asked = ("run", "recipe.yaml", *SEARCH[4:], *OPTIONS, "--dry-run", *kept)
+    dry = succeed(*asked, cwd=given_files).stdout
+    assert f"# warnings\npool: {said}" in dry
+    told = " ".join(succeed(*SEARCH, *OPTIONS, *kept, cwd=given_files).stderr.split())
+    assert f"warning: {said}" in told
+    run = given_files / "run"
+    assert [len(rows_of(run / s / "problems.parquet")) for s in ("pool", "audit")] == [6, 5]
+    warnings = json.loads((run / "manifest.json").read_text())["warnings"]
+    assert [line for line in warnings if line.startswith(said)]
+    assert not [line for line in warnings if "case or white space" in line]
+    done = succeed("verify", "run", *OPTIONS, cwd=given_files).stdout
+    assert (
+        "no problem of one split is in another, but for those that are kept (pool, audit)" in done
+    )
+    assert said in done
+    both = gapft(*asked, "--set", "data.drop_shared=true", cwd=given_files)
+    assert both.returncode == 2
+    assert "cannot be true where data.drop_shared is" in both.stderr
+
+
 @pytest.fixture
 def task(tmp_path: Path) -> Letters:
     return letters(tmp_path, pool=8, audit=6)

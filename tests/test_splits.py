@@ -271,6 +271,18 @@ def test_a_training_split_that_overlaps_the_audit_can_calibrate(folder: Path, sp
     assert found == expected[split]
 
 
+@pytest.mark.parametrize(("taken", "left"), [(14, 0), (15, 15), (20, 10)])
+def test_a_calibration_that_halves_the_pool_is_warned_of(
+    folder: Path, taken: int, left: int
+) -> None:
+    task = load_task("letters", [folder])
+    said = read_split(task, recipe(taken), "pool").warnings
+    assert [
+        f"{taken} leaves {left} of 30 training problems in the pool" in line for line in said
+    ] == ([True] if left else [])
+    assert read_split(task, recipe(taken), "calibration").warnings == ()
+
+
 @pytest.mark.parametrize("split", ["pool", "audit", "calibration"])
 @pytest.mark.parametrize(
     ("calibration", "line", "shown", "instead"),

@@ -47,7 +47,7 @@ def describe(choice: Options, run_dir: str | None) -> str:
     check_names(recipe, plugins)
     experiments = asked(recipe, plugins, set_by(choice))
     include_paths = choice.include_paths or searched_in(Path(place))
-    problems, task, missing = _read(recipe, plugins, include_paths)
+    problems, task, warnings, missing = _read(recipe, plugins, include_paths)
     sampler = plugins.get("sampler", recipe.model.backend)
     config, of_model = _model(recipe, sampler)
     size = size_of(recipe, config)
@@ -62,6 +62,7 @@ def describe(choice: Options, run_dir: str | None) -> str:
         "",
         "# what it takes",
         *forecast(recipe, experiments, problems, task, size, place, plugins),
+        *(["", "# warnings", *warnings] if warnings else []),
         "",
         "# missing here",
         *(dict.fromkeys(missing) or ["nothing: this recipe can run"]),
@@ -71,8 +72,8 @@ def describe(choice: Options, run_dir: str | None) -> str:
 
 def _read(
     recipe: Recipe, plugins: Plugins, include_paths: Sequence[str]
-) -> tuple[dict[Split, int], dict[str, Any], list[str]]:
-    """How many problems each split has, the task's facts, and a sentence on what cannot be read.
+) -> tuple[dict[Split, int], dict[str, Any], list[str], list[str]]:
+    """How many problems each split has, the task's facts, warnings, and what cannot be read.
 
     Raises:
         NoSuchTaskError: the task is unknown.
@@ -83,12 +84,14 @@ def _read(
     try:
         read, task, _ = check_splits(recipe, plugins, include_paths)
         check_early_stop(recipe.search, plugins.get("response rule", task["keep"]), task)
-        return {split: len(found.problems) for split, found in read.items()}, task, []
+        said = [f"{split}: {line}" for split, of in read.items() for line in of.warnings]
+        return {split: len(of.problems) for split, of in read.items()}, task, said, []
     except NoSuchTaskError:
         raise
     except GapftError as error:
         of_all = str(error)
     counts: dict[Split, int] = {}
+    warnings: list[str] = []
     missing: dict[str, list[str]] = {}
     task = {}
     for split in splits_of(recipe):  # which of them cannot be read, and which can
@@ -96,12 +99,13 @@ def _read(
             problems, task, verifier, _ = load_problems(recipe, split, plugins, include_paths)
             with closing_verifier(verifier):
                 counts[split] = len(problems)
+            warnings += [f"{split}: {line}" for line in task["warnings"]]
         except GapftError as error:
             later = "; a dry run downloads nothing, the run itself tries to"
-            said = f"{error}{later if isinstance(error, DataNotFound) else ''}"
-            missing.setdefault(said, []).append(split)
-    lines = [f"{', '.join(of)}: {said}" for said, of in missing.items()]
-    return counts, task, lines or [f"data: {of_all}"]
+            why = f"{error}{later if isinstance(error, DataNotFound) else ''}"
+            missing.setdefault(why, []).append(split)
+    lines = [f"{', '.join(of)}: {why}" for why, of in missing.items()]
+    return counts, task, warnings, lines or [f"data: {of_all}"]
 
 
 def _no_gpu(recipe: Recipe, sampler: Registered, size: Size | None) -> list[str]:

@@ -27,6 +27,18 @@ class Data(RecipeSection):
     drop_shared: bool = Field(
         False, description="drop pool problems that are also in the audit; else they are an error"
     )
+    keep_shared: bool = Field(
+        False,
+        description="keep pool problems that are also in the audit, and count them: for the "
+        "paper's older protocol alone",
+    )
+
+    @field_validator("keep_shared")
+    @classmethod
+    def _not_both(cls, keep: bool, info: ValidationInfo) -> bool:
+        if keep and info.data.get("drop_shared"):
+            raise ValueError("cannot be true where data.drop_shared is; expected one of them")
+        return keep
 
 
 class Model(RecipeSection):

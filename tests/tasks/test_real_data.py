@@ -48,6 +48,35 @@ def test_the_real_logiqa_validation_file_as_pool_and_audit(tmp_path, monkeypatch
     assert all(p.gold["options"]["ABCD".index(p.gold["answer"])] for p in audit)
 
 
+def test_what_the_older_pool_shares_with_its_audit_is_counted_on_the_real_file(
+    tmp_path, monkeypatch
+):
+    """100 lines in both parts; repeated prompts of the file may add to them, on either side."""
+    from gapft_harness.recipe.recipe import Recipe
+    from gapft_harness.stages.search.splits import read_splits
+
+    (dev,) = real("logiqa2/dev.txt")
+    lines = [line for line in dev.read_text(encoding="utf-8").split("\n") if line.strip()]
+    (tmp_path / "logiqa2").mkdir()
+    for name, part in (("train.txt", lines[:900]), ("test.txt", lines[800:])):
+        (tmp_path / "logiqa2" / name).write_text("\n".join(part), encoding="utf-8")
+    monkeypatch.setenv("GAPFT_DATA_DIR", str(tmp_path))
+    recipe = Recipe.model_validate(
+        {
+            "name": "r",
+            "data": {"task": "gapft_logiqa_whole", "keep_shared": True},
+            "model": {"args": {"pretrained": "none"}},
+        }
+    )
+    read = read_splits(load_task("gapft_logiqa_whole"), recipe)
+    assert [len(read[split].problems) for split in ("pool", "audit")] == [900, len(lines) - 800]
+    (said,) = (line for line in read["pool"].warnings if "also in the audit" in line)
+    found = [int(word) for word in said.split() if word.isdigit()]
+    apart = load_task("gapft_logiqa")
+    assert found[0] == 900 - len(apart.pool()) >= 100
+    assert found[2] == len(lines) - 800 - len(apart.audit()) >= 100
+
+
 def test_the_real_logiqa_validation_file_to_calibrate_on(tmp_path, monkeypatch):
     """Parts of it as the pool and the audit: exactly the rest is left."""
     (dev,) = real("logiqa2/dev.txt")

@@ -3,8 +3,9 @@
 Section 4.1 of the paper: the audit are the 1,367 test problems whose prompt never appears in the
 training split; the 211 training records whose prompt appears in the test split leave the pool.
 A prompt here is text, question and options together, white space at their ends apart. The older
-protocol's audit is the whole test split, whose problems the pool holds none of either. To calibrate
-on there is dev.txt, without the records whose prompt is in one of the other two.
+protocol has the whole test split as its audit and the whole training split as its pool, shared
+prompts included (docs/choices.md derives that). To calibrate on there is dev.txt, without the
+records whose prompt is in one of the other two.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _Prompt = tuple[str, ...]
 
 
 def load(revision: str, **_: Any) -> Splits:
-    """The splits ``pool``, ``audit`` and ``calibration``, kept apart by all their files; ``test``.
+    """The splits ``pool``, ``audit``, ``calibration``, kept apart; ``train`` and ``test``, whole.
 
     Args:
         revision: commit of the repository that the files are downloaded from where
@@ -85,6 +86,7 @@ def load(revision: str, **_: Any) -> Splits:
             "pool": lambda: split("pool", "train.txt", "test.txt"),
             "audit": lambda: split("audit", "test.txt", "train.txt"),
             "calibration": lambda: split("calibration", "dev.txt", "train.txt", "test.txt"),
+            "train": lambda: SplitData(read("train.txt")),
             "test": whole,
         },
         unpublished=("calibration",),

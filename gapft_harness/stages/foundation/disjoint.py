@@ -8,7 +8,7 @@ case or in white space within makes another problem; such pairs are counted and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from gapft_harness.core.errors import UserError
@@ -87,7 +87,7 @@ def require_disjoint(
         )
 
 
-def require_apart(run: RunDirectory, splits: Iterable[str]) -> str:
+def require_apart(run: RunDirectory, splits: Iterable[str]) -> list[str]:
     """Holds the sealed splits of a run apart.
 
     Args:
@@ -95,19 +95,44 @@ def require_apart(run: RunDirectory, splits: Iterable[str]) -> str:
         splits: those whose problems are there.
 
     Returns:
-        A sentence on pool problems that are nearly an audit problem; empty if there are none.
+        Sentences with counts: on pool problems that are nearly an audit problem, and on those that
+        are one and kept (``data.keep_shared``).
 
     Raises:
         UserError: a problem of one split is also in another.
     """
     there = {split: list(read_prompts(run.path / layout.problems(split))) for split in splits}
-    task = run.recipe.data.task
+    data = run.recipe.data
     audits = [split for split in there if split not in ("pool", CALIBRATION)]
     pairs = [(split, audit) for split in (CALIBRATION, "pool") for audit in audits]
     for split, other in ((CALIBRATION, "pool"), *pairs):
-        if split in there and other in there:
-            require_disjoint(there[split], there[other], split, other, task)
-    return nearly(there.get("pool", ()), chain(*(there[audit] for audit in audits)))
+        ours = data.keep_shared and (split, other) == ("pool", "audit")
+        if split in there and other in there and not ours:
+            require_disjoint(there[split], there[other], split, other, data.task)
+    pool, kept = there.get("pool", []), ""
+    if data.keep_shared:
+        audit = there.get("audit", [])
+        kept, known = overlap(pool, audit), Known(audit)
+        pool = [problem for problem in pool if known.find(problem) is None]
+    near = nearly(pool, chain(*(there[audit] for audit in audits)))
+    return [said for said in (kept, near) if said]
+
+
+def overlap(pool: Sequence[Keyed], audit: Sequence[Keyed]) -> str:
+    """How many problems of pool and audit are the same, where they are kept; empty: none are.
+
+    Args:
+        pool: the pool's problems.
+        audit: the audit's.
+    """
+    of_pool, of_audit = len(Known(audit).shared(pool)), len(Known(pool).shared(audit))
+    if not of_pool:
+        return ""
+    return (
+        f"{of_pool} of {len(pool)} pool problems are also in the audit, where they are {of_audit} "
+        f"of {len(audit)} problems; they are kept (data.keep_shared), so conditions may be audited "
+        "on what they were trained on"
+    )
 
 
 def nearly(pool: Iterable[Keyed], audit: Iterable[Keyed]) -> str:

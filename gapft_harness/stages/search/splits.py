@@ -8,7 +8,7 @@ generated.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gapft_harness.core.errors import UserError
@@ -18,7 +18,7 @@ from gapft_harness.core.streams import derive
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, Split, splits_of
-from gapft_harness.stages.foundation.disjoint import Keyed, Known, keyed, require_disjoint
+from gapft_harness.stages.foundation.disjoint import Keyed, Known, keyed, overlap, require_disjoint
 
 if TYPE_CHECKING:
     from gapft_harness.lm_eval_bridge.loaded_task import LoadedTask
@@ -58,8 +58,14 @@ def read_splits(
         return [(problem.id, task.question(problem)) for problem in read[split].problems]
 
     for split, other in (("pool", "audit"), (CALIBRATION, "pool"), (CALIBRATION, "audit")):
-        if split in read and other in read:
-            require_disjoint(texts(split), texts(other), split, other, task.name)
+        if split not in read or other not in read:
+            continue
+        if recipe.data.keep_shared and (split, other) == ("pool", "audit"):
+            if kept := overlap(texts(split), texts(other)):
+                warned = (*read[split].warnings, kept)
+                read[split] = replace(read[split], warnings=warned)
+            continue
+        require_disjoint(texts(split), texts(other), split, other, task.name)
     for split in ("audit", CALIBRATION):
         if split in read:
             _require_other_examples(task, recipe, split, texts(split))
@@ -145,7 +151,7 @@ def _read(
         "calibration": task.validation,
     }
     before, warned = len(task.dropped), len(task.warnings)
-    problems = read[source]()
+    problems, halved = read[source](), ""
     dropped = task.dropped[before:]
     if recipe.data.deduplicate:
         kept = [problem for problem in problems if not is_repeat(problem.id)]
@@ -168,6 +174,7 @@ def _read(
         if split == CALIBRATION:
             problems, dropped = division.calibration, []
         else:
+            halved = _halved(taken, len(problems), len(division.pool))
             problems = division.pool
             dropped.append(
                 f"pool: {taken} problems taken out to calibrate on (scaling.calibration)"
@@ -180,7 +187,19 @@ def _read(
     if not problems:
         why = f" ({'; '.join(dropped)})" if dropped else ""
         raise UserError(f"task {task.name}: its {split} split has no problems{why}")
-    return ReadSplit(problems, tuple(dropped), source, tuple(task.warnings[warned:]))
+    warnings = (*task.warnings[warned:], *filter(None, [halved]))
+    return ReadSplit(problems, tuple(dropped), source, warnings)
+
+
+def _halved(taken: int, before: int, left: int) -> str:
+    """A sentence where calibration takes half of the training split or more; else empty."""
+    if 2 * left > before:
+        return ""
+    return (
+        f"scaling.calibration: {taken:,} leaves {left:,} of {before:,} training problems in the "
+        "pool, so every condition has half as many to learn from or fewer; take fewer, or "
+        "calibrate on a validation split (scaling.calibration: validation)"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -253,13 +253,14 @@ def _finish(context: Context, split: Split, facts: dict[str, Any]) -> None:
     record = record_search(split, facts)
     record(manifest)  # on a copy: what is refused is not sealed
     there = [each for each in splits_of(context.run.recipe) if each in manifest["verdict_counts"]]
-    near = require_apart(context.run, there)
+    remarks = require_apart(context.run, there)
     _seal(context.run, split)
     context.run.update_manifest(record)
     context.run.update_manifest(partial(_record_model, recipe=context.run.recipe))
-    if near:
-        context.run.update_manifest(partial(record_warnings, warnings=[near]))
-        context.say(f"warning: {near}")
+    if remarks:
+        context.run.update_manifest(partial(record_warnings, warnings=remarks))
+        for remark in remarks:
+            context.say(f"warning: {remark}")
     _tell(context, split, facts)
 
 
