@@ -9,6 +9,8 @@ from dataclasses import dataclass
 REPLICATES = 2_000
 #: Sign flips drawn where there are too many to take them all.
 PERMUTATIONS = 10_000
+#: Of a model's gained documents, and of its lost ones, how many are shown.
+SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +18,8 @@ class Choice:
     """Which figure is compared, and how.
 
     Attributes:
-        metric: the metric's name; None: the first that BEFORE's log names.
-        filter: the name of lm-eval's filter; None: the first in BEFORE's log.
+        metric: the metric's name; None: of each task the first that BEFORE's log names.
+        filter: the name of lm-eval's filter; None: of each task the first in BEFORE's log.
         tasks: only these tasks; none: all that the logs hold.
         on: fields of the document that make two documents the same; none: the whole document.
         cluster: the field that documents of one cluster share.
@@ -38,3 +40,5 @@ class Choice:
     seeds: bool = False
     source_samples: Sequence[str] = ()
     higher_is_better: bool | None = None
+    latest: bool = False
+    shown: int = SHOWN

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gapft_harness.compare.choice import Choice
-from gapft_harness.compare.findings import Found, Table, find
+from gapft_harness.compare.findings import Aggregate, Found, Paired, Table, find
+from gapft_harness.compare.groups import aggregates
 from gapft_harness.compare.joining import Item, Joined, join, refuse_other_tasks
 from gapft_harness.compare.notes import notes
 from gapft_harness.compare.places import Log, Run, models, single
-from gapft_harness.compare.reading import Figure, Rows, figure_of, read
+from gapft_harness.compare.reading import Figure, Rows, figures_of, read
 from gapft_harness.compare.source_samples import Samples, source_samples
 from gapft_harness.core.errors import UserError, plain
 
 #: More groups than these are no groups.
 _MOST_GROUPS = 1_000
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +31,15 @@ class Comparison:
 
     Attributes:
         choice: what the user chose.
-        figure: the metric and the filter.
-        higher_is_better: of the metric, by the user or lm_eval's results files; None: not known.
+        figures: by task, the metric and the filter.
+        directions: by task, whether its metric is better when higher, by the user or lm_eval's
+            results files; None: not known.
+        aggregates: lm_eval's groups of tasks.
         before_name: what the user named it.
         before: rows of the run before.
         rows_before: shape (P,), which of them are compared.
         after: by model, for each seed its rows and which of them are compared.
+        seeds: by model, what tells its seeds apart.
         items: P, what is compared.
         table: the numbers.
         found: what they say.
@@ -41,45 +48,76 @@ class Comparison:
     """
 
     choice: Choice
-    figure: Figure
-    higher_is_better: bool | None
+    figures: dict[str, Figure]
+    directions: dict[str, bool | None]
+    aggregates: tuple[Aggregate, ...]
     before_name: str
     before: Rows
     rows_before: NDArray[np.int64]
     after: dict[str, list[tuple[Rows, NDArray[np.int64]]]]
+    seeds: dict[str, list[str]]
     items: tuple[Item, ...]
     table: Table
     found: Found
     samples: Samples | None
     notes: tuple[str, ...]
 
+    @property
+    def figure(self) -> Figure | None:
+        """The metric and the filter, if all tasks have the same."""
+        return _same(self.figures.values())
+
+    @property
+    def higher_is_better(self) -> bool | None:
+        """Of the metric, if it is the same of all tasks; None: it is not, or not known."""
+        return _same(self.directions.values())
+
     def judged(self, *models: str) -> bool:
         """Whether documents are right or wrong, under these models or all.
 
         The metric is 0 or 1, and not known to be better when lower.
         """
-        return self.higher_is_better is not False and self.table.binary(*models)
+        return False not in self.directions.values() and self.table.binary(*models)
 
     def worse(self, margin: float) -> list[str]:
         """The models that are worse by more than a margin: the whole interval lies beyond it.
 
+        Where the tasks' metrics have no mean in common, each task is held to the margin.
+
         Raises:
             UserError: it cannot be told: there is no interval, or the direction is not known.
         """
-        if self.higher_is_better is None and not self.table.binary():
+        if self.found.models:
+            # of one metric, or of several that are all 0 or 1 and better when higher
+            return self._beyond(self.found.models, margin, *self.directions)
+        return [
+            f"{name} on {task}"
+            for task, by_model in self.found.groups.items()
+            for name in self._beyond(by_model, margin, task)
+        ]
+
+    def _beyond(self, found: dict[str, Paired], margin: float, *tasks: str) -> list[str]:
+        higher = _same(self.directions[task] for task in tasks)
+        metrics = {plain(self.figures[task].metric) for task in tasks}
+        binary = all(of.binary for of in found.values())
+        if higher is None and not binary:
             raise UserError(
-                f"--fail-if-worse: is {plain(self.figure.metric)} better when higher? lm_eval's "
+                f"--fail-if-worse: is {', '.join(metrics)} better when higher? lm_eval's "
                 "results file is not beside the logs, or does not say; give --higher-is-better or "
                 "--lower-is-better"
             )
+        if binary and margin >= 1:
+            raise UserError(
+                f"--fail-if-worse {margin:g}: {', '.join(metrics)} is a share; one point is 0.01"
+            )
         worse = []
-        for name, of in self.found.models.items():
+        for name, of in found.items():
             if of.interval is None:
                 raise UserError(
                     "--fail-if-worse: one document was compared, which says nothing of others: "
                     "there is no interval that could lie below; evaluate more documents"
                 )
-            best = -of.interval.low if self.higher_is_better is False else of.interval.high
+            best = -of.interval.low if higher is False else of.interval.high
             if best < -margin:
                 worse.append(name)
         return worse
@@ -91,14 +129,17 @@ def compare(before: str, after: Sequence[str], choice: Choice) -> Comparison:
     Raises:
         UserError: what was named is not there, is damaged, or cannot be compared.
     """
-    source = single(before, choice.tasks, "BEFORE")
-    others = models(after, choice.tasks, seeds=choice.seeds)
+    source = single(before, choice.tasks, "BEFORE", latest=choice.latest)
+    others = models(after, choice.tasks, seeds=choice.seeds, latest=choice.latest)
     for model in others:
         for run in model.runs:
             refuse_other_tasks(source, run)
-    figure = figure_of(source, choice)
-    first = read(source, figure, choice)
-    runs = [(model, read(run, figure, choice)) for model in others for run in model.runs]
+    everything = [source, *(run for model in others for run in model.runs)]
+    figures = figures_of(source, choice)
+    if any("" in run.tasks for run in everything):  # renamed: who knows which task's rows these are
+        figures = dict.fromkeys(figures, next(iter(figures.values())))
+    first = read(source, figures, choice)
+    runs = [(model, read(run, figures, choice)) for model in others for run in model.runs]
     joined = join(first, [rows for _, rows in runs], common=choice.common)
     by_model: dict[str, list[tuple[Rows, NDArray[np.int64]]]] = {m.name: [] for m in others}
     for (model, rows), by_item in zip(runs, joined.after, strict=True):
@@ -109,29 +150,55 @@ def compare(before: str, after: Sequence[str], choice: Choice) -> Comparison:
         _clusters(first, joined, choice),
         _groups(first, joined, choice),
     )
-    higher = _higher_is_better([source, *(run for m in others for run in m.runs)], figure, choice)
+    directions = _directions(everything, figures, choice)
+    # numbers of several metrics have a mean in common if each says right or wrong
+    right = table.binary() and False not in directions.values()
+    whole = right or (len({*figures.values()}) == len({*directions.values()}) == 1)
+    if not whole and choice.by is not None:
+        raise UserError(
+            f"--by {choice.by}: the tasks are compared by several metrics "
+            f"({', '.join(sorted({plain(f.metric) for f in figures.values()}))}), which have no "
+            "mean in common; take one task: --task NAME"
+        )
     samples = None
     if choice.source_samples:
-        if higher is False or not table.binary():
+        figure = _same(figures.values())
+        if figure is None:
+            raise UserError(
+                "--source-samples: the tasks are compared by several metrics or filters; take one "
+                "task: --task NAME"
+            )
+        if not right:
+            known = dict.fromkeys(name for names in first.metrics.values() for name in names)
             raise UserError(
                 "--source-samples: states need a metric of 0 or 1 that is better when higher, and "
-                f"{plain(figure.metric)} is not; known: {', '.join(map(plain, first.metrics))}"
+                f"{plain(figure.metric)} is not; known: {', '.join(map(plain, known))}"
             )
         samples = source_samples(choice, joined.items, figure, source)
+    together, left_out = aggregates(everything, figures) if len(figures) > 1 else ([], [])
+    tasks = np.array([first.task(row) for row in joined.before.tolist()])
     return Comparison(
         choice=choice,
-        figure=figure,
-        higher_is_better=higher,
+        figures=figures,
+        directions=directions,
+        aggregates=tuple(together),
         before_name=before,
         before=first,
         rows_before=joined.before,
         after=by_model,
+        seeds={model.name: model.seeds for model in others},
         items=joined.items,
         table=table,
-        found=find(table, samples),
+        found=find(table, samples, tasks=tasks, aggregates=together, whole=whole),
         samples=samples,
-        notes=tuple(notes(choice, figure, joined, first, by_model, table, higher)),
+        notes=(*notes(choice, figures, directions, joined, first, by_model, table), *left_out),
     )
+
+
+def _same(values: Iterable[Value]) -> Value | None:
+    """The value that all are, if they are all one."""
+    found = {*values}
+    return found.pop() if len(found) == 1 else None
 
 
 def _values(rows: Rows, by_item: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -169,23 +236,30 @@ def _groups(rows: Rows, joined: Joined, choice: Choice) -> NDArray[np.str_] | No
     return np.array(groups)
 
 
-def _higher_is_better(runs: Sequence[Run], figure: Figure, choice: Choice) -> bool | None:
-    told: dict[bool, Log] = {}
-    for log in (log for run in runs for log in run.logs):
-        of_task = log.facts.get("higher_is_better", {}).get(log.task)
-        if isinstance(of_task, dict) and isinstance(of_task.get(figure.metric), bool):
-            told.setdefault(of_task[figure.metric], log)
-    metric = plain(figure.metric)
-    if len(told) > 1:
-        raise UserError(
-            f"{metric} is better when higher in {told[True].path} and when lower in "
-            f"{told[False].path}, by lm_eval's results files beside them; compare tasks of one "
-            "kind: --task NAME"
-        )
+def _directions(
+    runs: Sequence[Run], figures: Mapping[str, Figure], choice: Choice
+) -> dict[str, bool | None]:
+    """By task, whether its metric is better when higher."""
     chosen = choice.higher_is_better
-    if chosen is not None and (not chosen) in told:
-        raise UserError(
-            f"--{'higher' if chosen else 'lower'}-is-better: by lm_eval's results file beside "
-            f"{told[not chosen].path}, {metric} is better when {'lower' if chosen else 'higher'}"
-        )
-    return next(iter(told), chosen)
+    told: dict[str, dict[bool, Log]] = {task: {} for task in figures}
+    for log in (log for run in runs for log in run.logs):
+        task = log.task if log.task in figures else next(iter(figures))
+        of_task = log.facts.get("higher_is_better", {}).get(log.task)
+        direction = of_task.get(figures[task].metric) if isinstance(of_task, dict) else None
+        if isinstance(direction, bool):
+            told[task].setdefault(direction, log)
+    for task, by_log in told.items():
+        metric = plain(figures[task].metric)
+        if len(by_log) > 1:
+            raise UserError(
+                f"{metric} is better when higher in {by_log[True].path} and when lower in "
+                f"{by_log[False].path}, by lm_eval's results files beside them; compare tasks of "
+                "one kind: --task NAME"
+            )
+        if chosen is not None and (not chosen) in by_log:
+            raise UserError(
+                f"--{'higher' if chosen else 'lower'}-is-better: by lm_eval's results file beside "
+                f"{by_log[not chosen].path}, {metric} is better when "
+                f"{'lower' if chosen else 'higher'}"
+            )
+    return {task: next(iter(by_log), chosen) for task, by_log in told.items()}

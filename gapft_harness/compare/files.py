@@ -1,9 +1,9 @@
-"""What ``--out`` writes: results.json, comparison.csv, items.csv, comparison.md, explorer.html."""
+"""What ``--out`` writes: figures, tables, a page as HTML and as Markdown, and every document."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,61 +13,109 @@ from gapft_harness.analysis.k_equivalent import k_label
 from gapft_harness.analysis.pass_at_k import mean_pass_at_k, reported_k
 from gapft_harness.compare.comparison import Comparison
 from gapft_harness.compare.findings import ByState, Paired
-from gapft_harness.compare.items import changed, entries, prompt, response
-from gapft_harness.compare.page import changes, sections
+from gapft_harness.compare.items import changed, entries, gold, prompt, response
+from gapft_harness.compare.page import PAGE_SHOWN, changes, sections
 from gapft_harness.compare.reading import Rows
+from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import replace_file, write_json
 from gapft_harness.core.text import whole, whole_text
 from gapft_harness.report.explorer import page as explorer
 from gapft_harness.report.explorer.explored import EQUAL, HIGHER, LOWER, Explored, Model, outcome
+from gapft_harness.report.rendering import page
 from gapft_harness.report.rendering.markdown import render
 from gapft_harness.report.tables import as_csv
 
 #: Most documents that explorer.html shows.
 EXPLORED = 20_000
+#: The files, those for people first.
+FILES = (
+    "comparison.html", "comparison.md", "explorer.html", "results.json", "comparison.csv",
+    "items.csv",
+)  # fmt: skip
 
 
-def write(of: Comparison, folder: Path) -> None:
-    """Writes the five files; what is there of an earlier comparison is replaced.
+def require_free(folder: Path) -> None:
+    """Holds a folder to have no comparison in it, so that none is overwritten silently.
 
     Raises:
+        UserError: it has, or is a file.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"--out {folder}: is a file; expected a folder")
+    for name in FILES:
+        if (folder / name).exists():
+            raise UserError(
+                f"--out {folder}: holds {name} already; give another folder, or --overwrite "
+                "(in Python overwrite=True) to replace it"
+            )
+
+
+def write(of: Comparison, folder: Path, *, overwrite: bool = False) -> None:
+    """Writes the files.
+
+    Args:
+        of: the comparison.
+        folder: where; it is made.
+        overwrite: replace those of an earlier comparison.
+
+    Raises:
+        UserError: the folder holds a comparison already.
         GapftError: the folder cannot be written, or the disk is full.
     """
+    if not overwrite:
+        require_free(folder)
+    built = sections(of, min(of.choice.shown, PAGE_SHOWN))
     write_json(folder / "results.json", whole(results(of)))
     write_text(folder / "comparison.csv", as_csv(_rows(of)))
-    write_text(folder / "comparison.md", render("Comparison", "", sections(of)))
+    write_text(folder / "comparison.md", render("Comparison", "", built))
+    written = page.render("Comparison", "", built, (), {"": "explorer.html"}, tables=False)
+    write_text(folder / "comparison.html", written)
     replace_file(folder / "items.csv", lambda beside: _write_items(of, beside))
     write_text(folder / "explorer.html", explorer.render(explored(of)))
 
 
 def results(of: Comparison) -> dict[str, Any]:
     """The content of results.json (schema 1; keys in docs/comparing.md)."""
-    models = {}
-    for name, one in of.found.models.items():
+    models: dict[str, dict[str, Any]] = {}
+    for name, runs in of.after.items():
         judged = of.judged(name)
+        one = of.found.models.get(name)
         models[name] = {
-            "logs": [_paths(rows) for rows, _ in of.after[name]],
-            "seeds": one.seeds,
-            **paired(one, judged),
-            "by": {
-                group: {"n": by_model[name].items, **paired(by_model[name], judged)}
-                for group, by_model in of.found.groups.items()
-            },
+            "logs": [_paths(rows) for rows, _ in runs],
+            "seeds": len(runs),
+            "seed_names": of.seeds[name],
+            **({} if one is None else paired(one, judged)),
+            "by": _each(of.found.groups, name, judged),
+            "groups": _each(of.found.aggregates, name, judged),
         }
         if name in of.found.by_state:
             models[name]["decomposition"] = _by_state(of.found.by_state[name])
-    clusters = of.table.clusters
+    clusters, figure = of.table.clusters, of.figure
     content: dict[str, Any] = {
         "schema": 1,
-        "tasks": [log.task for log in of.before.logs],
-        "metric": of.figure.metric,
-        "filter": of.figure.filter,
+        "tasks": {
+            task: {
+                "metric": figure.metric,
+                "filter": figure.filter,
+                "higher_is_better": of.directions[task],
+            }
+            for task, figure in of.figures.items()
+        },
+        "metric": figure and figure.metric,
+        "filter": figure and figure.filter,
         "higher_is_better": of.higher_is_better,
         "n": len(of.items),
         "by": (of.choice.by or "task") if of.found.groups else None,
+        "groups": {
+            one.name: {"tasks": list(one.tasks), "weight_by_size": one.weighted}
+            for one in of.aggregates
+        },
         "cluster": of.choice.cluster,
         "clusters": len(of.items) if clusters is None else int(clusters.max()) + 1,
-        "before": {"logs": _paths(of.before), "mean": float(of.table.before.mean())},
+        "before": {
+            "logs": _paths(of.before),
+            "mean": float(of.table.before.mean()) if of.found.models else None,
+        },
         "models": models,
         "notes": list(of.notes),
     }
@@ -79,6 +127,16 @@ def results(of: Comparison) -> dict[str, Any]:
             "pass_at_k": {str(n): float(mean_pass_at_k(passing, k, n)) for n in reported_k(k)},
         }
     return content
+
+
+def _each(
+    found: Mapping[str, Mapping[str, Paired]], model: str, judged: bool
+) -> dict[str, dict[str, Any]]:
+    """One model's figures by group."""
+    return {
+        group: {"n": by_model[model].items, **paired(by_model[model], judged)}
+        for group, by_model in found.items()
+    }
 
 
 def _paths(rows: Rows) -> list[str]:
@@ -114,13 +172,19 @@ def _by_state(of: ByState) -> dict[str, Any]:
 
 
 def _rows(of: Comparison) -> Iterator[tuple[object, ...]]:
-    """A row for each model over all documents, then for each group."""
+    """A row for each model over all documents, then for each group of tasks, then each group."""
     yield (
-        "model", "group", "documents", "seeds", "before", "after", "difference", "ci95_low",
-        "ci95_high", "test", "p", "p_holm", *changes(of), "kappa_S", "kappa_U", "rho_G",
-        "term_S", "term_U", "term_G", "K_eq",
+        "model", "group", "metric", "filter", "documents", "seeds", "before", "after",
+        "difference", "ci95_low", "ci95_high", "test", "p", "p_holm", *changes(of),
+        "kappa_S", "kappa_U", "rho_G", "term_S", "term_U", "term_G", "K_eq",
     )  # fmt: skip
-    for group, by_model in [("", of.found.models), *of.found.groups.items()]:
+    shared = ["", ""] if of.figure is None else [of.figure.metric, of.figure.filter]
+    own = {one.name: of.figures[one.tasks[0]] for one in of.aggregates}
+    own |= of.figures if of.choice.by is None else {}
+    groups = (*of.found.aggregates.items(), *of.found.groups.items())
+    for group, by_model in [("", of.found.models), *groups]:
+        of_group = own.get(group)
+        figure = shared if of_group is None else [of_group.metric, of_group.filter]
         for name, one in by_model.items():
             terms: list[object] = [""] * 7
             if not group and name in of.found.by_state:
@@ -129,7 +193,8 @@ def _rows(of: Comparison) -> Iterator[tuple[object, ...]]:
                 terms = ["" if rate is None else rate for rate in rates]
                 terms += [*told["terms"].values(), told["K_eq"]]
             yield (
-                *(name, group, one.items, one.seeds, one.before, one.after, one.difference),
+                *(name, group, *figure, one.items, one.seeds),
+                *(one.before, one.after, one.difference),
                 *(("", "") if one.interval is None else (one.interval.low, one.interval.high)),
                 *(one.test, one.p_value),
                 "" if one.p_holm is None else one.p_holm,
@@ -145,7 +210,17 @@ def _write_items(of: Comparison, path: Path) -> None:
         lines = csv.writer(file, lineterminator="\n")
         lines.writerow(
             (
-                *("model", "seed", "change", "task", "doc_id", "document", "group", "state"),
+                *(
+                    "model",
+                    "seed",
+                    "seed_name",
+                    "change",
+                    "task",
+                    "doc_id",
+                    "document",
+                    "group",
+                    "state",
+                ),
                 *("value_before", "value_after", "prompt", "gold", "before", "after"),
             )
         )
@@ -153,13 +228,14 @@ def _write_items(of: Comparison, path: Path) -> None:
             task, digest, _ = of.items[one.position]
             groups = of.table.groups
             cells = (
-                *(one.model, one.seed, rose if one.gained else fell, task),
+                *(one.model, one.seed, of.seeds[one.model][one.seed - 1]),
+                *(rose if one.gained else fell, task),
                 *(one.before.get("doc_id"), digest.hex()),
                 "" if groups is None else groups[one.position],
                 "" if states is None else states[one.position],
                 of.table.before[one.position],
                 of.table.after[one.model][one.seed - 1, one.position],
-                *(prompt(one.before), one.before.get("target", "")),
+                *(prompt(one.before), gold(one.before)),
                 *(response(one.before), response(one.after)),
             )
             lines.writerow([whole_text(c) if isinstance(c, str) else c for c in cells])
@@ -205,9 +281,9 @@ def explored(of: Comparison, most: int = EXPLORED) -> Explored:
         ids=_names(of, positions),
         verdicts=verdicts(before),
         models=[
-            Model(name, name, str(seed), verdicts(values), outcomes(values))
+            Model(name, name, seed, verdicts(values), outcomes(values))
             for name, runs in of.table.after.items()
-            for seed, values in enumerate(runs[:, positions], start=1)
+            for seed, values in zip(of.seeds[name], runs[:, positions], strict=True)
         ],
         states="" if states is None else "".join(states[positions].tolist()),
         k=0 if samples is None else samples.k,

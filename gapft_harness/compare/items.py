@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import numpy as np
 
 from gapft_harness.compare.comparison import Comparison
 from gapft_harness.compare.reading import Rows, record_at
+from gapft_harness.core.text import opened
 from gapft_harness.report.explorer.explored import Entry
-
-#: Of a model's gained items, and of its lost ones, how many are shown.
-SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ def entries(of: Comparison, positions: Sequence[int]) -> Iterator[Entry]:
             )
             yield Entry(
                 prompt=prompt(before),
-                gold=str(before.get("target", "")),
+                gold=gold(before),
                 responses=[response(before), *map(response, after)],
                 document=before["doc"],
             )
@@ -88,32 +89,62 @@ def entries(of: Comparison, positions: Sequence[int]) -> Iterator[Entry]:
 def _reading() -> Iterator[Callable[[Rows, int], dict[str, Any]]]:
     """Reads rows by their numbers; each log is opened once."""
     with ExitStack() as stack:
-        opened: dict[Path, BinaryIO] = {}
+        files: dict[Path, IO[bytes]] = {}
 
         def record(rows: Rows, row: int) -> dict[str, Any]:
             path = rows.logs[rows.log[row]].path
-            if path not in opened:
-                opened[path] = stack.enter_context(path.open("rb"))
-            return record_at(opened[path], rows.offsets[row], rows.place(row))
+            if path not in files:
+                files[path] = stack.enter_context(_seekable(path))
+            return record_at(files[path], rows.offsets[row], rows.place(row))
 
         yield record
+
+
+def _seekable(path: Path) -> IO[bytes]:
+    """A log in which any row can be read; one that is packed is unpacked once."""
+    file = opened(path)
+    if not isinstance(file, gzip.GzipFile):
+        return file
+    whole = tempfile.TemporaryFile()  # noqa: SIM115 the caller closes it
+    with file:
+        shutil.copyfileobj(file, whole)
+    return whole
 
 
 def response(record: dict[str, Any]) -> str:
     """What the model answered: the text, or of several options the likeliest."""
     options = record.get("filtered_resps")
-    arguments = record.get("arguments")
     scores = [_score(option) for option in options] if isinstance(options, list) else []
     known = [score for score in scores if score is not None]
-    if len(scores) > 1 and len(known) == len(scores) and isinstance(arguments, dict):
-        best = int(np.argmax(known))
-        asked = arguments.get(f"gen_args_{best}")
-        text = asked.get("arg_1") if isinstance(asked, dict) else None
-        return f"option {best + 1}: {str(text).strip()}"
+    if len(scores) > 1 and len(known) == len(scores):
+        named = _option(record, int(np.argmax(known)))
+        if named is not None:
+            return named
     responses = record.get("resps")
     while isinstance(responses, list) and responses:
         responses = responses[0]
     return str(responses)
+
+
+def gold(record: dict[str, Any]) -> str:
+    """The right answer as the log has it; of several options named as a response is."""
+    target = record.get("target", "")
+    scored = record.get("filtered_resps")
+    if isinstance(scored, list) and len(scored) > 1 and all(_score(o) is not None for o in scored):
+        # lm_eval counts options from 0
+        text = str(target)
+        if text.isdecimal() and int(text) < len(scored):
+            return _option(record, int(text)) or text
+    return str(target)
+
+
+def _option(record: dict[str, Any], number: int) -> str | None:
+    """An option by its number from 0, as people count them from 1; None: the log lacks it."""
+    arguments = record.get("arguments")
+    asked = arguments.get(f"gen_args_{number}") if isinstance(arguments, dict) else None
+    if not isinstance(asked, dict):
+        return None
+    return f"option {number + 1}: {str(asked.get('arg_1')).strip()}"
 
 
 def prompt(record: dict[str, Any]) -> str:

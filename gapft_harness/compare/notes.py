@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -18,36 +19,35 @@ Selected = tuple[Rows, NDArray[np.int64]]
 
 def notes(
     choice: Choice,
-    figure: Figure,
+    figures: Mapping[str, Figure],
+    directions: Mapping[str, bool | None],
     joined: Joined,
     before: Rows,
     after: Mapping[str, Sequence[Selected]],
     table: Table,
-    higher_is_better: bool | None,
 ) -> Iterator[str]:
     """Yields a sentence each; ``warning:`` begins what may change the meaning of the figures."""
-    for option, given, chosen, known in (
-        ("metric", choice.metric, figure.metric, before.metrics),
-        ("filter", choice.filter, figure.filter, before.filters),
-    ):
-        rest = ", ".join(name for name in known if name != chosen)
-        if given is None and rest:
-            yield f"{option} {chosen}, the first in the log; --{option} chooses another: {rest}"
-    if higher_is_better is False:
-        yield f"{figure.metric} is better when lower: a negative difference is a gain"
+    yield from _same_logs(before, after)
+    yield from _chosen(choice, figures, before)
+    lower = _named(figures, [task for task, higher in directions.items() if higher is False])
+    if lower:
+        yield f"{lower} is better when lower: a negative difference is a gain"
     numbers = [name for name in table.after if not table.binary(name)]
-    if higher_is_better is None and not numbers:
+    unknown = _named(figures, [task for task, higher in directions.items() if higher is None])
+    if unknown and not numbers:
         yield (
-            f"{figure.metric} is taken to be better when higher: lm_eval's results file is not "
+            f"{unknown} is taken to be better when higher: lm_eval's results file is not "
             "beside the logs, or does not say; --lower-is-better if it is not"
         )
     if numbers:
+        tasks = np.array([before.task(row) for row in joined.before.tolist()])
+        graded = [task for task in figures if not table.part(tasks == task).binary()]
         which = "" if len(numbers) == len(table.after) else f" of {', '.join(numbers)}"
         yield (
-            f"{figure.metric} is not 0 or 1 for every document{which}: means are compared, and "
-            "tested by sign flips"
+            f"{_named(figures, graded)} is not 0 or 1 for every document{which}: means are "
+            "compared, and tested by sign flips"
         )
-    if numbers or higher_is_better is False:
+    if numbers or lower:
         yield "higher and lower count the documents whose number changed"
     if joined.left_out:
         yield f"{joined.left_out:,} documents that not all logs hold are left out"
@@ -58,13 +58,60 @@ def notes(
         )
     yield from _asked_otherwise(joined, before, after)
     everything = [before, *(rows for runs in after.values() for rows, _ in runs)]
-    unknown = [log.path for rows in everything for log in rows.logs if log.version is None]
-    if unknown:
-        more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+    alone = [log.path for rows in everything for log in rows.logs if log.version is None]
+    if alone:
+        more = f" and {len(alone) - 1} more" if len(alone) > 1 else ""
         yield (
             "versions of the task are not compared: lm_eval's results file is not beside "
-            f"{unknown[0]}{more}"
+            f"{alone[0]}{more}"
         )
+
+
+def _named(figures: Mapping[str, Figure], tasks: Sequence[str]) -> str:
+    """The metrics of some tasks; which tasks, where others have another."""
+    metrics = ", ".join(dict.fromkeys(figures[task].metric for task in tasks))
+    several = len({of.metric for of in figures.values()}) > 1
+    return f"{metrics} ({', '.join(tasks)})" if metrics and several else metrics
+
+
+def _chosen(choice: Choice, figures: Mapping[str, Figure], before: Rows) -> Iterator[str]:
+    """What was taken of several metrics or filters, for all tasks of which it is the same."""
+    for option, given, known in (
+        ("metric", choice.metric, before.metrics),
+        ("filter", choice.filter, before.filters),
+    ):
+        if given is not None:
+            continue
+        told: dict[tuple[str, str], list[str]] = {}
+        for task, figure in figures.items():
+            chosen = getattr(figure, option)
+            rest = ", ".join(name for name in known[task] if name != chosen)
+            if rest:
+                told.setdefault((chosen, rest), []).append(task)
+        for (chosen, rest), tasks in told.items():
+            of = "" if len(tasks) == len(figures) else f" of {_few(tasks)}"
+            yield f"{option} {chosen}, the first in the log{of}; --{option} chooses another: {rest}"
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def _same_logs(before: Rows, after: Mapping[str, Sequence[Selected]]) -> Iterator[str]:
+    """Models whose logs are those before, by name or by every byte."""
+    for model, runs in after.items():
+        for rows, _ in runs:
+            logs = [(mine.path, other.path) for mine in before.logs for other in rows.logs]
+            same = [pair for pair in logs if filecmp.cmp(*pair, shallow=False)]
+            if len(same) == len(before.logs):
+                yield (
+                    f"warning: {model} is BEFORE compared with itself: {same[0][1]} and "
+                    f"{same[0][0]} are the same log"
+                    if same[0][0].resolve() == same[0][1].resolve()
+                    else f"warning: {model} has the same log as before, to the byte: "
+                    f"{same[0][1]} is a copy of {same[0][0]}"
+                )
+                break
 
 
 def _asked_otherwise(

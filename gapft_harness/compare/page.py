@@ -1,30 +1,35 @@
-"""The comparison as blocks: one content for the terminal and for comparison.md."""
+"""The comparison as blocks: one content for the terminal and for both written pages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from gapft_harness.analysis.bootstrap import Interval
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.compare.choice import REPLICATES
 from gapft_harness.compare.comparison import Comparison
 from gapft_harness.compare.findings import Paired
-from gapft_harness.compare.items import SHOWN, Changed, changed, prompt, response
+from gapft_harness.compare.items import Changed, changed, gold, prompt, response
+from gapft_harness.compare.reading import Figure
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Block, Bullets, Case, Cases, Section, Table, Text
 from gapft_harness.report.rendering.wording import UNSTABLE, percent, points, whole
 
+#: Of a model's gained documents, and of its lost ones, the most that a written page shows.
+PAGE_SHOWN = 25
+#: Characters of a prompt or response that a page shows: its start and its end.
+_TEXT = 4_000
+
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """How numbers of this metric are written, and what a change of one is called."""
+    """How numbers of a metric are written, and what a change of one is called."""
 
     level: Callable[[float], str]
     change: Callable[[float], str]
     rose: str
     fell: str
-    unit: str
 
     def interval(self, of: Interval | None, units: int) -> str:
         if of is None:
@@ -33,23 +38,56 @@ class _Words:
         return f"[{self.change(of.low)}, {self.change(of.high)}]{few}"
 
 
-def sections(of: Comparison) -> list[Section]:
-    """The whole comparison."""
-    words = _words(of)
-    found = [
-        Section("", [Text(_opening(of), "lead"), *_remarks(of)]),
-        Section("Before and after", [_models(of, words)]),
-    ]
+def sections(of: Comparison, shown: int | None = None) -> list[Section]:
+    """The whole comparison.
+
+    Args:
+        of: the comparison.
+        shown: of each model's gained documents, and of its lost ones, how many; default: as the
+            user chose.
+    """
+    shown = of.choice.shown if shown is None else shown
+    found = [Section("", [Text(_opening(of), "lead"), *_remarks(of)])]
+    if of.found.models:
+        found.append(Section("Before and after", [_models(of)]))
+    if of.found.aggregates:
+        found.append(Section("By group of tasks", [_aggregates(of)]))
     if of.found.groups:
-        found.append(Section(f"By {of.choice.by or 'task'}", [_groups(of, words)]))
+        found.append(Section(f"By {of.choice.by or 'task'}", [_groups(of)]))
     if of.samples is not None:
         found.append(Section("Where the change comes from", _states(of)))
     order = list(of.table.after)
-    few = sorted(changed(of, SHOWN), key=lambda one: (order.index(one.model), not one.gained))
-    cases = [_case(of, words, one) for one in few]
-    if cases:
-        found.append(Section(f"{words.rose.capitalize()} and {words.fell}", [Cases(cases)]))
+    few = sorted(changed(of, shown), key=lambda one: (order.index(one.model), not one.gained))
+    cases = [_case(of, one) for one in few]
+    told = _how_many(of, shown)
+    if told:
+        rose, fell = changes(of)
+        blocks: list[Block] = [told, *([Cases(cases)] if cases else [])]
+        found.append(Section(f"{rose.capitalize()} and {fell}", blocks))
     return found
+
+
+def _how_many(of: Comparison, shown: int) -> Text | None:
+    """How many documents changed, and how many of them follow."""
+    rose, fell = changes(of)
+    told, more = [], False
+    for name, after in of.table.after.items():
+        counts = [
+            int(n) for n in ((after > of.table.before).sum(), (after < of.table.before).sum())
+        ]
+        if any(counts):
+            more |= max(counts) > shown
+            of_model = f"{name}: " if len(of.table.after) > 1 else ""
+            each = (
+                f"{whole(min(count, shown))} of {whole(count)} {word}"
+                for count, word in zip(counts, (rose, fell), strict=True)
+                if count
+            )
+            told.append(of_model + " and ".join(each))
+    if not told:
+        return None
+    hint = "; --show N shows more, and --out writes all to items.csv and explorer.html"
+    return Text(f"{'; '.join(told)}{hint if more else ''}.")
 
 
 def changes(of: Comparison) -> tuple[str, str]:
@@ -57,19 +95,18 @@ def changes(of: Comparison) -> tuple[str, str]:
     return ("gained", "lost") if of.judged() else ("higher", "lower")
 
 
-def _words(of: Comparison) -> _Words:
-    if of.table.binary():
-        return _Words(percent, points, *changes(of), "points")
-    return _Words("{:.4g}".format, "{:+.4g}".format, *changes(of), of.figure.metric)
+def _words(of: Comparison, binary: bool) -> _Words:
+    if binary:
+        return _Words(percent, points, *changes(of))
+    return _Words("{:.4g}".format, lambda change: wording.signed(change, 4), *changes(of))
 
 
 def _opening(of: Comparison) -> str:
     tasks = [log.task for log in of.before.logs if log.task]
-    filtered = "" if of.figure.filter == "none" else f", filter {of.figure.filter}"
+    by = "" if of.figure is None else f", {of.figure}"
     return (
-        f"{', '.join(tasks[:5])}{' and more' if len(tasks) > 5 else ''}"
-        f"{': ' if tasks else ''}{whole(len(of.items))} documents, {of.figure.metric}{filtered}; "
-        f"before: {of.before_name}"
+        f"{', '.join(tasks[:5])}{f' and {len(tasks) - 5} more' if len(tasks) > 5 else ''}"
+        f"{': ' if tasks else ''}{whole(len(of.items))} documents{by}; before: {of.before_name}"
     )
 
 
@@ -80,45 +117,85 @@ def _remarks(of: Comparison) -> list[Block]:
     return [*blocks, *([Bullets(plain)] if plain else [])]
 
 
-def _models(of: Comparison, words: _Words) -> Table:
+def _models(of: Comparison) -> Table:
     models = of.found.models
     seeds = any(one.seeds > 1 for one in models.values())
     columns = [
         "model", *(["seeds"] if seeds else []), "before", "after",
-        f"difference ({words.unit})", "95% interval", "p",
-        words.rose, words.fell,
+        _difference(of, models.values()), "95% interval", "p", *changes(of),
     ]  # fmt: skip
     rows = [
-        [name, *([str(one.seeds)] if seeds else []), *_row(one, words)]
-        for name, one in models.items()
+        [name, *([str(one.seeds)] if seeds else []), *_row(of, one)] for name, one in models.items()
     ]
     columns = _with_holm(columns, columns.index("p") + 1, models.values())
-    return Table(columns, rows, note=_note(of, words))
+    return Table(columns, rows, note=_note(of))
 
 
-def _groups(of: Comparison, words: _Words) -> Table:
+def _groups(of: Comparison) -> Table:
+    """By the chosen field, or by task; where tasks have several metrics, with each one's."""
+    figures = of.figures if of.choice.by is None and of.figure is None else None
+    table = _by_group(of, of.choice.by or "task", of.found.groups)
+    return table if figures is None else replace(table, note=f"{_metrics(figures)} {table.note}")
+
+
+def _aggregates(of: Comparison) -> Table:
+    """lm_eval's groups of tasks, with the metric and the kind of mean."""
+    figures = {one.name: of.figures[one.tasks[0]] for one in of.aggregates}
+    said: set[bool] = {one.weighted for one in of.aggregates}
+    kinds = {True: "weighted by documents", False: "each task counts alike"}
+    table = _by_group(of, "group", of.found.aggregates)
+    if len(said) == 1:
+        note = f" Means of tasks as lm_eval reports them: {kinds[said.pop()]}."
+    else:
+        alike = ", ".join(one.name for one in of.aggregates if not one.weighted)
+        note = f" Means of tasks as lm_eval reports them: {kinds[True]}; in {alike} {kinds[False]}."
+    return replace(table, note=f"{_metrics(figures)} {table.note}{note}")
+
+
+def _by_group(of: Comparison, what: str, found: Mapping[str, Mapping[str, Paired]]) -> Table:
     several = len(of.table.after) > 1
+    everything = [one for by_model in found.values() for one in by_model.values()]
     columns = [
-        of.choice.by or "task", *(["model"] if several else []), "documents",
+        what, *(["model"] if several else []), "documents",
         *(["clusters"] if of.choice.cluster else []), "before", "after",
-        f"difference ({words.unit})", "95% interval", "p", words.rose, words.fell,
+        _difference(of, everything), "95% interval", "p", *changes(of),
     ]  # fmt: skip
     rows = []
-    for group, by_model in of.found.groups.items():
+    for group, by_model in found.items():
         for name, one in by_model.items():
             sizes = [one.items, *([one.units] if of.choice.cluster else [])]
             start = [group, *([name] if several else []), *map(whole, sizes)]
-            rows.append([*start, *_row(one, words)])
-    everything = [one for by_model in of.found.groups.values() for one in by_model.values()]
+            rows.append([*start, *_row(of, one)])
     note = _tests(of, everything)
+    if len({one.binary for one in everything}) > 1:
+        note += " Where before and after are in %, differences are in points."
     if len(everything) > 1:
         note += f" p (Holm): adjusted for the {len(everything)} tests of this table."
     note += _few(of, everything)
     columns = _with_holm(columns, columns.index("p") + 1, everything)
-    return Table(columns, rows, words=2 if several else 1, note=note)
+    return Table(columns, rows, words=1 + several, note=note)
 
 
-def _row(one: Paired, words: _Words) -> list[str]:
+def _metrics(figures: Mapping[str, Figure]) -> str:
+    """Which metric each task or group is compared by."""
+    by_metric: dict[str, list[str]] = {}
+    for name, figure in figures.items():
+        by_metric.setdefault(str(figure), []).append(name)
+    if len(by_metric) == 1:
+        return f"Metric: {next(iter(by_metric))}."
+    told = (f"{metric} ({', '.join(names)})" for metric, names in by_metric.items())
+    return f"Metrics: {'; '.join(told)}."
+
+
+def _difference(of: Comparison, found: Iterable[Paired]) -> str:
+    """The heading of differences, with their unit where all have one."""
+    if all(one.binary for one in found):
+        return "difference (points)"
+    return "difference" if of.figure is None else f"difference ({of.figure.metric})"
+
+
+def _row(of: Comparison, one: Paired) -> list[str]:
+    words = _words(of, one.binary)
     adjusted = [] if one.p_holm is None else [wording.p_value(one.p_holm)]
     return [
         words.level(one.before),
@@ -137,7 +214,8 @@ def _with_holm(columns: Sequence[str], at: int, of: Iterable[Paired]) -> list[st
     return [*columns[:at], *(["p (Holm)"] if adjusted else []), *columns[at:]]
 
 
-def _note(of: Comparison, words: _Words) -> str:
+def _note(of: Comparison) -> str:
+    rose, fell = changes(of)
     seeds = any(one.seeds > 1 for one in of.found.models.values())
     drawn = "documents"
     if of.table.clusters is not None:
@@ -148,9 +226,13 @@ def _note(of: Comparison, words: _Words) -> str:
         f"{_tests(of, of.found.models.values())}"
     )
     if seeds:
-        note += f" Means are over seeds; {words.rose} and {words.fell} are summed over them."
+        note += f" Means are over seeds; {rose} and {fell} are summed over them."
     if len(of.found.models) > 1:
         note += f" p (Holm): adjusted for the {len(of.found.models)} models."
+    if len(of.figures) > 1:
+        note += (
+            f" All documents of {len(of.figures)} tasks together, which lm_eval does not report."
+        )
     return note + _few(of, of.found.models.values())
 
 
@@ -217,19 +299,30 @@ def _states(of: Comparison) -> list[Block]:
     return [Text(text), Table(columns, rows, note=note)]
 
 
-def _case(of: Comparison, words: _Words, one: Changed) -> Case:
-    seeds = of.found.models[one.model].seeds
-    which = f"{one.model}, seed {one.seed}" if seeds > 1 else one.model
-    numbers = ""
+def _case(of: Comparison, one: Changed) -> Case:
+    name = of.seeds[one.model][one.seed - 1]
+    which = f"{one.model}, seed {name}" if len(of.seeds[one.model]) > 1 else one.model
+    rose, fell = changes(of)
+    task = of.items[one.position][0]
+    numbers = f" {task}" if task and len(of.figures) > 1 else ""
     if not of.judged():
         old, new = of.table.before[one.position], of.table.after[one.model][one.seed - 1]
-        numbers = f", {old:.4g} to {new[one.position]:.4g}"
+        numbers += f", {old:.4g} to {new[one.position]:.4g}"
     return Case(
-        heading=f"{words.rose if one.gained else words.fell}{numbers}: "
+        heading=f"{rose if one.gained else fell}{numbers}: "
         f"doc_id {one.before.get('doc_id')} ({which})",
-        prompt=prompt(one.before),
-        gold=str(one.before.get("target", "")),
-        before=response(one.before),
-        after=response(one.after),
+        prompt=_bounded(prompt(one.before)),
+        gold=gold(one.before),
+        before=_bounded(response(one.before)),
+        after=_bounded(response(one.after)),
         gained=one.gained if of.judged() else None,
     )
+
+
+def _bounded(text: str) -> str:
+    """A text of which a page that is sent around can hold many: whole, or its start and its end."""
+    if len(text) <= _TEXT:
+        return text
+    half = _TEXT // 2
+    left_out = f"{whole(len(text) - _TEXT)} characters are in items.csv and explorer.html"
+    return f"{text[:half]}\n[… {left_out} …]\n{text[-half:]}"

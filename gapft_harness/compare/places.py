@@ -6,18 +6,21 @@ import glob
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from functools import lru_cache
+from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.core.json_values import parse_object
-from gapft_harness.core.text import read_text
+from gapft_harness.core.text import natural, read_text
 
-#: ``samples_TASK_DATE.jsonl``, as lm_eval names its logs.
+#: ``samples_TASK_DATE.jsonl``, as lm_eval names its logs; packed by gzip or not.
 _LOG_NAME = re.compile(
-    r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?)\.jsonl"
+    r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?)\.jsonl(\.gz)?"
 )
+#: What is kept of lm_eval's results file.
+_FACTS = ("versions", "higher_is_better", "results", "groups", "group_subtasks", "n-samples")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,8 @@ class Log:
     Attributes:
         path: the file.
         task: by its name; "" where it was renamed.
-        facts: what lm_eval's results file of the same date holds, if it is beside.
+        facts: what lm_eval's results file of the same date holds, if it is beside: ``versions``,
+            ``higher_is_better``, and what tells of groups.
     """
 
     path: Path
@@ -48,8 +52,8 @@ class Run:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """The tasks' names, sorted."""
-        return tuple(sorted(log.task for log in self.logs))
+        """The tasks' names, in order."""
+        return tuple(log.task for log in self.logs)
 
     def __str__(self) -> str:
         first = str(self.logs[0].path)
@@ -63,16 +67,32 @@ class Model:
     name: str
     runs: tuple[Run, ...]
 
+    @property
+    def seeds(self) -> list[str]:
+        """What tells the seeds apart: the part of their logs' paths that differs; else ``1``."""
+        if len(self.runs) == 1:
+            return ["1"]
+        paths = [run.logs[0].path for run in self.runs]
+        differing = [level for level in zip_longest(*(p.parts for p in paths)) if len({*level}) > 1]
+        names: list[tuple[str, ...]] = [()] * len(paths)
+        for level in differing:
+            if len({*names}) == len(names):
+                break
+            names = [(*name, part or "") for name, part in zip(names, level, strict=True)]
+        return ["/".join(filter(None, map(_short, name))) for name in names]
 
-def models(arguments: Sequence[str], tasks: Sequence[str], *, seeds: bool) -> list[Model]:
+
+def models(
+    arguments: Sequence[str], tasks: Sequence[str], *, seeds: bool, latest: bool = False
+) -> list[Model]:
     """The models that AFTER names: each argument one, ``NAME=`` before it names it.
 
-    With ``seeds`` all arguments are training seeds of one model.
+    With ``seeds`` all arguments are training seeds of one model. ``latest`` is as of ``runs_of``.
 
     Raises:
         UserError: nothing is there, a log is named twice, or two models have one name.
     """
-    found = [_model(argument, tasks) for argument in arguments]
+    found = [_model(argument, tasks, latest) for argument in arguments]
     if seeds:
         names = {model.name for model in found}
         name = names.pop() if len(names) == 1 else "after"
@@ -83,13 +103,13 @@ def models(arguments: Sequence[str], tasks: Sequence[str], *, seeds: bool) -> li
     return found
 
 
-def single(argument: str, tasks: Sequence[str], what: str) -> Run:
-    """The one run that an argument names.
+def single(argument: str, tasks: Sequence[str], what: str, *, latest: bool = False) -> Run:
+    """The one run that an argument names; ``latest`` is as of ``runs_of``.
 
     Raises:
         UserError: it names several.
     """
-    runs = runs_of(argument, tasks)
+    runs = runs_of(argument, tasks, latest=latest)
     if len(runs) > 1:
         raise UserError(
             f"{what} {argument}: names {len(runs)} runs ({runs[0]}, {runs[1]}, ...), expected one"
@@ -97,21 +117,23 @@ def single(argument: str, tasks: Sequence[str], what: str) -> Run:
     return runs[0]
 
 
-def runs_of(argument: str, tasks: Sequence[str] = ()) -> list[Run]:
+def runs_of(argument: str, tasks: Sequence[str] = (), *, latest: bool = False) -> list[Run]:
     """The runs that an argument names.
 
     A file or a folder is one run. What a glob matches is several: each folder is one, and so are
-    the matched files of a folder together; but if these are all of one task, each is one.
+    the matched files of a folder together; but if these are all of one task, each is one. With
+    ``latest`` the newest of a run's logs of one task is taken, by the dates in their names.
 
     Raises:
         UserError: it names no log, or a run has two logs of one task.
     """
     path = Path(argument)
     if path.exists():
-        return [_run(_logs_in(path), tasks)]
+        return [_run(_logs_in(path), tasks, latest)]
     if not glob.has_magic(argument):
         raise UserError(f"{argument}: no such file or folder")
-    matches = [Path(match) for match in sorted(glob.glob(argument, recursive=True))]
+    found = sorted(glob.glob(argument, recursive=True), key=natural)
+    matches = [Path(match) for match in found]
     files = [match for match in matches if match.is_file()]
     groups = [_logs_in(match) for match in matches if match.is_dir()]
     for _, together in groupby(files, key=lambda file: file.parent):
@@ -120,20 +142,20 @@ def runs_of(argument: str, tasks: Sequence[str] = ()) -> list[Run]:
         groups += [[log] for log in logs] if one_task else [logs]
     if not groups:
         raise UserError(f"{argument}: matches no file or folder")
-    return [_run(logs, tasks) for logs in groups]
+    return [_run(logs, tasks, latest) for logs in groups]
 
 
-def _model(argument: str, tasks: Sequence[str]) -> Model:
+def _model(argument: str, tasks: Sequence[str], latest: bool) -> Model:
     name, equals, place = argument.partition("=")
     if not equals or not name or not place or "/" in name or Path(argument).exists():
         name, place = argument, argument
-    return Model(name, tuple(runs_of(place, tasks)))
+    return Model(name, tuple(runs_of(place, tasks, latest=latest)))
 
 
 def _logs_in(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
-    found = sorted(path.rglob("samples_*.jsonl"))
+    found = sorted([*path.rglob("samples_*.jsonl"), *path.rglob("samples_*.jsonl.gz")])
     if not found:
         raise UserError(
             f"{path}: holds no samples_*.jsonl; lm_eval writes them with "
@@ -142,25 +164,29 @@ def _logs_in(path: Path) -> list[Path]:
     return found
 
 
-def _run(paths: list[Path], tasks: Sequence[str]) -> Run:
+def _run(paths: list[Path], tasks: Sequence[str], latest: bool) -> Run:
     by_task: dict[str, Path] = {}
     names = sorted({_task_of(path) for path in paths})
     for task in tasks:
         if task not in names:
             known = [name for name in names if name]
             raise UserError(f"{paths[0]}: no log of task {task!r}; {did_you_mean(task, known)}")
-    for path in paths:
+    for path in sorted(paths, key=_date_of):
         task = _task_of(path)
         if tasks and task not in tasks:
             continue
-        if task in by_task:
+        if task in by_task and not (latest and _date_of(by_task[task]) < _date_of(path)):
             of = f"of task {task}" if task else "whose names do not tell the task"
+            if latest:
+                of += " and of one date"
             raise UserError(
-                f"{by_task[task]} and {path}: two logs {of} in one run; name one file, or both: "
-                "training seeds of one model with --seeds, further samples by --source-samples each"
+                f"{by_task[task]} and {path}: two logs {of} in one run; name one file, or take the "
+                "newest with --latest, or name both: training seeds of one model with --seeds, "
+                "further samples by --source-samples each"
             )
         by_task[task] = path
-    return Run(tuple(Log(path, task, _facts(path)) for task, path in sorted(by_task.items())))
+    ordered = sorted(by_task.items(), key=lambda one: natural(one[0]))
+    return Run(tuple(Log(path, task, _facts(path)) for task, path in ordered))
 
 
 def _task_of(path: Path) -> str:
@@ -168,19 +194,29 @@ def _task_of(path: Path) -> str:
     return named["task"] if named else ""
 
 
-def _facts(path: Path) -> dict[str, Any]:
-    """lm_eval's results of the same date: versions, and which metrics are better when higher."""
+def _date_of(path: Path) -> str:
     named = _LOG_NAME.fullmatch(path.name)
-    if not named:
-        return {}
-    for beside in sorted(path.parent.glob(f"*_{named['date']}.json")):
-        content = parse_object(read_text(beside), str(beside))
-        return {
-            key: value
-            for key in ("versions", "higher_is_better")
-            if isinstance(value := content.get(key), dict)
-        }
-    return {}
+    return named["date"] if named else ""
+
+
+def _short(part: str) -> str:
+    """A log's name without what all logs' names have."""
+    named = _LOG_NAME.fullmatch(part)
+    return f"{named['task']} {named['date']}" if named else part
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    """lm_eval's results of the same date: versions, directions of metrics, groups."""
+    date = _date_of(path)
+    beside = sorted(path.parent.glob(f"*_{date}.json")) if date else []
+    return _read_facts(beside[0], beside[0].stat().st_mtime_ns) if beside else {}
+
+
+@lru_cache(maxsize=4)
+def _read_facts(path: Path, _: int) -> dict[str, Any]:
+    """Of one file, which all logs of an evaluation share."""
+    content = parse_object(read_text(path), str(path))
+    return {key: value for key in _FACTS if isinstance(value := content.get(key), dict)}
 
 
 def _refuse_twice(paths: list[Path]) -> None:

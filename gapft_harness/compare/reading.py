@@ -5,17 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from gapft_harness.compare.choice import Choice
 from gapft_harness.compare.places import Log, Run
 from gapft_harness.core.errors import UserError, did_you_mean, plain
 from gapft_harness.core.json_values import as_object, parse, parse_object
 from gapft_harness.core.records import STATUSES
-from gapft_harness.core.text import decoded, unreadable
+from gapft_harness.core.text import UNREADABLE, decoded, opened, unreadable
 
 #: Bytes of a hash that are kept: a chance of 1e-19 that two of ten billion are the same.
 _KEPT = 16
@@ -31,6 +31,9 @@ class Figure:
 
     metric: str
     filter: str
+
+    def __str__(self) -> str:
+        return self.metric if self.filter == "none" else f"{self.metric}, filter {self.filter}"
 
 
 @dataclass(slots=True)
@@ -49,8 +52,8 @@ class Rows:
         log: in which log.
         lines: at which line, from 1.
         offsets: at which byte the line begins.
-        filters: all filters that were met.
-        metrics: the metrics that the first row names.
+        filters: by task, all filters that were met.
+        metrics: by task, the metrics that its first row names.
     """
 
     logs: tuple[Log, ...]
@@ -64,8 +67,8 @@ class Rows:
     log: array[int] = field(default_factory=lambda: array("l"))
     lines: array[int] = field(default_factory=lambda: array("q"))
     offsets: array[int] = field(default_factory=lambda: array("q"))
-    filters: list[str] = field(default_factory=list)
-    metrics: list[str] = field(default_factory=list)
+    filters: dict[str, list[str]] = field(default_factory=dict)
+    metrics: dict[str, list[str]] = field(default_factory=dict)
 
     def place(self, row: int) -> str:
         """File and line, for a message."""
@@ -80,19 +83,22 @@ class Rows:
         return self.logs[self.log[row]].task
 
 
-def read(run: Run, figure: Figure, choice: Choice) -> Rows:
-    """Reads a run's logs.
+def read(run: Run, figures: Mapping[str, Figure], choice: Choice) -> Rows:
+    """Reads a run's logs, each by the figure of its task.
 
     Raises:
         UserError: a line is no row of lm_eval's, or lacks what is asked; file and line are named.
     """
     rows = Rows(run.logs)
     known: dict[Any, Any] = {}  # texts and hashes that recur are held once
-    filters: dict[str, None] = {}
     for number, log in enumerate(run.logs):
         before = len(rows.values)
+        # a renamed file does not tell its task
+        figure = figures.get(log.task) or next(iter(figures.values()))
+        filters: dict[str, None] = {}
         for line, offset, record, place in records(log.path):
-            rows.metrics = rows.metrics or metrics_of(record, place)
+            if log.task not in rows.metrics:
+                rows.metrics[log.task] = metrics_of(record, place)
             of = filter_of(record)
             filters[of] = None
             if of != figure.filter:
@@ -117,21 +123,24 @@ def read(run: Run, figure: Figure, choice: Choice) -> Rows:
                 f"{log.path}: holds no row under filter {figure.filter!r}; "
                 f"{did_you_mean(figure.filter, filters)}"
             )
-    rows.filters = list(filters)
+        rows.filters[log.task] = list(filters)
     return rows
 
 
-def figure_of(run: Run, choice: Choice) -> Figure:
-    """The metric and the filter to compare: those chosen, or else the first row's first.
+def figures_of(run: Run, choice: Choice) -> dict[str, Figure]:
+    """By task, the metric and the filter to compare: those chosen, or else its first row's first.
 
     Raises:
-        UserError: the log is empty, or its first row is none of lm_eval's.
+        UserError: a log is empty, or its first row is none of lm_eval's.
     """
-    path = run.logs[0].path
-    for _, _, record, place in records(path):
+    return {log.task: _figure_of(log, choice) for log in run.logs}
+
+
+def _figure_of(log: Log, choice: Choice) -> Figure:
+    for _, _, record, place in records(log.path):
         metric = choice.metric or metrics_of(record, place)[0]
         return Figure(metric, choice.filter or filter_of(record))
-    raise UserError(f"{path}: is empty; expected a JSON object a line")
+    raise UserError(f"{log.path}: is empty; expected a JSON object a line")
 
 
 def records(path: Path) -> Iterator[tuple[int, int, dict[str, Any], str]]:
@@ -142,24 +151,24 @@ def records(path: Path) -> Iterator[tuple[int, int, dict[str, Any], str]]:
     """
     starts = [0]
 
-    def counted(file: BinaryIO) -> Iterator[bytes]:
+    def counted(file: Iterable[bytes]) -> Iterator[bytes]:
         for line in file:
             starts[0] += len(line)
             yield line
 
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             start = 0
             for number, text in decoded(counted(file), str(path)):
                 if text.strip():
                     place = f"{path}, line {number}"
                     yield number, start, parse_object(text, place), place
                 start = starts[0]
-    except OSError as error:
+    except UNREADABLE as error:
         raise UserError(unreadable(path, error)) from error
 
 
-def record_at(file: BinaryIO, offset: int, place: str) -> dict[str, Any]:
+def record_at(file: IO[bytes], offset: int, place: str) -> dict[str, Any]:
     """The row that begins at a byte of an open log.
 
     Raises:

@@ -78,7 +78,7 @@ def source_samples(choice: Choice, items: Sequence[Item], figure: Figure, source
             "--source-samples: two of the compared tasks have a document in common, so that "
             "samples of it cannot be told apart; take one task: --task NAME"
         )
-    runs = [run for argument in arguments for run in runs_of(argument)]
+    runs = [run for argument in arguments for run in runs_of(argument, latest=choice.latest)]
     found: dict[_Key, _Count] = {}
     for run in runs:
         for key, count in _of_run(run, set(keys), figure, choice, source).items():

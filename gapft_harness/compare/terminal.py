@@ -90,6 +90,10 @@ def _table(table: Table, narrow: bool = False) -> Drawn:
 
 def _case(case: Case, console: Console) -> None:
     console.print(f"  {_seen(case.heading)}, gold {_line(case.gold)}", markup=False)
+    asked = " ".join(case.prompt.split())
+    # after instructions and examples the question comes last
+    end = asked if len(asked) <= _LONGEST else f"… {asked[-_LONGEST:]}"
+    console.print(f"    prompt: {_seen(end)}", style="dim", markup=False)
     for name, text in (("before", case.before), ("after", case.after)):
         console.print(f"    {name}: {_line(text)}", style="dim", markup=False)
 

@@ -5,7 +5,11 @@ JSON may hold half of a surrogate pair, which no file can.
 
 from __future__ import annotations
 
+import gzip
+import re
+import zlib
 from collections.abc import Iterable, Iterator
+from io import BufferedReader
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,9 +17,10 @@ from gapft_harness.core.errors import UserError
 
 Json = TypeVar("Json")
 
+_GZIP = b"\x1f\x8b"
 #: First bytes of files that are no text -> what they are, and what to do.
 _KINDS = {
-    b"\x1f\x8b": "gzip data; decompress it: gunzip FILE.gz",
+    _GZIP: "gzip data; decompress it: gunzip FILE.gz",
     b"PK\x03\x04": "a zip archive or a spreadsheet; unpack it, or save it as JSON lines",
     b"PAR1": "a Parquet file; for a task, name it with dataset_path: parquet",
     b"\x28\xb5\x2f\xfd": "zstandard data; decompress it: zstd -d FILE.zst",
@@ -24,21 +29,37 @@ _KINDS = {
     b"\xfe\xff": "text in UTF-16; convert it: iconv -f UTF-16 -t UTF-8 FILE > NEW",
 }
 
+#: What reading a file may raise, if it is packed too.
+UNREADABLE = (OSError, EOFError, zlib.error)
 #: Bytes that are looked at around the first one that is no UTF-8.
 _AROUND = 12
 
 
 def read_text(path: Path) -> str:
-    """Reads a file of UTF-8 text, without a byte order mark.
+    """Reads a file of UTF-8 text, without a byte order mark; gzip is unpacked.
 
     Raises:
         UserError: it cannot be read, or is no UTF-8; the message names the line.
     """
     try:
-        content = path.read_bytes()
-    except OSError as error:
+        with opened(path) as file:
+            content = file.read()
+    except UNREADABLE as error:
         raise UserError(unreadable(path, error)) from error
     return decode(content, str(path))
+
+
+def opened(path: Path) -> BufferedReader | gzip.GzipFile:
+    """A file's bytes; those of a gzip file, which its first bytes tell, unpacked.
+
+    Raises:
+        OSError: it cannot be read; reading on may raise any of ``UNREADABLE``.
+    """
+    file = path.open("rb")
+    if not file.seekable() or file.peek(len(_GZIP))[: len(_GZIP)] != _GZIP:
+        return file  # a pipe cannot be opened again
+    file.close()
+    return gzip.GzipFile(path)
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -48,9 +69,9 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
         UserError: as ``read_text``.
     """
     try:
-        with path.open("rb") as lines:
+        with opened(path) as lines:
             yield from decoded(lines, str(path))
-    except OSError as error:
+    except UNREADABLE as error:
         raise UserError(unreadable(path, error)) from error
 
 
@@ -68,9 +89,13 @@ def decoded(lines: Iterable[bytes], place: str) -> Iterator[tuple[int, str]]:
             raise
 
 
-def unreadable(path: Path, error: OSError) -> str:
+def unreadable(path: Path, error: Exception) -> str:
     """The message on a file that cannot be read."""
-    found = "it is a folder" if isinstance(error, IsADirectoryError) else error.strerror
+    found = error.strerror if isinstance(error, OSError) else None
+    if isinstance(error, IsADirectoryError):
+        found = "it is a folder"
+    if isinstance(error, EOFError | zlib.error | gzip.BadGzipFile):
+        found = f"its gzip data are damaged or cut off: {error}"
     return f"{path}: cannot be read: {found}"
 
 
@@ -125,3 +150,14 @@ def whole(value: Json) -> Json:
     if isinstance(value, dict):
         return {whole(key): whole(item) for key, item in value.items()}  # type: ignore[return-value]
     return value
+
+
+def natural(text: str) -> tuple[tuple[str, int, str], ...]:
+    """A key to sort names by as people do: ``c2`` before ``c10``.
+
+    >>> sorted(["c10", "c2", "b"], key=natural)
+    ['b', 'c2', 'c10']
+    """
+    parts = re.findall(r"([^0-9]*)([0-9]*)", text)[:-1]
+    numbers = ((word.lower(), number.lstrip("0")) for word, number in parts)
+    return (*((word, len(number), number) for word, number in numbers), (text, 0, ""))

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from gapft_harness.analysis.decomposition import Decomposition, pool
 from gapft_harness.analysis.decomposition import decompose as counts_of
 from gapft_harness.analysis.pass_at_k import mean_pass_at_k
-from gapft_harness.compare.choice import Choice
+from gapft_harness.compare.choice import SHOWN, Choice
 from gapft_harness.compare.comparison import compare as compare_logs
 from gapft_harness.core.errors import UserError
 from gapft_harness.interactive.results import Compared, Decomposed, PassAtK
@@ -39,14 +39,16 @@ def compare(
     seeds: bool = False,
     source_samples: Place | Sequence[Place] = (),
     higher_is_better: bool | None = None,
+    latest: bool = False,
+    show: int = SHOWN,
 ) -> Compared:
     """Compares sample logs of lm_eval document by document, as ``gapft compare`` does.
 
     Args:
         before: the log of the model before: a file, folder or glob.
         after: those of one or more models after, by name or not.
-        metric: its name; None: the first that BEFORE's log names.
-        filter: of lm_eval; None: the first in BEFORE's log.
+        metric: its name; None: of each task the first that BEFORE's log names.
+        filter: of lm_eval; None: of each task the first in BEFORE's log.
         tasks: only these.
         on: fields of the document to join by; none: the whole document.
         cluster: documents that share this field are not independent.
@@ -55,6 +57,8 @@ def compare(
         seeds: all AFTERs are training seeds of one model.
         source_samples: logs of several samples of the model before, for G, S and U.
         higher_is_better: of the metric, where lm_eval's results are not beside the logs.
+        latest: of several logs of one task in a folder, the newest.
+        show: of a model's gained documents, and of its lost ones, how many are shown.
 
     Raises:
         UserError: what was named is not there, is damaged, or cannot be compared.
@@ -68,6 +72,8 @@ def compare(
     choice = Choice(
         *(metric, filter, tasks, on, cluster, by, common, seeds, _places(source_samples)),
         higher_is_better=higher_is_better,
+        latest=latest,
+        shown=show,
     )
     return Compared(compare_logs(str(before), named, choice))
 

@@ -54,7 +54,7 @@ class Compared(_Shown):
 
     @property
     def models(self) -> Mapping[str, Paired]:
-        """Over all documents, by the model's name."""
+        """Over all documents, by the model's name; empty where tasks' metrics have no mean."""
         return self.comparison.found.models
 
     @property
@@ -63,13 +63,26 @@ class Compared(_Shown):
         return self.comparison.found.groups
 
     @property
+    def aggregates(self) -> Mapping[str, Mapping[str, Paired]]:
+        """By lm_eval's group of tasks, then by the model's name; empty without such groups."""
+        return self.comparison.found.aggregates
+
+    @property
     def by_state(self) -> Mapping[str, ByState]:
         """By the model's name, where the difference comes from; empty without source samples."""
         return self.comparison.found.by_state
 
-    def write(self, folder: str | Path) -> None:
-        """Writes what ``gapft compare --out`` writes."""
-        files.write(self.comparison, Path(folder))
+    def write(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Writes what ``gapft compare --out`` writes.
+
+        Args:
+            folder: where; it is made.
+            overwrite: replace what an earlier comparison wrote there.
+
+        Raises:
+            UserError: the folder holds a comparison already.
+        """
+        files.write(self.comparison, Path(folder), overwrite=overwrite)
 
     def _sections(self) -> Sequence[Section]:
         return page.sections(self.comparison)

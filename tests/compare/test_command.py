@@ -46,7 +46,7 @@ def test_real_logs_of_lm_eval(logs: Path, tmp_path: Path) -> None:
     found = json.loads((tmp_path / "out" / "results.json").read_text())
     before, after = (rows_of(logs / side, "gapft_demo") for side in ("before", "after"))
     drawn = rows_of(logs / "before", "gapft_demo_passk")
-    assert (found["n"], found["metric"], found["tasks"]) == (16, "pass@1", ["gapft_demo"])
+    assert (found["n"], found["metric"], [*found["tasks"]]) == (16, "pass@1", ["gapft_demo"])
     hot = found["models"]["hot"]
     gained = [d for d in before if before[d]["pass@1"] < after[d]["pass@1"]]  # type: ignore[operator]
     lost = [d for d in before if before[d]["pass@1"] > after[d]["pass@1"]]  # type: ignore[operator]

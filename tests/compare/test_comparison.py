@@ -179,7 +179,7 @@ def test_several_tasks_are_compared_task_by_task(tmp_path: Path) -> None:
     assert {name: one["difference"] for name, one in model["by"].items()} == {"one": 1, "two": 0}
     assert model["by"]["one"]["p_holm"] == pytest.approx(2 * 2 / 2**6)
     one = results(compared(tmp_path / "a", tmp_path / "b", tasks=["two"]))
-    assert (one["tasks"], one["n"]) == (["two"], 3)
+    assert ([*one["tasks"]], one["n"]) == (["two"], 3)
 
 
 def test_repeated_documents_are_paired_by_content_and_number(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def test_seeds_groups_and_outcomes_are_those_of_the_logs(tmp_path: Path) -> None
     of = explored(compare(str(tmp_path / "before"), [f"a={tmp_path}/after*"], Choice(by="subject")))
     index, texts = unpacked(page.render(of))
     assert index["ids"] == [str(number) for number in range(9)], "in the order of the log"
-    assert [model["seed"] for model in index["models"]] == ["1", "2"]
+    assert [model["seed"] for model in index["models"]] == ["after0", "after1"]
     for model, values in zip(index["models"], seeds, strict=True):
         named = {(0, 1): "c", (1, 0): "r", (1, 1): "k", (0, 0): "m"}
         assert model["outcomes"] == "".join(map(named.get, zip(before, values, strict=True)))

@@ -89,7 +89,7 @@ def test_whatever_else_fails_does_not_end_with_1(
     (tmp_path / "file").write_text("")
     assert "cannot be written" in refused(before, before, "--out", tmp_path / "file" / "out")
 
-    def broken(*of: object) -> None:
+    def broken(*of: object, **_: object) -> None:
         raise OverflowError("too large")
 
     monkeypatch.setattr(files, "write", broken)

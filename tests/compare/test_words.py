@@ -23,9 +23,11 @@ from tests.compare.test_gate import run
 
 def written(tmp_path: Path, before: Path, *after: object) -> tuple[str, dict[str, Any]]:
     """The page and the results."""
-    write_files(compare(str(before), [str(one) for one in after], Choice()), tmp_path / "out")
-    found = json.loads((tmp_path / "out" / "results.json").read_text())
-    return (tmp_path / "out" / "comparison.md").read_text(), found
+    out = tmp_path / "out"
+    of = compare(str(before), [str(one) for one in after], Choice())
+    write_files(of, out, overwrite=True)
+    found = json.loads((out / "results.json").read_text())
+    return (out / "comparison.md").read_text(), found
 
 
 def test_numbers_are_higher_or_lower_not_right_or_wrong(tmp_path: Path) -> None:

@@ -31,11 +31,17 @@ def compare(
     ] = False,
     metric: Annotated[
         str | None,
-        typer.Option("--metric", metavar="NAME", help="the metric; default: the log's first"),
+        typer.Option(
+            "--metric", metavar="NAME", help="the metric; default: of each task the log's first"
+        ),
     ] = None,
     filter: Annotated[
         str | None,
-        typer.Option("--filter", metavar="NAME", help="lm_eval's filter; default: the log's first"),
+        typer.Option(
+            "--filter",
+            metavar="NAME",
+            help="lm_eval's filter; default: of each task the log's first",
+        ),
     ] = None,
     task: Annotated[
         list[str],
@@ -94,6 +100,19 @@ def compare(
             help="write figures, tables and a page of all documents there (docs/comparing.md)",
         ),
     ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="let --out replace an earlier comparison there")
+    ] = False,
+    latest: Annotated[
+        bool,
+        typer.Option("--latest", help="of several logs of one task in a folder, take the newest"),
+    ] = False,
+    show: Annotated[
+        int,
+        typer.Option(
+            "--show", metavar="N", min=0, help="gained and lost documents to print of each model"
+        ),
+    ] = 3,
     tables: Annotated[
         Path | None,
         typer.Option(
@@ -107,9 +126,9 @@ def compare(
 
         from gapft_harness.compare.choice import Choice
         from gapft_harness.compare.comparison import compare as compared
-        from gapft_harness.compare.files import write
+        from gapft_harness.compare.files import FILES, require_free, write
         from gapft_harness.compare.page import sections
-        from gapft_harness.compare.terminal import show
+        from gapft_harness.compare.terminal import show as told
         from gapft_harness.exporting.tables import require_new, write_tables
 
         margin = fail_if_worse
@@ -119,31 +138,30 @@ def compare(
             )
         if tables is not None:
             require_new(tables, "--tables")
+        if out is not None and not overwrite:
+            require_free(out)
         choice = Choice(
             *(metric, filter, task, on, cluster, by, common, seeds, source_samples),
             higher_is_better=higher_is_better,
+            latest=latest,
+            shown=show,
         )
         found = compared(before, after, choice)
-        if margin is not None and found.table.binary() and margin >= 1:
-            raise UserError(
-                f"--fail-if-worse {margin:g}: {found.figure.metric} is a share; one point is 0.01"
-            )
         worse = [] if margin is None else found.worse(margin)
         if out is not None:
-            write(found, out)
+            write(found, out, overwrite=overwrite)
         if tables is not None:
             write_tables(sections(found), tables)
         # who reads may stop early, where rich would exit with 1; what the gate says stays so
         with contextlib.suppress(BrokenPipeError, SystemExit):
-            show(sections(found), Console(highlight=False))
+            told(sections(found), Console(highlight=False))
             if out is not None:
-                files = "explorer.html, results.json, comparison.csv, items.csv"
-                typer.echo(f"written: {out / 'comparison.md'}, {files}")
+                typer.echo(f"written: {out / FILES[0]}, {', '.join(FILES[1:])}")
             if tables is not None:
                 typer.echo(f"tables: {tables}")
     if worse:
-        told = ", ".join(map(plain, worse))
-        typer.echo(f"gapft: worse than before by more than {margin:g}: {told}", err=True)
+        names = ", ".join(map(plain, worse))
+        typer.echo(f"gapft: worse than before by more than {margin:g}: {names}", err=True)
         raise typer.Exit(1)
 
 

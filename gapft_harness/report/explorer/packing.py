@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gapft_harness.core.errors import GapftError
-from gapft_harness.core.text import whole_text
+from gapft_harness.core.text import natural, whole_text
 from gapft_harness.report.explorer.explored import Entry, Explored
 from gapft_harness.report.rendering.visible import visible
 
@@ -131,7 +131,7 @@ def _index(
 
 
 def _coded(values: Sequence[str]) -> dict[str, list[Any]]:
-    known = {value: number for number, value in enumerate(sorted(set(values)))}
+    known = {value: number for number, value in enumerate(sorted(set(values), key=natural))}
     return {
         "values": [visible(value) for value in known],
         "codes": [known[value] for value in values],

@@ -65,6 +65,11 @@ def signed_whole(number: int) -> str:
     return f"{number:+,}".replace("-", _MINUS) if number else "0"
 
 
+def signed(change: float, digits: int) -> str:
+    """A difference of any numbers with so many significant digits: ``+0.1234``, ``0``."""
+    return f"{change:+.{digits}g}".replace("-", _MINUS) if change else "0"
+
+
 def span(counts: Sequence[int]) -> str:
     """Counts of several seeds: ``120``, or from the least to the most, ``118–121``."""
     least, most = min(counts), max(counts)

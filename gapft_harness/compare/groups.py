@@ -1,0 +1,94 @@
+"""lm_eval's groups of tasks: which tasks a group's number is a mean of, and how they count.
+
+Results files say a group's number and its tasks' numbers, and not whether each task counts by its
+documents (``weight_by_size``) or alike: that is told by which mean the number is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gapft_harness.compare.findings import Aggregate
+from gapft_harness.compare.places import Run
+from gapft_harness.compare.reading import Figure
+
+#: How far a group's number may be from the mean that it is.
+_ROUNDING = 1e-9
+
+
+def aggregates(
+    runs: Sequence[Run], figures: Mapping[str, Figure]
+) -> tuple[list[Aggregate], list[str]]:
+    """The groups whose mean can be compared, and a sentence on each that cannot.
+
+    Args:
+        runs: BEFORE first.
+        figures: by task, what is compared.
+    """
+    found, left_out = [], []
+    by_group: dict[str, list[Mapping[str, Any]]] = {}
+    for run in runs:
+        for facts in {id(log.facts): log.facts for log in run.logs}.values():
+            for name in facts.get("groups", {}):
+                by_group.setdefault(name, []).append(facts)
+    for name, told in by_group.items():
+        leaves = list(_leaves(name, told[0].get("group_subtasks", {})))
+        compared = [task for task in leaves if task in figures]
+        if not compared:
+            continue
+        keys = {f"{figures[task].metric},{figures[task].filter}" for task in compared}
+        key = keys.pop()
+        members = [task for task in leaves if key in _numbers(told[0], task)]
+        if not set(members) <= set(figures):
+            continue  # --task took some
+        if keys or key not in told[0]["groups"][name]:
+            left_out.append(
+                f"group {name} is left out: lm_eval's results file has no mean of the compared "
+                "metrics for it; --metric takes one for all tasks"
+            )
+            continue
+        ways = [way for way in (True, False) if all(_is(of, name, key, way) for of in told)]
+        if not ways:
+            left_out.append(
+                f"group {name} is left out: its {key} in lm_eval's results file is no mean of its "
+                "tasks'"
+            )
+            continue
+        found.append(Aggregate(name, tuple(members), ways[0]))
+    return found, left_out
+
+
+def _leaves(name: str, children: Mapping[str, Any], seen: tuple[str, ...] = ()) -> Iterator[str]:
+    """Yields the tasks of a group and of the groups in it."""
+    for child in children.get(name, ()):
+        if child in children and child not in seen:
+            yield from _leaves(child, children, (*seen, child))
+        else:
+            yield child
+
+
+def _numbers(facts: Mapping[str, Any], task: str) -> Mapping[str, Any]:
+    numbers: Mapping[str, Any] = facts.get("results", {}).get(task, {})
+    return numbers
+
+
+def _is(facts: Mapping[str, Any], group: str, key: str, weighted: bool) -> bool:
+    """Whether a group's number is its tasks' mean, weighted by documents or not."""
+    of = [
+        (numbers[key], _size(facts, task) if weighted else 1)
+        for task in _leaves(group, facts.get("group_subtasks", {}))
+        if key in (numbers := _numbers(facts, task))
+    ]
+    total = sum(size for _, size in of)
+    mean = sum(value * size for value, size in of) / total if total else math.nan
+    number = facts["groups"][group].get(key)
+    return isinstance(number, int | float) and math.isclose(
+        number, mean, rel_tol=_ROUNDING, abs_tol=_ROUNDING
+    )
+
+
+def _size(facts: Mapping[str, Any], task: str) -> int:
+    told = facts.get("n-samples", {}).get(task, {}).get("effective", 0)
+    return int(_numbers(facts, task).get("sample_len", told))

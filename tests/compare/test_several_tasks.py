@@ -1,0 +1,210 @@
+"""Folders that hold several tasks, each with metrics and filters of its own, and their groups.
+
+Logs and results are lm_eval's own, of a canned model on tasks of multiple choice and of words.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from lm_eval import simple_evaluate
+from lm_eval.loggers import EvaluationTracker
+from lm_eval.tasks import TaskManager
+
+import gapft_harness
+from gapft_harness.compare.choice import Choice
+from gapft_harness.compare.comparison import compare
+from gapft_harness.compare.files import FILES, results
+from gapft_harness.core.errors import UserError
+from tests.canned_model import CannedModel
+from tests.compare.logs import row, write
+from tests.compare.test_gate import refused, run
+
+#: Task -> its number of documents.
+SIZES = {"said_2": 14, "said_10": 40, "chosen": 9}
+#: Group -> whether lm_eval weights its mean; the first holds the second.
+GROUPS = {"by_size": True, "alike": False}
+
+
+class Answers(CannedModel):
+    """Says 7, or 8 where a question's number is in ``wrong``; an option is scored likewise."""
+
+    def __init__(self, wrong: set[int]) -> None:
+        super().__init__(lambda prompt: f"It is {7 + self.errs(prompt)}")
+        self._wrong = wrong
+
+    def errs(self, prompt: str) -> bool:
+        return int(prompt.split("#")[1].split()[0]) in self._wrong
+
+    def loglikelihood(self, requests: Any) -> Any:
+        """The second option is the likelier, except where it errs."""
+        return [
+            (-1.0 - ((request.args[1].strip() == "7") != self.errs(request.args[0])), False)
+            for request in requests
+        ]
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders ``before``, ``after`` and ``hot``, as lm_eval's command writes them."""
+    folder = tmp_path_factory.mktemp("several")
+    for task, size in SIZES.items():
+        data = folder / f"{task}.jsonl"
+        data.write_text("".join(json.dumps({"n": n}) + "\n" for n in range(size)))
+        shared = f"task: {task}\ndataset_path: json\ntest_split: test\n"
+        shared += f"dataset_kwargs: {{data_files: {{test: {data}}}}}\nmetadata: {{version: 1}}\n"
+        shared += 'doc_to_text: "Question #{{n}} of TASK"\n'.replace("TASK", task)
+        if task == "chosen":
+            shared += 'output_type: multiple_choice\ndoc_to_choice: ["7", "8"]\ndoc_to_target: 1\n'
+            shared += "metric_list: [{metric: acc}, {metric: acc_norm}]\n"
+        else:
+            shared += 'output_type: generate_until\ndoc_to_target: "7"\n'
+            shared += "generation_kwargs: {until: ['\\n'], max_gen_toks: 8}\n"
+            shared += "filter_list: [{name: strict, filter: [{function: regex, "
+            shared += 'regex_pattern: "(\\\\d)"}, {function: take_first}]}]\n'
+            shared += (
+                "metric_list: [{metric: exact_match, aggregation: mean, higher_is_better: true}]\n"
+            )
+        (folder / f"{task}.yaml").write_text(shared)
+    for (group, weighted), tasks in zip(GROUPS.items(), ("alike", "said_2, said_10"), strict=True):
+        (folder / f"{group}.yaml").write_text(
+            f"group: {group}\ntask: [{tasks}]\nmetadata: {{version: 1}}\n"
+            "aggregate_metric_list: [{metric: exact_match, filter_list: strict, "
+            f"weight_by_size: {str(weighted).lower()}}}]\n"
+        )
+    manager = TaskManager(include_path=[str(folder)], include_defaults=False)
+    for side, wrong in (
+        ("before", {*range(0, 40, 2)}),
+        ("after", {*range(4), *range(20, 26)}),
+        ("hot", {*range(0, 40, 2), 3}),
+    ):
+        tracker = EvaluationTracker(output_path=str(folder / side))
+        done = simple_evaluate(
+            model=Answers(wrong), tasks=["by_size", "chosen"], log_samples=True,
+            task_manager=manager, evaluation_tracker=tracker, bootstrap_iters=0,
+        )  # fmt: skip
+        samples = done.pop("samples")
+        tracker.save_results_aggregated(results=done, samples=samples)
+        for task, rows in samples.items():
+            tracker.save_results_samples(task_name=task, samples=rows)
+    return folder
+
+
+def reported(folder: Path) -> dict[str, dict[str, Any]]:
+    """What lm_eval itself says of tasks and groups."""
+    (path,) = folder.rglob("results_*.json")
+    found: dict[str, dict[str, Any]] = json.loads(path.read_text())["results"]
+    return found
+
+
+def test_each_task_by_its_own_metric_and_filter_and_groups_as_lm_eval_has_them(
+    evaluated: Path, tmp_path: Path
+) -> None:
+    done = run(evaluated / "before", f"new={evaluated / 'after'}", "--out", tmp_path / "out")
+    assert done.exit_code == 0, (done.output, done.exception)
+    found = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert {task: (of["metric"], of["filter"]) for task, of in found["tasks"].items()} == {
+        "said_2": ("exact_match", "strict"),
+        "said_10": ("exact_match", "strict"),
+        "chosen": ("acc", "none"),
+    }
+    assert [*found["models"]["new"]["by"]] == ["chosen", "said_2", "said_10"], "2 before 10"
+    assert (found["metric"], found["by"]) == (None, "task")
+    told = [reported(evaluated / side) for side in ("before", "after")]
+    for name, of in (found["models"]["new"]["by"] | found["models"]["new"]["groups"]).items():
+        key = "acc,none" if name == "chosen" else "exact_match,strict"
+        before, after = (side[name][key] for side in told)
+        assert (of["before"], of["after"]) == pytest.approx((before, after))
+        assert of["difference"] == pytest.approx(after - before)
+        assert of["ci95"][0] < of["difference"] < of["ci95"][1]
+    assert {name: of["weight_by_size"] for name, of in found["groups"].items()} == GROUPS
+    by_size, alike = (found["models"]["new"]["groups"][name] for name in GROUPS)
+    assert not math.isclose(by_size["difference"], alike["difference"]), "the means are the same"
+    assert (by_size["test"], alike["test"]) == ("mcnemar", "sign_flip")
+    words = " ".join(done.output.split())
+    assert "weighted by documents; in alike each task counts alike" in words
+    assert "metric acc, the first in the log of chosen; --metric chooses another: acc_norm" in words
+    for page in ("comparison.md", "comparison.html"):
+        assert "exact_match, filter strict" in (tmp_path / "out" / page).read_text()
+
+
+def test_the_python_face_takes_them_too(evaluated: Path, tmp_path: Path) -> None:
+    found = gapft_harness.compare(evaluated / "before", {"new": evaluated / "after"})
+    assert {*found.aggregates} == {*GROUPS}
+    assert {*found.groups} == {*SIZES}
+    assert "said_10" in repr(found)
+    found.write(tmp_path / "out")
+    with pytest.raises(UserError, match="overwrite=True"):
+        found.write(tmp_path / "out")
+    found.write(tmp_path / "out", overwrite=True)
+
+
+def test_an_interval_of_tasks_that_count_alike_is_that_of_their_means(evaluated: Path) -> None:
+    """Against a bootstrap of its own, which draws documents within each task."""
+    of = compare(str(evaluated / "before"), [str(evaluated / "after")], Choice())
+    (found,) = of.found.aggregates["alike"].values()
+    (after,) = of.table.after.values()
+    tasks = np.array([task for task, _, _ in of.items])
+    generator = np.random.default_rng(1)
+    means = np.zeros(20_000)
+    for task in ("said_2", "said_10"):
+        values = (after[0] - of.table.before)[tasks == task]
+        means += generator.choice(values, (len(means), len(values))).mean(axis=1) / 2
+    low, high = np.quantile(means, [0.025, 0.975])
+    assert (found.interval.low, found.interval.high) == pytest.approx((low, high), abs=0.03)
+
+
+def test_what_one_task_lacks_is_told_of_its_own_log(evaluated: Path) -> None:
+    told = refused(evaluated / "before", evaluated / "after", "--filter", "none")
+    assert "samples_said_2" in told
+    assert "no row under filter 'none'; known: strict" in told
+    told = refused(evaluated / "before", evaluated / "after", "--metric", "acc_norm")
+    assert "samples_said_2" in told
+    one = run(evaluated / "before", evaluated / "after", "--task", "chosen", "--metric", "acc_norm")
+    assert one.exit_code == 0, (one.output, one.exception)
+
+
+def test_metrics_that_have_no_mean_in_common_have_a_row_each_and_no_other(tmp_path: Path) -> None:
+    loss = [{"metrics": ["loss"], "loss": n / 8} for n in range(40)]
+    for side, worse in (("a", 0), ("b", 4)):
+        write(tmp_path / side, [1] * (40 - worse) + [0] * worse, task="right")
+        rows = [row(n, 0, **of | {"loss": of["loss"] + worse}) for n, of in enumerate(loss)]
+        path = write(tmp_path / side, rows=rows, task="loss", date="2026-01-02T00-00-00.1")
+        facts = {"higher_is_better": {"loss": {"loss": False}}, "versions": {"loss": 1}}
+        (path.parent / "results_2026-01-02T00-00-00.1.json").write_text(json.dumps(facts))
+    of = compare(str(tmp_path / "a"), [f"b={tmp_path / 'b'}"], Choice())
+    found = results(of)
+    assert "difference" not in found["models"]["b"]
+    assert found["before"]["mean"] is None
+    assert found["models"]["b"]["by"]["loss"]["difference"] == pytest.approx(4)
+    assert found["models"]["b"]["by"]["right"]["difference"] == pytest.approx(-0.1)
+    assert of.worse(0.5) == ["b on loss"], "better when lower, and no share"
+    assert of.worse(0.001) == ["b on loss", "b on right"]
+    done = run(tmp_path / "a", tmp_path / "b", "--out", tmp_path / "out")
+    assert done.exit_code == 0, (done.output, done.exception)
+    words = " ".join(done.output.split())
+    assert "−10.0" in words
+    assert "+4" in words
+    assert "loss (loss) is better when lower" in words
+    assert "no mean in common" in refused(tmp_path / "a", tmp_path / "b", "--by", "subject")
+    told = refused(tmp_path / "a", tmp_path / "b", "--source-samples", tmp_path / "b")
+    assert "take one task" in told
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {*FILES}
+
+
+def test_options_are_counted_from_1_in_answers_and_golds(evaluated: Path, tmp_path: Path) -> None:
+    done = run(
+        evaluated / "before", evaluated / "hot", "--task", "chosen", "--out", tmp_path / "out"
+    )
+    assert done.exit_code == 0, (done.output, done.exception)
+    words = " ".join(done.output.split())
+    assert "lost: doc_id 3 " in words
+    assert "gold option 2: 8" in words
+    assert "before: option 2: 8" in words
+    assert "after: option 1: 7" in words
+    assert ",option 2: 8,option 2: 8,option 1: 7" in (tmp_path / "out" / "items.csv").read_text()
