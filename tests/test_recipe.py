@@ -219,7 +219,7 @@ def test_identity_is_what_the_search_was_made_by() -> None:
     free = set(Recipe.model_fields) - set(recipe.identity())
     assert free == {
         "conditions", "seeds", "budget", "allocation", "executor", "trackers", "description",
-        "notes", "statistics", "evidence", "training", "experiments", "audits",
+        "notes", "statistics", "evidence", "training", "experiments", "audits", "paper",
     }  # fmt: skip
     assert set(recipe.trained_by()) == {"evidence", "training"}
     assert check_recipe(recipe.identity(), "as shards keep it").identity() == recipe.identity()

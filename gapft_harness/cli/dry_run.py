@@ -19,8 +19,16 @@ from gapft_harness.recipe.called_plugins import check_names
 from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.models import model_args, sampler_settings
 from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.report.reading.paper import printed
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, Split, splits_of
+from gapft_harness.run_directory.directory import (
+    CALIBRATION,
+    SPLITS,
+    RunDirectory,
+    Split,
+    splits_of,
+)
+from gapft_harness.run_directory.mirror import is_url
 from gapft_harness.stages.experiment import Experiment, asked
 from gapft_harness.stages.foundation.foundation import searched_in
 from gapft_harness.stages.foundation.sources import check_sources
@@ -28,6 +36,7 @@ from gapft_harness.stages.foundation.subsets import told
 from gapft_harness.stages.generation.early_stop import check_early_stop
 from gapft_harness.stages.generation.sealing import closing_verifier
 from gapft_harness.stages.search.data import check_splits, load_problems
+from gapft_harness.stages.search.stage import held_to_paper
 from gapft_harness.stages.selection.budgets import foreseen
 from gapft_harness.stages.selection.stage import arms
 from gapft_harness.stages.train.kernels import refused_kernels
@@ -63,6 +72,7 @@ def describe(choice: Options, run_dir: str | None) -> str:
         "# what it takes",
         *forecast(recipe, experiments, problems, task, size, place, plugins),
         *(["", "# warnings", *warnings] if warnings else []),
+        *(["", "# the paper's source", *_paper(recipe, place)] if recipe.paper else []),
         "",
         "# missing here",
         *(dict.fromkeys(missing) or ["nothing: this recipe can run"]),
@@ -106,6 +116,18 @@ def _read(
             missing.setdefault(why, []).append(split)
     lines = [f"{', '.join(of)}: {why}" for why, of in missing.items()]
     return counts, task, warnings, lines or [f"data: {of_all}"]
+
+
+def _paper(recipe: Recipe, place: str) -> list[str]:
+    """What the paper prints of the source, beside the run's search where that is finished."""
+    run = RunDirectory(Path(place), recipe)
+    there = not is_url(place) and (run.path / layout.MANIFEST).exists()
+    said = held_to_paper(run) if there else []
+    figures = [of for of in printed(recipe.model_dump(mode="json")) if of.of in SPLITS]
+    return said or [
+        f"{of.label}: {of.shown(of.printed)} ({of.where}); held against the search once it is done"
+        for of in figures
+    ]
 
 
 def _no_gpu(recipe: Recipe, sampler: Registered, size: Size | None) -> list[str]:

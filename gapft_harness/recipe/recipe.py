@@ -38,6 +38,13 @@ _SEARCHED_BY = ("name", "data", "model", "verifier", "search", "episode")
 #: Files are named after audits, and a variant of an arm's name has no dot.
 _AUDIT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 
+#: A figure of ``paper``: of the search by its split, else a condition's.
+_FIGURE = re.compile(
+    r"(pool|audit)\.(solved|(recovered|missed|verified)@[1-9]\d*)"
+    r"|audit\.(greedy|pass@[1-9]\d*)"
+    r"|.+\.(pass_at_1|kappa_S|kappa_U|rho_G)"
+)
+
 #: Names that mean something else where an audit's name stands.
 _NO_AUDIT = ("audit", "calibration", "pool", "shards", "states")
 
@@ -90,6 +97,12 @@ class Recipe(RecipeSection):
         examples=[["tensorboard"]],
     )
     statistics: Statistics = Field(default_factory=Statistics)
+    paper: Mapping[str, Mapping[str, float]] = Field(
+        default_factory=dict,
+        description="figures that a paper prints for this run, by its tables; a search is held "
+        "against them before anything is trained: see [its section](#figures-that-a-paper-prints)",
+        examples=[{"Table 1": {"pool.recovered@8": 3190, "gapft.pass_at_1": 62.59}}],
+    )
     notes: tuple[str, ...] = Field(
         (), description="remarks shown in the report", examples=[["a remark"]]
     )
@@ -147,6 +160,22 @@ class Recipe(RecipeSection):
                 raise ValueError(
                     f"{name!r} is of {choice.of!r}, which is no audit; known: {', '.join(known)}"
                 )
+        return wanted
+
+    @field_validator("paper")
+    @classmethod
+    def _known_figures(
+        cls, wanted: Mapping[str, Mapping[str, float]]
+    ) -> Mapping[str, Mapping[str, float]]:
+        names = [name for figures in wanted.values() for name in figures]
+        for name in names:
+            if not _FIGURE.fullmatch(name):
+                raise ValueError(
+                    f"{name!r} is no figure; expected one such as pool.solved, pool.recovered@8, "
+                    "audit.greedy, audit.pass@4, gapft.pass_at_1, gapft.kappa_S"
+                )
+            if names.count(name) > 1:
+                raise ValueError(f"{name!r} is given twice; a figure has one source")
         return wanted
 
     @field_validator("experiments")

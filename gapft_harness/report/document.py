@@ -20,6 +20,7 @@ from gapft_harness.report.sections import (
     comparison,
     costs,
     other_rule,
+    paper,
     provenance,
     stopping,
 )
@@ -56,6 +57,9 @@ def build(inputs: ReportInputs, findings: Findings) -> list[Section]:
             Section("What it cost", costs.blocks(inputs, findings)),
             Section("Problems gained and lost", _cases(inputs, findings)),
         ]
+    if beside := paper.figures(inputs, findings):
+        place = 1 + bool(inputs.failures) + trained
+        sections.insert(place, Section(paper.TITLE, paper.blocks(beside)))
     if inputs.other_rule is not None:
         sections.append(Section(other_rule.TITLE, other_rule.blocks(inputs, findings.lead)))
     if inputs.episodes is not None:
@@ -71,6 +75,8 @@ def build(inputs: ReportInputs, findings: Findings) -> list[Section]:
 
 def _conditions(inputs: ReportInputs, findings: Findings) -> list[Block]:
     rows = [["source, greedy", percent(findings.source.pass_at_1), *[""] * 7]]
+    names = {of: f"{of}.pass_at_1" for of in findings.conditions}
+    beside = paper.column(inputs, {"source, greedy": "audit.greedy", **names})
     for condition in findings.conditions.values():
         budget = next(iter(condition.seeds.values())).budget
         tokens = [seed.budget.tokens for seed in condition.seeds.values()]
@@ -97,7 +103,12 @@ def _conditions(inputs: ReportInputs, findings: Findings) -> list[Block]:
             " Budgets match within each of these groups: "
             f"{'; '.join(map(budgets.group_name, findings.groups))}."
         )
-    return [Table([*comparison.ACCURACY, "n", "N", "L", "J"], rows, note=note)]
+    columns = [*comparison.ACCURACY, "n", "N", "L", "J"]
+    if beside:
+        columns.insert(2, "paper")
+        for row, name in zip(rows, ["source, greedy", *findings.conditions], strict=True):
+            row.insert(2, beside.get(name, ""))
+    return [Table(columns, rows, note=note)]
 
 
 def _contrasts(inputs: ReportInputs, findings: Findings) -> list[Block]:

@@ -22,14 +22,14 @@ from gapft_harness.report.findings.whole import (
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.sections import episodes as episodes_section
 from gapft_harness.report.sections import failures as failures_section
-from gapft_harness.report.sections import other_rule, stopping
+from gapft_harness.report.sections import other_rule, paper, stopping
 from gapft_harness.run_directory.facts import ImportFacts
 
 #: Keys that are the report's own: no experiment may have such a name.
 OWN_KEYS = (
     "schema", "recipe", "task", "k", "source", "pool", "conditions", "contrasts", "audits",
     "cases", "ledger", "episodes", "judged_by", "imported", "failures", "message",
-    "verifier_audit",
+    "verifier_audit", "paper",
 )  # fmt: skip
 
 
@@ -73,6 +73,8 @@ def results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
         content["imported"] = {split: _imported(of) for split, of in inputs.imported.items()}
     if inputs.failures:
         content["failures"] = failures_section.content(inputs.failures)
+    if beside := paper.figures(inputs, findings):
+        content["paper"] = paper.content(beside)
     if inputs.other_rule is not None:
         content["verifier_audit"] = other_rule.content(inputs)
     if not findings.conditions:

@@ -18,7 +18,9 @@ def test_each_benchmark_has_its_four_tasks_and_the_two_groups_hold_them():
     found = {task.name: task for task in list_tasks()}
     expected = {f"gapft_{b}{s}" for b in BENCHMARKS for s in ("", "_passk", "_pool", "_pool_passk")}
     assert set(BENCHMARKS) >= {"demo", "demo_code", "livecodebench", "logiqa", "math", "reclor"}
-    assert set(found) == expected | {"gapft", "gapft_passk", "gapft_logiqa_whole"}
+    assert set(found) == expected | {
+        "gapft", "gapft_passk", "gapft_logiqa_whole", "gapft_logiqa_whole_pool",
+    }  # fmt: skip
     assert found["gapft_logiqa"].split == "audit"
     assert found["gapft_logiqa_pool"].split == "pool"
     assert found["gapft"].description == ", ".join(f"gapft_{b}" for b in BENCHMARKS)
@@ -99,6 +101,9 @@ def test_the_whole_logiqa_holds_pool_and_audit_and_what_they_share(data):
     pool = {problem.prompt for problem in whole.pool()}
     assert {problem.prompt for problem in task.pool()} < pool
     assert len(pool & every) == 1
+    older = load_task("gapft_logiqa_whole_pool")
+    assert [p.id for p in older.pool()] == [p.id for p in whole.pool()]
+    assert [p.id for p in older.audit()] == [p.id for p in task.audit()]
     assert "its counts are NOT as published: found whole test split 3" in whole.warnings[0]
 
 

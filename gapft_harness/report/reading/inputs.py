@@ -16,10 +16,11 @@ from gapft_harness.report.reading.columns import PASS, STATUSES, columns
 from gapft_harness.report.reading.episodes import EpisodeFacts, read_episodes
 from gapft_harness.report.reading.failures import Failures, count_statuses, read_failures
 from gapft_harness.report.reading.other_rule import OtherRule
+from gapft_harness.report.reading.paper import Figure, searched
 from gapft_harness.report.reading.tokens import Generated, read_generated
 from gapft_harness.report.reading.unread import Unread
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import require
+from gapft_harness.run_directory.directory import SPLITS, require
 from gapft_harness.run_directory.facts import ImportFacts, Manifest
 from gapft_harness.run_directory.manifest import task_of
 from gapft_harness.run_directory.tables import read_items, sealed_imports, warnings_of
@@ -79,6 +80,7 @@ class ReportInputs:
         parts: the experiments that the run has, each with what it read.
         failures: why so little passes, where nothing or little does.
         further: the recipe's ``audits``, in its order.
+        paper: the search's figures beside those that the recipe says are printed.
         unread: reads what else there is of the audit; None: nothing is at hand.
         other_rule: the audit's responses under another rule; None: nobody judged them.
     """
@@ -106,6 +108,7 @@ class ReportInputs:
     failures: tuple[Failures, ...] = ()
     further: tuple[Further, ...] = ()
     other_rule: OtherRule | None = None
+    paper: tuple[Figure, ...] = ()
     unread: Unread | None = None
 
     def at(self, ids: Sequence[str]) -> ReportInputs:
@@ -125,6 +128,7 @@ class ReportInputs:
             failures=(),
             further=(),
             other_rule=None,
+            paper=(),
             unread=None,
         )
 
@@ -207,6 +211,7 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
             if (read := part.read(run_path, manifest, arms)) is not None
         ),
         failures=read_failures(run_path, manifest["verdict_counts"], [arm.name for arm in arms]),
+        paper=tuple(of for split in SPLITS for of in searched(run_path, recipe, split)),
         unread=Unread(run_path),
     )
     _require_slots(inputs)

@@ -20,7 +20,7 @@ from gapft_harness.hooks.protocols import Job
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import differences, require_said
-from gapft_harness.run_directory.directory import RunDirectory, Split, splits_of
+from gapft_harness.run_directory.directory import SPLITS, RunDirectory, Split, splits_of
 from gapft_harness.run_directory.facts import Manifest
 from gapft_harness.run_directory.recording import record_search, record_warnings
 from gapft_harness.run_directory.shards import Shard, part_of, plan_search
@@ -73,6 +73,22 @@ def search_stage(context: Context) -> None:
         for split in {split: None for split, shard in parts if shard}:
             merge_stage(context, split, [run])
     _seal_subsets(context)
+    if context.shard is None:
+        for line in held_to_paper(context.run):
+            context.say(line)
+
+
+def held_to_paper(run: RunDirectory) -> list[str]:
+    """The source's figures beside those that the recipe says a paper prints, of what is searched.
+
+    Args:
+        run: the run; with no search yet there is nothing to say.
+    """
+    from gapft_harness.report.reading.paper import searched, told
+
+    recipe = run.recipe.model_dump(mode="json")
+    there = [split for split in SPLITS if run.is_sealed(layout.responses(split))]
+    return told([of for split in there for of in searched(run.path, recipe, split)])
 
 
 def _seal_subsets(context: Context) -> None:

@@ -1,0 +1,171 @@
+"""What a search came to, beside the figures that the recipe says its paper prints.
+
+A wrong prompt, template or rule shows in the source's own figures: so a finished search is held
+against them before anything is trained.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapft_harness.analysis.pass_at_k import mean_pass_at_k
+from gapft_harness.core.records import GREEDY
+from gapft_harness.report.reading.columns import columns
+from gapft_harness.run_directory import layout
+
+#: Standard errors of a share beyond which chance does not explain a difference.
+_FAR = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One printed figure, and what the run came to.
+
+    Attributes:
+        where: the paper's table.
+        of: ``pool``, ``audit``, or a condition's name.
+        what: the quantity as the recipe writes it, such as ``recovered@8`` or ``kappa_S``.
+        printed: a count, or a rate in percent.
+        here: the same of this run; None: it is not known here, or was not drawn.
+        n: problems that it is a share of; 0 where it is not held to chance.
+    """
+
+    where: str
+    of: str
+    what: str
+    printed: float
+    here: float | None = None
+    n: int = 0
+
+    @property
+    def is_count(self) -> bool:
+        """Whether it counts problems; else it is in percent."""
+        return self.what.partition("@")[0] in ("solved", "recovered", "missed", "verified")
+
+    @property
+    def digits(self) -> int:
+        """The decimals that are printed, at least one."""
+        return max(1, len(f"{self.printed}".partition(".")[2]))
+
+    @property
+    def apart(self) -> float | None:
+        """How many standard errors of a share the run is off; None: it is not held to chance.
+
+        Searches of one model by one prompt on the same problems differ by less than such an error
+        says, so what is beyond ``_FAR`` of them is another source.
+        """
+        if self.here is None or not self.n:
+            return None
+        whole = self.n if self.is_count else 100
+        share = min(max(self.printed / whole, 1 / self.n), 1 - 1 / self.n)
+        error = whole * math.sqrt(share * (1 - share) / self.n)
+        return abs(self.here - self.printed) / error
+
+    @property
+    def is_far(self) -> bool:
+        """Whether chance does not explain the difference."""
+        return self.apart is not None and self.apart > _FAR
+
+    def shown(self, value: float) -> str:
+        """A value of its kind: ``3,190``, ``50.33%``."""
+        return f"{value:,.0f}" if self.is_count else f"{value:.{self.digits}f}%"
+
+    @property
+    def label(self) -> str:
+        """Its words: ``pool: recovered within 8 samples``."""
+        name, _, k = self.what.partition("@")
+        within = {"recovered": " within {} sample", "missed": " by {} sample"}
+        tail = within.get(name, " with {} sample").format(k) + "s" * (k != "1") if k else ""
+        said = {"greedy": "greedy Pass@1", "pass": f"Pass@{k}"}.get(name, name + tail)
+        return f"{self.of}: {said}"
+
+
+def printed(recipe: Mapping[str, Any]) -> list[Figure]:
+    """The figures that a recipe says are printed, in its order."""
+    return [
+        Figure(where, name.rpartition(".")[0], name.rpartition(".")[2], value)
+        for where, figures in recipe.get("paper", {}).items()
+        for name, value in figures.items()
+    ]
+
+
+def searched(run_path: Path, recipe: Mapping[str, Any], split: str) -> list[Figure]:
+    """A split's printed figures beside those of its sealed search.
+
+    Args:
+        run_path: the run directory.
+        recipe: the run's, JSON values.
+        split: ``pool`` or ``audit``.
+    """
+    asked = [figure for figure in printed(recipe) if figure.of == split]
+    data = recipe["data"]
+    taken = (recipe.get("scaling") or {}).get("calibration")
+    if data.get(f"{split}_limit") or (split == "pool" and isinstance(taken, int)):
+        return asked  # of other problems than the paper's
+    if not asked:
+        return []
+    found = columns(run_path / layout.responses(split), ("problem_id", "index", "status"))
+    ids, problem = np.unique(np.array(found["problem_id"], dtype=np.str_), return_inverse=True)
+    passed = np.array([status == "pass" for status in found["status"]])
+    index = np.array(found["index"])
+    return list(_held(asked, len(ids), problem, index, passed, recipe["search"]["k"]))
+
+
+def _held(
+    asked: list[Figure],
+    n: int,
+    problem: NDArray[np.intp],
+    index: NDArray[np.int64],
+    passed: NDArray[np.bool_],
+    samples: int,
+) -> Iterator[Figure]:
+    """Each figure with what these responses come to; of no more samples than were drawn."""
+    solved = np.zeros(n, dtype=bool)
+    solved[problem[passed & (index == GREEDY)]] = True
+    first = np.full(n, samples)
+    right = passed & (index != GREEDY)
+    np.minimum.at(first, problem[right], index[right])
+    passing = np.bincount(problem[right], minlength=n)
+    for figure in asked:
+        name, _, at = figure.what.partition("@")
+        k = int(at) if at else samples
+        if k > samples:
+            yield figure
+            continue
+        right_at_once = int(solved.sum())
+        recovered = int((~solved & (first < k)).sum())
+        here = {
+            "solved": right_at_once,
+            "recovered": recovered,
+            "missed": n - right_at_once - recovered,
+            "verified": right_at_once + recovered,
+            "greedy": 100 * right_at_once / n,
+            "pass": 100 * float(mean_pass_at_k(passing, samples, k)),
+        }[name]
+        yield replace(figure, here=float(here), n=n)
+
+
+def told(figures: list[Figure]) -> list[str]:
+    """A line for each figure, and, where one is far off, what to look at before training."""
+    lines = [f"{of.label}: {_beside(of)}" for of in figures]
+    if any(of.is_far for of in figures):
+        lines.append(
+            "warning: the source differs from the paper's by more than chance explains. Look at "
+            "prompt, chat template, start tokens, rule, data and weights before you train "
+            '(docs/recipes.md, "Figures that a paper prints")'
+        )
+    return lines
+
+
+def _beside(of: Figure) -> str:
+    if of.here is None:
+        return f"{of.shown(of.printed)} in the paper ({of.where}); not comparable here"
+    off = f"; OFF by {of.apart:.1f} standard errors" if of.is_far else ""
+    return f"{of.shown(of.here)} here, {of.shown(of.printed)} in the paper ({of.where}){off}"
