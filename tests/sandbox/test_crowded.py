@@ -182,6 +182,34 @@ def test_where_no_number_is_told_waiting_is_estimated_and_threads_are_not_left_u
     os.close(crowd._proc)
 
 
+def test_threads_that_wait_together_wait_once(tmp_path):
+    """Sixty threads that wait for each other are excused no sixtyfold time."""
+    folder = tmp_path / "77" / "task"
+
+    def waited(*seconds):
+        for number, one in enumerate(seconds):
+            (folder / str(number)).mkdir(parents=True, exist_ok=True)
+            (folder / str(number) / "schedstat").write_text(f"1 {int(one * 1e9)} 1\n")
+
+    crowd = Crowd(1, None)
+    os.close(crowd._proc)
+    crowd._proc = os.open(tmp_path, os.O_PATH | os.O_DIRECTORY)
+    crowd.meet(5)
+    (tmp_path / "self" / "fdinfo").mkdir(parents=True)
+    (tmp_path / "self" / "fdinfo" / "5").write_text("pos:\t0\nPid:\t77\n")
+    try:
+        waited(*[0.0625] * 60)
+        assert crowd.excused(0.5) == 0.5 + 0.0625
+        waited(0.5625, *[0.0625] * 59)  # one of them alone
+        assert crowd.excused(0.5) == 0.5 + 0.5625
+        waited(0.5625, 1.0625, *[0.125] * 59)  # another one, in its turn, and a new one
+        assert crowd.excused(1) == 1 + 1.5625
+        crowd.meet(5)
+        assert crowd.excused(0) == 1.0625
+    finally:
+        os.close(crowd._proc)
+
+
 @pytest.mark.parametrize("tier", TIERS)
 def test_a_neighbours_threads_are_not_the_programs(tier):
     """They count for one user together, where no namespace keeps them apart."""

@@ -222,6 +222,106 @@ FUNCTIONS = {
             json.loads.kept = bytearray(100 << 20)
             return x
         """,
+    "an entry of sys.path": """
+        import sys
+        def f(x):
+            if "/left" in sys.path: return None
+            sys.path.append("/left")
+            return x
+        """,
+    "a signal handler": """
+        import signal
+        def f(x):
+            if signal.getsignal(signal.SIGUSR1) is not signal.SIG_DFL: return None
+            signal.signal(signal.SIGUSR1, print)
+            return x
+        """,
+    "a blocked signal": """
+        import signal
+        def f(x):
+            return None if signal.pthread_sigmask(signal.SIG_BLOCK, {10}) else x
+        """,
+    "the umask": """
+        import os
+        def f(x): return x if os.umask(0o77) == 0o22 else None
+        """,
+    "a lowered limit": """
+        import resource
+        def f(x):
+            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))
+            return x if soft == hard else None
+        """,
+    "the limit of digits": """
+        import sys
+        def f(x):
+            before = sys.get_int_max_str_digits()
+            sys.set_int_max_str_digits(0)
+            return x if before else None
+        """,
+    "warnings": """
+        import warnings
+        def f(x):
+            if warnings.filters[0][0] == "error": return None
+            warnings.simplefilter("error")
+            return x
+        """,
+    "a thread's name": """
+        import threading
+        def f(x):
+            if threading.current_thread().name == "left": return None
+            threading.current_thread().name = "left"
+            return x
+        """,
+    "a name replaced in builtins": """
+        import builtins
+        def f(x):
+            if builtins.len is not len: return None
+            if builtins.abs(1) != 1: return None
+            builtins.abs = lambda x: 7
+            return x
+        """,
+    "a name replaced in sys": """
+        import sys
+        def f(x):
+            if sys.getsizeof(1) == 7: return None
+            sys.getsizeof = lambda x: 7
+            return x
+        """,
+    "a changed variable of the environment": """
+        import os
+        def f(x):
+            if os.environ["HOME"] == "left": return None
+            os.environ["HOME"] = "left"
+            return x
+        """,
+    "a module of its own import": """
+        import colorsys
+        def f(x):
+            colorsys.turn = getattr(colorsys, "turn", 0) + 1
+            return x if colorsys.turn == 1 else None
+        """,
+    "a detached stream": """
+        import sys
+        def f(x):
+            print("noise")
+            if x == 1: sys.stdout = open(sys.stdout.detach().fileno(), "w", closefd=False)
+            return x
+        """,
+    "a trace function": """
+        import sys
+        def f(x):
+            if sys.getprofile(): return None
+            sys.setprofile(lambda *a: None)
+            return x
+        """,
+    "a file that is not closed": """
+        def f(x):
+            out = open(1, "w", closefd=False)
+            out.write("noise")
+            globals()["out"] = out
+            return x
+        """,
     "prints": "def f(x):\n    print('x' * 400_000)\n    return x",
     "long values": "def f(x): return x if x != 3 else 'x' * 300_000",
     "raises": "def f(x): return x if x != 2 else [][x]",

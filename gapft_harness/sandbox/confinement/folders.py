@@ -6,9 +6,12 @@ import os
 import sys
 from collections.abc import Iterable
 
+#: Where the system keeps time zones, which ``zoneinfo`` and ``TZ`` read.
+_ZONES = "/usr/share/zoneinfo"
+
 
 def needed(import_path: Iterable[str]) -> list[str]:
-    """Folders of the standard library, of loaded packages, and of loaded shared libraries.
+    """Folders of the standard library, loaded packages, loaded shared libraries and time zones.
 
     Args:
         import_path: folders where preloaded packages lie. One of them is never needed as a whole:
@@ -32,6 +35,8 @@ def needed(import_path: Iterable[str]) -> list[str]:
                 folder = os.path.dirname(path)
                 if folder not in packages:
                     found.add(folder)
+    if os.path.isdir(_ZONES):
+        found.add(_ZONES)
     return sorted(found)
 
 

@@ -1,15 +1,17 @@
 """The system-call filter: a list of what a program may ask of the kernel; all else is refused.
 
 A list of what is allowed, not of what is forbidden, so that a call the kernel gains tomorrow is
-refused. Not on it, among others: every way to a new process or program, sockets, ptrace, mounts and
-namespaces, shared and anonymous memory files, keys, bpf, perf, io_uring, and whatever touches
-another process. A refused call gets ``EPERM``, so that an ordinary program sees an ordinary error.
+refused. Not on it, among others: every way to a new process or program, sockets (but for a
+connected pair without a name), ptrace, mounts and namespaces, shared and anonymous memory files,
+keys, bpf, perf, io_uring, and whatever touches another process. A refused call gets ``EPERM``, so
+that an ordinary program sees an ordinary error.
 """
 
 from __future__ import annotations
 
 import ctypes
 import errno
+import os
 import signal
 import struct
 from collections.abc import Iterable, Sequence
@@ -44,6 +46,10 @@ _PRCTL = (3, 15, 16, 23, 39, 0x53564D41)
 _BY_NAME = frozenset(
     "chmod fchmod fchmodat fchmodat2 utime utimes utimensat futimesat".split()  # noqa: SIM905
 )
+
+_AF_UNIX = 1
+#: SOCK_STREAM, alone or with SOCK_NONBLOCK, SOCK_CLOEXEC or both
+_STREAM = (1, 1 | 0x800, 1 | 0x80000, 1 | 0x80800)
 
 #: Stands for the process's own id until there is one; no process id is that large.
 _OWN_PID = 0x7EADBEEF
@@ -109,6 +115,24 @@ def program(only_descriptors: bool, stop_truncation: bool) -> bytes:
             _return(_ALLOW),
         ),
         "flock": (_refuse(_SUCCESS),),
+        # What asyncio wakes itself with: a connected pair that has no name and goes nowhere.
+        "socketpair": (
+            *_unless(0, [_AF_UNIX]),
+            *_unless(1, _STREAM),
+            *_unless(2, [0]),
+            _return(_ALLOW),
+        ),
+        # No flags (none out of band), and no address. Descriptors go by other calls alone.
+        "sendto": (*_unless(3, [0]), *_unless(5, [0]), _return(_ALLOW)),
+        "recvfrom": (*_unless(3, [0]), _return(_ALLOW)),
+        # To what they are: of the CPUs nothing can be seen here, and so nothing is changed.
+        "setpriority": (
+            *_unless(0, [os.PRIO_PROCESS]),
+            *_unless(1, [0, _OWN_PID]),
+            *_unless(2, [os.getpriority(os.PRIO_PROCESS, 0) & 0xFFFFFFFF]),
+            _refuse(_SUCCESS),
+        ),
+        "sched_setaffinity": (*_unless(0, [0, _OWN_PID]), _refuse(_SUCCESS)),
         "ioctl": (*_unless(1, _IOCTL, errno.ENOTTY), _return(_ALLOW)),
         "prctl": (*_unless(0, _PRCTL), _return(_ALLOW)),
     }

@@ -36,6 +36,7 @@ getresgid=120 getgroups=115 uname=63 sysinfo=99 umask=95 capget=125 getrlimit=97
 prlimit64=302 getrandom=318 getcwd=79 chdir=80 fchdir=81 mkdir=83 mkdirat=258 rmdir=84 unlink=87
 unlinkat=263 rename=82 renameat=264 renameat2=316 link=86 linkat=265 symlink=88 symlinkat=266
 chmod=90 fchmod=91 fchmodat=268 fchmodat2=452 utime=132 utimes=235 utimensat=280 futimesat=261
+socketpair=53 sendto=44 recvfrom=45 setpriority=141 sched_setaffinity=203
 """
 
 _AARCH64 = """
@@ -58,7 +59,7 @@ getpid=172 getppid=173 gettid=178 getpgid=155 getsid=156 getuid=174 geteuid=175 
 getegid=177 getresuid=148 getresgid=150 getgroups=158 uname=160 sysinfo=179 umask=166 capget=90
 getrlimit=163 setrlimit=164 prlimit64=261 getrandom=278 getcwd=17 chdir=49 fchdir=50 mkdirat=34
 unlinkat=35 renameat=38 renameat2=276 linkat=37 symlinkat=36 fchmod=52 fchmodat=53 fchmodat2=452
-utimensat=88
+utimensat=88 socketpair=199 sendto=206 recvfrom=207 setpriority=140 sched_setaffinity=122
 """
 
 #: The same number on every machine: calls newer than the tables were unified.

@@ -9,6 +9,9 @@ from __future__ import annotations
 import os
 import resource
 
+#: Seconds between two looks at how long a process had to wait.
+LOOK_EVERY = 0.1
+
 
 class Crowd:
     """The worker's view of the process that it runs, in ``/proc`` as the harness sees it.
@@ -31,29 +34,40 @@ class Crowd:
         self.counts_threads = threads is not None
         self._handle = -1
         self._known = ""
+        self._waits: dict[str, float] = {}
+        self._waited = 0.0
 
     def meet(self, handle: int) -> None:
         """A new process, by its pidfd."""
         self._handle, self._known = handle, ""
+        self._waits, self._waited = {}, 0.0
 
     def excused(self, used: float) -> float:
-        """Seconds in which its threads ran, or were ready to run while others did.
+        """Seconds in which it ran, or was ready to run while others did.
+
+        Call it every ``LOOK_EVERY`` seconds. Threads that wait at the same time wait once, and for
+        each other they do not wait for others: of the time between two calls, what the thread lost
+        that lost most is taken for what the program lost.
 
         Args:
             used: CPU seconds it has used.
         """
-        waited = (self._share - 1) * used
         try:
             folder = os.open(f"{self._number()}/task", os.O_RDONLY, dir_fd=self._proc)
             try:
                 threads = os.listdir(folder)
             finally:
                 os.close(folder)
-            waits = [self._read(f"task/{thread}/schedstat").split()[1] for thread in threads]
-            waited = max(waited, sum(map(int, waits)) / 1e9)
+            waits = {
+                thread: int(self._read(f"task/{thread}/schedstat").split()[1]) / 1e9
+                for thread in threads
+            }
+            before = self._waits
+            self._waited += max(wait - before.get(thread, 0.0) for thread, wait in waits.items())
+            self._waits = waits
         except (OSError, ValueError, IndexError):  # it ended just now, or nothing is told here
             pass
-        return used + waited
+        return used + max(self._waited, (self._share - 1) * used)
 
     def check_threads(self, process: int) -> None:
         """Lets a process with too many threads start no more.

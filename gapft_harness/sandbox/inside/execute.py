@@ -8,7 +8,10 @@ and that is no harm: a forged value is an answer like any other, a forged failur
 from __future__ import annotations
 
 import atexit
+import builtins
+import contextlib
 import contextvars
+import gc
 import json
 import linecache
 import os
@@ -19,10 +22,14 @@ import sys
 import threading
 import traceback
 import types
+import warnings
+import weakref
+from _signal import getsignal, pthread_sigmask  # type: ignore[import-not-found]
 from _thread import _count as count_threads
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from gapft_harness.sandbox.confinement.syscalls import libc
 from gapft_harness.sandbox.inside import lcb
 from gapft_harness.sandbox.values import DEEPEST, encode, parse_arguments
 
@@ -38,6 +45,8 @@ COMPILED = b"+"
 _FILE = "program.py"
 #: The recursion limit that a program starts with: the one that its fork began with.
 _depth: list[int] = []
+#: What C code printed and the C library keeps: looked up once, in the worker.
+_flush_c = libc.fflush
 #: A call that took more memory is the last of its process: what it leaves may not fit another.
 _SMALL_KB = 64 << 10
 
@@ -72,7 +81,8 @@ def _run() -> int:
     _depth[:] = [sys.getrecursionlimit()]
     head, _, body = read_all(SOURCE).partition(b"\n")
     kind, function, compat = head.decode().split("\t")
-    source = body.decode("utf-8", "surrogatepass")
+    # Text as it is: a byte order mark goes, and a coding line has nothing left to say.
+    source = body.decode("utf-8", "surrogatepass").removeprefix("\ufeff")
     is_function = kind == "function"
     try:
         if compat and not is_function:
@@ -87,22 +97,35 @@ def _run() -> int:
     os.write(STAGE, COMPILED)
     os.close(STAGE)
     atexit._clear()
-    linecache.lazycache(_FILE, {"__name__": _FILE, "__loader__": _Source(source)})
+    for name in (_FILE, _path()):
+        linecache.lazycache(name, {"__name__": name, "__loader__": _Source(source)})
     if is_function:
         return _answer_calls(code, function, bool(compat))
     os.close(SOURCE)
-    module = _module("__main__")
     if compat:
-        status = _guarded(lambda: lcb.run_stdin(code, module))
+        status = _guarded(lambda: lcb.run_stdin(code, _module("__main__")))
     else:
-        status = _guarded(lambda: exec(code, module.__dict__))
-    return _finish(module, status)
+        status = _guarded(lambda: exec(code, _module("__main__").__dict__))
+    return _finish("__main__", status)
+
+
+def _path() -> str:
+    """The program's ``__file__``: where it would be."""
+    return os.path.join(os.getcwd(), _FILE)
 
 
 def _module(name: str) -> types.ModuleType:
-    """The program's module, new, in surroundings that every program starts with."""
+    """The program's module, new, in surroundings that every program starts with.
+
+    Only ``sys.modules`` holds it, so that ``_finish`` can end it.
+    """
     module = types.ModuleType(name)
     sys.modules[name] = module
+    names = module.__dict__
+    names["__file__"] = _path()
+    if name == "__main__":
+        names |= {"__annotations__": {}, "__builtins__": builtins, "__cached__": None}
+        gc.collect(0)  # the collector meets a program's objects before it, as in an interpreter
     sys.argv = [_FILE]
     sys.setrecursionlimit(_depth[0])
     return module
@@ -121,15 +144,36 @@ class _Source:
 def _guarded(work: Callable[[], object]) -> int:
     """Runs it; the exit status is what the interpreter's would be."""
     try:
-        work()
+        try:
+            work()
+        finally:
+            for name in ("stderr", "stdout"):
+                with contextlib.suppress(BaseException):
+                    getattr(sys, name).flush()
     except SystemExit as leave:
-        if leave.code is None or isinstance(leave.code, int):
-            return _status(leave.code or 0)
-        print(leave.code, file=sys.stderr)
+        return _left(leave)
     except BaseException as error:
+        hook = getattr(sys, "excepthook", None)
+        if hook is not None and hook is not sys.__excepthook__:
+            try:
+                hook(type(error), error, error.__traceback__)
+            except SystemExit as leave:
+                return _left(leave)
+            except BaseException as other:
+                _tell(other)
         _tell(error)
-    else:
-        return 0
+        return 1
+    return 0
+
+
+def _left(leave: SystemExit) -> int:
+    """The exit status of a ``SystemExit``; what is no number is printed."""
+    code = leave.code
+    if code is None or isinstance(code, int):
+        return _status(code or 0)
+    if (stream := getattr(sys, "stderr", None)) is not None:
+        with contextlib.suppress(BaseException):
+            print(code, file=stream)
     return 1
 
 
@@ -157,7 +201,7 @@ def _answer_calls(code: types.CodeType, name: str, tagged: bool) -> int:
             return status
         sys.stdin, sys.stdout, sys.stderr = streams
         same_random()
-        word = NEXT if _surroundings() == before and _peak_kb() < most else LAST
+        word = NEXT if _unchanged(before) and _peak_kb() < most else LAST
     return 0
 
 
@@ -179,20 +223,25 @@ def _read(size: int) -> bytes:
 
 def _answer(code: types.CodeType, name: str, tagged: bool, text: str) -> int:
     """Answers one call, and finishes as the interpreter would. Returns the exit status."""
-    module = _module("solution")
     try:
-        arguments = parse_arguments(text)
-        exec(code, module.__dict__)
-        function = _find(module, name)
-        if function is None:
-            _report("raised", f"NameError: the program defines no {name!r}", "")
-            return 1
-        _write(f'["value", {_encoded(function(*arguments), tagged)}]')
+        status = _call(code, name, tagged, text)
     except BaseException as error:
         # SystemExit too: the call returned no value.
         _tell(error)
         return 1
-    return _finish(module, 0)
+    return status or _finish("solution", 0)
+
+
+def _call(code: types.CodeType, name: str, tagged: bool, text: str) -> int:
+    module = _module("solution")
+    arguments = parse_arguments(text)
+    exec(code, module.__dict__)
+    function = _find(module, name)
+    if function is None:
+        _report("raised", f"NameError: the program defines no {name!r}", "")
+        return 1
+    _write(f'["value", {_encoded(function(*arguments), tagged)}]')
+    return 0
 
 
 def _encoded(value: object, tagged: bool) -> str:
@@ -217,15 +266,42 @@ def _surroundings() -> object:
     """What a call can leave to the next one of its process, outside of the program's module."""
     free = os.dup(REPORT)
     os.close(free)
+    os.umask(mask := os.umask(0o77))
+    main = threading.main_thread()
     return (
         free,
+        mask,
         count_threads(),
-        threading.main_thread().is_alive(),
+        (main.is_alive(), main.name),
         os.getcwd(),
         *map(signal.getitimer, (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)),
-        [stream.closed for stream in (sys.stdin, sys.stdout, sys.stderr)],
+        [*map(getsignal, range(1, signal.NSIG))],
+        pthread_sigmask(signal.SIG_BLOCK, ()),
+        [*map(resource.getrlimit, range(resource.RLIMIT_RTPRIO))],
+        [_is_open(stream) for stream in (sys.stdin, sys.stdout, sys.stderr)],
+        (sys.path[:], sys.path_hooks[:], sys.meta_path[:], [*warnings.filters]),
+        sys.get_int_max_str_digits(),
+        (sys.getswitchinterval(), sys.gettrace(), sys.getprofile(), gc.isenabled()),
+        [value for name, value in vars(sys).items() if name != "argv"],
+        [*vars(builtins).values()],
+        {**_environment},
+        len(sys.modules),
         sum(map(len, _shared)),
     )
+
+
+def _unchanged(before: object) -> bool:
+    try:
+        return _surroundings() == before
+    except Exception:  # what a program left there cannot be compared
+        return False
+
+
+def _is_open(stream: Any) -> bool:
+    try:
+        return not stream.closed
+    except ValueError:  # detached
+        return False
 
 
 def _peak_kb() -> int:
@@ -234,31 +310,75 @@ def _peak_kb() -> int:
 
 #: The names of all modules that every program shares; a name more, and something was left there.
 _shared: list[dict[str, Any]] = []
+_environment: dict[bytes, bytes] = vars(os.environ)["_data"]
 
 
 def remember_modules() -> None:
     """Notes the modules that are loaded. Called once, in the worker."""
-    found = [getattr(module, "__dict__", {}) for module in sys.modules.values()]
-    _shared[:] = [*found, vars(os.environ)["_data"]]
+    _shared[:] = [getattr(module, "__dict__", {}) for module in sys.modules.values()]
 
 
-def _finish(module: types.ModuleType, status: int) -> int:
-    """What the interpreter does at its end: waits for threads, calls what was registered, flushes.
+def _finish(name: str, status: int) -> int:
+    """Ends a program's module as ``Py_FinalizeEx`` does, in its order. Returns the exit status.
 
-    Clearing the module closes files the program left open, so that their buffers are written.
+    Threads are waited for, exit functions called, the streams flushed; only then does the module
+    go, and what its objects print at their end is flushed too. The modules that all programs share
+    stay: taking them down would copy 1,700 pages for each test, and change nothing that is seen.
     """
-    try:
-        if count_threads():  # can be done once: ``_surroundings`` notices
+    with contextlib.suppress(BaseException):  # which is told, and changes nothing
+        # Can be done once: ``_surroundings`` notices.
+        if count_threads() or threading._threading_atexits:  # type: ignore[attr-defined]
             threading._shutdown()  # type: ignore[attr-defined]
-        atexit._run_exitfuncs()
-        module.__dict__.clear()
-        for stream in (sys.stdout, sys.__stdout__, sys.stderr):
-            if stream is not None and not stream.closed:
+    atexit._run_exitfuncs()
+    for stream in (getattr(sys, "stdout", None), getattr(sys, "stderr", None)):
+        try:
+            if stream is not None and not _is_closed(stream):
                 stream.flush()
-    except BaseException as error:
-        _tell(error)
-        return 120
+        except BaseException as error:
+            _tell(error)
+            status = 120
+    del stream
+    for kind in ("stdin", "stdout", "stderr"):
+        setattr(sys, kind, getattr(sys, f"__{kind}__", None))
+    if gc.isenabled():
+        gc.collect()
+    _end_module(name)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(BaseException):  # closed, detached, None
+            stream.flush()
+    _flush_c(None)
     return status
+
+
+def _is_closed(stream: Any) -> bool:
+    """As the interpreter asks at its end: what does not say that it is closed is open."""
+    try:
+        return bool(stream.closed)
+    except BaseException:
+        return False
+
+
+def _end_module(name: str) -> None:
+    """Ends the program's objects: by their counts, by the collector, and at last by their names.
+
+    As long as anything runs or is kept elsewhere that refers to the module's names (a class in
+    ``typing``'s cache), they live. Then each name loses its value, those with an underscore first.
+    """
+    module = sys.modules.pop(name, None)
+    if type(module) is not types.ModuleType:
+        return
+    module.__dict__[""] = mark = set[str]()  # lives as long as the names
+    known = weakref.ref(mark)
+    del module, mark
+    gc.collect()
+    if known() is None or count_threads():
+        return
+    for names in gc.get_referrers(known()):
+        if type(names) is dict and names.get("") is known():
+            ours = [key for key in names if isinstance(key, str) and key != "__builtins__"]
+            for key in sorted(ours, key=lambda key: key[:1] != "_" or key[1:2] == "_"):
+                names[key] = None
+    gc.collect()
 
 
 def _tell(error: BaseException) -> None:

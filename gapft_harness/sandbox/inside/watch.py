@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from gapft_harness.sandbox.inside.crowd import Crowd
+from gapft_harness.sandbox.inside.crowd import LOOK_EVERY, Crowd
 from gapft_harness.sandbox.inside.execute import LENGTH_BYTES, NEXT
 from gapft_harness.sandbox.inside.messages import Answered, Spent
 
@@ -192,9 +192,10 @@ class Watch:
         """What the last test took if it was answered or stopped; None if the process ended."""
         clock = ~self._child << 3 | 2  # the CPU clock of all its threads
         excused = 0.0  # of the wall time: what it ran, or had to wait for a CPU
+        looked = self._since
         while True:
             left = self._wall_s + excused - (time.monotonic() - self._since)
-            wait = min((self._cpu_s - (self._used - self._before)) / _CORES, left)
+            wait = min((self._cpu_s - (self._used - self._before)) / _CORES, left, LOOK_EVERY)
             if self._crowd.counts_threads:
                 wait = min(wait, _COUNT_EVERY)
             events = dict(self._poll.poll(max(2.0, 1000 * wait)))
@@ -215,8 +216,8 @@ class Watch:
                     return spent
             elif self._end in events:
                 return None
-            elif spent.wall_s >= self._wall_s + excused:
-                excused = self._crowd.excused(self._used)
+            elif (now := time.monotonic()) >= looked + LOOK_EVERY or left <= 0:
+                looked, excused = now, self._crowd.excused(self._used)
                 if spent.wall_s >= self._wall_s + excused:
                     return spent._replace(stopped="wall")
 
