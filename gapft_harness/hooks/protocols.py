@@ -45,7 +45,7 @@ from gapft_harness.hooks.tracking import Tracking
 class Verifier(Protocol):
     """Judges responses. Must not raise for any text; must not depend on the order of pairs.
 
-    A verifier may have five more methods:
+    A verifier may have six more methods:
 
     * ``check_gold(gold) -> str``: empty, or what is wrong with a gold answer. It is asked before
       anything is generated.
@@ -58,6 +58,8 @@ class Verifier(Protocol):
       have a second argument ``gold``.
     * ``verify_with_answers(responses, golds) -> list[tuple[Verdict, str | None]]``: what
       ``verify`` and ``answer`` give, for a verifier that would otherwise read each text twice.
+    * ``opening(text, gold) -> str | None``: beside ``answer``, what a response opens with as its
+      answer, where its form is none that counts; None if it opens with none.
     * ``describe() -> dict``: JSON values for the manifest, such as a sandbox's tier.
     """
 

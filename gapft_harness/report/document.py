@@ -61,7 +61,7 @@ def build(inputs: ReportInputs, findings: Findings) -> list[Section]:
         place = 1 + bool(inputs.failures) + trained
         sections.insert(place, Section(paper.TITLE, paper.blocks(beside)))
     if inputs.other_rule is not None:
-        sections.append(Section(other_rule.TITLE, other_rule.blocks(inputs, findings.lead)))
+        sections.append(Section(other_rule.TITLE, other_rule.blocks(inputs, findings)))
     if inputs.episodes is not None:
         sections.append(Section("Episodes", episodes_section.blocks(inputs.episodes)))
     sections += audits.sections(inputs, findings)

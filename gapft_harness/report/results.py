@@ -76,7 +76,7 @@ def results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
     if beside := paper.figures(inputs, findings):
         content["paper"] = paper.content(beside)
     if inputs.other_rule is not None:
-        content["verifier_audit"] = other_rule.content(inputs)
+        content["verifier_audit"] = other_rule.content(inputs, findings)
     if not findings.conditions:
         content["message"] = NOTHING_TO_TRAIN_ON
     return content

@@ -40,6 +40,8 @@ _WHOLE = re.compile(r"([A-Z])[.)]?|\(([A-Z])\)")
 #: Counts up when what a rule reads changes, so that a verdict that differs for it can be told.
 _RULES = {"first_explicit": 2}
 _NEEDS_TEXTS = "the permissive rule needs the options' texts in the gold answer"
+#: A letter by itself at the start, not the article of "A man walks in".
+_OPENING = re.compile(r"\s*(?:\(([A-Z])\)|([A-Z])(?=[.):,;\n]|\s*[-–—]|\s*$))")
 _LABEL = re.compile(r"\s*(?:\(([A-Z])\)|([A-Z]))[.):,]?\s*[-–—]?\s*")
 
 
@@ -125,6 +127,21 @@ class OptionLetter:
                 not looked at.
         """
         return self._read(text, _options(read_gold(gold))).letter
+
+    def opening(self, text: str, gold: Gold = None) -> str | None:
+        """The letter that a response opens with, whatever follows it; None if it opens with none.
+
+        Args:
+            text: a response.
+            gold: where it is known, a letter may be followed by its option's text; which letter is
+                right is not looked at.
+        """
+        options = _options(read_gold(gold))
+        letter = permissive(text, options).letter
+        if letter and letter <= _last(options):
+            return letter
+        label = _OPENING.match(text)
+        return (label[1] or label[2]) if label else None
 
     def describe(self) -> dict[str, Any]:
         """Which edition of its rule it judges by, where there has been more than one."""
@@ -231,18 +248,17 @@ def _plain(text: str) -> str:
 
 
 def _permissive(params: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
-    return _by_rule("first_explicit", params)
+    """Beside the letter alone the letter with its text: the two rules of the paper's Table 13."""
+    if params.get("rule", "whole_response") != "whole_response":
+        return None
+    return "option_letter", {**params, "rule": "permissive"}
 
 
 def _strict(params: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
-    return _by_rule("whole_response", params)
-
-
-def _by_rule(rule: str, params: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
-    """It by another rule than its parameters name, or None where they name this one."""
-    if params.get("rule", "whole_response") == rule:
+    """The letter alone, beside the rules that also take it with its text, or in a sentence."""
+    if params.get("rule", "whole_response") == "whole_response":
         return None
-    return "option_letter", {**params, "rule": rule}
+    return "option_letter", {**params, "rule": "whole_response"}
 
 
 @hookimpl

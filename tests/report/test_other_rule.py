@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -18,11 +19,12 @@ from tests.report import planted
 from tests.report.test_results import undocumented
 
 #: Responses to four problems whose answer is B, and which of them ``whole_response`` passes.
-SOURCE = ("B", "The answer is (B)", "**B**", "C"), (1, 0, 0, 0)
+SOURCE = ("B", "B. two", "(B) two", "C"), (1, 0, 0, 0)
 ARMS = {
     13: (("B", "B", "(B)", "C"), (1, 1, 1, 0)),
-    21: (("B", "B", "The answer is B.", "The answer is C."), (1, 1, 0, 0)),
+    21: (("B", "B", "B. two", "C. three"), (1, 1, 0, 0)),
 }
+GOLD = '{"answer": "B", "options": ["one", "two", "three"]}'
 
 
 def statuses(passed):
@@ -33,7 +35,7 @@ def statuses(passed):
 def inputs():
     made = planted.inputs(conditions=("gapft",), seeds=(13, 21), sizes=(1, 2, 1))
     audit = replace(
-        made.audit, golds=('"B"',) * 4, greedy_texts=SOURCE[0], greedy=statuses(SOURCE[1])
+        made.audit, golds=(GOLD,) * 4, greedy_texts=SOURCE[0], greedy=statuses(SOURCE[1])
     )
     arms = tuple(
         replace(arm, texts=ARMS[arm.arm.seed][0], statuses=statuses(ARMS[arm.arm.seed][1]))
@@ -53,25 +55,57 @@ def test_format_drift_is_told_from_accuracy(inputs):
     read, content = found(inputs)
     assert content["verifier_audit"] == {
         "verifier": "option_letter",
-        "params": {"rule": "first_explicit"},
+        "params": {"rule": "permissive"},
         "permissive": True,
         "source": {
             "run_rule": 0.25, "other_rule": 0.75, "only_run_rule": 0, "only_other_rule": 2,
-            "unjudged": 0, "drift": 0.0,
+            "unjudged": 0, "drift": 0.0, "invalid": 2, "invalid_opening_right": 2,
         },
         "conditions": {
             "gapft": {
                 "run_rule": 5 / 8, "other_rule": 6 / 8, "only_run_rule": 0, "only_other_rule": 1,
-                "unjudged": 0, "drift": 1 / 8 - 2 / 4,
+                "unjudged": 0, "drift": 1 / 8 - 2 / 4, "invalid": 2, "invalid_opening_right": 1,
             }
         },
+        "contrasts": content["verifier_audit"]["contrasts"],
     }  # fmt: skip
+    (contrast,) = content["verifier_audit"]["contrasts"]
+    assert (contrast["a"], contrast["b"]) == ("gapft", "source")
+    assert (contrast["run_rule"], contrast["other_rule"]) == (3 / 8, 0)
+    low, high = contrast["other_rule_ci95"]
+    assert low <= 0 <= high
     page = render("", "", document.build(read, whole.compute(read)))
     section = page.partition("## Would another rule say otherwise?")[2].partition("\n## ")[0]
     assert "GapFT is +37.5 points from the source under the run's rule, and 0.0 under" in section
     assert "| source, greedy | 25.0% | 75.0% | 0 | 2 | 50.0% |" in section
     assert "| GapFT | 62.5% | 75.0% | 0 | 1 | 12.5% | −37.5 |" in section
+    assert "| GapFT − source | +37.5 |" in section
+    assert "| source, greedy | 4 | 2 | 50.0% | 2 | 100.0% |" in section
+    assert "| GapFT | 8 | 2 | 25.0% | 1 | 50.0% |" in section
     assert undocumented(content, ("rule",)) == set()
+
+
+def test_what_has_the_runs_own_verdicts_under_the_other_rule_has_its_contrasts(inputs):
+    """The same replicates: under a rule that says the same, every interval is the report's own."""
+    read, _ = found(inputs)
+    arms = {arm.arm.name: arm.statuses for arm in read.arms}
+    same = replace(read.other_rule, source=read.audit.greedy, arms=arms)
+    content = results(replace(read, other_rule=same), whole.compute(read.in_order()))
+    (own,), (other,) = content["contrasts"], content["verifier_audit"]["contrasts"]
+    assert (other["other_rule"], other["other_rule_ci95"]) == (own["delta"], own["ci95"])
+
+
+@pytest.mark.parametrize(
+    ("text", "letter"),
+    [
+        ("B. two is meant", "B"), ("(C), since", "C"), ("A\nbecause", "A"), ("B two", "B"),
+        ("B - two", "B"), ("C", "C"), ("A man walks in", None), ("The answer is B", None),
+        ("", None),
+    ],
+)  # fmt: skip
+def test_the_letter_that_a_response_opens_with(text, letter):
+    verifier = load_plugins().verifier("option_letter", {"rule": "whole_response"})
+    assert verifier.opening(text, json.loads(GOLD)) == letter
 
 
 def test_the_order_of_problems_and_arms_says_nothing(inputs):

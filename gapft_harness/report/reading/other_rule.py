@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+#: A response with an answer; one without; one without that opens with the right answer.
+VALID, INVALID, OPENS_RIGHT = range(3)
+
 
 @dataclass(frozen=True, slots=True)
 class OtherRule:
@@ -21,6 +24,10 @@ class OtherRule:
         why: where there is none, why.
         source: shape (P,), codes of its verdicts on the source's responses.
         arms: by the arm's name, shape (P,), codes of its verdicts on its responses.
+        read: the source's (under an empty name) and each arm's responses by what the run's rule
+            reads in them, shape (P,): ``VALID``, ``INVALID`` or ``OPENS_RIGHT``. Empty where the
+            verifier gives no answers.
+        opens: whether the verifier says what a response opens with.
     """
 
     name: str = ""
@@ -29,10 +36,13 @@ class OtherRule:
     why: str = ""
     source: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, dtype=np.uint8))
     arms: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
+    read: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
+    opens: bool = False
 
     def at(self, positions: NDArray[np.intp]) -> OtherRule:
         """It on the audit's problems in another order, by their positions."""
         if not self.name:
             return self
         arms = {name: said[positions] for name, said in self.arms.items()}
-        return replace(self, source=self.source[positions], arms=arms)
+        read = {name: said[positions] for name, said in self.read.items()}
+        return replace(self, source=self.source[positions], arms=arms, read=read)

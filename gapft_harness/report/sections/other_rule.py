@@ -10,11 +10,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.core.records import STATUSES
+from gapft_harness.analysis.bootstrap import Difference, replicate
+from gapft_harness.core.records import SOURCE, STATUSES
+from gapft_harness.core.streams import Stream
+from gapft_harness.report.figures.contrasts import named as contrast_name
+from gapft_harness.report.figures.contrasts import principal
+from gapft_harness.report.findings.whole import Contrast, Findings
 from gapft_harness.report.reading.columns import PASS
 from gapft_harness.report.reading.inputs import ReportInputs
+from gapft_harness.report.reading.other_rule import OPENS_RIGHT, VALID
 from gapft_harness.report.rendering.blocks import Block, Table, Text
-from gapft_harness.report.rendering.wording import condition_name, percent, points, whole
+from gapft_harness.report.rendering.wording import (
+    condition_name,
+    percent,
+    points,
+    points_interval,
+    whole,
+)
 
 TITLE = "Would another rule say otherwise?"
 _UNJUDGED = (STATUSES.index("error"), STATUSES.index("timeout"))
@@ -71,6 +83,109 @@ def _agreement(own_codes: NDArray[np.uint8], other_codes: NDArray[np.uint8]) -> 
     return Agreement(*(int(of.sum()) for of in counts))
 
 
+def _contrasts(inputs: ReportInputs, findings: Findings) -> list[tuple[Contrast, Difference, Any]]:
+    """Every contrast with what it is under the other rule: the difference, and its interval.
+
+    The replicates are those of the report's own contrasts: the same seeds and problems.
+    """
+    found = inputs.other_rule
+    assert found is not None
+    names, statistics = inputs.conditions, inputs.recipe["statistics"]
+    passed = np.array(
+        [[found.arms[arm.arm.name] == PASS for arm in inputs.of(name)] for name in names]
+    )
+    source = found.source == PASS
+    replicates = replicate(
+        passed,
+        source,
+        item_ids=inputs.audit.ids,
+        seeds=np.array(inputs.seeds, dtype=np.int64),
+        replicates=statistics["replicates"],
+        stream=Stream(statistics["seed"], "report/bootstrap"),
+    )
+    mean = {
+        name: Fraction(int(of.sum()), int(of.size)) for name, of in zip(names, passed, strict=True)
+    }
+    mean[SOURCE] = Fraction(int(source.sum()), len(source))
+    at = {name: number for number, name in enumerate(names)}
+    return [
+        (
+            of,
+            replicates.gain(at[of.a])
+            if of.b == SOURCE
+            else replicates.contrast(at[of.a], at[of.b]),
+            mean[of.a] - mean[of.b],
+        )
+        for of in findings.contrasts
+    ]
+
+
+def _contrast_table(inputs: ReportInputs, findings: Findings) -> Iterator[Block]:
+    first = principal(findings)
+    rows = [
+        [
+            contrast_name(findings, of),
+            points(of.delta),
+            points_interval(of.interval),
+            points(delta),
+            points_interval(other.interval),
+        ]
+        for of, other, delta in _contrasts(inputs, findings)
+        if of in first
+    ]
+    columns = ["contrast", "run's rule", "95% interval", "other rule", "95% interval"]
+    note = (
+        "In percentage points of Pass@1, with the same replicates under both rules. What a rule "
+        "could not judge is not passed here."
+    )
+    if rows:
+        yield Table(columns, rows, note=note)
+
+
+def _invalid(inputs: ReportInputs) -> Iterator[Block]:
+    """How many responses have no answer by the run's rule, and open with the right one."""
+    counts = _counts(inputs)
+    if not counts:
+        return
+    found = inputs.other_rule
+    assert found is not None
+    rows = [
+        [
+            "source, greedy" if not name else condition_name(name),
+            whole(responses),
+            whole(invalid),
+            percent(Fraction(invalid, responses)),
+            whole(right) if found.opens else "–",
+            percent(Fraction(right, invalid) if invalid and found.opens else None),
+        ]
+        for name, (responses, invalid, right) in counts.items()
+    ]
+    columns = [
+        "model", "responses", "invalid", "share", "open with the right letter", "of the invalid",
+    ]  # fmt: skip
+    note = (
+        "Invalid: the run's rule reads no answer in the response, so it counts as wrong whatever "
+        "it says. Of these, those that open with the right letter are wrong by their form alone."
+    )
+    yield Table(columns, rows, note=note)
+
+
+def _counts(inputs: ReportInputs) -> dict[str, tuple[int, int, int]]:
+    """Of the source (an empty name) and each condition: responses, invalid ones, right openings."""
+    found = inputs.other_rule
+    assert found is not None
+    if not found.read:
+        return {}
+    of_arms = {
+        name: np.concatenate([found.read[arm.arm.name] for arm in inputs.of(name)])
+        for name in inputs.conditions
+    }
+    return {
+        name: (len(of), int((of != VALID).sum()), int((of == OPENS_RIGHT).sum()))
+        for name, of in {"": found.read[""], **of_arms}.items()
+    }
+
+
 def _untold(inputs: ReportInputs) -> str:
     """Why nothing is told; empty: it is."""
     found = inputs.other_rule
@@ -83,12 +198,12 @@ def _untold(inputs: ReportInputs) -> str:
     return f"of some model no response was judged by both the run's rule and {found.name}"
 
 
-def blocks(inputs: ReportInputs, lead: str) -> list[Block]:
-    """The section: a table, and a sentence on the lead condition; or a line on why there is none.
+def blocks(inputs: ReportInputs, findings: Findings) -> list[Block]:
+    """The section: tables, and a sentence on the lead condition; or a line on why there is none.
 
     Args:
         inputs: the run, with the other rule.
-        lead: the condition that the report is about; empty: none.
+        findings: of the report.
     """
     found = inputs.other_rule
     assert found is not None
@@ -123,7 +238,12 @@ def blocks(inputs: ReportInputs, lead: str) -> list[Block]:
         "model", "run's rule", "other rule", "right by the run's alone", "right by the other alone",
         "disagree", "drift (points)",
     ]  # fmt: skip
-    return [*_sentence(source, conditions, lead), Table(columns, rows, note=note)]
+    return [
+        *_sentence(source, conditions, findings.lead),
+        Table(columns, rows, note=note),
+        *(_contrast_table(inputs, findings) if conditions else ()),
+        *_invalid(inputs),
+    ]
 
 
 def _sentence(source: Agreement, conditions: Mapping[str, Agreement], lead: str) -> Iterator[Block]:
@@ -153,7 +273,7 @@ def named(name: str, params: Mapping[str, Any]) -> str:
     return f"{name} ({told})" if told else name
 
 
-def content(inputs: ReportInputs) -> dict[str, Any]:
+def content(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
     """What results.json says of it."""
     found = inputs.other_rule
     assert found is not None
@@ -161,7 +281,10 @@ def content(inputs: ReportInputs) -> dict[str, Any]:
         return {"none": why}
     source, conditions = agreements(inputs)
 
-    def told(of: Agreement) -> dict[str, Any]:
+    counts, opens = _counts(inputs), found.opens
+
+    def told(of: Agreement, name: str) -> dict[str, Any]:
+        _, invalid, right = counts.get(name, (0, None, None))
         return {
             "run_rule": float(of.share(of.own)),
             "other_rule": float(of.share(of.other)),
@@ -169,12 +292,24 @@ def content(inputs: ReportInputs) -> dict[str, Any]:
             "only_other_rule": of.only_other,
             "unjudged": of.unjudged,
             "drift": float(of.disagreement - source.disagreement),
+            "invalid": invalid,
+            "invalid_opening_right": right if opens else None,
         }
 
     return {
         "verifier": found.name,
         "params": dict(found.params),
         "permissive": found.permissive,
-        "source": told(source),
-        "conditions": {name: told(of) for name, of in conditions.items()},
+        "source": told(source, ""),
+        "conditions": {name: told(of, name) for name, of in conditions.items()},
+        "contrasts": [
+            {
+                "a": of.a,
+                "b": of.b,
+                "run_rule": float(of.delta),
+                "other_rule": float(delta),
+                "other_rule_ci95": [other.interval.low, other.interval.high],
+            }
+            for of, other, delta in (_contrasts(inputs, findings) if conditions else ())
+        ],
     }
