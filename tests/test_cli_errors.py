@@ -6,8 +6,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
-from gapft_harness.recipe.reading import check_recipe
+from gapft_harness.cli.main import app
+from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.recipe.bundled import find_recipe
+from gapft_harness.recipe.reading import check_recipe, read_recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from tests.command import gapft
 
@@ -95,3 +99,103 @@ def test_an_unknown_option_is_refused(tmp_path: Path) -> None:
     done = gapft("run", "demo", "--sett", "a=b", cwd=tmp_path)
     assert done.returncode == 2
     assert "--sett" in done.stderr
+
+
+#: Every command that takes a path, with the path's place.
+PATHS = {
+    "run": ["run", "?"],
+    "run --dry-run": ["run", "?", "--dry-run"],
+    "run --run-dir": ["run", "demo", "--set", "data.task=nope", "--run-dir", "?"],
+    "run --plugin": ["run", "demo", "--dry-run", "--plugin", "?"],
+    "search --recipe": ["search", "R", "--recipe", "?"],
+    **{name: [name, "?"] for name in ("search", "merge", "states", "select", "train", "scale")},
+    **{name: [name, "?"] for name in ("audit", "report", "verify", "scaling-report", "forecast")},
+    "merge, a shard": ["merge", "R", "?"],
+    "study": ["study", "?"],
+    "study --run-dir": ["study", "s.yaml", "--dry-run", "--run-dir", "?"],
+    "export": ["export", "?", "--to", "trl", "--out", "O"],
+    "compare": ["compare", "?", "?"],
+    "import": ["import", "?", "f.json"],
+    "rejudge": ["rejudge", "?", "--verifier", "option_letter"],
+    "judge": ["judge", "?"],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        (name, path)
+        for name in PATHS
+        for path in ("", ".", "/", "..", "d", "nope.yaml", "f.json", "f.json/x")
+        if path != "/" or name not in ("compare", "rejudge")  # which look through all of it
+    ],
+)
+def test_an_odd_path_is_a_mistake_and_leaves_nothing(
+    name: str, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "f.json").write_text("{}\n")
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d/kept").touch()
+    (tmp_path / "s.yaml").write_text("name: s\ncells: {a: {recipe: nope}}\n")
+    before = sorted(tmp_path.rglob("*"))
+    monkeypatch.chdir(tmp_path)
+    words = [path if word == "?" else word for word in PATHS[name]]
+    done = CliRunner().invoke(app, words)
+    if isinstance(done.exception, SystemExit):
+        assert done.exit_code == 2
+    else:
+        assert isinstance(done.exception, UserError), repr(done.exception)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run", "r"], "r: is a run directory"),
+        (["run", "r"], "gapft run r/recipe.yaml --run-dir r"),
+        (["study", "r"], "gapft run r/recipe.yaml --run-dir r"),
+        (["run", "s"], "gapft study s/study.yaml --run-dir s"),
+        (["study", "s"], "s: is a study's folder"),
+        (["run", "."], ".: is a folder"),
+        (["run", "nope.yaml"], "recipe nope.yaml: no such file"),
+        (["study", "/nope"], "study /nope: no such file"),
+        (["run", "dmo.yaml"], "did you mean the bundled recipe 'demo'?"),
+        (["run", ""], "recipe '': expected a file or a bundled name"),
+        (["run", "demo", "--run-dir", ""], "run directory '': expected"),
+        (["verify", ""], "run directory '': expected"),
+    ],
+)
+def test_what_stands_in_a_recipes_place_is_said(
+    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for file in ("r/recipe.yaml", "s/study.yaml"):
+        (tmp_path / file).parent.mkdir()
+        (tmp_path / file).write_text("name: x\n")
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, words)
+    assert isinstance(done.exception, UserError)
+    assert said in str(done.exception)
+    assert "known:" not in str(done.exception)
+
+
+def test_a_run_goes_on_by_the_command_that_is_named(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text(TINY)
+    recipe = check_recipe({**yaml.safe_load(TINY)}, "test").with_whole_paths()
+    run = RunDirectory.create_or_open(tmp_path / "r", recipe)
+    given = find_recipe(str(run.path / "recipe.yaml"))
+    again = check_recipe(read_recipe(given), "test").with_whole_paths()
+    assert RunDirectory.create_or_open(run.path, again).recipe == recipe
+
+
+def test_nothing_searched_is_nothing_verified(tmp_path: Path) -> None:
+    recipe = check_recipe(yaml.safe_load(TINY), "test")
+    RunDirectory.create_or_open(tmp_path / "r", recipe)
+    done = CliRunner().invoke(app, ["verify", str(tmp_path / "r")])
+    assert "verified" not in done.output
+    assert isinstance(done.exception, GapftError)
+    assert "holds nothing to verify yet" in str(done.exception)
+    assert "not yet: the pool is not searched" in str(done.exception)
+    cell = f"name: s\ncells: {{a: {{run: {tmp_path / 'r'}}}}}\n"
+    (tmp_path / "study.yaml").write_text(cell)
+    done = CliRunner().invoke(app, ["verify", str(tmp_path)])
+    assert "holds nothing to verify yet" in str(done.exception)

@@ -51,7 +51,7 @@ def describe(choice: Options, run_dir: str | None) -> str:
         UserError: the recipe itself does not hold, or names an unknown plugin or task.
     """
     recipe = resolve_recipe(choice)
-    place = run_dir or f"runs/{recipe.name}"
+    place = f"runs/{recipe.name}" if run_dir is None else run_dir
     plugins = load_plugins(choice.plugin_files)
     check_names(recipe, plugins)
     experiments = asked(recipe, plugins, set_by(choice))

@@ -226,7 +226,10 @@ def verify(run_dir: RunDir, plugin: PluginFile = []) -> None:
         count = len(found.differences)
         told = [f"{run_dir}: {count} difference{'s' * (count > 1)}", *found.differences]
         raise GapftError("\n".join([*told, *filter(None, [found.remark])]))
-    for line in [*found.checked, *(f"not yet: {line}" for line in found.missing)]:
+    missing = [f"not yet: {line}" for line in found.missing]
+    if not found.checked:
+        raise GapftError("\n".join([f"{run_dir}: holds nothing to verify yet", *missing]))
+    for line in [*found.checked, *missing]:
         typer.echo(line)
     typer.echo("verified: the arms differ in nothing that the recipe does not declare")
 

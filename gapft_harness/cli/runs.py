@@ -144,7 +144,7 @@ def run_recipe(choice: Options, place: str | None) -> Path:
     check_trackers(recipe, plugins)
     stages = stages_of(asked(recipe, plugins, set_by(choice)))
     choice = replace(choice, conditions=(), seeds=())  # the recipe has them
-    with placed(place or Path("runs") / recipe.name) as (path, mirror):
+    with placed(Path("runs") / recipe.name if place is None else place) as (path, mirror):
         return _run(path, mirror, recipe, choice, stages)
 
 
@@ -248,16 +248,18 @@ def _discarding(run: RunDirectory) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _creating(path: Path) -> Iterator[None]:
-    """Removes a run folder that a mistake left with nothing in it but locks."""
-    existed = path.exists()
+    """Takes away the locks, and the folder, that a mistake left without a run."""
+    locks = [path / name for name in (RUN_LOCK, JOBS_LOCK)]
+    existed, before = path.exists(), [lock for lock in locks if lock.exists()]
     try:
         yield
     finally:
-        locks = (RUN_LOCK, JOBS_LOCK)
-        if not existed and path.is_dir() and all(p.name in locks for p in path.iterdir()):
-            for name in locks:
-                (path / name).unlink(missing_ok=True)
-            path.rmdir()
+        if path.is_dir() and not (path / layout.RECIPE).exists():
+            for lock in locks:
+                if lock not in before:
+                    lock.unlink(missing_ok=True)
+            if not existed and not any(path.iterdir()):
+                path.rmdir()
 
 
 def _model_args(text: str) -> list[Setting]:

@@ -69,7 +69,7 @@ def study(
     from gapft_harness.study.recipe import read_study
 
     of = read_study(recipe)
-    folder = study_folder(run_dir or f"runs/{of.name}")
+    folder = study_folder(f"runs/{of.name}" if run_dir is None else run_dir)
 
     def options(name: str) -> Options:
         cell, overrides = of.cells[name].recipe, of.overrides(name)

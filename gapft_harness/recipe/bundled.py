@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import os.path
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from gapft_harness.core.errors import UserError, did_you_mean
+from gapft_harness.core.errors import UserError, did_you_mean, plain
 
 _CELLS = re.compile(r"^cells:", flags=re.MULTILINE)
 
@@ -58,12 +60,36 @@ def _of_study(path: Path) -> bool:
 def _find(name: str, bundled: Mapping[str, Path], kind: str) -> Path:
     if name in bundled:
         return bundled[name]
+    if not name:
+        raise UserError(f"{kind} '': expected a file or a bundled name")
     path, shipped = Path(name), _shipped()
     if os.path.isfile(path):  # False too where no file can have such a name
         return path
-    shown = path.with_suffix("").as_posix().removeprefix("recipes/")
-    if shown in shipped and not path.is_absolute():
-        return shipped[shown]
+    if path.name:  # "." and "/" have none
+        shown = path.with_suffix("").as_posix().removeprefix("recipes/")
+        if shown in shipped and not path.is_absolute():
+            return shipped[shown]
+    if os.path.isdir(path):
+        raise UserError(f"{name}: is {_folder(path, kind)}")
+    if path.suffix in (".yaml", ".yml") or path.is_absolute():
+        near = difflib.get_close_matches(path.stem, bundled, n=1)
+        hint = f"; did you mean the bundled {kind} {near[0]!r}?" if near else ""
+        raise UserError(f"{kind} {plain(name)}: no such file{hint}")
     raise UserError(
         f"no {kind} {name!r}: neither a file nor bundled; {did_you_mean(name, bundled)}"
     )
+
+
+def _folder(path: Path, kind: str) -> str:
+    """What a folder is that stands where a recipe's file was expected, and what to give instead."""
+    for file, what, command in (
+        ("recipe.yaml", "a run directory", "run"),
+        ("study.yaml", "a study's folder", "study"),
+    ):
+        if os.path.isfile(path / file):
+            return (
+                f"{what}, where the {kind}'s file was expected; to go on with it: "
+                f"gapft {command} {shlex.quote(str(path / file))} --run-dir "
+                f"{shlex.quote(str(path))}"
+            )
+    return f"a folder; expected a {kind}'s file or a bundled name"

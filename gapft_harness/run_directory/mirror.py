@@ -48,8 +48,11 @@ def placed(place: str | Path, *, writes: bool = True) -> Iterator[tuple[Path, Mi
         The folder, and for a URL the mirror to push to.
 
     Raises:
-        UserError: the URL cannot be written, or the working copy and it are different runs.
+        UserError: the place is empty, the URL cannot be written, or the working copy and it are
+            different runs.
     """
+    if not str(place):
+        raise UserError("run directory '': expected a folder or a URL")
     if not is_url(str(place)):
         yield Path(place), None
         return

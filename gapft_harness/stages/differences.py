@@ -17,7 +17,7 @@ class Differences:
     """What was verified, and what was not as it must be.
 
     Attributes:
-        checked: sentences.
+        checked: sentences; empty if nothing is there that could be verified.
         differences: sentences; empty if the run holds.
         missing: what the run has not come to yet.
         remark: a sentence on the differences as a whole, if there is something to say of them.

@@ -77,8 +77,10 @@ def study_folder(place: str) -> Path:
     """A study lives in a folder of its own; its cells may be runs at URLs.
 
     Raises:
-        UserError: it is a URL, or a run's folder.
+        UserError: it is empty, a URL, or a run's folder.
     """
+    if not place:
+        raise UserError("--run-dir '': expected a folder")
     if is_url(place):
         raise UserError(
             f"{place}: a study's folder cannot be at a URL; give a folder, and runs at URLs as "

@@ -101,7 +101,8 @@ def check_files(
                 f"{relative}: lies there and is not sealed in the manifest; if a command was "
                 "interrupted, the same command seals it"
             )
-    found.checked.append(f"{checked} sealed files have their hashes")
+    if checked:
+        found.checked.append(f"{checked} sealed files have their hashes")
 
 
 def _lying_there(path: Path, folders: Sequence[str]) -> list[str]:
