@@ -67,7 +67,38 @@ def test_a_total_that_falls_ends_the_job_with_what_was_done() -> None:
 
 
 def test_one_is_no_plural() -> None:
-    assert "1 step in" in Seen().tell(0, "train a", 1, 1)
+    seen = Seen()
+    seen.tell(0, "train a", 0, 1)
+    assert "1 step in" in seen.tell(3, "train a", 1, 1)
+
+
+def test_what_an_earlier_command_finished_is_already_there() -> None:
+    seen = Seen()
+    said = seen.tell(3, "train gapft-seed13", 500, 500)
+    assert " ".join(said.split()) == "✓ train gapft-seed13 500 steps already there"
+
+
+def test_verdicts_are_counted_after_the_responses() -> None:
+    seen = Seen()
+    seen.tell(0, "search pool", 0, 0)
+    seen.tell(1, "search pool", 0, 400)
+    assert "✓ search pool" in seen.tell(9, "search pool", 400, 400)
+    assert seen.tell(9, "search pool", 0, 380) == ""
+    seen.tell(10, "search pool", 40, 380)
+    assert seen.bar() == "40 of 380 verdicts, 40 a second, about 8 s to go"
+    assert " ".join(seen.tell(19, "search pool", 380, 380).split()) == (
+        "✓ verdicts of search pool 380 verdicts in 10 s"
+    )
+    assert seen.tell(20, "search pool", 380, 380) == ""
+
+
+def test_a_last_count_that_was_kept_back_is_told_as_verdicts_begin() -> None:
+    seen = Seen()
+    seen.tell(0, "audit a", 0, 400)
+    seen.tell(8, "audit a", 390, 400)
+    said = seen.tell(9, "audit a", 0, 400)
+    assert " ".join(said.split()) == "✓ audit a 400 responses in 9 s"
+    assert "✓ verdicts of audit a" in seen.tell(12, "audit a", 400, 400)
 
 
 def test_without_a_terminal_a_line_a_minute_says_how_it_goes() -> None:

@@ -15,13 +15,18 @@ from gapft_harness.report.rendering.durations import duration
 #: By the first word of a job's label: what it counts, and what it does before the first of them.
 _WORDS = {
     "read": ("tasks", "reading"),
+    "import": ("responses", "reading the files"),
     "search": ("responses", "loading data and model"),
     "train": ("steps", "loading the model"),
     "scale": ("responses", "loading the model"),
     "audit": ("responses", "loading the model"),
     "decode": ("responses", "loading the model"),
     "judge": ("programs", "starting the sandbox"),
+    "verdicts": ("verdicts", "judging"),
 }
+
+#: Jobs that judge what they made: their count begins anew, then of verdicts.
+_JUDGED = ("import", "search", "audit", "decode")
 
 #: Seconds between two lines on the same job where there is no terminal to draw bars on.
 _QUIET_S = 60.0
@@ -41,6 +46,7 @@ class _Running:
         first: what was done, and when, at its first count: what is there from an earlier command
             says nothing of how fast it goes.
         told: when a line was last printed.
+        last: what was done, and of how many, at the latest count.
     """
 
     label: str
@@ -48,6 +54,7 @@ class _Running:
     task: TaskID
     told: float
     first: tuple[int, float] | None = None
+    last: tuple[int, int] = (0, 0)
 
     def words(self, done: int, total: int, now: float) -> str:
         """How far it is, how fast it goes, and how long it will take at that."""
@@ -114,9 +121,11 @@ class Display:
 
     def job(self, label: str, done: int, total: int | None) -> None:
         """A job got so far: ``done`` of ``total`` items; None or 0: nobody knows yet how many."""
+        label = self._leg(label, done, total or 0)
         if label in self._ended:
             return
         now = self._clock()
+        at_once = label not in self._running and bool(total) and done >= (total or 0)
         if label not in self._running:
             task = self._progress.add_task(label, total=None, words="")
             self._running[label] = _Running(label, now, task, told=now)
@@ -125,19 +134,32 @@ class Display:
             running.first = done, now
         words = running.words(done, total or 0, now)
         self._progress.update(running.task, completed=done, total=total or None, words=words)
+        running.last = done, total or 0
         if total and done >= total:
-            self._end(running, total, now)
+            self._end(running, total, now, at_once)
         elif not self._console.is_terminal and now - running.told >= _QUIET_S:
             running.told = now
             self._console.print(f"  {label}: {words}", style="dim", markup=False)
 
-    def _end(self, running: _Running, total: int, now: float) -> None:
+    def _leg(self, label: str, done: int, total: int) -> str:
+        """The job's name, or that of its verdicts once it counts these."""
+        verdicts = f"verdicts of {label}"
+        if verdicts in self._running or verdicts in self._ended:
+            return verdicts
+        if label.split(" ")[0] not in _JUDGED:
+            return label
+        running = self._running.get(label)
+        if running is not None and done < running.last[0]:
+            self._end(running, running.last[1], self._clock())
+        return verdicts if label in self._ended and done < total else label
+
+    def _end(self, running: _Running, total: int, now: float, at_once: bool = False) -> None:
         self._ended.add(running.label)
         del self._running[running.label]
         self._progress.remove_task(running.task)
         unit = _WORDS.get(running.label.split(" ")[0], ("items",))[0]
         unit = unit[:-1] if total == 1 else unit
-        seconds = f"[dim]in {duration(now - running.begun)}[/]"
+        seconds = f"[dim]{'already there' if at_once else f'in {duration(now - running.begun)}'}[/]"
         self._console.print(f"  [green]✓[/] {running.label:<28} {total:>7,} {unit} {seconds}")
 
 

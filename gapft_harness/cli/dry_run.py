@@ -42,6 +42,9 @@ from gapft_harness.stages.selection.stage import arms
 from gapft_harness.stages.train.kernels import refused_kernels
 from gapft_harness.stages.train.trackers import missing_packages
 
+#: What a dry run ends with where the run itself can start.
+NOTHING_MISSING = "nothing: this recipe can run"
+
 
 @offline()
 def describe(choice: Options, run_dir: str | None) -> str:
@@ -75,7 +78,7 @@ def describe(choice: Options, run_dir: str | None) -> str:
         *(["", "# the paper's source", *_paper(recipe, place)] if recipe.paper else []),
         "",
         "# missing here",
-        *(dict.fromkeys(missing) or ["nothing: this recipe can run"]),
+        *(dict.fromkeys(missing) or [NOTHING_MISSING]),
     ]
     return "\n".join(lines)
 

@@ -88,7 +88,11 @@ def run(
     model_args: ModelArgs = None,
     limit: Limit = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="print settings, stages, what they take")
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="print settings, stages, what they take; exit with 1 if something is missing",
+        ),
     ] = False,
     overrides: Set = [],
     condition: Condition = [],
@@ -100,9 +104,12 @@ def run(
     overrides = as_settings(model, limit, overrides)
     choice = Options(recipe, task, model_args, overrides, condition, seed, plugin, include_path)
     if dry_run:
-        from gapft_harness.cli.dry_run import describe
+        from gapft_harness.cli.dry_run import NOTHING_MISSING, describe
 
-        typer.echo(describe(choice, run_dir))
+        said = describe(choice, run_dir)
+        typer.echo(said)
+        if not said.endswith(f"\n{NOTHING_MISSING}"):
+            raise typer.Exit(1)
     else:
         _run(choice, run_dir)
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import typer
 
 from gapft_harness.cli.display import Display
 from gapft_harness.cli.interrupts import goes_on
@@ -32,7 +35,7 @@ from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK, hold
 from gapft_harness.run_directory.mirror import Mirror, is_url, placed
 from gapft_harness.run_directory.shards import Shard
 from gapft_harness.stages.context import Context
-from gapft_harness.stages.experiment import asked
+from gapft_harness.stages.experiment import asked, experiments_of
 from gapft_harness.stages.foundation.foundation import SECTION, searched_in
 from gapft_harness.stages.foundation.holding import hold as rested
 from gapft_harness.stages.foundation.sources import check_sources
@@ -213,6 +216,7 @@ def _run(
             else RunDirectory.open(path)
         )
         display = Display()
+        _say_grown(run, display, stages)
         # a recipe that is given is checked whole, though a stage alone may need less of it
         checked = STAGES if recipe else stages
         with _discarding(run), opened(run, choice, display, [*checked]) as context:
@@ -225,7 +229,52 @@ def _run(
                 if mirror:
                     mirror.push()
 
-            return run_stages(context, stages, display.stage, end)
+            page = run_stages(context, stages, display.stage, end)
+            if len(stages) == 1 and choice.searching is None and not choice.alone:
+                _say_next(context, stages[0], mirror.url if mirror else str(path))
+            return page
+
+
+def _say_grown(run: RunDirectory, display: Display, stages: Sequence[str]) -> None:
+    """Says before it happens that a finished run will report other conditions or seeds.
+
+    On a terminal it asks.
+
+    Raises:
+        UserError: the answer is no; nothing was changed.
+    """
+    if run.is_new or "select" not in stages or not (run.path / layout.REPORT).is_dir():
+        return
+    earlier = RunDirectory.open(run.path).recipe
+    was, now = (
+        f"{_list(of.conditions)} under seeds {_list(of.seeds)}" for of in (earlier, run.recipe)
+    )
+    if was == now:
+        return
+    display.say(
+        f"warning: {run.path} is finished, and reports {was}. From now on it would report {now}: "
+        "its averages and intervals change. To keep it as it is, give another --run-dir"
+    )
+    asks = sys.stdin.isatty() and sys.stderr.isatty()
+    if asks and not typer.confirm("Change this run?", default=False, err=True):
+        raise UserError(f"{run.path}: left as it is; give another --run-dir")
+
+
+def _list(names: Iterable[object]) -> str:
+    return ", ".join(map(str, names))
+
+
+def _say_next(context: Context, stage: str, place: str) -> None:
+    """The command that goes on after a stage that was run by itself."""
+    if context.shard is not None:
+        context.say(f"next, once all shards are searched: gapft merge {place}")
+        return
+    order = stages_of(experiments_of(context))
+    if stage in order[:-1]:
+        following = order[order.index(stage) + 1]
+        known = following in (*STAGES, "scale")  # of other stages there is no command
+        goes_on = f"gapft run {place}/{layout.RECIPE} --run-dir {place}"
+        context.say(f"next: {f'gapft {following} {place}' if known else goes_on}")
 
 
 def _splits(choice: Options, recipe: Recipe) -> tuple[Split, ...]:

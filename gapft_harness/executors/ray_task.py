@@ -21,19 +21,19 @@ _INTERVAL_S = 0.2
 
 
 class ProgressBoard:
-    """Keeps the latest progress of each job until the driver takes it."""
+    """Keeps the first and the latest progress of each job until the driver takes it."""
 
     def __init__(self) -> None:
-        self._latest: dict[int, tuple[int, int]] = {}
+        self._kept: dict[int, list[tuple[int, int]]] = {}
 
     def put(self, number: int, done: int, total: int) -> None:
         """A job got so far."""
-        self._latest[number] = (done, total)
+        self._kept[number] = [*self._kept.get(number, ())[:1], (done, total)]
 
     def take(self) -> list[tuple[int, int, int]]:
         """(job, done, total) of the jobs that got further since the last call."""
-        taken = [(number, *latest) for number, latest in sorted(self._latest.items())]
-        self._latest.clear()
+        taken = [(number, *each) for number, kept in sorted(self._kept.items()) for each in kept]
+        self._kept.clear()
         return taken
 
 

@@ -94,6 +94,7 @@ def import_split(
                 },
                 executions=task["episode"]["executions"],
                 judges=how.judge,
+                progress=progress,
             )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -68,7 +68,7 @@ class Recipe(RecipeSection):
         description="what is compared, one trained condition each: names of selectors, or names "
         "with [settings](#conditions)",
     )
-    seeds: tuple[int, ...] = Field(
+    seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(
         (13, 21, 73), min_length=1, description="selection and training seeds"
     )
     budget: BudgetChoice = Field(default_factory=BudgetChoice)

@@ -7,7 +7,7 @@ Experiments may have stages of their own, between train and audit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -82,8 +82,24 @@ def select_stage(context: Context) -> None:
     run.update_manifest(change)
     for arm in context.arms():
         run.seal(layout.selection(arm))
+    for line in _budgets_told(context):
+        context.say(line)
     for experiment in experiments_of(context):
         experiment.selected(context)
+
+
+def _budgets_told(context: Context) -> Iterator[str]:
+    """A sentence on each budget, with the conditions that have it."""
+    budgets = context.run.manifest()["budgets"]
+    told: dict[str, dict[str, None]] = {}
+    for arm in context.arms():
+        of = budgets[arm.name]
+        said = f"n = {of['n']:,}, N = {of['exposures']:,}, J = {of['steps']:,}"
+        told.setdefault(said, {})[arm.condition] = None
+    if not told:
+        yield "search recovered no failure, so there is nothing to train on"
+    for said, conditions in told.items():
+        yield f"{said}: {', '.join(conditions)}"
 
 
 def audit_stage(context: Context) -> None:

@@ -6,7 +6,7 @@ import json
 import os.path
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
@@ -72,7 +72,7 @@ class StudyRecipe(RecipeSection):
     reference: str = Field(
         "uniform", description="the condition that the first one is compared with"
     )
-    seeds: tuple[int, ...] = Field(
+    seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(
         (13, 21, 73), min_length=1, description="the seeds that every cell must have"
     )
     set: dict[str, Any] = Field(

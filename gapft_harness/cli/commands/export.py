@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -45,5 +46,14 @@ def export(
             files = export_study(lambda: read_sections(path), to, asked)
         else:
             files = exported(RunDirectory.open(path), to, asked)
+    for line in _by_folder(files):
+        typer.echo(line)
+
+
+def _by_folder(files: Sequence[Path]) -> Iterator[str]:
+    """A line for each folder that was written to; of a single file its name."""
+    folders: dict[Path, list[Path]] = {}
     for file in files:
-        typer.echo(file)
+        folders.setdefault(file.parent, []).append(file)
+    for folder, within in folders.items():
+        yield str(within[0]) if len(within) == 1 else f"{folder}/ ({len(within)} files)"

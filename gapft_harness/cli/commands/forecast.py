@@ -41,6 +41,9 @@ def forecast(
             help="of these differences' variance, what comes back under every seed",
         ),
     ] = 0.0,
+    details: Annotated[
+        bool, typer.Option("--details", help="print its tables, costs and assumptions too")
+    ] = False,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="DIR", help="write forecast.json and forecast.md there"),
@@ -68,9 +71,12 @@ def forecast(
     if out is not None:
         write(found, out)
     with contextlib.suppress(BrokenPipeError, SystemExit):  # who reads may stop early
-        show(sections(found), Console(highlight=False))
+        told = sections(found)
+        show(told if details else told[:1], Console(highlight=False))
         if out is not None:
             typer.echo(f"written: {out / 'forecast.md'}, forecast.json")
+        elif not details:
+            typer.echo("its tables, costs and assumptions: --details, or --out DIR")
 
 
 def _share(text: str) -> float:

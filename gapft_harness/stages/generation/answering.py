@@ -95,6 +95,7 @@ def answer(
             extra=extra(source),
             episodes=episodes,
             executions=task["episode"]["executions"],
+            progress=progress,
         )
     journal.path.unlink()
     return facts

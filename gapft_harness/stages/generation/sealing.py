@@ -23,8 +23,10 @@ from gapft_harness.stages.generation.executions import Executions
 from gapft_harness.verification.judging import judge_and_answer
 from gapft_harness.verification.reasons import Reasons
 
-#: Problems verified and written at a time.
+#: Problems read and written at a time.
 _BATCH = 1000
+#: Responses verified at a time, after which progress is told.
+_JUDGED = 256
 
 #: Entries; for each its responses' verdicts, and their answers.
 Batch = tuple[list[Entry], list[list[Verdict]], list[list[str | None]]]
@@ -58,14 +60,16 @@ def judged(
     problems: Sequence[Problem],
     verifier: Verifier,
     relabel: Callable[[list[Entry], list[Problem], list[list[Verdict]]], None],
+    progress: Callable[[int, int], None],
 ) -> Iterator[Batch]:
     """Yields batches of entries, ordered by problem id, each with its responses' verdicts, answers.
 
     A journalled verdict stands; the other responses are verified. ``relabel`` may change a batch's
-    verdicts before it is yielded.
+    verdicts before it is yielded. ``progress`` is called with the verdicts there are and
+    those there will be, by the responses to a problem so far.
     """
     read_answers = answers_of(verifier)
-    ordered = sorted(problems, key=lambda problem: problem.id)
+    ordered, before = sorted(problems, key=lambda problem: problem.id), 0
     for start in range(0, len(ordered), _BATCH):
         members = ordered[start : start + _BATCH]
         entries = list(journal.read([problem.id for problem in members]))
@@ -74,15 +78,21 @@ def judged(
             for problem, entry in zip(members, entries, strict=True)
             for response in entry.responses
         ]
-        flat = iter(
-            judge_and_answer(
+        total = before + len(given) * (len(ordered) - start) // len(members)
+        progress(before, total)
+        pairs: list[tuple[Verdict, str | None]] = []
+        while len(pairs) < len(given):
+            part = given[len(pairs) : len(pairs) + _JUDGED]
+            pairs += judge_and_answer(
                 verifier,
                 read_answers,
-                [response for response, _, _ in given],
-                [gold for _, gold, _ in given],
-                [verdict for _, _, verdict in given],
+                [response for response, _, _ in part],
+                [gold for _, gold, _ in part],
+                [verdict for _, _, verdict in part],
             )
-        )
+            progress(before + len(pairs), total)
+        before += len(given)
+        flat = iter(pairs)
         found = [list(islice(flat, len(entry.responses))) for entry in entries]
         verdicts = [[verdict for verdict, _ in of_problem] for of_problem in found]
         relabel(entries, members, verdicts)
@@ -108,7 +118,7 @@ def write_responses(
         episodes: how decodes of several attempts went.
         executions: how often greedy responses are verified; the majority labels them.
         judges: whether a verdict is the verifier's; where none is, ``judged_by`` is not told.
-        progress: called with problems done and in all.
+        progress: called with verdicts given and in all.
 
     Returns:
         Facts for the manifest, also kept in the file's own metadata: ``verdicts`` (count by
@@ -158,11 +168,8 @@ def write_responses(
                     drawn["tokens"] += tokens_of(response)
 
     def batches() -> Iterator[Iterator[Values]]:
-        done = 0
-        for batch in judged(journal, problems, verifier, relabel):
+        for batch in judged(journal, problems, verifier, relabel, progress):
             yield rows(batch)
-            done += len(batch[0])
-            progress(done, len(problems))
 
     def closing() -> dict[str, Any]:
         warnings = (

@@ -40,7 +40,7 @@ def check_data(
         run_path: the run directory.
         plugin_files: files given by ``--plugin``.
         include_paths: folders with task YAML given by ``--include-path``.
-        progress: called when all are read.
+        progress: called as it begins, and when all are read.
         recipe: as ``RunDirectory.open`` takes it.
         only: read these of the splits, where the run has no others.
 
@@ -50,6 +50,7 @@ def check_data(
     Raises:
         UserError: as ``check_splits``.
     """
+    progress(0, 1)
     run, plugins = RunDirectory.open(run_path, recipe), load_plugins(plugin_files)
     found = check_splits(run.recipe, plugins, include_paths, only)[2]
     progress(1, 1)
@@ -107,12 +108,13 @@ def match_subset(
         name: the subset's.
         plugin_files: files given by ``--plugin``.
         include_paths: folders with task YAML given by ``--include-path``.
-        progress: called when it is written.
+        progress: called as it begins, and when it is written.
         recipe: as ``RunDirectory.open`` takes it.
 
     Raises:
         UserError: there are none.
     """
+    progress(0, 1)
     run = RunDirectory.open(run_path, recipe)
     choice = run.recipe.audits[name]
     ids = matched_ids(run, name, include_paths)
