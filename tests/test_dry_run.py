@@ -20,7 +20,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.demo import policy_path
 from gapft_harness.lm_eval_bridge.discovery import NoSuchTaskError
 from gapft_harness.run_directory.directory import SPLITS
-from tests.command import succeed
+from tests.command import gapft
 from tests.recording_run import letters
 
 
@@ -78,11 +78,12 @@ def test_too_few_examples_for_the_update_groups_are_told_at_once() -> None:
 
 
 def test_a_code_recipe_is_described_without_model_or_data(tmp_path: Path) -> None:
-    done = succeed(
+    done = gapft(
         *("run", "paper/qwen-coder-livecodebench", "--dry-run"),
         cwd=tmp_path,
         env={"GAPFT_DATA_DIR": str(tmp_path), "HF_HUB_OFFLINE": "1"},
     )
+    assert done.returncode == 1
     assert "train   6 adapters (2 conditions x 3 seeds)" in done.stdout
     assert "pool, audit: LiveCodeBench: test.jsonl was found neither under" in done.stdout
     assert "a dry run downloads nothing, the run itself tries to" in done.stdout

@@ -206,6 +206,6 @@ def test_a_server_that_is_not_there_costs_nothing(server, tmp_path):
     assert "serves no model 'toy'; known: another; set model.args.model" in refused.stderr
     assert not run.exists()
     env = {"OPENAI_API_KEY": KEY}
-    shown = succeed("run", path, "--run-dir", run, "--dry-run", env=env).stdout
+    shown = gapft("run", path, "--run-dir", run, "--dry-run", env=env).stdout
     assert "serves no model 'toy'" in shown
     assert server.requests == []

@@ -28,6 +28,7 @@ from gapft_harness.run_directory.directory import (
     Split,
     splits_of,
 )
+from gapft_harness.run_directory.manifest import naming_plugins
 from gapft_harness.run_directory.mirror import is_url
 from gapft_harness.stages.experiment import Experiment, asked
 from gapft_harness.stages.foundation.foundation import searched_in
@@ -56,8 +57,9 @@ def describe(choice: Options, run_dir: str | None) -> str:
     recipe = resolve_recipe(choice)
     place = f"runs/{recipe.name}" if run_dir is None else run_dir
     plugins = load_plugins(choice.plugin_files)
-    check_names(recipe, plugins)
-    experiments = asked(recipe, plugins, set_by(choice))
+    with naming_plugins(Path(place)):
+        check_names(recipe, plugins)
+        experiments = asked(recipe, plugins, set_by(choice))
     include_paths = choice.include_paths or searched_in(Path(place))
     problems, task, warnings, missing = _read(recipe, plugins, include_paths)
     sampler = plugins.get("sampler", recipe.model.backend)

@@ -32,6 +32,7 @@ from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory, Split, splits_of
 from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK, hold
+from gapft_harness.run_directory.manifest import naming_plugins
 from gapft_harness.run_directory.mirror import Mirror, is_url, placed
 from gapft_harness.run_directory.shards import Shard
 from gapft_harness.stages.context import Context
@@ -114,6 +115,8 @@ def opened(
             choice.searching,
         )
         _hold(context, choice.include_paths)
+        if origins := plugins.origins():
+            run.update_manifest(lambda m: m.setdefault("plugins", {}).update(origins))
         run.tell_jobs()
         yield context
 
@@ -143,11 +146,13 @@ def run_recipe(choice: Options, place: str | None) -> Path:
         The path of the report's page; of a URL, in its working copy.
     """
     recipe = resolve_recipe(choice)
+    place = f"runs/{recipe.name}" if place is None else place
     plugins = load_plugins(choice.plugin_files)
-    check_trackers(recipe, plugins)
-    stages = stages_of(asked(recipe, plugins, set_by(choice)))
+    with naming_plugins(Path(place)):
+        check_trackers(recipe, plugins)
+        stages = stages_of(asked(recipe, plugins, set_by(choice)))
     choice = replace(choice, conditions=(), seeds=())  # the recipe has them
-    with placed(Path("runs") / recipe.name if place is None else place) as (path, mirror):
+    with placed(place) as (path, mirror):
         return _run(path, mirror, recipe, choice, stages)
 
 
@@ -193,6 +198,7 @@ def merge_shards(place: str, shard_runs: Sequence[str], plugin_files: Sequence[s
         recipe = (RunDirectory.open(path) if here else sources[0]).recipe
         stack.enter_context(_creating(path))
         stack.enter_context(hold(path))
+        stack.enter_context(naming_plugins(folders[0] if folders else path))
         run = RunDirectory.create_or_open(path, recipe, load_plugins(plugin_files))
         display, choice = Display(), Options(plugin_files=plugin_files)
         with _discarding(run), opened(run, choice, display, ()) as context, run.timed("merge"):
@@ -208,7 +214,7 @@ def _run(
     choice: Options,
     stages: Sequence[str],
 ) -> Path:
-    with _creating(path), hold(path):
+    with _creating(path), hold(path), naming_plugins(path):
         plugins = load_plugins(choice.plugin_files)
         run = (
             RunDirectory.create_or_open(path, recipe, plugins)

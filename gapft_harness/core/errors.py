@@ -22,6 +22,20 @@ class PluginError(UserError):
     """A plugin that failed to load, or broke its contract. The message names plugin and hook."""
 
 
+class UnknownPluginError(UserError):
+    """A name that no loaded plugin registered.
+
+    Args:
+        kind: of what it names, e.g. ``verifier``.
+        name: the name.
+        known: the names that are known.
+    """
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        super().__init__(f"unknown {kind} {name!r}; {did_you_mean(name, known)}")
+        self.kind, self.name = kind, name
+
+
 class PoolTooSmallError(UserError):
     """More examples were asked for than there are candidates."""
 

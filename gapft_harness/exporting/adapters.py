@@ -22,6 +22,7 @@ from gapft_harness.report.sections import comparison
 from gapft_harness.report.sections.provenance import flat
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory
+from gapft_harness.run_directory.manifest import given_plugins
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult
@@ -177,6 +178,8 @@ def _training(run: RunDirectory) -> Table:
 
 
 def _again(run: RunDirectory) -> list[Text | Code]:
-    version = run.manifest()["gapft_harness"]
+    manifest = run.manifest()
+    version, files = manifest["gapft_harness"], given_plugins(manifest)
+    given = "".join(f" --plugin {Path(file).name}" for file in files)
     said = f"recipe.yaml beside this file is the run's recipe. With gapft-harness {version}:"
-    return [Text(said), Code("gapft run recipe.yaml --run-dir NEW_FOLDER")]
+    return [Text(said), Code(f"gapft run recipe.yaml --run-dir NEW_FOLDER{given}")]

@@ -11,6 +11,7 @@ from gapft_harness.report.rendering import markdown
 from gapft_harness.report.rendering.blocks import Block, Section, Table, Text
 from gapft_harness.report.sections.provenance import flat
 from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.manifest import given_plugins
 from gapft_harness.run_directory.tables import warnings_of
 
 if TYPE_CHECKING:
@@ -56,7 +57,18 @@ def asked(run: RunDirectory) -> list[Block]:
         "task": _some(manifest["task"], _TASK),
     }
     table = Table(["key", "value"], [list(row) for row in flat(told)], words=2)
-    return [table, *(Text(warning, "warning") for warning in warnings_of(run.path, manifest))]
+    needed = [
+        Text(
+            f"Made with the plugin file {Path(file).name} (sha256 {digest}): gapft run, verify and "
+            f"rejudge need it, as --plugin {Path(file).name}."
+        )
+        for file, digest in given_plugins(manifest).items()
+    ]
+    return [
+        table,
+        *needed,
+        *(Text(warning, "warning") for warning in warnings_of(run.path, manifest)),
+    ]
 
 
 def _some(of: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:

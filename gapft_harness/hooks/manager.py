@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os.path
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -10,7 +11,8 @@ from pathlib import Path
 from reprlib import repr as short
 from typing import Any, cast
 
-from gapft_harness.core.errors import PluginError, UserError, did_you_mean
+from gapft_harness.core.errors import PluginError, UnknownPluginError, UserError
+from gapft_harness.core.files import sha256
 from gapft_harness.core.records import Adapter
 from gapft_harness.hooks.checked import (
     CheckedSampler,
@@ -73,11 +75,11 @@ class Plugins:
         """Looks one up.
 
         Raises:
-            UserError: nothing of that kind has that name.
+            UnknownPluginError: nothing of that kind has that name.
         """
         names = self._by_kind[kind]
         if name not in names:
-            raise UserError(f"unknown {kind} {name!r}; {did_you_mean(name, names)}")
+            raise UnknownPluginError(kind, name, names)
         return names[name]
 
     def has(self, kind: str, name: str) -> bool:
@@ -88,6 +90,20 @@ class Plugins:
         """The hash of the code of what has a name, None if nothing has; empty if it is bundled."""
         found = self._by_kind[kind].get(name)
         return None if found is None else found.code
+
+    def origins(self) -> dict[str, dict[str, str]]:
+        """By kind and name, where what is not bundled comes from.
+
+        Returns:
+            Of each ``from``, the file or the package; of a file its ``sha256`` too.
+        """
+        found = {}
+        for entry in self.all():
+            if entry.code:
+                found[f"{entry.kind} {entry.name}"] = said = {"from": entry.plugin}
+                if os.path.isfile(entry.plugin):
+                    said["sha256"] = sha256(Path(entry.plugin))
+        return found
 
     @contextlib.contextmanager
     def blaming(self, kind: str, name: str) -> Iterator[Registered]:

@@ -117,6 +117,7 @@ class Manifest(TypedDict, total=False):
     source: dict[str, Any]
     files: dict[str, str]
     replaced: dict[str, list[str]]
+    plugins: dict[str, dict[str, str]]  # ``Plugins.origins`` of what its commands were given
     rests_on: dict[str, Any]  # its shape: stages/foundation/shape.py
     shards: dict[str, int]
     imported: dict[str, ImportFacts]

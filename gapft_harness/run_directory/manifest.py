@@ -6,11 +6,12 @@ import contextlib
 import json
 import os
 import platform
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, cast
 
-from gapft_harness.core.errors import UserError
+from gapft_harness.core.errors import UnknownPluginError, UserError
 from gapft_harness.core.files import PARTIAL
 from gapft_harness.core.records import Arm
 from gapft_harness.recipe.conditions import Condition, named
@@ -118,6 +119,36 @@ def read_manifest(run_path: Path) -> Manifest:
     if not isinstance(content, dict):
         raise UserError(f"{path}: expected a JSON object")
     return cast(Manifest, content)
+
+
+@contextlib.contextmanager
+def naming_plugins(run_path: Path) -> Iterator[None]:
+    """Says of a plugin that is not loaded which file or package the run was made with.
+
+    Raises:
+        UserError: it is not loaded, and the run says where it came from.
+    """
+    try:
+        yield
+    except UnknownPluginError as error:
+        there = (run_path / layout.MANIFEST).is_file()
+        known = read_manifest(run_path).get("plugins", {}) if there else {}
+        if (origin := known.get(f"{error.kind} {error.name}")) is None:
+            raise
+        place, digest = origin["from"], origin.get("sha256")
+        what = f"the {error.kind} {error.name!r}, and {run_path} was made with it"
+        if digest is None:
+            raise UserError(f"{place}: is not installed here; it has {what}") from error
+        gone = "" if Path(place).is_file() else ", which is not there any more"
+        raise UserError(
+            f"give --plugin {place}{gone} (sha256 {digest[:12]}): it has {what}"
+        ) from error
+
+
+def given_plugins(manifest: Manifest) -> dict[str, str]:
+    """The plugin files that a run was made with, each with its hash."""
+    origins = manifest.get("plugins", {}).values()
+    return {of["from"]: of["sha256"] for of in origins if "sha256" in of}
 
 
 def says_nothing(path: Path, run_path: Path) -> bool:

@@ -382,3 +382,32 @@ def test_a_metric_that_is_named_is_read_though_there_are_verdicts(tmp_path: Path
     del rows[1]["verdicts"]
     done = run(write(tmp_path / "log", rows=rows), *rule)
     assert "line 2: has no verdict on each response" in str(done.exception)
+
+
+def test_a_task_in_a_folder_of_ones_own_judges(tmp_path: Path) -> None:
+    folder = tmp_path / "tasks"
+    folder.mkdir()
+    data = folder / "test.jsonl"
+    data.write_text('{"question": "6 * 7?", "answer": "42"}\n')
+    (folder / "mine.yaml").write_text(
+        "task: mine\ndataset_path: json\n"
+        f"dataset_kwargs: {{data_files: {{test: {data}}}}}\n"
+        "test_split: test\noutput_type: generate_until\n"
+        'doc_to_text: "{{question}}"\ndoc_to_target: "{{answer}}"\n'
+        "metric_list: [{metric: exact_match}]\n"
+    )
+    rows = [
+        row(i, 0, doc={"question": f"{i}?", "answer": "42"}, resps=[[said]], filtered_resps=[said])
+        for i, said in enumerate(("42", "7"))
+    ]
+    log = write(tmp_path / "logs", rows=rows, task="mine")
+    words = ["rejudge", str(log), "--verifier", "task_metric", "--param", "task=mine"]
+    missing = CliRunner().invoke(app, words)
+    assert "mine" in str(missing.exception)
+    done = CliRunner().invoke(app, [*words, "--include-path", str(folder)])
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert "50.0%" in done.output
+    other = ["rejudge", str(log), "--verifier", "option_letter", "--include-path", str(folder)]
+    assert "'option_letter' reads no task" in str(CliRunner().invoke(app, other).exception)
+    nowhere = [*words, "--include-path", str(tmp_path / "no")]
+    assert "expected a folder" in str(CliRunner().invoke(app, nowhere).exception)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import shutil
 import subprocess
@@ -12,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from gapft_harness.cli.main import app
 from gapft_harness.core.errors import UserError
 from gapft_harness.hooks import manager as plugin_manager
 from gapft_harness.hooks.manager import load_plugins
@@ -332,3 +335,43 @@ def test_the_look_at_a_finished_run_loads_no_torch(made: Path, run: Path) -> Non
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_where_a_plugin_came_from_is_said_by_all_that_miss_it(
+    made: Path, run: Path, tmp_path: Path
+) -> None:
+    file = made / "plugin.py"
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    recorded = json.loads((run / "manifest.json").read_text())["plugins"]
+    assert recorded["verifier contains"] == {"from": str(file), "sha256": digest}
+    missing = f"give --plugin {file} (sha256 {digest[:12]}): it has the "
+    recipe = run / "recipe.yaml"
+    for command in (
+        ["verify", run],
+        ["rejudge", run, "--verifier", "option_letter"],
+        ["run", recipe, "--run-dir", run, "--include-path", made / "tasks", "--dry-run"],
+    ):
+        done = CliRunner().invoke(app, [*map(str, command)])
+        assert isinstance(done.exception, UserError), command
+        assert missing in str(done.exception), command
+    change_manifest(run, lambda m: m["plugins"]["verifier contains"].update({"from": "/no.py"}))
+    change_manifest(run, lambda m: m["plugins"]["selector teacher"].update({"from": "/no.py"}))
+    with pytest.raises(UserError, match=r"/no[.]py, which is not there any more"):
+        verify(run)
+
+
+def test_a_card_names_the_plugin_that_its_run_needs(made: Path, tmp_path: Path) -> None:
+    digest = hashlib.sha256((made / "plugin.py").read_bytes()).hexdigest()
+    for kind in ("adapters", "dataset"):
+        out = tmp_path / kind
+        plugin = ("--plugin", str(made / "plugin.py"))
+        words = ["export", str(made / "run"), "--to", kind, "--out", str(out), *plugin]
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 0, done.exception
+        (card, *_) = out.rglob("README.md")
+        assert f"plugin.py (sha256 {digest})" in card.read_text()
+        assert str(made) not in card.read_text()
+    assert (
+        "--run-dir NEW_FOLDER --plugin plugin.py"
+        in next((tmp_path / "adapters").rglob("README.md")).read_text()
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +14,7 @@ from gapft_harness.cli.options import PluginFile
 from gapft_harness.core.errors import UserError
 
 if TYPE_CHECKING:
-    from gapft_harness.rejudge.choice import Choice
+    from gapft_harness.rejudge.choice import Choice, Rule
     from gapft_harness.report.rendering.blocks import Section
 
 
@@ -87,6 +88,14 @@ def rejudge(
         ),
     ] = None,
     plugin: PluginFile = [],
+    include_path: Annotated[
+        Path | None,
+        typer.Option(
+            "--include-path",
+            metavar="DIR",
+            help="a folder with task YAML, for a verifier that reads a task: its include_path",
+        ),
+    ] = None,
 ) -> None:
     """Judge saved responses again by another verifier, and list what flips."""
     from gapft_harness.rejudge.choice import Choice, Rule
@@ -95,15 +104,48 @@ def rejudge(
         raise UserError("--was-param: names no verifier; add --was NAME")
     if was is not None and metric is not None:
         raise UserError("--metric: with --was the log is not asked what was right; leave one out")
+    now = Rule(verifier, _params(param, "--param"))
+    held = None if was is None else Rule(was, _params(was_param, "--was-param"))
+    if include_path is not None:
+        now, held = _looking_in(include_path, now, held, plugin)
     choice = Choice(
-        Rule(verifier, _params(param, "--param")),
-        None if was is None else Rule(was, _params(was_param, "--was-param")),
+        now,
+        held,
         *(gold, metric, filter, task, plugin, show),
     )
     if any((Path(one) / "recipe.yaml").is_file() for one in logs):
         _run(logs, choice, out)
     else:
         _logs(logs, choice, out)
+
+
+def _looking_in(
+    folder: Path, now: Rule, was: Rule | None, plugin_files: Sequence[str]
+) -> tuple[Rule, Rule | None]:
+    """The rules with the folder, those whose verifiers take one and were given none.
+
+    Raises:
+        UserError: it is no folder, or none of them takes one.
+    """
+    from gapft_harness.hooks.manager import load_plugins
+    from gapft_harness.hooks.signatures import setting_fault
+
+    if not folder.is_dir():
+        raise UserError(f"--include-path {folder}: expected a folder with task YAML")
+    plugins, given = load_plugins(plugin_files), {"include_path": str(folder.resolve())}
+
+    def takes(rule: Rule) -> bool:
+        maker = plugins.get("verifier", rule.name).value
+        return not setting_fault(maker, {**given, **rule.params})
+
+    rules = [now] if was is None else [now, was]
+    if not any(map(takes, rules)):
+        names = " and ".join(repr(rule.name) for rule in rules)
+        raise UserError(f"--include-path: verifier {names} reads no task; leave it out")
+    first, *rest = (
+        replace(rule, params={**given, **rule.params}) if takes(rule) else rule for rule in rules
+    )
+    return first, rest[0] if rest else None
 
 
 def _logs(logs: list[str], choice: Choice, out: Path | None) -> None:

@@ -29,6 +29,7 @@ from gapft_harness.report.reading.inputs import ReportInputs, read_inputs
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory, splits_of
 from gapft_harness.run_directory.facts import Manifest
+from gapft_harness.run_directory.manifest import naming_plugins
 from gapft_harness.run_directory.tables import read_states
 from gapft_harness.stages.differences import Differences
 from gapft_harness.stages.experiment import every_experiment
@@ -86,6 +87,11 @@ def judge_run(path: Path, choice: Choice, flips: Flips) -> RunJudged:
         UserError: it is not finished, a file of it was changed since it was sealed, a plugin of
             the recipe is not there, or the verifier does not take the run's gold answers.
     """
+    with naming_plugins(path):
+        return _judge_run(path, choice, flips)
+
+
+def _judge_run(path: Path, choice: Choice, flips: Flips) -> RunJudged:
     run, manifest = _opened(path)
     plugins = load_plugins(choice.plugin_files)
     task = manifest["task"]

@@ -21,6 +21,7 @@ from gapft_harness.recipe.called_plugins import find_selector
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, splits_of
 from gapft_harness.run_directory.facts import Manifest
+from gapft_harness.run_directory.manifest import naming_plugins
 from gapft_harness.stages.audit.check import check_decisions
 from gapft_harness.stages.differences import Differences
 from gapft_harness.stages.experiment import Experiment, every_experiment
@@ -53,8 +54,9 @@ def verify(path: Path, plugin_files: Sequence[str] = ()) -> Differences:
     opened = open_run(path, found)
     if opened is not None:
         run, manifest = opened
-        _hold(run, manifest, plugins, found)
-        _check(run, manifest, plugins, found)
+        with naming_plugins(path):
+            _hold(run, manifest, plugins, found)
+            _check(run, manifest, plugins, found)
         found.remark = other_version(manifest)
     return found
 
@@ -101,7 +103,8 @@ def _check(run: RunDirectory, manifest: Manifest, plugins: Plugins, found: Diffe
     match = partial(matched_ids, run, include_paths=searched_in(run.path))
     check_subsets(run, manifest, match, found)
     try:
-        _look_up(run, manifest, plugins)
+        with naming_plugins(run.path):
+            _look_up(run, manifest, plugins)
     except UserError as error:
         if not found.differences:
             raise
