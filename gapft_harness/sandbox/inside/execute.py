@@ -323,7 +323,7 @@ def _finish(name: str, status: int) -> int:
 
     Threads are waited for, exit functions called, the streams flushed; only then does the module
     go, and what its objects print at their end is flushed too. The modules that all programs share
-    stay: taking them down would copy 1,700 pages for each test, and change nothing that is seen.
+    stay: taking them down would copy most of the worker's pages for each test.
     """
     with contextlib.suppress(BaseException):  # which is told, and changes nothing
         # Can be done once: ``_surroundings`` notices.
