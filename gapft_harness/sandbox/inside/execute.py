@@ -342,7 +342,8 @@ def _finish(name: str, status: int) -> int:
         setattr(sys, kind, getattr(sys, f"__{kind}__", None))
     if gc.isenabled():
         gc.collect()
-    _end_module(name)
+    with contextlib.suppress(BaseException):  # no memory, or a signal's handler raises
+        _end_module(name)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(BaseException):  # closed, detached, None
             stream.flush()
