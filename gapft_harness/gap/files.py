@@ -13,21 +13,24 @@ from gapft_harness.gap.findings import Found, Share
 from gapft_harness.gap.measuring import Measured
 from gapft_harness.gap.page import notes, sections
 from gapft_harness.report.explorer import page as explorer
+from gapft_harness.report.rendering import page
 from gapft_harness.report.rendering.markdown import render
 from gapft_harness.report.tables import as_csv
 
 
 def write(of: Measured, found: Mapping[str, Found], folder: Path) -> None:
-    """Writes the five files; what is there of an earlier command is replaced.
+    """Writes the files; what is there of an earlier command is replaced.
 
     Raises:
         GapftError: the folder cannot be written, or the disk is full.
     """
     write_json(folder / "results.json", results(of, found))
+    title, built = f"The gap of {of.task}", sections(of, found)
     texts = {
         "gap.csv": as_csv(_rates(found)),
         "items.csv": as_csv(_items(of, found)),
-        "gap.md": render(f"The gap of {of.task}", "", sections(of, found)),
+        "gap.md": render(title, "", built),
+        "gap.html": page.render(title, "", built, (), {"": "explorer.html"}, tables=False),
         "explorer.html": explorer.render(explored(of, found)),
     }
     for name, text in texts.items():

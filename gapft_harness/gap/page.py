@@ -1,4 +1,4 @@
-"""The findings as people read them: on the terminal, and as ``gap.md``."""
+"""The findings as people read them: on the terminal, and as ``gap.html`` and ``gap.md``."""
 
 from __future__ import annotations
 

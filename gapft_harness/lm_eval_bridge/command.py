@@ -12,6 +12,13 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.lm_eval_bridge.command_checks import check_command
 from gapft_harness.lm_eval_bridge.task_file.paths import installed_task_paths
 
+#: What ``gapft eval`` takes besides lm_eval's own flags.
+_ADAPTERS = """
+gapft eval:
+  --adapters A,NAME=B   PEFT folders, each of which is evaluated on the base that is loaded once,
+                        and the base too; each has a folder of its own in --output_path
+"""
+
 
 def run_lm_eval(arguments: Sequence[str]) -> int:
     """Runs lm-eval's command in this process, every flag and subcommand included.
@@ -54,6 +61,8 @@ def run_lm_eval(arguments: Sequence[str]) -> int:
         else:
             command.execute(parsed)
     except SystemExit as end:
+        if {"-h", "--help"}.intersection(arguments):
+            print(_ADAPTERS)
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     finally:
         sys.argv = before

@@ -21,6 +21,11 @@ class Data(RecipeSection):
     audit_limit: int | None = Field(
         None, ge=1, description="use this many audit problems, drawn by a frozen hash of their ids"
     )
+    limit_takes: Literal["hash", "first"] = Field(
+        "hash",
+        description="which problems a limit takes: `hash`, as above, or `first`, the first of the "
+        "split, as lm_eval's --limit",
+    )
     deduplicate: bool = Field(
         False, description="drop problems whose content repeats an earlier one of the same split"
     )

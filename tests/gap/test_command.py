@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from gapft_harness.cli.main import app
 from gapft_harness.compare import terminal
 from gapft_harness.core.errors import PluginError, UserError
+from gapft_harness.lm_eval_bridge.task_file.paths import tasks_path
 from tests.command import succeed
 from tests.gap.stock import STOCK, K, gap, write_stock, write_task
 
@@ -137,6 +138,30 @@ def test_a_problem_of_both_splits_is_refused_before_the_second_is_searched(folde
     assert elsewhere.exit_code == 0, "no audit is there to hold it apart from"
 
 
+def test_a_limit_takes_the_documents_that_lm_eval_takes(tmp_path: Path) -> None:
+    """With lm_eval's dummy model, which needs no ``pretrained``."""
+    from lm_eval import simple_evaluate
+    from lm_eval.tasks import TaskManager
+
+    done = CliRunner().invoke(
+        app,
+        [
+            "gap", "--tasks", "gapft_demo", "--model", "dummy", "--limit", "7", "--k", "2",
+            "--out", str(tmp_path / "gap"),
+        ],
+    )  # fmt: skip
+    assert done.exit_code == 0, (done.output, done.exception)
+    manager = TaskManager(include_path=[str(tasks_path())], include_defaults=False)
+    theirs = simple_evaluate(
+        model="dummy", tasks=["gapft_demo"], limit=7, task_manager=manager, bootstrap_iters=0
+    )["samples"]["gapft_demo"]
+    (log,) = (tmp_path / "gap" / "gap" / "greedy").glob("samples_*.jsonl")
+    ours = [json.loads(line) for line in log.read_text().splitlines()]
+    assert sorted(row["doc_id"] for row in ours) == [row["doc_id"] for row in theirs]
+    by_id = {row["doc_id"]: row["doc"] for row in ours}
+    assert all(by_id[row["doc_id"]] == row["doc"] for row in theirs)
+
+
 def test_a_real_model_on_a_task_of_ours(tmp_path: Path) -> None:
     """The demo policy, in processes of its own; the table on the terminal."""
     model = ("--model", "hf", "--model_args", "pretrained=bundled:demo,dtype=float32")
@@ -153,6 +178,10 @@ def test_a_real_model_on_a_task_of_ours(tmp_path: Path) -> None:
     assert 0 < found["greedy"]["value"] < 1
     assert f"{100 * found['greedy']['value']:.1f}%" in done.stdout
     assert "Pass@4" in done.stdout
+    for page in ("gap.html", "gap.md"):
+        told = (tmp_path / "gaps/gapft_demo/gap" / page).read_text()
+        assert f"{100 * found['greedy']['value']:.1f}%" in told
+        assert "Pass@4" in told
     low, high = found["p_S"]["ci95"]
     assert low <= found["p_S"]["value"] <= high
     compared = CliRunner().invoke(

@@ -100,11 +100,18 @@ def answers(folder: Path) -> list[Any]:
 
 
 def test_each_adapter_answers_as_alone_and_the_base_as_without(
-    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    folder: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     out = tmp_path / "out"
     given = f"{folder / 'one'},{folder / 'zero'},second={folder / 'two'}"
     assert evaluate(folder, out, "--adapters", given) == 0
+    printed = capsys.readouterr().out
+    assert " object at 0x" not in printed, "a model has no name in its table's heading"
+    for name in ("base", "one", "zero", "second"):
+        assert f"\n{name}: hf ({{'pretrained': " in f"\n{printed}"
     assert sorted(path.name for path in out.iterdir()) == ["base", "one", "second", "zero"]
     assert evaluate(folder, tmp_path / "alone", "--log_samples") == 0
     assert answers(out / "base") == answers(tmp_path / "alone")
@@ -122,6 +129,14 @@ def test_each_adapter_answers_as_alone_and_the_base_as_without(
     assert len(found.items) == 6
     with pytest.raises(UserError, match="base: holds logs already"):
         evaluate(folder, out, "--adapters", str(folder / "one"))
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "-h"]])
+def test_the_help_tells_of_adapters(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_lm_eval(arguments) == 0
+    assert "--adapters A,NAME=B" in capsys.readouterr().out
 
 
 def test_an_adapter_that_changes_nothing_is_refused(folder: Path, tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ _GEN_KWARGS = {
     "max_gen_toks": "search.max_gen_toks",
     "max_new_tokens": "search.max_gen_toks",
 }
+#: What a sampler without a model is said to have loaded.
+_NO_MODEL = "(none)"
 #: The folder of a search that holds what this command makes of it.
 _FOLDER = "gap"
 
@@ -63,7 +65,8 @@ def gap(
         ),
     ] = "audit",
     limit: Annotated[
-        int | None, typer.Option("--limit", metavar="N", help="only N problems")
+        int | None,
+        typer.Option("--limit", metavar="N", help="only the first N problems, as lm_eval"),
     ] = None,
     gen_kwargs: Annotated[
         str | None,
@@ -106,7 +109,10 @@ def gap(
         settings += [] if value is None else [f"model.args.{key}={value}"]
     settings += ["model.chat_template=true"] if apply_chat_template else []
     settings += [] if model is None else [f"model.backend={model}"]
-    settings += [] if limit is None else [f"data.{split}_limit={limit}"]
+    if model == "dummy" and "pretrained" not in (model_args or ""):
+        settings.append(f"model.args.pretrained={_NO_MODEL}")
+    if limit is not None:  # those that lm_eval takes
+        settings += [f"data.{split}_limit={limit}", "data.limit_takes=first"]
     if metric is not None or filter is not None:
         named = (metric or "") + (f",{filter}" if filter else "")
         settings.append(f"verifier.params.metric={json.dumps(named)}")
@@ -149,7 +155,7 @@ def _measure(choice: Options, place: str, split: str, include_path: Sequence[str
         write(measured, found, folder)
     with contextlib.suppress(BrokenPipeError, SystemExit):  # who reads may stop early
         show(sections(measured, found), Console(highlight=False))
-        typer.echo(f"written: {folder / 'gap.md'}, results.json, gap.csv, items.csv")
+        typer.echo(f"written: {folder / 'gap.html'}, gap.md, results.json, gap.csv, items.csv")
         typer.echo(f"every problem, for a browser: {folder / 'explorer.html'}")
         typer.echo(f"lm_eval's logs, for gapft compare: {folder / 'greedy'}, {folder / 'samples'}")
 

@@ -119,7 +119,7 @@ def evaluate_in_turn(
     out, rank = _checked(adapters, config, arguments)
     named_by = _MODELS[config.model]
     silent = [one for one in adapters if _is_zero(one)]
-    in_turn = _InTurn(_loaded(config, arguments, adapters, rank))
+    in_turn = _InTurn(_loaded(config, arguments, adapters, rank), config.model)
     parsed.log_samples = True
     for one in (None, *adapters):
         parsed.model = in_turn.model(one, zero=one in silent)
@@ -151,8 +151,16 @@ def _loaded(config: Any, arguments: dict[str, Any], adapters: Sequence[Named], r
 class _InTurn:
     """Puts one adapter after another on a base, and sees that each is applied."""
 
-    def __init__(self, base: Base) -> None:
+    def __init__(self, base: Base, kind: str) -> None:
         self._base = base
+        self._title, self._kind = BASE, kind
+        # lm_eval prints the model itself above its table, where it is no name
+        named = type(base.lm)
+        base.lm.__class__ = type(
+            named.__name__,
+            (named,),
+            {"__module__": named.__module__, "__str__": lambda _: f"{self._title}: {self._kind}"},
+        )
         self._of_base = base.probed(_PROBE)
         if base.probed(_PROBE) != self._of_base:
             raise GapftError(
@@ -187,6 +195,7 @@ class _InTurn:
                     "last bit, though its weights are not zero. If they are very small, the "
                     "base's dtype rounds them away: --model_args dtype=float32"
                 )
+        self._title = BASE if adapter is None else adapter.name
         return self._base.lm
 
 

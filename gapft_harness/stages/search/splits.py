@@ -183,7 +183,8 @@ def _read(
     limits = {"pool": recipe.data.pool_limit, "audit": recipe.data.audit_limit}
     limit = limits.get(split)
     if limit is not None and limit < len(problems):
-        problems = hash_order(problems)[:limit]
+        first = recipe.data.limit_takes == "first"
+        problems = (problems if first else hash_order(problems))[:limit]
     if not problems:
         why = f" ({'; '.join(dropped)})" if dropped else ""
         raise UserError(f"task {task.name}: its {split} split has no problems{why}")
