@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import site
 import socket
 import sys
 import sysconfig
@@ -114,6 +115,8 @@ def worker_environment(threads: int) -> dict[str, str]:
     keys and caches.
     """
     own = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    # Debian's own Python, and an environment that sees its packages, have folders besides.
+    own += [*site.getsitepackages(), site.getusersitepackages()]
     paths = [
         path
         for path in map(os.path.abspath, sys.path)

@@ -28,6 +28,10 @@ _CUT = 4000
 #: A frame of a traceback that is not the program's own, with the lines of source below it.
 _FOREIGN_FRAME = re.compile(r'^((?: *\| )?) *File "/[^\n]*\n?(?:\1 {4}[^\n]*\n?)*', re.MULTILINE)
 
+#: Folders that a system's own Python shares with all else, as it does /usr and /tmp. A program may
+#: well write their names: a path in them stays, unless it is in Python's part of them.
+_SHARED = {"/usr", "/usr/bin", "/usr/local", "/usr/local/bin"}
+
 _LABELS = {
     "stdin": ("Input", "Expected output", "Your output"),
     "function": ("Arguments", "Expected value", "Your value"),
@@ -76,6 +80,9 @@ def own_error(text: str) -> str:
 def without_paths(text: str) -> str:
     """A text in which files of this installation stand by their names within it.
 
+    Of Python's own files that is so wherever it is installed. Where its prefix is ``/usr`` or
+    ``/usr/local``, other paths below that stay as they are.
+
     >>> import json
     >>> without_paths(f"cannot import name 'x' from 'json' ({json.__file__})")
     "cannot import name 'x' from 'json' (json/__init__.py)"
@@ -89,9 +96,9 @@ def _installation() -> re.Pattern[str]:
     found = {*sys.path, *sysconfig.get_paths().values(), sys.prefix, sys.base_prefix}
     found.add(str(Path(__file__).parents[2]))
     found |= {str(Path(folder).resolve()) for folder in found if folder}
-    # The folder /usr is no secret, and a program may well write its name.
-    folders = sorted({f.rstrip("/") for f in found if f.count("/") > 1}, key=len, reverse=True)
-    return re.compile(rf"(?<![\w/.-])(?:{'|'.join(map(re.escape, folders))}|/proc/self/fd/[0-9]+)/")
+    folders = {folder.rstrip("/") for folder in found if folder.count("/") > 1} - _SHARED
+    named = "|".join(map(re.escape, sorted(folders, key=len, reverse=True)))
+    return re.compile(rf"(?<![\w/.-])(?:{named}|/proc/self/fd/[0-9]+)/")
 
 
 def _start(text: str, shown: int) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import mmap
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,15 @@ def test_settings_go_with_the_job_and_keys_and_places_stay(monkeypatch: pytest.M
     assert passed_on.items() <= found.items()
     assert not found.keys() & set(kept_here)
     assert found["OMP_NUM_THREADS"] == "2"
+
+
+def test_folders_of_installed_packages_stay_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those that Debian's own Python has besides: each node has its own."""
+    debians, own = "/usr/lib/python3/dist-packages", "/home/me/plugins"
+    monkeypatch.setattr("site.getsitepackages", lambda: [debians])
+    monkeypatch.setattr("sys.path", [own, debians, *sys.path])
+    assert worker_environment(2)["PYTHONPATH"].split(os.pathsep)[0] == own
+    assert debians not in worker_environment(2)["PYTHONPATH"].split(os.pathsep)
 
 
 def test_ray_knows_the_settings_that_it_is_started_with() -> None:

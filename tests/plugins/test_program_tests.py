@@ -2,6 +2,7 @@
 
 import json
 import sys
+import sysconfig
 
 import pytest
 
@@ -13,7 +14,7 @@ from gapft_harness.plugins.verifiers.program_tests import ProgramTests
 from gapft_harness.sandbox import InfrastructureError, Test, TestResult, probe
 from gapft_harness.sandbox.confinement.syscalls import Refused
 from gapft_harness.sandbox.process import SandboxWorker, WorkerDied
-from gapft_harness.verification.feedback import failure_feedback, without_paths
+from gapft_harness.verification.feedback import _installation, failure_feedback, without_paths
 from gapft_harness.verification.judging import verify_unique
 from tests.real_data import real_file
 from tests.tasks.benchmark_files import coded, packed
@@ -230,7 +231,8 @@ TELLING = {
     "import numpy\nnumpy.linalg.inv(numpy.zeros((2, 2)))": "LinAlgError: Singular matrix",
     "import json\nraise ValueError(3000 * 'x ' + json.__file__)": "json/__init__.py",
     "import json, sys\nsys.stderr.write(json.__file__ + '\\n' + 4096 * 'x'); 1 / 0": "by zero",
-    "import sys\nraise ValueError(f'{sys.prefix}/lib at ({sys.prefix}/x)')": "lib at (x)",
+    "from os import __file__ as f\nraise ValueError(f'{f} at ({f[:-5]}x)')": "os.py at (x)",
+    "raise ValueError('/usr/share/x /usr/local/bin/x')": "/usr/share/x /usr/local/bin/x",
     "import json\ntry: json.loads('x')\nexcept ValueError: raise KeyError(1)": "KeyError: 1",
     "import traceback\ntry: 1 / 0\nexcept ValueError: pass": "by zero",
     "import json\nraise ExceptionGroup('g', [ValueError(1)])": "----------------",
@@ -250,7 +252,9 @@ def test_neither_model_nor_reason_learns_where_anything_is_installed(tier):
     for text, reason, end in zip(told, reasons, TELLING.values(), strict=True):
         own = text.partition("\nWrite the whole")[0]
         assert own.endswith(end)
-        for secret in ("gapft_harness", sys.prefix, sys.base_prefix, "/lib/python", "/proc/self"):
+        # A system's own Python is in /usr, which every machine has.
+        own_prefix = {sys.prefix, sys.base_prefix} - {"/usr", "/usr/local"}
+        for secret in ("gapft_harness", *own_prefix, "/lib/python", "-packages", "/proc/self"):
             assert secret not in text + reason
     assert told[0].endswith(
         "Error:\nTraceback (most recent call last):\n"
@@ -263,11 +267,31 @@ def test_neither_model_nor_reason_learns_where_anything_is_installed(tier):
 @pytest.mark.parametrize("before", ["", "/home", "x", ".", "-"])
 def test_what_a_program_printed_is_told_as_it_is(before):
     """An installation's folder is one of the paths that a right program may print."""
-    path = f"{before}{sys.base_prefix}/bin"
+    path = f"{before}{sysconfig.get_path('stdlib')}/bin"
     result = TestResult("wrong_answer", "", path)
     told = failure_feedback("stdin", 1, 1, Test("1", f"{path}/x"), result)
     assert f"Your output:\n{path}\n" in told
     assert without_paths(f"ValueError: {path}") == f"ValueError: {path if before else 'bin'}"
+
+
+@pytest.mark.parametrize("prefix", ["/usr", "/usr/local", "/home/me/python"])
+def test_folders_that_python_shares_with_a_system_are_told(prefix, monkeypatch):
+    """The same text wherever Python is installed: only its own files lose their folder."""
+    lib = f"{prefix.rstrip('/')}/lib/python3.11"
+    monkeypatch.setattr("sys.path", [f"{lib}.zip", lib, f"{lib}/lib-dynload"])
+    for name in ("prefix", "base_prefix"):
+        monkeypatch.setattr(f"sys.{name}", prefix)
+    places = {"stdlib": lib, "scripts": f"{prefix.rstrip('/')}/bin", "data": prefix}
+    monkeypatch.setattr("sysconfig.get_paths", lambda: places)
+    _installation.cache_clear()
+    try:
+        for path in ("/usr/share/words", "/usr/bin/x", "/usr/local/x", "/usr/local/bin/x", "/x"):
+            assert without_paths(f"no {path}") == f"no {path}"
+        assert without_paths(f"({lib}/json/__init__.py)") == "(json/__init__.py)"
+        own = "/home/me/python/share/x"
+        assert without_paths(own) == ("share/x" if prefix in own else own)
+    finally:
+        _installation.cache_clear()
 
 
 def test_the_authentic_problem_judges_right_and_wrong_programs(verifier):

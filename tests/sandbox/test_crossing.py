@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import _bisect
+import _ctypes
 import colorsys
 import fcntl
 import os
@@ -170,8 +170,8 @@ def test_a_library_beside_a_package_does_not_open_the_folder(tier, packages):
     """A package that loads a library from among the packages opens itself, not its neighbours."""
     folder = packages
     (folder / "planted").mkdir()
-    library = folder / f"_planted{Path(_bisect.__file__).name}"
-    shutil.copy(_bisect.__file__, library)
+    library = folder / f"_planted{Path(_ctypes.__file__).name}"
+    shutil.copy(_ctypes.__file__, library)
     (folder / "planted" / "__init__.py").write_text(
         f"import ctypes\nlibrary = ctypes.CDLL({str(library)!r})\nx = 4711\n"
     )
