@@ -12,7 +12,7 @@ DEEPEST = 10_000
 _LONGEST_DEEP = 1 << 18
 
 _PLAIN = frozenset({int, float, str, bool, type(None)})
-_TOKEN = re.compile(r'[ \t\n\r]*("(?:[^"\\]|\\.)*"|[][{},:]|[^][{},:"\s]+)')
+_TOKEN = re.compile(r'[ \t\n\r]*+("(?:[^"\\]++|\\.)*+"|[][{},:]|[^][{},:"\s]++)')
 
 
 def parse(text: str | bytes) -> Any:

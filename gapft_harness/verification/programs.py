@@ -20,7 +20,8 @@ from gapft_harness.verification.packed_tests import (
     decode_tests,
 )
 
-# Possessive: a model may write a line of any length, and nothing of it is read a second time.
+# Possessive: a model may write a line of any length, and nothing of it is read a second time. Nor is
+# an opening fence, however long: what later lines are held against is taken out of it once.
 _FENCE = re.compile(r"(?P<indent>[ \t]*+)(?P<marks>`{3,}+|~{3,}+)(?P<label>[^`]*+)")
 _PYTHON = re.compile(r"(?:python|py)[0-9.]*", re.IGNORECASE)
 
@@ -69,31 +70,28 @@ def last_program_lcb(text: str) -> str | None:
 
 def _blocks(text: str) -> list[_Block]:
     blocks: list[_Block] = []
-    opening: re.Match[str] | None = None
+    indent, marks, label = "", "", ""  # of the fence that is open, if one is
     lines: list[str] = []
     # Not splitlines(): it also breaks at characters that a program's strings may hold.
     for line in text.replace("\r\n", "\n").split("\n"):
         fence = _FENCE.fullmatch(line)
-        if opening is None:
-            opening, lines = fence, []
-        elif fence is not None and _closes(fence, opening):
-            blocks.append(_block(opening, lines, closed=True))
-            opening = None
+        if not marks:
+            if fence is not None:
+                indent, marks, label = fence.groups()
+                lines = []
+        elif fence is not None and fence["marks"].startswith(marks) and not fence["label"].strip():
+            blocks.append(_block(label, lines, closed=True))
+            marks = ""
         else:
-            lines.append(line)
-    if opening is not None:
-        blocks.append(_block(opening, lines, closed=False))
+            lines.append(line.removeprefix(indent))
+    if marks:
+        blocks.append(_block(label, lines, closed=False))
     return blocks
 
 
-def _closes(fence: re.Match[str], opening: re.Match[str]) -> bool:
-    return fence["marks"].startswith(opening["marks"]) and not fence["label"].strip()
-
-
-def _block(opening: re.Match[str], lines: list[str], closed: bool) -> _Block:
-    words = opening["label"].strip().strip("{}.").split()
-    text = "".join(f"{line.removeprefix(opening['indent'])}\n" for line in lines)
-    return _Block(words[0] if words else "", text, closed)
+def _block(label: str, lines: list[str], closed: bool) -> _Block:
+    words = label.strip().strip("{}.").split(maxsplit=1)
+    return _Block(words[0] if words else "", "".join(f"{line}\n" for line in lines), closed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,8 +157,8 @@ class _Heads:
         self._prompts.append(prompt)
 
     def shown(self) -> list[str]:
-        start = _shared(self._prompts, r"\S+\Z")
-        end = _shared([prompt[start:][::-1] for prompt in self._prompts], r"[^\n]+\Z")
+        start = _shared(self._prompts, r"\S*+")
+        end = _shared([prompt[start:][::-1] for prompt in self._prompts], r"[^\n]*+")
         label = self._prompts[0][:start].rpartition("\n")[2].strip()
         own = (
             prompt[_after_examples(prompt, label, start) : len(prompt) - end] or prompt
@@ -178,7 +178,8 @@ def _shared(texts: Sequence[str], cut: str) -> int:
     first, last = min(texts), max(texts)  # what these two share, all between them do
     pairs = enumerate(zip(first, last, strict=False))
     end = next((i for i, (a, b) in pairs if a != b), min(len(first), len(last)))
-    return len(re.sub(cut, "", first[:end]))
+    part = re.match(cut, first[:end][::-1])  # from its end: else each place would be tried
+    return end - (part.end() if part else 0)
 
 
 class _Fields:

@@ -115,5 +115,6 @@ def _marked(pieces: Sequence[Piece], start: str, end: str) -> str:
 
 def _width(text: str) -> int:
     """How many signs a mark has: more than any that stands in the text, as with fences."""
-    runs = re.findall(r"\[(-+)|(-+)\]|\{(\++)|(\++)\}", text)
+    # Only whole runs, and possessive: a run may be megabytes long.
+    runs = re.findall(r"\[(-++)|(?<!-)(-++)\]|\{(\+++)|(?<!\+)(\+++)\}", text)
     return 1 + max((len("".join(run)) for run in runs), default=0)
