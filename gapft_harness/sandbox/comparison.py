@@ -1,8 +1,8 @@
 """Compares what a program gave with what was expected. Runs outside the sandbox, on bytes.
 
-What a program gave is untrusted: nothing here may take long, recurse deeply or raise on it. Of any
-shape, 8 MiB of it are read in linear time: each pattern is possessive, so that it gives nothing back
-that it has read, and tokens are taken one by one.
+What a program gave is untrusted: nothing here may take long, recurse deeply or raise on it. Whatever
+its shape, it is read in linear time: each pattern is possessive, so that it gives nothing back that
+it has read, and tokens are taken one by one.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ from gapft_harness.verification.packed_tests import (
     decode_tests,
 )
 
-# Possessive: a model may write a line of any length, and nothing of it is read a second time. Nor is
-# an opening fence, however long: what later lines are held against is taken out of it once.
+# Possessive: a model may write a line of any length, and nothing of it is read a second time. Nor
+# is an opening fence: what later lines are held against is taken out of it once.
 _FENCE = re.compile(r"(?P<indent>[ \t]*+)(?P<marks>`{3,}+|~{3,}+)(?P<label>[^`]*+)")
 _PYTHON = re.compile(r"(?:python|py)[0-9.]*", re.IGNORECASE)
 

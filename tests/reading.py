@@ -1,0 +1,106 @@
+"""Reads texts of any shape as the harness reads a program's output or a response. For one test.
+
+``python -m tests.reading`` takes shapes, a line of JSON each, and reads each by every reader; it
+says which before it begins. The kernel ends it when a reader takes more CPU time or memory than any
+linear one does.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from gapft_harness.core.records import Verdict
+from gapft_harness.plugins.verifiers.boxed_math import BoxedMath
+from gapft_harness.plugins.verifiers.option_letter import OptionLetter
+from gapft_harness.report.explorer.packing import _Heads
+from gapft_harness.report.rendering import markdown
+from gapft_harness.report.rendering.blocks import Case
+from gapft_harness.sandbox import Limits, Test
+from gapft_harness.sandbox.outcome import TestOutcome
+from gapft_harness.sandbox.verdicts import judge_call, judge_stdin
+from gapft_harness.verification.feedback import failure_feedback
+from gapft_harness.verification.programs import last_program, last_program_lcb
+from gapft_harness.verification.reasons import kind_of
+
+CPU_S = 30
+MEMORY = 2 << 30
+LONG, SHORTER, SHORT = 4 << 20, 1 << 20, 1 << 16
+
+_GOLD = {"answer": "B", "options": ["one", "two", "three", "four"]}
+
+
+def _outcome(output: bytes = b"", report: bytes = b"", code: int = 0) -> TestOutcome:
+    return TestOutcome(code, "", True, 0.1, 0.1, output, len(output), output[-4096:], report)
+
+
+def _printed(text: str, lcb: bool) -> None:
+    outcome = _outcome(text.encode("utf-8", "surrogatepass"))
+    # Another end, other spaces: the comparison goes through to the end.
+    for expected in ("1", f"{text[:-1]}1", text.replace(" ", "  ")):
+        judge_stdin(outcome, Test("", expected), Limits(), ignore_exit=lcb)
+
+
+def _returned(text: str) -> None:
+    for report in (f'["value", {text}]', f'["value", [{text}]]', f'["value", {json.dumps(text)}]'):
+        outcome = _outcome(report=report.encode("utf-8", "replace"))
+        judge_call(outcome, Test("", "1"), Limits())
+
+
+def _failed(text: str) -> None:
+    report = json.dumps(["raised", text, text]).encode()
+    outcome = _outcome(text.encode("utf-8", "replace"), report, 1)
+    test = Test("", "1")
+    failure_feedback("stdin", 1, 1, test, judge_stdin(outcome, test, Limits(), ignore_exit=False))
+
+
+def _heads(text: str) -> None:
+    heads = _Heads()
+    heads.add(text)
+    heads.add(f"{text}x")
+    heads.shown()
+
+
+READERS: dict[str, tuple[int, Callable[[str], object]]] = {
+    "output": (LONG, lambda text: _printed(text, lcb=False)),
+    "output, as LiveCodeBench": (LONG, lambda text: _printed(text, lcb=True)),
+    "value": (LONG, _returned),
+    "failure": (LONG, _failed),
+    "program": (LONG, last_program),
+    "program, as LiveCodeBench": (LONG, last_program_lcb),
+    "box": (LONG, lambda text: BoxedMath(workers=1).settle(text, "1")),
+    "boxed": (LONG, lambda text: BoxedMath(workers=1).settle(rf"\boxed{{{text}}}", "1")),
+    "whole_response": (LONG, lambda text: OptionLetter().verify([text], [_GOLD])),
+    "permissive": (LONG, lambda text: OptionLetter("permissive").verify([text], [_GOLD])),
+    # A tenth of a millisecond for each letter that stands alone.
+    "first_explicit": (SHORT, lambda text: OptionLetter("first_explicit").verify([text], [_GOLD])),
+    "reason": (SHORTER, lambda text: kind_of(Verdict("fail", text))),
+    "report": (
+        SHORTER,
+        lambda text: list(markdown._case(Case("x", text, text, text, text[1:] + "x", None))),
+    ),
+    "explorer": (LONG, _heads),
+}
+
+
+def main() -> None:
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, 2 * (pages * resource.getpagesize() + MEMORY,))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for line in sys.stdin:
+        runs = json.loads(line)
+        for name, (size, read) in READERS.items():
+            print(name, flush=True)
+            text = "".join(run * (size // len(runs) // len(run)) for run in runs)
+            usage = resource.getrusage(resource.RUSAGE_SELF)
+            used = int(usage.ru_utime + usage.ru_stime)
+            resource.setrlimit(resource.RLIMIT_CPU, (used + CPU_S, resource.RLIM_INFINITY))
+            read(text)
+        print("read", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""Whatever a program or a model gave is read in linear time and bounded memory."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+#: What some pattern or parser of the harness looks for, and what stands beside it.
+PIECES = [
+    *(" ", "\n", "\t", "\r\n", "9", "1", ".", "e", "-", "+", ",", "1_", "inf", "x", "A", "B)"),
+    *("(C)", "A/", "and B ", "The answer is ", "not ", "wait, ", "if ", "so ", "option ", "best "),
+    *("clearly ", "`", "```", "```python", "~~~", "~~", "<", "<s>", "<think>", "</think>"),
+    *("\\boxed", "\\boxed{", "{", "}", "\\", "$", "_", "*", "'", '"', "[", "]", "[-", "{+", "-]"),
+    *("(", ")", ":", ";", "#", ">", "|", 'File "/', "  | ", "Traceback", "/usr/lib/python3.11/"),
+    *("/proc/self/fd/1", "^", "{1}", "said ", "🙂", "１", "\u2028", "\xa0", "\0", "\x1f", "+}"),
+    *("\\frac", "1 1/2 "),
+]
+RUN = st.lists(st.sampled_from(PIECES) | st.text(min_size=1, max_size=2), min_size=1, max_size=4)
+
+
+class Reader:
+    """The process that reads; another one after the kernel has ended one."""
+
+    def __init__(self) -> None:
+        self.process: subprocess.Popen[str] | None = None
+
+    def read(self, runs: list[str]) -> None:
+        if self.process is None:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tests.reading"],
+                cwd=Path(__file__).parents[1],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        given, said = self._pipes()
+        given.write(json.dumps(runs) + "\n")
+        given.flush()
+        reader = ""
+        while (line := said.readline().strip()) != "read":
+            if not line:
+                status = self.end()
+                pytest.fail(f"{runs} is too much for the reader {reader!r} (status {status})")
+            reader = line
+
+    def _pipes(self) -> tuple[IO[str], IO[str]]:
+        assert self.process is not None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        return self.process.stdin, self.process.stdout
+
+    def end(self) -> int:
+        if self.process is None:
+            return 0
+        for pipe in self._pipes():
+            pipe.close()
+        status = self.process.wait()
+        self.process = None
+        return status
+
+
+@pytest.fixture(scope="module")
+def reader() -> Iterator[Reader]:
+    found = Reader()
+    yield found
+    found.end()
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(runs=st.lists(RUN.map("".join), min_size=1, max_size=3))
+@example(runs=["9", "x"])
+@example(runs=["9", ".5."])
+@example(runs=["9", "e"])
+@example(runs=["`", "\n```"])
+@example(runs=[" ", "\n ```x"])
+@example(runs=["-", "x"])
+@example(runs=["+", "x"])
+@example(runs=["x", " ", "y"])
+@example(runs=["[", "]"])
+@example(runs=["99", " "])
+def test_any_shape_is_read_in_linear_time(reader: Reader, runs: list[str]) -> None:
+    reader.read(runs)
