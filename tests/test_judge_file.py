@@ -89,6 +89,11 @@ def test_a_line_a_program_in_order_whichever_ends_first(tmp_path):
         ('{"id": 1' + 5000 * "0" + "}", "line 2: malformed JSON: Exceeds the limit"),
         (f'{{"id": {DEEP[19_700:20_300]}, "source": "", "tests": []}}', "line 2: id: found [[[[[["),
         (record("a"), "line 2: id 'a' stands on line 1 too; expected ids that are unique"),
+        ('{"id": "b", "id": "c", "source": "", "tests": []}', "line 2: the key 'id' stands twice"),
+        (
+            json.dumps(record("b")).replace('{"input"', '{"input": "2", "input"'),
+            "line 2: the key 'input' stands twice; expected each key once in an object",
+        ),
         (record(None), "line 2: id: found None, expected text or an integer"),
     ],
 )
@@ -225,3 +230,46 @@ def test_a_file_that_cannot_be_read_or_is_empty(tmp_path):
         next(judge_file(tmp_path / "nowhere.jsonl"))
     with pytest.raises(UserError, match="found no record"):
         next(judge_file(write(tmp_path)))
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_the_command_works_with_its_own_streams_closed(tmp_path, closed):
+    """As a service may start it. Whatever gets their numbers must not be lost to a worker."""
+    path = write(tmp_path, record())
+    done = tmp_path / "done"
+    command = (
+        f'"{sys.executable}" -m gapft_harness.cli.main judge {path} {closed}; echo $? > {done}'
+    )
+    found = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
+    assert done.read_text() == "0\n", found.stderr
+    if ">&-" not in closed.replace("2>&-", ""):
+        assert json.loads(found.stdout)["verdict"] == "accepted"
+
+
+def test_workers_start_in_a_process_without_streams(tmp_path):
+    """A library's user may have closed them too: sandbox and pool give the verdicts they give."""
+    out = tmp_path / "out"
+    code = f"""
+import os
+for descriptor in range(3):
+    os.close(descriptor)
+from gapft_harness.sandbox import Program, Sandbox, Test
+from gapft_harness import load_verifier
+with Sandbox(workers=2) as sandbox:
+    (result,) = sandbox.judge([(Program("print(input())"), [Test("1", "1")])])
+with load_verifier("boxed_math", workers=2) as verifier:
+    (verdict,) = verifier.verify([r"\\boxed{{x+x}}"], ["2x"])
+open({str(out)!r}, "w").write(f"{{result.verdict}} {{verdict.status}}")
+"""
+    subprocess.run([sys.executable, "-c", code], check=False)
+    assert out.read_text() == "accepted pass"
+
+
+@pytest.mark.parametrize("name", ["\ufb01nd", "find", "\u2118rime", "\U0001d425ong"])
+@pytest.mark.parametrize("method", [False, True])
+def test_a_function_is_found_by_its_name_as_python_reads_it(tmp_path, name, method):
+    source = f"def {name}(*x): return x[-1]"
+    source = f"class Solution:\n    {source}" if method else source
+    path = write(tmp_path, record(kind="function", function=name, source=source))
+    (line,) = judge_file(path, limits=LIMITS, workers=1)
+    assert json.loads(line)["verdict"] == "accepted", line

@@ -101,6 +101,14 @@ def test_a_refused_gold_is_named_by_its_place():
         check_golds(Choosy(), [("good", "pool.jsonl, line 1"), ("bad", "pool.jsonl, line 2")])
 
 
+@pytest.mark.parametrize("gold", [float("nan"), float("inf"), ["a", float("nan")]])
+def test_a_gold_that_is_no_number_is_refused(gold):
+    """As null is: a cell that is missing in CSV. A document may have such fields."""
+    with pytest.raises(UserError, match=r"^line 1: the gold answer holds .*, which JSON has not"):
+        check_golds(Recording(), [(gold, "line 1")])
+    check_golds(Recording(), [({"answer": "A", "other": gold}, "line 1")])
+
+
 def test_good_golds_and_verifiers_without_check_gold_pass():
     check_golds(Choosy(), [("good", "line 1")])
     read = []

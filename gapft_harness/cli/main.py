@@ -31,6 +31,7 @@ from gapft_harness.cli.options import (
 )
 from gapft_harness.cli.tools import add_tools
 from gapft_harness.core.errors import GapftError
+from gapft_harness.core.processes import open_standard_streams
 from gapft_harness.core.processes.garbage import collect_seldom
 from gapft_harness.version import __version__
 
@@ -276,9 +277,18 @@ def _stage(name: str, run_dir: str, choice: Options) -> Path:
     return run_stage(name, run_dir, choice)
 
 
+def _open_streams() -> None:
+    """Those that are closed (``<&- >&-``) lead nowhere; libraries expect that they are there."""
+    open_standard_streams()
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115 - lives as long as the process
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+
+
 def main() -> None:
     """The ``gapft`` command. Exit status 0, 2 for the user's mistake, 1 for a failure, 130."""
     collect_seldom()
+    _open_streams()
     try:
         with told(), shown_on_failure():
             app()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -74,15 +75,29 @@ def _is_whole(text: str) -> bool:
     return True
 
 
+class _Twice(ValueError):
+    """A key stands twice in an object: readers of JSON do not agree which value counts."""
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise _Twice(f"the key {twice!r:.80} stands twice")
+    return found
+
+
 def parse(text: str, place: str) -> Any:
     """Reads JSON.
 
     Raises:
-        UserError: it is malformed; the message begins with ``place``.
+        UserError: it is malformed, or a key stands twice; the message begins with ``place``.
     """
     text = text.rstrip()  # a line's end is no place for a fault
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_unique)
+    except _Twice as error:
+        raise UserError(f"{place}: {error}; expected each key once in an object") from error
     except json.JSONDecodeError as error:
         line = f", line {error.lineno}" if "\n" in text.lstrip() else ""
         raise UserError(

@@ -1,8 +1,8 @@
 """Compares what a program gave with what was expected. Runs outside the sandbox, on bytes.
 
-What a program gave is untrusted: nothing here may take long, recurse deeply or raise on it. Whatever
-its shape, it is read in linear time: each pattern is possessive, so that it gives nothing back that
-it has read, and tokens are taken one by one.
+What a program gave is untrusted: nothing here may take long, recurse deeply or raise on it.
+Whatever its shape, it is read in linear time: each pattern is possessive, so that it gives nothing
+back that it has read, and tokens are taken one by one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from itertools import zip_longest
 from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.sandbox.values import equal, parse, parse_arguments
+from gapft_harness.core.json_values import json_fault
+from gapft_harness.sandbox.values import DEEPEST, equal, parse, parse_arguments
 
 _SPACE = " \t\n\r\v\f"
 _TOKEN = re.compile(f"[^{_SPACE}]++")
@@ -74,10 +75,14 @@ def expected_value(text: str) -> Any:
     """A function test's expected value.
 
     Raises:
-        UserError: it is no JSON.
+        UserError: it is no JSON, or holds NaN, which equals nothing, or an infinity.
     """
     try:
-        return parse(text)
+        value = parse(text)
+        named = "NaN" in text or "Infinity" in text  # Python's reader takes them
+        if named and (fault := json_fault(value, finite=True, deepest=DEEPEST)):
+            raise ValueError(f"it {fault}")
+        return value
     except (ValueError, RecursionError) as error:
         raise UserError(
             f"a function test's expected value must be JSON; found {_short(text)} ({error})"

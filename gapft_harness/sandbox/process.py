@@ -11,12 +11,13 @@ import subprocess
 import sys
 import tempfile
 import time
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO
 
-from gapft_harness.core.processes import thread_limits
+from gapft_harness.core.processes import open_standard_streams, thread_limits
 from gapft_harness.sandbox.confinement.syscalls import Refused
 from gapft_harness.sandbox.inside.execute import LENGTH_BYTES
 from gapft_harness.sandbox.inside.messages import pack_job, unpack_ending
@@ -93,6 +94,7 @@ class SandboxWorker:
             prelude: whose names programs know without import.
             share: workers a usable core.
         """
+        open_standard_streams()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         here = Path(__file__).resolve().parent
         packages = {"gapft_harness": str(here.parent), "gapft_harness.sandbox": str(here)}
@@ -231,7 +233,8 @@ class SandboxWorker:
 
 def packet(program: Program, compat: Compat | None) -> bytes:
     """A program as a worker's fork reads it: a line of three fields, then the source."""
-    header = f"{program.kind}\t{program.function or ''}\t{compat or ''}\n"
+    name = unicodedata.normalize("NFKC", program.function or "")  # as Python reads names
+    header = f"{program.kind}\t{name}\t{compat or ''}\n"
     return header.encode() + program.source.encode("utf-8", "surrogatepass")
 
 

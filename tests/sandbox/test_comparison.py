@@ -137,3 +137,11 @@ def test_values_nested_deeply_are_compared_and_no_crash():
 def test_an_expected_value_must_be_json():
     with pytest.raises(UserError, match=r"must be JSON; found '\[1, 2'"):
         expected_value("[1, 2")
+
+
+@pytest.mark.parametrize("text", ["NaN", "[1, NaN]", '{"a": -Infinity}'])
+def test_an_expected_value_is_no_nan(text):
+    """Python reads it, but NaN equals nothing: no program could pass."""
+    with pytest.raises(UserError, match=r"must be JSON.*which JSON has not"):
+        expected_value(text)
+    assert expected_value('"NaN"') == "NaN"

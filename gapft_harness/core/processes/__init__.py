@@ -1,5 +1,10 @@
 """Child processes: how they are started, spoken to and ended, and how many threads they take."""
 
-from gapft_harness.core.processes.children import Closing, die_with, thread_limits
+from gapft_harness.core.processes.children import (
+    Closing,
+    die_with,
+    open_standard_streams,
+    thread_limits,
+)
 
-__all__ = ["Closing", "die_with", "thread_limits"]
+__all__ = ["Closing", "die_with", "open_standard_streams", "thread_limits"]

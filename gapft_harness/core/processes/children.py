@@ -19,6 +19,17 @@ def thread_limits(threads: int) -> dict[str, str]:
     return dict.fromkeys(names, str(threads))
 
 
+def open_standard_streams() -> None:
+    """Opens descriptors 0 to 2 where they are closed, so that nothing else gets these numbers.
+
+    Whoever starts a process moves its streams onto these numbers: what it is handed besides, under
+    one of them, would be lost.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+
+
 def die_with(parent: int) -> None:
     """Has the kernel kill this process when its parent dies, where the kernel can (Linux).
 

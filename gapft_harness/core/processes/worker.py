@@ -18,6 +18,7 @@ from collections.abc import Mapping, MutableSequence, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, Self
 
+from gapft_harness.core.processes.children import open_standard_streams
 from gapft_harness.core.processes.inside import LENGTH, framed
 
 _BOOT = (
@@ -59,6 +60,7 @@ class WorkerProcess:
             arguments: JSON values.
             environment: what it has besides this process's environment.
         """
+        open_standard_streams()
         path = [os.path.abspath(entry) for entry in sys.path]
         output = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
         # Appending, so that it can be emptied while the worker writes to it.
