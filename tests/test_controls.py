@@ -432,7 +432,7 @@ def test_a_bundled_control_differs_from_its_recipe_in_its_conditions_alone(name:
     """From the paper's main comparison, or from the demo, but for a number of slots."""
     recipe = load_recipe(bundled_recipes()[name])
     other = load_recipe(bundled_recipes()[OF_LLAMA.get(name, "demo")])
-    own = {"name", "description", "conditions", "experiments", "notes"}
+    own = {"name", "description", "conditions", "experiments", "notes", "paper"}
     if "core" in name:
         own.add("seeds")  # those of the older protocol, and two of the diagnostic
     if name in ("controls/coverage", "controls/related"):
@@ -453,8 +453,13 @@ def test_a_bundled_control_differs_from_its_recipe_in_its_conditions_alone(name:
 def test_the_older_protocol_has_one_start_token_its_seeds_and_a_core(name: str) -> None:
     recipe = load_recipe(bundled_recipes()[name])
     main = load_recipe(bundled_recipes()[OF_OLDER[name]])
-    own = {"name", "description", "conditions", "experiments", "seeds", "budget", "model", "notes"}
+    own = {
+        "name", "description", "conditions", "experiments", "seeds", "budget", "model", "notes",
+        "paper", "data",
+    }  # fmt: skip
     assert recipe.model_dump(exclude=own) == main.model_dump(exclude=own)
+    pool = {"gapft_logiqa": "gapft_logiqa_whole_pool"}.get(main.data.task, main.data.task)
+    assert recipe.data == main.data.model_copy(update={"task": pool})
     assert recipe.model == main.model.model_copy(update={"start_tokens": 1})
     assert main.model.start_tokens == 2
     assert (recipe.seeds, recipe.budget.n) == ((13, 21, 42), "verified")

@@ -84,18 +84,24 @@ def spent(of: StudyFindings) -> list[Block]:
         for group in groups:
             budget = next(iter(group[0].seeds.values())).budget
             low, high, spread = budgets.tokens(group)
+            own = [of_lead for of_lead in group if of_lead.name == of.study.lead]
+            processed = [seed.budget.tokens for each in own for seed in each.seeds.values()]
             rows.append(
                 [
                     cell.name,
                     budgets.group_name(group),
-                    *(whole(value) for value in (budget.n, budget.exposures, low, high)),
+                    *(whole(value) for value in (budget.n, budget.exposures)),
+                    whole(round(sum(processed) / len(processed))) if own else "–",
+                    *(whole(value) for value in (low, high)),
                     percent(spread),
                     whole(budget.steps),
                 ]
             )
-    columns = ["cell", "conditions", "n", "N", "L, fewest", "L, most", "spread of L", "J"]
+    lead = f"L of {condition_name(of.study.lead)}"
+    columns = ["cell", "conditions", "n", "N", lead, "L, fewest", "L, most", "spread of L", "J"]
     note = (
         "n example slots, N exposures, L processed tokens over conditions and seeds, J optimizer "
-        "steps. Within a row n, N and J are the same; tokens are reported, not enforced."
+        "steps; the first L is of the study's first condition, mean over seeds, as in the paper. "
+        "Within a row n, N and J are the same; tokens are reported, not enforced."
     )
     return [Table(columns, rows, words=2, note=note)]

@@ -46,7 +46,10 @@ def distinct_paths(
 
 
 def difficulty_weighted(pool: Pool, n: int, rng: Stream, states: str = "GS") -> Sequence[Evidence]:
-    """Problems drawn in proportion to their fail rate under search (after DART-Math, Prop2Diff).
+    """Problems drawn in proportion to their fail rate under search.
+
+    DART-Math also favours difficult problems, but by more responses of each; here every problem has
+    one, and what varies is which problems there are. So this is no reproduction of it.
 
     Drawn without replacement, each next one with a chance proportional to the share of its samples
     that did not pass; a problem whose samples all pass is never drawn.

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from gapft_harness.core.errors import UserError
 from gapft_harness.report import results as of_run
 from gapft_harness.report.findings.whole import compute
+from gapft_harness.study.budgets import spent
 from gapft_harness.study.cells import Collected
 from gapft_harness.study.findings import compute_study, shares
 from gapft_harness.study.provenance import provenance
@@ -152,6 +153,18 @@ def test_shares_are_gain_by_gain_and_problems_by_problems(three):
     gains = [of.found.contrast(name, "source").delta for name in ("gapft", "all_verified")]
     assert (share.full, share.gain) == ("all_verified", gains[0] / gains[1])
     assert share.problems == Fraction(100, 295)
+
+
+def test_the_first_conditions_own_tokens_stand_beside_those_of_its_group(three):
+    """As the paper's Table 5 lists L: of GapFT alone, the mean over its seeds."""
+    found = compute_study(study_of(three), list(three.values()))
+    (table,) = spent(found)
+    at = table.columns.index("L of GapFT")
+    for one in found.cells:
+        own = [arm.budget.tokens for arm in one.inputs.of("gapft")]
+        row, *others = [row for row in table.rows if row[0] == one.name]
+        assert row[at] == f"{round(sum(own) / len(own)):,}"
+        assert [other[at] for other in others] == ["–"]
 
 
 def test_audits_of_one_task_on_other_problems_are_refused_with_their_ids(three):

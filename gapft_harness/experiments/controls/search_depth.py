@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.experiments.controls.control import Control
 from gapft_harness.experiments.controls.steps import Step, by_parameter
 from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.recipe import Recipe
+
+if TYPE_CHECKING:
+    from gapft_harness.experiments.controls.part import ControlPart
 
 
 class SearchDepth(Control):
@@ -23,6 +26,12 @@ class SearchDepth(Control):
 
     title = "Search depth"
     axis = "samples that search may use"
+
+    def part(self) -> ControlPart:
+        """Its section, figure and table."""
+        from gapft_harness.experiments.controls.reports.depth import DepthPart
+
+        return DepthPart(self)
 
     def steps(self, conditions: Mapping[str, Condition]) -> Sequence[Step]:
         """By ascending k."""

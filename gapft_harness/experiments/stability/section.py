@@ -9,7 +9,15 @@ from gapft_harness.analysis.partition.stability import QUANTITIES, Agreement
 from gapft_harness.experiments.stability.findings import StabilityFindings
 from gapft_harness.report.reading.adapters import SCALED
 from gapft_harness.report.rendering.blocks import Block, Figure, Table, Text
-from gapft_harness.report.rendering.wording import condition_name, percent, points, span, whole
+from gapft_harness.report.rendering.wording import (
+    condition_name,
+    listed,
+    percent,
+    points,
+    span,
+    whole,
+)
+from gapft_harness.stages.search.states import Window
 
 _FLOWS = {
     "S_flow": "S flow",
@@ -77,12 +85,14 @@ def _partition(found: StabilityFindings, agreed: Agreement) -> Table:
     recovered, missed = ([sizes[state] for sizes in found.sizes] for state in (1, 2))
     rates = (percent(rate, 2) for rate in (agreed.unstable, agreed.same, agreed.jaccard))
     counts = [whole(agreed.failures), span(recovered), span(missed)]
+    shown = listed([Window(found.k * i, found.k).shown for i in range(len(found.sizes))])
     return Table(
         ["sample sets", "source failures", "S", "U", "unstable S/U", "agreement", "S Jaccard"],
         [[sets, *counts, *rates]],
-        note="Audit problems. S and U: from the smallest to the largest under any set. Unstable: "
-        "the share of the source's failures that are in S under one set and in U under another. "
-        "Agreement, and the Jaccard index of S: means over pairs of sets.",
+        note=f"Sets: samples {shown} of the search. Audit problems. S and U: from the smallest to "
+        "the largest under any set. Unstable: the share of the source's failures that are in S "
+        "under one set and in U under another. Agreement, and the Jaccard index of S: means over "
+        "pairs of sets.",
     )
 
 

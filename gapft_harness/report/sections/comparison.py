@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
+from gapft_harness.core.records import SOURCE
 from gapft_harness.report.figures.contrasts import named, principal
 from gapft_harness.report.findings.whole import ConditionFindings, Contrast, Findings
 from gapft_harness.report.reading.inputs import ReportInputs
@@ -37,7 +38,9 @@ def contrasts(inputs: ReportInputs, findings: Findings, *, explained: bool = Tru
         findings: of one audit.
         explained: whether the columns are; else they were before.
     """
-    first, every = principal(findings), findings.contrasts
+    own = {SOURCE, *findings.distinct}
+    every = [of for of in findings.contrasts if {of.a, of.b} <= own]
+    first = principal(findings)
     others = [contrast for contrast in every if contrast not in first]
     replicates = whole(inputs.recipe["statistics"]["replicates"])
     note = (

@@ -53,6 +53,11 @@ class Window:
         return f"{self.offset}-{self.k}"
 
     @property
+    def shown(self) -> str:
+        """As people count them: ``1–8``."""
+        return f"{self.offset + 1}–{self.end}"
+
+    @property
     def end(self) -> int:
         """The number after the last sample's."""
         return self.offset + self.k
@@ -90,9 +95,9 @@ def states_in(
     rule = load_plugins(plugin_files).get("response rule", keep)
     if window is not None and window.end > search.k:
         raise UserError(
-            f"{split}: window {window} goes to sample {window.end - 1}, and the search drew "
-            f"{search.k} (search.k), 0 to {search.k - 1}; give a window within them, or search "
-            "with a larger search.k in a new run directory"
+            f"{split}: samples {window.shown} are asked for, and the search drew {search.k} "
+            "(search.k); ask for samples within them, or search with a larger search.k in a new "
+            "run directory"
         )
     for problem_id, judged in read_judged(responses):
         yield state_row(problem_id, judged, search.k, stops(search, split), rule, window)
@@ -178,9 +183,9 @@ def _within(problem_id: str, samples: list[Judged], window: Window) -> list[Judg
     """A window's samples of those drawn; from sample 0 on, fewer of a problem that one solved."""
     if window.offset and window.end > len(samples):
         raise UserError(
-            f"problem {problem_id}: window {window} needs samples {window.offset} to "
-            f"{window.end - 1}, and search stopped after {len(samples)} samples (search.stop: "
-            "first_pass); give a window that begins at 0, or search with search.stop: never"
+            f"problem {problem_id}: samples {window.shown} are asked for, and search stopped after "
+            f"{len(samples)} (search.stop: first_pass); ask for samples from the first on, or "
+            "search with search.stop: never"
         )
     return samples[window.offset : window.end]
 

@@ -68,7 +68,7 @@ class OnWindows(Experiment):
 
     def plan(self, recipe: Recipe, run_dir: str, adapters: int) -> Sequence[str]:
         """The stage's line."""
-        windows = ", ".join(map(str, self.settings(recipe).windows()))
+        windows = ", ".join(window.shown for window in self.settings(recipe).windows())
         line = f"{self.stage}  states by samples {windows} of the audit"
         return [f"{line} -> {run_dir}/{SPLIT}/states/"]
 

@@ -1,0 +1,60 @@
+"""What few samples give of the deepest search's gain, by the paper's own numbers (Table 2, A)."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gapft_harness.experiments.controls.reports.depth import DepthPart
+from gapft_harness.experiments.controls.search_depth import SearchDepth
+from gapft_harness.experiments.controls.steps import Step
+from gapft_harness.report import document
+from gapft_harness.report.findings import whole
+from gapft_harness.report.rendering.markdown import render
+from tests.report import planted
+
+
+def remark(first: str, full: str, slots: tuple[int, int]) -> str:
+    deltas = {"depth_1": Fraction(first), "depth_8": Fraction(full)}
+    findings: Any = SimpleNamespace(
+        contrast=lambda a, b: SimpleNamespace(delta=deltas[a] / 100, a=a, b=b)
+    )
+    recovered, n = slots
+    steps = tuple(
+        Step(f"K = {k}", f"depth_{k}", k, {seed: {"S": s, "G": n - s, "U": 0} for seed in (13, 21)})
+        for k, s in ((0, 0), (1, recovered), (8, n))
+    )
+    return DepthPart(SearchDepth()).remark(findings, steps)
+
+
+@pytest.mark.parametrize(
+    ("first", "full", "slots", "said"),
+    [
+        ("5.46", "6.75", (831, 3190), "K = 1 has 80.9% of that gain, with 26.1% of the slots"),
+        ("5.73", "9.40", (241, 913), "K = 1 has 61.0% of that gain, with 26.4% of the slots"),
+    ],
+)
+def test_the_share_of_the_gain_that_the_first_sample_gives(
+    first: str, full: str, slots: tuple[int, int], said: str
+) -> None:
+    assert remark(first, full, slots) == f" {said}; the other slots are replay."
+
+
+def test_of_no_gain_there_is_no_share() -> None:
+    assert remark("5.46", "0", (831, 3190)) == ""
+
+
+def test_identical_arms_are_no_contrasts_and_are_not_counted() -> None:
+    """Of four conditions one is another's adapters: three pairs and three gains are left."""
+    made = planted.inputs()
+    page = render("", "", document.build(made, whole.compute(made)))
+    assert "number of contrasts (10)" in page
+    training = {f"uniform-seed{s}": {"trained_as": f"gapft-seed{s}"} for s in made.seeds}
+    same = planted.inputs(training=training)
+    page = render("", "", document.build(same, whole.compute(same)))
+    assert "number of contrasts (6)" in page
+    table = page.partition("## Contrasts")[2].partition("\n## ")[0]
+    assert "uniform" not in table
