@@ -10,7 +10,6 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from gapft_harness.hooks import old_names
 from gapft_harness.hooks.specs import hookimpl
 from gapft_harness.version import __version__
 
@@ -29,8 +28,6 @@ __all__ = [
     "open_run",
     "pass_at_k",
 ]
-
-old_names.install()
 
 
 def load_verifier(name: str, **params: Any) -> Verifier:

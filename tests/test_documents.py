@@ -15,7 +15,6 @@ from gapft_harness.cli.main import app
 from gapft_harness.hooks import protocols
 from gapft_harness.hooks import specs as hookspecs
 from gapft_harness.hooks.manager import KINDS, load_plugins
-from gapft_harness.hooks.old_names import MOVED
 from gapft_harness.lm_eval_bridge.discovery import list_tasks
 from gapft_harness.recipe.bundled import bundled_recipes, bundled_studies
 from gapft_harness.recipe.conditions import Condition
@@ -59,11 +58,6 @@ def test_every_name_that_plugins_import_is_documented() -> None:
     text = (DOCS / "plugins.md").read_text().partition("## What a plugin imports")[2]
     rows = re.findall(r"^\| .*? \| (`.*) \|$", text.partition("\n## ")[0], flags=re.MULTILINE)
     assert [name.strip("`") for row in rows for name in row.split(", ")] == api.__all__
-
-
-def test_every_module_that_moved_is_documented() -> None:
-    text = (DOCS / "plugins.md").read_text().partition("## Plugins written for 0.1")[2]
-    assert set(MOVED) <= set(re.findall(r"`([\w.]+)`", text))
 
 
 def test_every_recipe_key_is_documented_with_its_meaning_and_default() -> None:
