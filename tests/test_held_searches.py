@@ -11,6 +11,7 @@ import pytest
 from gapft_harness.core.errors import UserError
 from gapft_harness.hooks.code import SOURCES, code_hash
 from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.manifest import FORMAT
 from gapft_harness.stages.foundation.foundation import SECTION, searched_in
 from gapft_harness.stages.search.stage import merge_all
 from tests.command import gapft, succeed
@@ -53,7 +54,9 @@ def test_a_search_looks_where_the_first_one_looked_in_what_is_there_still(tmp_pa
     (tmp_path / "kept").mkdir()
     places = [str(tmp_path / name) for name in ("gone", "kept")]
     assert searched_in(tmp_path) == []
-    (tmp_path / "manifest.json").write_text(json.dumps({SECTION: {"include_paths": places}}))
+    (tmp_path / "manifest.json").write_text(
+        json.dumps({"format": FORMAT, SECTION: {"include_paths": places}})
+    )
     assert searched_in(tmp_path) == places[1:]
 
 

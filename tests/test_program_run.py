@@ -201,8 +201,8 @@ def test_the_manifest_names_the_tier_and_the_executions(run: RunDirectory) -> No
     assert manifest["task"]["episode"] == {"attempts": 3, "executions": 3}
 
 
-def as_an_earlier_version(run: RunDirectory, *parts: str) -> None:
-    """What a run directory held before rules were told: nothing of them."""
+def without_rules(run: RunDirectory, *parts: str) -> None:
+    """Takes what the verifier said of its rules out of a manifest."""
 
     def change(manifest: dict[str, Any]) -> None:
         for part in parts:
@@ -218,18 +218,18 @@ def test_the_rules_of_programs_are_told(folder: Path, tmp_path: Path) -> None:
     told = "rules by which pool, audit got these verdicts: {}"
     found = verify(run.path)
     assert (found.differences, told.format(json.dumps(rules)) in found.checked) == ([], True)
-    as_an_earlier_version(run, "pool", "audit")
+    without_rules(run, "pool", "audit")
     found = verify(run.path)
-    unknown = told.format("none told, as by earlier versions")
+    unknown = told.format("none told")
     assert (found.differences, unknown in found.checked) == ([], True)
 
 
 def test_programs_of_one_run_are_not_judged_by_two_rules(folder: Path, tmp_path: Path) -> None:
-    """What an earlier version began is refused by name, before anything is generated."""
+    """What was judged by other rules is refused by name, before anything is generated."""
     run = search(folder, tmp_path / "r")
-    as_an_earlier_version(run, "pool")
+    without_rules(run, "pool")
     shutil.rmtree(run.path / "audit")
-    message = "audit: would be judged by other rules than pool: .* none told .an earlier version"
+    message = "audit: would be judged by other rules than pool: .* none told there"
     with pytest.raises(UserError, match=message):
         search_split(str(run.path), "audit", (), [str(folder)], lambda *_: None)
     assert not (run.path / "audit/responses.parquet").exists()

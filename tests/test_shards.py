@@ -155,20 +155,6 @@ def test_any_order_gives_the_same_bytes_and_so_does_one_run_directory(task: Lett
     assert hashes(merge(task, "one")) == merged[0]
 
 
-def test_a_column_that_an_earlier_version_lacks_is_in_no_merged_table(task: Letters) -> None:
-    parts = [search(task, str(shard)) for shard in Shard.all(2)]
-    expected = rows(merge(task, "merged", *parts), "pool/responses", "answer")
-    older = f"{part_of('pool', Shard(1, 2))}/responses.parquet"
-    table = pq.read_table(parts[0].path / older).drop_columns(["answer"])
-    facts = pq.read_metadata(parts[0].path / older).metadata[b"gapft"]
-    pq.write_table(table.replace_schema_metadata({"gapft": facts}), parts[0].path / older)
-    parts[0].update_manifest(lambda m: m["files"].update({older: sha256(parts[0].path / older)}))
-    mixed = merge(task, "mixed", *parts)
-    found = rows(mixed, "pool/responses")
-    assert found == expected
-    assert all("answer" in row for row in rows(mixed, "audit/responses"))
-
-
 def test_row_groups_and_batches_split_no_problem(
     task: Letters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -287,7 +273,6 @@ def test_shards_of_another_recipe_are_refused_naming_the_keys(task: Letters) -> 
 
 
 def test_arguments_that_bind_no_run_any_more_are_not_compared(task: Letters) -> None:
-    """A part that an earlier version searched holds them."""
     run = search(task, "1/1")
     facts = {"recipe": run.recipe.identity()}
     facts["recipe"]["model"] = {

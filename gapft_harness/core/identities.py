@@ -62,19 +62,6 @@ def searched(config: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def same_task(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two manifests' facts on a task are of the same, as far as pool and audit use it.
-
-    Earlier versions recorded one fingerprint, of the whole configuration: where that is the same,
-    so is what is used of it.
-    """
-    a, b = (
-        {task[key] for key in ("fingerprint", "whole_fingerprint") if task.get(key)}
-        for task in (one, other)
-    )
-    return bool(a & b) or a == b
-
-
 def problem_ids(
     documents: Sequence[Mapping[str, Any]],
     own_ids: Sequence[str] | None = None,

@@ -44,7 +44,7 @@ def _other(told: ImportFacts, given: dict[str, str], asked: dict[str, Any]) -> s
     """In what an import that is there is another than the one that is asked for."""
     if {of["path"]: of["sha256"] for of in told["files"]} != given:
         return "was imported from other files"
-    before = told.get("choice", asked)  # an earlier version's tables lack it
+    before = told["choice"]
     differing = [
         f"{key} {json.dumps(before.get(key))} there, {json.dumps(value)} here"
         for key, value in asked.items()

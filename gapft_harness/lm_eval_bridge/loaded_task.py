@@ -84,18 +84,12 @@ class LoadedTask:
         """The task in messages: its name and its file."""
         return named(self._task.config)
 
-    def fingerprints(self) -> dict[str, str]:
-        """Hashes of configuration and version: equal on every machine, new on change.
+    def fingerprint(self) -> str:
+        """A hash of version and configuration, as far as pool and audit use it.
 
-        Returns:
-            ``fingerprint``, of what pool and audit use; where the task has more, also
-            ``whole_fingerprint``, which earlier versions knew it by.
+        It is equal on every machine, and new on change.
         """
-        whole = self.config()
-        used, hashed = searched(whole), {}
-        for key, config in (("fingerprint", used), ("whole_fingerprint", whole)):
-            hashed[key] = content_hash({"config": config, "version": self.version})
-        return hashed if used != whole else {"fingerprint": hashed["fingerprint"]}
+        return content_hash({"config": searched(self.config()), "version": self.version})
 
     def config(self) -> dict[str, Any]:
         """The task's YAML as resolved, JSON values; a function stands as its name."""

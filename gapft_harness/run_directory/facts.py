@@ -1,6 +1,6 @@
 """What a run's manifest says, section by section: a wrong key is found by the type checker.
 
-A run that an earlier version made may lack what that did not record; readers of it use ``get``.
+Sections that a stage writes are missing before it; readers of these use ``get``.
 What a plugin says of itself is any JSON object: a sampler's ``source``, and a trainer's entry of
 ``training``, which also has ``trained_as`` where an arm took another's adapter.
 """
@@ -34,7 +34,6 @@ class TaskFacts(TypedDict, total=False):
     name: str
     version: str
     fingerprint: str
-    whole_fingerprint: str
     dropped: list[str]
     warnings: list[str]
     verifier: str
@@ -110,7 +109,7 @@ class StageFacts(TypedDict):
 class Manifest(TypedDict, total=False):
     """``manifest.json``. Sections by split and arm have the keys of ``layout.Place.name``."""
 
-    schema: int
+    format: int
     gapft_harness: str
     recipe: dict[str, Any]
     task: TaskFacts

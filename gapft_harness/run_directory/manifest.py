@@ -9,7 +9,7 @@ import platform
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from gapft_harness.core.errors import UnknownPluginError, UserError
 from gapft_harness.core.files import PARTIAL
@@ -26,6 +26,10 @@ _PACKAGES = (
     "math-verify", "sympy", "pyarrow",
 )  # fmt: skip
 
+#: What a run directory holds and how. It grows with every change after which a run made before
+#: could be misread; CHANGELOG.md says what each number brought.
+FORMAT: Final = 2
+
 #: The sections with an entry for each file of a folder.
 _SAID_OF = {
     layout.ADAPTERS: ("training",),
@@ -38,7 +42,7 @@ _SAID_OF = {
 def new_manifest(recipe: Recipe) -> Manifest:
     """The manifest of a run in which nothing was made yet."""
     return {
-        "schema": 1,
+        "format": FORMAT,
         "gapft_harness": __version__,
         "recipe": recipe.model_dump(mode="json"),
         "task": {},
@@ -109,7 +113,7 @@ def read_manifest(run_path: Path) -> Manifest:
     """A run's manifest.
 
     Raises:
-        UserError: it cannot be read.
+        UserError: it cannot be read, or has another format.
     """
     path = run_path / layout.MANIFEST
     try:
@@ -118,6 +122,11 @@ def read_manifest(run_path: Path) -> Manifest:
         raise UserError(f"{path}: cannot be read: {error}") from error
     if not isinstance(content, dict):
         raise UserError(f"{path}: expected a JSON object")
+    if content.get("format") != FORMAT:
+        raise UserError(
+            f"{path}: format {content.get('format')!r}; this version ({__version__}) reads format "
+            f"{FORMAT}: use the version that made the run, or start a new run directory"
+        )
     return cast(Manifest, content)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.identities import same_task
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, SPLITS
 from gapft_harness.run_directory.facts import AuditFacts, Manifest, TaskFacts
@@ -26,7 +25,7 @@ def record_search(split: str, facts: dict[str, Any]) -> Callable[[Manifest], Non
 
     def change(manifest: Manifest) -> None:
         task, name = cast(TaskFacts, dict(facts["task"])), layout.further(split)
-        # Said once of a split's data, however many shards read them; an older table has none.
+        # Said once of a split's data, however many shards read them.
         record_warnings(manifest, task.pop("warnings", []))
         if name:
             audit: AuditFacts = {"task": task, "said": facts["said"]}
@@ -48,7 +47,7 @@ def record_search(split: str, facts: dict[str, Any]) -> Callable[[Manifest], Non
 
 def _record_task(manifest: Manifest, task: TaskFacts) -> None:
     """The run's own task, of which pool, audit and calibration are."""
-    if "fingerprint" in manifest["task"] and not same_task(manifest["task"], task):
+    if manifest["task"].get("fingerprint", task["fingerprint"]) != task["fingerprint"]:
         raise UserError(
             f"task {task['name']} was changed between the search of pool and audit; restore "
             "it, or start a new run directory"
@@ -130,7 +129,7 @@ def require_same_rules(
         if before.get("rules") != said.get("rules"):
             raise UserError(
                 f"{name}: would be judged by other rules than {other}: {said.get('rules')} here, "
-                f"{before.get('rules') or 'none told (an earlier version)'} there; expected one "
+                f"{before.get('rules') or 'none told'} there; expected one "
                 "edition for a whole run, or its rates could not be compared. Go on with the "
                 "version of gapft-harness that began it, or start a new run directory"
             )

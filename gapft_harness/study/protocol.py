@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.identities import same_task
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.run_directory.binding import differences
@@ -64,7 +63,7 @@ def require_comparable(study: StudyRecipe, cells: Sequence[Collected]) -> None:
         tasks = (inputs[other].task, of.task)
         for key in ("version", "fingerprint"):
             one, two = (task.get(key) for task in tasks)
-            if one != two and (key == "version" or not same_task(*tasks)):
+            if one != two:
                 raise UserError(
                     f"cells {other!r} and {name!r} are not of the same {task}: its {key} is "
                     f"{one!r} there and {two!r} here, so their prompts or answers may differ. Run "

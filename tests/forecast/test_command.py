@@ -21,8 +21,9 @@ from gapft_harness.forecast.page import warnings
 from gapft_harness.forecast.reading import Run, Searched, read_run
 from gapft_harness.forecast.verdict import judge
 from gapft_harness.report.reading.tokens import Generated
+from tests.command import succeed
+from tests.training.letters import prepare
 
-FINISHED = Path(__file__).parents[1] / "run_directory/runs_of_before/main/finished"
 RECIPE = {
     "conditions": ["gapft", "uniform"],
     "seeds": [13, 21, 73],
@@ -50,9 +51,20 @@ def drawn(problems: int, share: float, seed: int = 0, k: int = 8) -> Searched:
     return searched(np.zeros(problems), rng.random((problems, k)) < p[:, None])
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the real command, to its report."""
+    folder = tmp_path_factory.mktemp("forecast")
+    command = prepare(folder)
+    pool = folder / "tasks/pool.jsonl"
+    pool.write_text("".join(pool.read_text().splitlines(keepends=True)[:24]))  # a small split
+    succeed(*command, "run", "--seed", 13, "--condition", "gapft", cwd=folder)
+    return folder / "run"
+
+
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(FINISHED, tmp_path / "run"))
+def run(finished: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "run"))
 
 
 def command(*arguments: object) -> Result:
@@ -64,12 +76,14 @@ def said(done: Result) -> str:
     return " ".join(done.output.split())
 
 
-def test_a_run_is_forecast_and_nothing_in_it_changes(run: Path, tmp_path: Path) -> None:
+def test_a_run_is_forecast_and_nothing_in_it_changes(
+    finished: Path, run: Path, tmp_path: Path
+) -> None:
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     done = command(run, "--k", 32, "--k", 4, "--out", tmp_path / "out")
     assert done.exit_code == 0, done.output
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
-    report = json.loads((FINISHED / "report/results.json").read_text())
+    report = json.loads((finished / "report/results.json").read_text())
     found = json.loads((tmp_path / "out/forecast.json").read_text())
     for split, states in (
         ("pool", report["pool"]["states"]),
@@ -84,7 +98,7 @@ def test_a_run_is_forecast_and_nothing_in_it_changes(run: Path, tmp_path: Path) 
     measured = found["splits"]["audit"]["measured_pass_at_k"]
     reported = report["source"]["pass_at_k"]
     assert {str(k): pytest.approx(measured[k - 1]) for k in (1, 2, 4)} == reported
-    drawn = json.loads((FINISHED / "manifest.json").read_text())["drawn"]
+    drawn = json.loads((finished / "manifest.json").read_text())["drawn"]
     counted = {split: read_run(run).splits[split].tokens for split in ("pool", "audit")}
     assert {s: of.samples for s, of in counted.items() if of} == {
         split: drawn[split]["tokens"] for split in ("pool", "audit")

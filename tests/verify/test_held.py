@@ -257,13 +257,20 @@ def test_plugins_that_are_not_given_are_named(made: Path, run: Path) -> None:
     ]
 
 
-def test_a_run_of_an_earlier_version_goes_on_and_says_what_it_cannot_tell(
-    made: Path, run: Path
-) -> None:
+def test_a_run_that_does_not_say_what_it_rests_on_is_damaged(run: Path) -> None:
     change_manifest(run, lambda manifest: manifest.pop("rests_on"))
-    with edited(made / TASK, swap("12}", "11}")):
-        (line,) = held(made, run)
-    assert line.startswith("not checked: whether task, data and plugins are as they were searched")
+    opened = RunDirectory.open(run)
+    with pytest.raises(UserError, match=r"manifest.json: key 'rests_on': field required"):
+        bound(opened, opened.manifest())
+
+
+@pytest.mark.parametrize("found", [1, None])
+def test_a_run_of_another_format_is_refused(run: Path, found: int | None) -> None:
+    change_manifest(run, lambda manifest: manifest.update({"format": found}))
+    with pytest.raises(
+        UserError, match=rf"format {found}; this version .* reads format 2: use the"
+    ):
+        RunDirectory.open(run).manifest()
 
 
 @pytest.mark.parametrize(

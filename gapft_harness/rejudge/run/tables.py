@@ -128,10 +128,9 @@ class Rewriting:
             "answer": [answer for (_, answer), _ in found],
         }
         for column, values in new.items():
-            if column in table.schema.names:  # tables of version 0.1 have no answers
-                place = table.schema.get_field_index(column)
-                of = table.schema.field(place)
-                table = table.set_column(place, of, pa.array(values, of.type))
+            place = table.schema.get_field_index(column)
+            of = table.schema.field(place)
+            table = table.set_column(place, of, pa.array(values, of.type))
         return table
 
 

@@ -84,8 +84,8 @@ def read_answers(
     tables = arms if isinstance(arms, Mapping) else {arm: layout.decisions(arm) for arm in arms}
     for table in dict.fromkeys((source, *tables.values())):
         path = run_path / table
-        given = _given(path, [("index", "=", GREEDY)])
-        if given is None or (table == source and not any(given["answer"])):
+        given = columns(path, ("problem_id", "status", "answer"), [("index", "=", GREEDY)])
+        if table == source and not any(given["answer"]):
             raise NoAnswersError(_none_given(task))
         require(given["problem_id"] == ids, f"{path}: holds other problems than the audit")
         _require_verdicts(table, golds, given, task)
@@ -125,14 +125,6 @@ def _none_given(task: Mapping[str, Any]) -> str:
         "experiment out, or search with a verifier that has a method answer(text), such as "
         "option_letter, in a new run directory"
     )
-
-
-def _given(path: Path, filters: list[tuple[str, str, Any]]) -> dict[str, list[Any]] | None:
-    """Verdicts and answers of greedy decodes; None of a table of version 0.1, without answers."""
-    import pyarrow.parquet as pq
-
-    names = ("problem_id", "status", "answer")
-    return columns(path, names, filters) if names[-1] in pq.read_schema(path).names else None
 
 
 def _gold(text: str, task: Mapping[str, Any]) -> str:

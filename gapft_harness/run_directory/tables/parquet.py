@@ -87,13 +87,6 @@ def copy_table(source: Path, path: Path, facts: Mapping[str, Any]) -> None:
     write_batches(path, table.schema.remove_metadata(), [table], lambda: facts)
 
 
-def has_column(path: Path, name: str) -> bool:
-    """Whether a table has a column; those of earlier versions lack the later ones."""
-    import pyarrow.parquet as pq
-
-    return name in pq.read_schema(path).names
-
-
 def read_rows(path: Path, at_once: int = 4096) -> Iterator[dict[str, Any]]:
     """Yields a table's rows, ``at_once`` of them in memory at a time."""
     import pyarrow.parquet as pq

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 _RESPONSE = tuple(field.name for field in fields(Response))
 _values = attrgetter(*_RESPONSE)
 
-#: Columns that tables of version 0.1 do not have.
-LATER = ("answer",)
-
 
 @dataclass(frozen=True, slots=True)
 class Judged:
@@ -35,8 +32,7 @@ class Judged:
     Attributes:
         response: of its problem.
         verdict: on it.
-        answer: what the verifier read as its answer; None where it read none, gives none, or
-            where the table is of version 0.1.
+        answer: what the verifier read as its answer; None where it read none or gives none.
     """
 
     response: Response
@@ -114,7 +110,7 @@ def response_of(row: Row) -> Response:
 
 def _judged(row: Row, path: Path) -> Judged:
     status = sealed_status(row["status"], path, f", problem {row['problem_id']}")
-    return Judged(response_of(row), Verdict(status, row["reason"]), row.get("answer"))
+    return Judged(response_of(row), Verdict(status, row["reason"]), row["answer"])
 
 
 def sealed_status(status: Any, path: Path, where: str = "") -> Status:

@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 
 @functools.cache
 def schema() -> pa.Schema:
-    """The columns: those of ``records.Example``.
-
-    A table of before ``origin`` has each problem's own responses.
-    """
+    """The columns: those of ``records.Example``."""
     import pyarrow as pa
 
     ids = pa.list_(pa.int32())

@@ -2,8 +2,7 @@
 
 The manifest's section ``rests_on`` holds it from the first search on. Every command compares it
 with what is there now, files first: only where a file changed is the task read again, to say what
-of it is another. Jobs compare what they have loaded. What an earlier version did not record is not
-compared.
+of it is another. Jobs compare what they have loaded.
 """
 
 from __future__ import annotations
@@ -176,9 +175,10 @@ def bound(run: RunDirectory, manifest: Manifest) -> dict[str, Any]:
     Raises:
         UserError: the section is damaged.
     """
-    if manifest.get(SECTION):
-        require_shape(manifest, run.path)
-    recorded = dict(manifest.get(SECTION) or {})
+    if SECTION not in manifest and not manifest["files"]:
+        return {}  # nothing was searched yet
+    require_shape(manifest, run.path)
+    recorded = dict(manifest[SECTION])
     if recorded.get("plugins") and not _judged(run, recorded):
         recorded["plugins"] = {
             key: code
@@ -211,7 +211,7 @@ def require_same(run: RunDirectory, now: Mapping[str, Any]) -> None:
 
 
 def require_common(manifests: Sequence[tuple[str, Manifest]]) -> None:
-    """Stops if runs that are to be merged rest on different things; older ones do not say.
+    """Stops if runs that are to be merged rest on different things.
 
     Args:
         manifests: each with its run's name.

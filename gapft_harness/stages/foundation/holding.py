@@ -72,11 +72,7 @@ def hold(
         raise changed(run.path, subsets)
     taken = list(source_states(manifest))
     if not recorded:
-        said = (
-            "not checked: whether task, data and plugins are as they were searched; an earlier "
-            "version made this run and did not record them"
-        )
-        return Held(None, alike, [said, *without, *taken])
+        return Held(None, alike, [*without, *taken])
     lines, given, unchecked = _plugins(run, recorded, plugins)
     files, absent = compare(recorded.get("files", {}))
     moved = elsewhere(recorded, include_paths)

@@ -29,16 +29,14 @@ class _Audit(BaseModel):
 
 
 class _RestsOn(BaseModel):
-    """What an earlier version did not record may be missing."""
-
-    task: dict[str, Any] = {}
-    code: dict[str, str] = {}
-    data: dict[str, _Split] = {}
-    plugins: dict[_Part, str] = {}
-    files: dict[str, tuple[int, int, str]] = {}
-    include_paths: list[str] = []
-    data_dir: str | None = None
-    model: _Model | None = None
+    task: dict[str, Any]
+    code: dict[str, str]
+    data: dict[str, _Split]
+    plugins: dict[_Part, str]
+    files: dict[str, tuple[int, int, str]]
+    include_paths: list[str]
+    data_dir: str | None
+    model: _Model | None
     audits: dict[str, _Audit] = {}
 
 

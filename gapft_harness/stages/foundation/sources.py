@@ -14,7 +14,6 @@ from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import sha256
-from gapft_harness.core.identities import same_task
 from gapft_harness.core.records import Arm
 from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.recipe import Recipe
@@ -134,11 +133,10 @@ def check_task(run: RunDirectory, condition: str, source: RunDirectory) -> None:
         UserError: one is another; the message says how.
     """
     here, there = run.manifest(), source.manifest()
-    lines = _grounds(there, here.get(SECTION) or {})
-    alike = () if not same_task(here["task"], there["task"]) else ("fingerprint",)
+    lines = _grounds(there, here[SECTION])
     for key in _TASK if not lines else ():
         ours, theirs = here["task"].get(key), there["task"].get(key)
-        if ours != theirs and key not in alike:
+        if ours != theirs:
             lines.append(f"task, {key}: {ours} here, {theirs} there")
     require_alike(condition, source, [*lines, *_tokenizers(run.recipe, source)])
 
@@ -185,21 +183,21 @@ def file_of(entry: Mapping[str, Any]) -> Path | None:
 
 
 def _grounds(theirs: Manifest, ours: Mapping[str, Any]) -> list[str]:
-    """How the task or the verifier's code differs; an earlier version did not record them."""
+    """How the task or the verifier's code differs."""
 
     def of(section: Mapping[str, Any]) -> dict[str, Any]:
         codes = section.get("plugins") or {}
         judges = {key: code for key, code in codes.items() if key.startswith("verifier ")}
         return {"task": section.get("task"), "plugins": judges}
 
-    lines = differing(of(theirs.get(SECTION) or {}), of(ours))
+    lines = differing(of(theirs[SECTION]), of(ours))
     return [f"{line} ('now' here, 'then' there)" for line in lines]
 
 
 def _tokenizers(recipe: Recipe, source: RunDirectory, *, early: bool = False) -> list[str]:
     """How the tokenizers differ; ``early``: a model that is not here yet may still come."""
     ours = model_state(recipe)
-    theirs = (source.manifest().get(SECTION) or {}).get("model")
+    theirs = source.manifest()[SECTION].get("model")
     apart = any("tokenizer" in of.model.args for of in (recipe, source.recipe))
     if ours is None or theirs is None or apart:
         here, there = (_named(of) for of in (recipe, source.recipe))

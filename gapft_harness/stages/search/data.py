@@ -242,7 +242,7 @@ def _judge(
     facts = {
         "name": task.name,
         "version": task.version,
-        **task.fingerprints(),
+        "fingerprint": task.fingerprint(),
         "dropped": [],
         "warnings": [],
         "verifier": name,

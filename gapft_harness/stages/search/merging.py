@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.identities import same_task
 from gapft_harness.core.records import GREEDY
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.recipe.reading import check_recipe
@@ -29,7 +28,7 @@ from gapft_harness.run_directory.shards import (
     require_unbegun,
 )
 from gapft_harness.run_directory.tables import problems, read_facts, responses
-from gapft_harness.run_directory.tables.parquet import has_column, write_batches
+from gapft_harness.run_directory.tables.parquet import write_batches
 from gapft_harness.stages.foundation.foundation import require_common
 from gapft_harness.stages.generation.alike import AlikeWatch
 from gapft_harness.stages.search.merged_facts import merge_facts
@@ -150,17 +149,12 @@ def _check_identities(
     for name, identity, advice in _IDENTITIES:
         for part in parts[1:]:
             expected, found = identity(parts[0].facts), identity(part.facts)
-            if expected != found and not (name == "task" and _same_task(parts[0], part)):
+            if expected != found:
                 raise UserError(
                     f"{part.split}: {part} is of another {name} than {parts[0]}: {found} there, "
                     f"{expected} here; {advice}"
                 )
     require_common([(str(of.path), of.manifest()) for of in (run, *(part.run for part in parts))])
-
-
-def _same_task(one: FinishedShard, other: FinishedShard) -> bool:
-    a, b = one.facts["task"], other.facts["task"]
-    return a["name"] == b["name"] and same_task(a, b)
 
 
 def identity_of(part: FinishedShard, plugins: Plugins | None = None) -> dict[str, Any]:
@@ -204,15 +198,7 @@ _IDENTITIES: tuple[tuple[str, Callable[[dict[str, Any]], object], str], ...] = (
 
 
 def _merge_responses(path: Path, parts: Sequence[FinishedShard], facts: dict[str, Any]) -> None:
-    """Samples are looked at again: a shard may have too few problems to notice that they repeat.
-
-    A column that the shards of an earlier version lack is left out: what it says of some problems
-    would be no table's.
-    """
-    schema = responses.schema()
-    for name in responses.LATER:
-        if not all(has_column(part.tables["responses"], name) for part in parts):
-            schema = schema.remove(schema.get_field_index(name))
+    """Samples are looked at again: a shard may have too few problems to notice that they repeat."""
     watch = AlikeWatch()
 
     def see(rows: Any) -> None:
@@ -223,7 +209,7 @@ def _merge_responses(path: Path, parts: Sequence[FinishedShard], facts: dict[str
         alike = watch.warning()
         return {**facts, "warnings": [*facts["warnings"], *([alike] if alike else [])]}
 
-    _write(path, schema, parts, "responses", see, closing)
+    _write(path, responses.schema(), parts, "responses", see, closing)
 
 
 def _write(

@@ -19,7 +19,6 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
 from gapft_harness.run_directory.facts import TAKEN, Manifest
 from gapft_harness.run_directory.tables import Judged, read_facts, read_judged, read_problems
-from gapft_harness.run_directory.tables.parquet import has_column
 from gapft_harness.stages.differences import Differences, unequal
 from gapft_harness.stages.generation.sealing import closing_verifier, description_of, tokens_of
 from gapft_harness.verification.judging import judge_and_answer
@@ -70,7 +69,7 @@ class Rejudge:
         table = read_judged(run.path / relative)
         problems = run.path / layout.problems(split)
         pairs = _with_golds(problems, table) if self.verifier else ((None, j) for _, j in table)
-        answers = self._answers(run.path / relative)
+        answers = answers_of(self.verifier) if self.verifier else None
         facts = read_facts(run.path / relative)
         imported = manifest.get("imported", {}).get(place.name)
         if facts.get("imported") != imported:
@@ -132,12 +131,6 @@ class Rejudge:
     @property
     def _rules(self) -> object:
         return description_of(self.verifier).get("rules") if self.verifier else None
-
-    def _answers(self, path: Path) -> CheckedAnswers | None:
-        """What reads the answers that a table holds; one of version 0.1 holds none."""
-        if self.verifier is None or not has_column(path, "answer"):
-            return None
-        return answers_of(self.verifier)
 
     def _again(
         self,
@@ -224,7 +217,7 @@ def _rules_told(manifest: Manifest) -> Iterator[str]:
     for part, said in manifest.get("judged_by", {}).items():
         parts.setdefault(json.dumps(said.get("rules"), sort_keys=True), []).append(part)
     for rules, judged in parts.items():
-        told = "none told, as by earlier versions" if rules == "null" else rules
+        told = "none told" if rules == "null" else rules
         yield f"rules by which {', '.join(judged)} got these verdicts: {told}"
 
 

@@ -123,11 +123,10 @@ def _record(context: Context, now: dict[str, Any], splits: Sequence[Split]) -> N
     """What splits rest on that come to the run now."""
 
     def change(manifest: Manifest) -> None:
-        if SECTION in manifest:  # an earlier version's run has none
-            manifest[SECTION] = with_audits(manifest[SECTION], now, splits)
-            # of a search of some splits alone (gapft gap), the others come to it
-            manifest[SECTION]["data"] = {**now["data"], **manifest[SECTION]["data"]}
-            manifest[SECTION]["plugins"].update(now["plugins"])
+        manifest[SECTION] = with_audits(manifest[SECTION], now, splits)
+        # of a search of some splits alone (gapft gap), the others come to it
+        manifest[SECTION]["data"] = {**now["data"], **manifest[SECTION]["data"]}
+        manifest[SECTION]["plugins"].update(now["plugins"])
 
     context.run.update_manifest(change)
 

@@ -119,7 +119,7 @@ def check_alike(run: RunDirectory, arms: Sequence[Arm], documented: bool) -> Ite
                 yield f"{layout.adapter(arm)}/training.json: does not say {key}"
             elif a != b:
                 yield f"arms {first[0].name} and {arm.name} differ in {key}: {a} and {b}"
-        for key in ("end_id", "attention"):  # not every arm says one, nor did earlier versions
+        for key in ("end_id", "attention"):  # not every arm says one
             a, b = first[1].get(key), facts.get(key)
             if a is not None and b is not None and a != b:
                 yield f"arms {first[0].name} and {arm.name} differ in {key}: {a} and {b}"
