@@ -124,7 +124,9 @@ class Sandbox(Closing):
                 ``test`` gives every input its own fork. Verdicts are the same. A stdin program
                 always gets a fork a test.
             compat: ``lcb`` runs and compares as LiveCodeBench does.
-            run_all: also run the tests after the first that fails.
+            run_all: give the results of all tests, not only those up to the first that fails.
+                (After a wrong answer the rest is run in any case: what runs must tell nobody
+                what was expected.)
             progress: called with the number of programs done so far.
 
         Returns:

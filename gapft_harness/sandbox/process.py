@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -73,7 +74,7 @@ class SandboxWorker:
     control: socket.socket
     stderr: IO[bytes]
     share: float
-    _files: tuple[int, ...] = field(default=())
+    _files: list[int] = field(default_factory=list)
     deadline: float = float("inf")
 
     @classmethod
@@ -166,21 +167,18 @@ class SandboxWorker:
             compat: whose way of running programs.
         """
         calls = program.kind == "function"
-        descriptors = [os.memfd_create("", os.MFD_CLOEXEC) for _ in range(6 if calls else 5)]
-        try:
-            for given in inputs:
-                if calls:
-                    _fill(descriptors[0], len(given).to_bytes(LENGTH_BYTES, "little"))
-                _fill(descriptors[0], given)
-            _fill(descriptors[4], source)
-            os.lseek(descriptors[0], 0, os.SEEK_SET)
-            job = pack_job(cpu_s, wall_s, bool(compat))
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # noticed in receive
-                socket.send_fds(self.control, [job], descriptors)
-        finally:
-            self._files = (*descriptors[1:4], *descriptors[5:])
-            os.close(descriptors[0])
-            os.close(descriptors[4])
+        while len(self._files) < 6:
+            self._files.append(os.memfd_create("", os.MFD_CLOEXEC))
+        descriptors = self._files[: 6 if calls else 5]
+        for given in inputs:
+            if calls:
+                _fill(descriptors[0], len(given).to_bytes(LENGTH_BYTES, "little"))
+            _fill(descriptors[0], given)
+        _fill(descriptors[4], source)
+        os.lseek(descriptors[0], 0, os.SEEK_SET)
+        job = pack_job(cpu_s, wall_s, bool(compat))
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # noticed in receive
+            socket.send_fds(self.control, [job], descriptors)
         # The worker excuses what others took of the CPU, as far as a busy machine may need it.
         waiting = _PATIENCE * self.share * (cpu_s + TOGETHER_S)
         self.deadline = time.monotonic() + TOGETHER_S + wall_s + 30 + waiting
@@ -194,12 +192,13 @@ class SandboxWorker:
         """
         ending = unpack_ending(self._receive(max(0.0, self.deadline - time.monotonic())))
         self.deadline = float("inf")
-        if ending.setup:
-            self._close_files()
-            raise NotConfined(ending.setup)
-        outcomes = read_outcomes(ending, self._files, self.limits.output_bytes)
-        self._close_files()
-        return outcomes, ending.busy_s
+        try:
+            if ending.setup:
+                raise NotConfined(ending.setup)
+            told = (*self._files[1:4], self._files[5])
+            return read_outcomes(ending, told, self.limits.output_bytes), ending.busy_s
+        finally:
+            self._renew_files()
 
     def kill(self) -> str:
         """Ends it and what it runs. Returns how it died, in words."""
@@ -207,7 +206,8 @@ class SandboxWorker:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         code = self.process.wait()
-        self._close_files()
+        while self._files:
+            os.close(self._files.pop())
         self.stderr.seek(0)
         last = self.stderr.read().decode(errors="replace").strip().rpartition("\n")[2]
         self.stderr.close()
@@ -225,10 +225,18 @@ class SandboxWorker:
             raise WorkerDied("its connection closed")
         return data
 
-    def _close_files(self) -> None:
+    def _renew_files(self) -> None:
+        """As new, when the program's process has ended: size, place, flags, mode and times.
+
+        They are the same for all tests, because a new file's inode number would tell how many
+        there were before, and a program can make more of them (by mapping shared memory).
+        """
         for file in self._files:
-            os.close(file)
-        self._files = ()
+            os.ftruncate(file, 0)
+            os.lseek(file, 0, os.SEEK_SET)
+            os.fchmod(file, 0o777)
+            os.utime(file)
+            fcntl.fcntl(file, fcntl.F_SETFL, 0)
 
 
 def packet(program: Program, compat: Compat | None) -> bytes:

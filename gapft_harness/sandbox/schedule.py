@@ -48,7 +48,7 @@ class Rules:
     Attributes:
         isolation: a fork for each input of a function program, or one for as many as go.
         compat: whose way of running and comparing.
-        run_all: go on after a test that failed.
+        run_all: go on after a program that failed by itself, and give the results of all tests.
     """
 
     isolation: Isolation = "program"
@@ -69,8 +69,19 @@ class _Case:
     busy_s: float = 0.0
 
     def finished(self, rules: Rules) -> bool:
-        failed = bool(self.results) and self.results[-1].verdict != "accepted"
+        """Whether nothing more is run. A wrong answer is no reason.
+
+        What runs must not depend on what was expected: whatever way a test has to leave a note,
+        the next program could read from a test that was not run which answer was wrong. How a
+        program fails by itself tells of nothing but the program.
+        """
+        failed = bool(self.results) and self.results[-1].verdict not in ("accepted", "wrong_answer")
         return len(self.results) == len(self.tests) or (failed and not rules.run_all)
+
+    def result(self, rules: Rules, tier: Tier) -> Result:
+        verdicts = [result.verdict != "accepted" for result in self.results]
+        end = None if rules.run_all or True not in verdicts else verdicts.index(True) + 1
+        return Result(overall(self.results), tuple(self.results[:end]), tier, self.busy_s)
 
     def next_tests(self, rules: Rules) -> Sequence[Test]:
         rest = self.tests[len(self.results) :]
@@ -151,8 +162,7 @@ class Schedule:
                         give(worker, other)
                     self._record(case, outcomes, rules)
                     if case.finished(rules):
-                        verdict = overall(case.results)
-                        yield case.index, Result(verdict, tuple(case.results), tier, case.busy_s)
+                        yield case.index, case.result(rules, tier)
                     else:
                         waiting.appendleft(case)
         finally:

@@ -28,6 +28,8 @@ _CLONE_THREAD = 0x00010000
 #: NEWTIME, NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET, and PARENT, PTRACE, UNTRACED
 _CLONE_FORBIDDEN = 0x7E020080 | 0x00008000 | 0x00002000 | 0x00800000
 _O_TRUNC = 0x200
+#: ``O_TMPFILE`` without ``O_DIRECTORY``. Such a file leaves no trace but the count of inodes.
+_UNNAMED = 0x400000
 _STOPS = (signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 
 #: DUPFD, GETFD, SETFD, GETFL, SETFL, DUPFD_CLOEXEC, GETPIPE_SZ, GET_SEALS. Not SETOWN and SETSIG
@@ -40,6 +42,14 @@ _LOCK = (6, 7, 37, 38)
 _IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 #: GET_DUMPABLE, SET_NAME, GET_NAME, CAPBSET_READ, GET_NO_NEW_PRIVS, SET_VMA (glibc names its maps)
 _PRCTL = (3, 15, 16, 23, 39, 0x53564D41)
+
+#: What a read or write may be asked besides: HIPRI, DSYNC, SYNC, APPEND. Not NOWAIT, which tells
+#: whether somebody read the same page before, nor DONTCACHE, which makes it as if nobody had.
+_READ_FLAGS = 1 | 2 | 4 | 16
+#: NORMAL, RANDOM, SEQUENTIAL, WILLNEED, DONTNEED, FREE, DONTFORK, DOFORK, HUGEPAGE, NOHUGEPAGE,
+#: DONTDUMP, DODUMP, GUARD_INSTALL, GUARD_REMOVE: of one's own memory. Not COLD, PAGEOUT, COLLAPSE
+#: and POPULATE_READ, which reach the pages of files, nor MERGEABLE.
+_MADVISE = (0, 1, 2, 3, 4, 8, 10, 11, 14, 15, 16, 17, 102, 103)
 
 #: Change a file without opening it. In the landlock tier they would reach files outside: landlock
 #: does not govern them.
@@ -133,17 +143,29 @@ def program(only_descriptors: bool, stop_truncation: bool) -> bytes:
             _refuse(_SUCCESS),
         ),
         "sched_setaffinity": (*_unless(0, [0, _OWN_PID]), _refuse(_SUCCESS)),
+        # Advice is not binding, and what it does to the page cache is there for the next program.
+        "fadvise64": (_refuse(_SUCCESS),),
+        "madvise": (*_unless(2, _MADVISE, errno.EINVAL), _return(_ALLOW)),
+        # Tells of mounts, in numbers that are never used again. All of libc falls back to stat.
+        "statx": (_refuse(errno.ENOSYS),),
+        # The clock of another process tells that it is there. Bit 2: a thread's, which is one's own
+        "clock_gettime": (
+            _load(0),
+            (_ANY_BIT, 0, 2, 1 << 31),
+            (_ANY_BIT, 1, 0, 4),
+            _refuse(errno.EINVAL),
+            _return(_ALLOW),
+        ),
         "ioctl": (*_unless(1, _IOCTL, errno.ENOTTY), _return(_ALLOW)),
         "prctl": (*_unless(0, _PRCTL), _return(_ALLOW)),
     }
+    for name in ("preadv2", "pwritev2"):
+        rules[name] = _unless_any(5, ~_READ_FLAGS & 0xFFFFFFFF, errno.EOPNOTSUPP)
+    for name, argument in (("open", 1), ("openat", 2)):
+        rules[name] = _unless_any(argument, _UNNAMED, errno.EOPNOTSUPP)
+        if stop_truncation:
+            rules[name] = (*_unless_any(argument, _O_TRUNC, errno.EACCES)[:-1], *rules[name])
     if stop_truncation:
-        for name, argument in (("open", 1), ("openat", 2)):
-            rules[name] = (
-                _load(argument),
-                (_ANY_BIT, 0, 1, _O_TRUNC),
-                _refuse(errno.EACCES),
-                _return(_ALLOW),
-            )
         rules |= dict.fromkeys(("truncate", "creat"), (_refuse(errno.EACCES),))
     rules = {
         name: rule
@@ -225,6 +247,11 @@ def _unless(argument: int, allowed: Sequence[int], number: int = errno.EPERM) ->
         *((_EQUAL, last - i + 1, 0, value) for i, value in enumerate(allowed)),
         _refuse(number),
     ]
+
+
+def _unless_any(argument: int, bits: int, number: int) -> list[_Instruction]:
+    """Refuses if the argument has any of these bits; allows it otherwise."""
+    return [_load(argument), (_ANY_BIT, 0, 1, bits), _refuse(number), _return(_ALLOW)]
 
 
 def _refuse_if(

@@ -21,7 +21,7 @@ fcntl=72 ioctl=16 flock=73 ftruncate=77 truncate=76 fsync=74 fdatasync=75 falloc
 fadvise64=221 sendfile=40 copy_file_range=326 poll=7 ppoll=271 select=23 pselect6=270
 epoll_create=213 epoll_create1=291 epoll_ctl=233 epoll_wait=232 epoll_pwait=281 eventfd=284
 eventfd2=290 timerfd_create=283 timerfd_settime=286 timerfd_gettime=287 signalfd=282
-signalfd4=289 mmap=9 munmap=11 mremap=25 mprotect=10 madvise=28 brk=12 msync=26 mincore=27
+signalfd4=289 mmap=9 munmap=11 mremap=25 mprotect=10 madvise=28 brk=12 msync=26
 rt_sigaction=13 rt_sigprocmask=14 rt_sigreturn=15 rt_sigsuspend=130 rt_sigpending=127
 rt_sigtimedwait=128 sigaltstack=131 restart_syscall=219 pause=34 kill=62 tgkill=234 alarm=37
 setitimer=38 getitimer=36 timer_create=222 timer_settime=223 timer_gettime=224
@@ -32,7 +32,7 @@ sched_get_priority_min=147 getpriority=140 getcpu=309 clone=56 clone3=435 futex=
 set_robust_list=273 get_robust_list=274 set_tid_address=218 rseq=334 membarrier=324 exit=60
 exit_group=231 wait4=61 waitid=247 arch_prctl=158 prctl=157 getpid=39 getppid=110 gettid=186
 getpgrp=111 getpgid=121 getsid=124 getuid=102 geteuid=107 getgid=104 getegid=108 getresuid=118
-getresgid=120 getgroups=115 uname=63 sysinfo=99 umask=95 capget=125 getrlimit=97 setrlimit=160
+getresgid=120 getgroups=115 uname=63 umask=95 capget=125 getrlimit=97 setrlimit=160
 prlimit64=302 getrandom=318 getcwd=79 chdir=80 fchdir=81 mkdir=83 mkdirat=258 rmdir=84 unlink=87
 unlinkat=263 rename=82 renameat=264 renameat2=316 link=86 linkat=265 symlink=88 symlinkat=266
 chmod=90 fchmod=91 fchmodat=268 fchmodat2=452 utime=132 utimes=235 utimensat=280 futimesat=261
@@ -46,7 +46,7 @@ faccessat=48 faccessat2=439 readlinkat=78 getdents64=61 statfs=43 fstatfs=44 dup
 pipe2=59 fcntl=25 ioctl=29 flock=32 ftruncate=46 truncate=45 fsync=82 fdatasync=83 fallocate=47
 fadvise64=223 sendfile=71 copy_file_range=285 ppoll=73 pselect6=72 epoll_create1=20 epoll_ctl=21
 epoll_pwait=22 eventfd2=19 timerfd_create=85 timerfd_settime=86 timerfd_gettime=87 signalfd4=74
-mmap=222 munmap=215 mremap=216 mprotect=226 madvise=233 brk=214 msync=227 mincore=232
+mmap=222 munmap=215 mremap=216 mprotect=226 madvise=233 brk=214 msync=227
 rt_sigaction=134 rt_sigprocmask=135 rt_sigreturn=139 rt_sigsuspend=133 rt_sigpending=136
 rt_sigtimedwait=137 sigaltstack=132 restart_syscall=128 kill=129 tgkill=131 setitimer=103
 getitimer=102 timer_create=107 timer_settime=110 timer_gettime=108 timer_getoverrun=109
@@ -56,7 +56,7 @@ sched_getparam=121 sched_getscheduler=120 sched_get_priority_max=125 sched_get_p
 getpriority=141 getcpu=168 clone=220 clone3=435 futex=98 set_robust_list=99 get_robust_list=100
 set_tid_address=96 rseq=293 membarrier=283 exit=93 exit_group=94 wait4=260 waitid=95 prctl=167
 getpid=172 getppid=173 gettid=178 getpgid=155 getsid=156 getuid=174 geteuid=175 getgid=176
-getegid=177 getresuid=148 getresgid=150 getgroups=158 uname=160 sysinfo=179 umask=166 capget=90
+getegid=177 getresuid=148 getresgid=150 getgroups=158 uname=160 umask=166 capget=90
 getrlimit=163 setrlimit=164 prlimit64=261 getrandom=278 getcwd=17 chdir=49 fchdir=50 mkdirat=34
 unlinkat=35 renameat=38 renameat2=276 linkat=37 symlinkat=36 fchmod=52 fchmodat=53 fchmodat2=452
 utimensat=88 socketpair=199 sendto=206 recvfrom=207 setpriority=140 sched_setaffinity=122

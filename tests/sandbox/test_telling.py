@@ -1,0 +1,184 @@
+"""No program learns from another: neither what was expected of it, nor what it found out."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from gapft_harness.sandbox import Limits, Program, Sandbox, Test
+from gapft_harness.sandbox.process import SandboxWorker
+from gapft_harness.sandbox.records import TIERS
+from tests.sandbox.telling import FILES, FUNCTION, GOLDS, NOTES, STDIN, forget
+
+SAMPLES = 40
+_ROOMY = Limits(cpu_s=4, memory_bytes=256 << 20)
+
+
+def suite(kind: str, golds: list[bool]) -> list[Test]:
+    words = ("no", "yes") if kind == "stdin" else ("false", "true")
+    return [Test(str(number), words[gold]) for number, gold in enumerate(golds)]
+
+
+def sample(kind: str, number: int) -> Program:
+    if kind == "stdin":
+        return Program(f"{NOTES}{STDIN}\n# {number}")
+    return Program(f"{NOTES}{FUNCTION}\n# {number}", "function", "f")
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("kind", ["stdin", "function"])
+def test_samples_that_compute_nothing_do_not_pass_by_notes_in_the_page_cache(tier, kind):
+    forget()
+    items = [(sample(kind, n), suite(kind, GOLDS)) for n in range(SAMPLES)]
+    with Sandbox(tier=tier, workers=1, limits=_ROOMY) as sandbox:
+        results = sandbox.judge(items)
+    verdicts = [result.verdict for result in results]
+    assert set(verdicts) <= {"accepted", "wrong_answer"}, results
+    assert verdicts.count("accepted") <= 1
+
+
+@pytest.mark.parametrize("kind", ["stdin", "function"])
+@pytest.mark.parametrize("isolate", ["test", "program"])
+def test_what_is_run_does_not_depend_on_what_was_expected(sandbox, monkeypatch, kind, isolate):
+    """Whatever the golds, the same executions in the same order: so there is nothing to learn."""
+    body = "\nimport os\nif test == 9: 1 / 0\nos.dup(1)\n"
+    source = "test = int(input())" + body + "print(['no', 'yes'][%d])"
+    program = Program(source % 0), Program(source % 1)
+    if kind == "function":
+        source = "def f(test):" + body.replace("\n", "\n    ") + "return bool(%d)"
+        program = tuple(Program(source % word, "function", "f") for word in (0, 1))
+    sent: list[tuple[str, tuple[bytes, ...]]] = []
+    send = SandboxWorker.send
+
+    def record(worker, program, source, inputs, *rest):
+        sent.append((program.source, tuple(inputs)))
+        send(worker, program, source, inputs, *rest)
+
+    monkeypatch.setattr(SandboxWorker, "send", record)
+    runs = []
+    for golds in (GOLDS, [not gold for gold in GOLDS], [True] * 12, [False] * 12):
+        sent.clear()
+        results = sandbox.judge([(p, suite(kind, golds)) for p in program * 3], isolate=isolate)
+        runs.append(list(sent))
+        for n, result in enumerate(results):  # told as ever: up to the first failure
+            wrong = [i for i in range(9) if golds[i] != n % 2]
+            assert len(result.tests) == (wrong[0] if wrong else 9) + 1
+            assert result.verdict == ("wrong_answer" if wrong else "runtime_error")
+    assert all(run == runs[0] for run in runs)
+    assert len(runs[0]) == 6 * 10, "a program that fails by itself is not run further"
+
+
+#: What would tell of an earlier program, and what a program gets that tries it.
+TRIES = {
+    "advice on a file": (
+        "os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)\n"
+        "os.posix_fadvise(file, 0, 0, os.POSIX_FADV_WILLNEED)",
+        "None",
+    ),
+    "readahead": ("check(libc.readahead(file, 0, 4096))", "PermissionError"),
+    "a read that does not wait": ("os.preadv(file, [bytearray(1)], 0, os.RWF_NOWAIT)", "OSError"),
+    "a read that is not cached": ("os.preadv(file, [bytearray(1)], 0, 128)", "OSError"),
+    "a write that does not wait": ("os.pwritev(1, [b''], 0, os.RWF_NOWAIT)", "OSError"),
+    "a plain read of many": ("os.preadv(file, [bytearray(1)], 0)", "1"),
+    "mincore": ("check(libc.mincore(page, 4096, bytes(1)))", "PermissionError"),
+    "cachestat": ("check(libc.syscall(451, file, bytes(16), bytes(40), 0))", "PermissionError"),
+    "advice to take pages out": ("check(libc.madvise(page, 4096, 21))", "OSError"),
+    "advice that pages are cold": ("check(libc.madvise(page, 4096, 20))", "OSError"),
+    "advice to merge pages": ("check(libc.madvise(page, 4096, 12))", "OSError"),
+    "advice on memory of its own": ("mmap.mmap(-1, 8192).madvise(mmap.MADV_DONTNEED)", "None"),
+    "numbers of mounts": (
+        "check(libc.syscall(STATX, -100, b'/', 0, 0x4000, ctypes.create_string_buffer(256)))",
+        "OSError",
+    ),
+    "an unnamed file": ("os.open('.', os.O_TMPFILE | os.O_RDWR)", "OSError"),
+    "load and free memory": (
+        "check(libc.sysinfo(ctypes.create_string_buffer(256)))",
+        "PermissionError",
+    ),
+    "another's clock": ("time.clock_gettime(~os.getppid() << 3 | 2)", "OSError"),
+    "its own clock": ("time.clock_gettime(time.CLOCK_PROCESS_CPUTIME_ID) > 0", "True"),
+    "a thread's clock": (
+        "time.clock_gettime(time.pthread_getcpuclockid(threading.get_ident())) >= 0",
+        "True",
+    ),
+    "a temporary file": ("len(tempfile.TemporaryFile().read())", None),
+}
+
+
+@pytest.mark.parametrize("way", TRIES)
+def test_what_would_tell_of_an_earlier_program_is_refused(sandbox, way):
+    attempt, expected = TRIES[way]
+    *lines, last = attempt.splitlines()
+    source = f"""
+import ctypes, mmap, os, platform, tempfile, threading, time
+STATX = {{"x86_64": 332, "aarch64": 291}}[platform.machine()]
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, *[ctypes.c_size_t] * 5]
+def check(result):
+    if result == -1: raise OSError(ctypes.get_errno(), "refused")
+file = os.open(os.__file__, os.O_RDONLY)
+page = ctypes.c_void_p(libc.mmap(None, 4096, 1, 2, file, 0))
+try:
+    {"; ".join(lines)}
+    print({last})
+except OSError as error:
+    print(type(error).__name__)
+"""
+    (result,) = sandbox.judge([(Program(source), [Test("", "")])])
+    if expected is None:  # there is no place for one in tier landlock
+        expected = "0" if sandbox.tier == "namespaces" else "FileNotFoundError"
+    assert result.tests[0].output.strip() == expected, result
+
+
+def test_advice_leaves_the_page_cache_as_it_is(sandbox):
+    """Told that it was taken, as it is not binding: and nothing happened."""
+    forget()
+    name = FILES[0]
+    with open(name, "rb") as file:
+        file.read()
+        source = f"import os\nf = os.open({name!r}, 0)\nos.posix_fadvise(f, 0, 0, 4)\nprint(1)"
+        (result,) = sandbox.judge([(Program(source), [Test("", "1")])])
+        assert result.verdict == "accepted", result
+        assert os.preadv(file.fileno(), [bytearray(1)], 0, os.RWF_NOWAIT) == 1
+
+
+@pytest.mark.parametrize("kind", ["stdin", "function"])
+def test_a_programs_own_files_tell_of_no_other(sandbox, kind):
+    """Its files are the same ones each time, as new, whatever the program before did to them."""
+    look = """
+import os
+def look():
+    kept = []
+    for file in (*range(4), "/", "."):
+        try: status = os.stat(file)
+        except OSError: continue
+        kept.append((file, status.st_ino, status.st_mode, status.st_dev, status.st_nlink))
+        if isinstance(file, int): kept.append(os.get_blocking(file))
+    return repr(kept)
+"""
+    move = """
+import fcntl, mmap, os
+def move():
+    for _ in range(3000): mmap.mmap(-1, 4096).close()
+    for file in range(4):
+        for change in (
+            lambda: os.fchmod(file, 0o123), lambda: os.utime(file, (1, 1)),
+            lambda: os.set_blocking(file, False), lambda: os.lseek(file, 77, 0),
+            lambda: fcntl.fcntl(file, fcntl.F_SETFL, os.O_APPEND),
+        ):
+            try: change()
+            except OSError: pass
+"""
+
+    def program(body: str, name: str) -> Program:
+        if kind == "stdin":
+            return Program(f"{body}\nprint({name}())")
+        return Program(f"{body}\nos.dup(1)\ndef f(): return {name}()", "function", "f")
+
+    order = [program(look, "look"), program(move, "move"), program(look, "look")]
+    gold = "" if kind == "stdin" else "0"
+    first, _, second = sandbox.judge([(each, [Test("", gold)]) for each in order])
+    assert first.tests[0].output.count("(") >= 5, first
+    assert first.tests[0].output == second.tests[0].output
