@@ -1,7 +1,7 @@
 """Programs that compute nothing and tell each other which guesses were wrong.
 
-They leave notes in the page cache of files that all may read: a guess that was not followed by the next test
-was wrong, so the next sample knows better.
+They leave notes in the page cache of files that all may read: a guess that was not followed by the
+next test was wrong, so the next sample knows better.
 """
 
 from __future__ import annotations
