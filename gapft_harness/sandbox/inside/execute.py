@@ -81,8 +81,9 @@ def _run() -> int:
     _depth[:] = [sys.getrecursionlimit()]
     head, _, body = read_all(SOURCE).partition(b"\n")
     kind, function, compat = head.decode().split("\t")
-    # Text as it is: a byte order mark goes, and a coding line has nothing left to say.
-    source = body.decode("utf-8", "surrogatepass").removeprefix("\ufeff")
+    source = body.decode("utf-8", "surrogatepass")
+    if not compat:  # a byte order mark is no character of a program, but LiveCodeBench leaves it
+        source = source.removeprefix("\ufeff")
     is_function = kind == "function"
     try:
         if compat and not is_function:
