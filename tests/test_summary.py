@@ -40,6 +40,8 @@ def test_the_summary_prints_k_eq_in_the_reports_words(tmp_path: Path) -> None:
     for name, shown in {**labels, **expected}.items():
         assert rows[name][-3] == shown, text
         assert shown in markdown
+    assert "−" in "".join(rows["replay"]), "it forgets all"
+    assert "-" not in "".join(rows["replay"]), "one minus sign, as in the report"
 
 
 @pytest.mark.parametrize("sizes", [(40, 0, 60)])
@@ -58,7 +60,7 @@ def test_the_summary_ends_with_the_contrast_of_an_allocation_comparison(tmp_path
     low, high = (100 * end for end in found["ci95"])
     assert printed(tmp_path / "report/results.json").splitlines()[-1] == (
         "diffuse minus concentrated on the problems trained on: "
-        f"{100 * found['mean']:+.1f} points [{low:+.1f}, {high:+.1f}]"
+        f"{100 * found['mean']:+.1f} points [{low:+.1f}, {high:+.1f}]".replace("-", "−")
     )
 
 

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.report.rendering.wording import UNSTABLE, k_eq
+from gapft_harness.report.rendering.wording import UNSTABLE, k_eq, points
 from gapft_harness.stages.experiment import every_experiment, parts
 
 #: Characters of a response that the terminal shows.
@@ -70,8 +70,8 @@ def print_summary(
         table.add_row(
             name,
             _rate(condition["pass_at_1"], few),
-            f"{100 * change['delta']:+.1f}",
-            f"[{100 * low:+.1f}, {100 * high:+.1f}]",
+            points(change["delta"]),
+            f"[{points(low)}, {points(high)}]",
             k_eq(0 if condition["K_eq"] == "<1" else int(condition["K_eq"]), results["k"]),
             str(budget["n"]),
             str(budget["J"]),

@@ -1,6 +1,7 @@
 """stream_documents: the records of read_documents and its errors, a line at a time."""
 
 import codecs
+import bz2
 import gzip
 import json
 import tracemalloc
@@ -79,8 +80,8 @@ def test_a_missing_file_is_named(tmp_path):
         ('{"a": "x"}\n{"a": "café au lait"}\n'.encode("latin-1"), "iconv -f LATIN1 -t UTF-8"),
         ('{"a": "x"}'.encode("utf-16"), "expected UTF-8 text, found text in UTF-16; convert it"),
         (
-            gzip.compress(b'{"a": 1}\n', mtime=0),
-            "expected UTF-8 text, found gzip data; decompress it",
+            bz2.compress(b'{"a": 1}\n'),
+            "expected UTF-8 text, found bzip2 data; decompress it",
         ),
     ],
 )
@@ -91,6 +92,14 @@ def test_what_is_no_utf8_is_told_by_its_line(read, content, expected, tmp_path):
         read(path)
     assert str(caught.value).startswith(f"{path}")
     assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize("read", [read_documents, lambda path: list(stream_documents(path))])
+def test_what_gzip_packed_is_read(read, tmp_path):
+    plain, packed = tmp_path / "a.jsonl", tmp_path / "a.jsonl.gz"
+    plain.write_bytes(b'{"a": 1}\n{"a": 2}\n')
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    assert str([*read(packed)]).replace(".jsonl.gz", ".jsonl") == str([*read(plain)])
 
 
 @given(

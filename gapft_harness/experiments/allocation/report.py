@@ -102,9 +102,9 @@ class AllocationPart(Part):
     def summary(self, content: Mapping[str, Any]) -> Summary:
         """The contrast in one line."""
         contrast = content["contrast"]
-        mean, low, high = (100 * value for value in (contrast["mean"], *contrast["ci95"]))
+        mean, low, high = map(wording.points, (contrast["mean"], *contrast["ci95"]))
         return Summary(
             f"{content['diffuse']} minus {content['concentrated']} on the problems trained on: "
-            f"{mean:+.1f} points [{low:+.1f}, {high:+.1f}]",
+            f"{mean} points [{low}, {high}]",
             min(seed["problems_a_half"] for seed in content["seeds"].values()),
         )
