@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.files import replace_file, sha256
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.run_directory import directory
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.lock import hold
 
@@ -39,6 +41,29 @@ def test_another_recipe_is_refused_naming_the_keys_that_differ(tmp_path: Path) -
         UserError, match=r"made by another recipe; differing: search\.k \(8 there, 4"
     ):
         RunDirectory.create_or_open(tmp_path / "run", recipe(search={"k": 4}))
+
+
+def test_a_stages_day_is_that_on_which_it_last_sealed_something(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    days = iter(["2026-11-20", "2026-11-21", "2026-11-22"])
+
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Clock:
+            return cls.fromisoformat(next(days))
+
+    monkeypatch.setattr(directory, "datetime", Clock)
+    run = RunDirectory.create_or_open(tmp_path / "run", recipe())
+    told = []
+    for table in ("first", None, "second"):
+        with run.timed("search"):
+            if table:
+                (run.path / table).write_text(table)
+                run.seal(table)
+        told.append(run.manifest()["stages"]["search"]["day"])
+    # what was all there already was not made on the day on which that was found
+    assert told == ["2026-11-20", "2026-11-20", "2026-11-22"]
 
 
 def test_conditions_seeds_and_executor_may_change(tmp_path: Path) -> None:

@@ -54,6 +54,7 @@ def write_report(
     from gapft_harness.report.explorer import page as explorer
     from gapft_harness.report.explorer.of_run import of_audits
     from gapft_harness.report.findings import whole as findings
+    from gapft_harness.report.rendering.durations import made_on
 
     inputs = inputs.in_order()
     found = findings.compute(inputs)
@@ -65,7 +66,10 @@ def write_report(
     of_tables = tables.all_tables(inputs, found)
     subtitle = inputs.recipe.get("description", "")
     pages = {name: explorer.render(of) for name, of in of_audits(inputs, title)}
-    replace_folder(folder, files_of(title, subtitle, content, built, drawings, of_tables, pages))
+    made = made_on(inputs.days)
+    replace_folder(
+        folder, files_of(title, subtitle, content, built, drawings, of_tables, pages, made=made)
+    )
     return content
 
 
@@ -77,18 +81,20 @@ def files_of(
     drawings: Sequence[Drawing],
     tables: Iterable[tuple[str, str]],
     explorers: Mapping[str, str] = MappingProxyType({}),
+    made: str = "",
 ) -> dict[str, str | bytes]:
     """A report's files by name: pages, Markdown, results.json, tables/ and figures/.
 
     ``explorers`` are the pages that have every problem, by the audit's name: "" is the run's own.
+    ``made`` says in a sentence when.
     """
-    from gapft_harness.report.rendering import markdown, page
+    from gapft_harness.report.rendering import links, markdown, page
 
-    places = {name: f"explorer{name and '-'}{name}.html" for name in explorers}
+    places = {name: links.explorer(name) for name in explorers}
     written: dict[str, str | bytes] = {
         "results.json": json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
-        "report.md": markdown.render(title, subtitle, sections),
-        "index.html": page.render(title, subtitle, sections, drawings, places),
+        "report.md": markdown.render(title, subtitle, sections, made),
+        "index.html": page.render(title, subtitle, sections, drawings, places, made=made),
         **{places[name]: text for name, text in explorers.items()},
     }
     written |= {f"tables/{name}": text for name, text in tables}

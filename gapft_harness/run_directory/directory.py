@@ -11,6 +11,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -266,12 +267,19 @@ class RunDirectory:
 
     @contextlib.contextmanager
     def timed(self, stage: str) -> Iterator[None]:
-        """Adds a stage's wall seconds to the manifest (several sittings add up)."""
-        start = time.monotonic()
+        """Adds a stage's wall seconds to the manifest (several sittings add up), and its day.
+
+        The day is that of the last sitting which sealed something: one that found all there
+        changes no date.
+        """
+        start, before = time.monotonic(), self.manifest()["files"]
 
         def change(manifest: Manifest) -> None:
-            entry = manifest["stages"].setdefault(stage, {"seconds": 0.0})
+            day = datetime.now(UTC).date().isoformat()
+            entry = manifest["stages"].setdefault(stage, {"seconds": 0.0, "day": day})
             entry["seconds"] = round(entry["seconds"] + time.monotonic() - start, 3)
+            if manifest["files"] != before:
+                entry["day"] = day
 
         try:
             yield

@@ -101,9 +101,15 @@ class ImportFacts(TypedDict):
 
 
 class StageFacts(TypedDict):
-    """An entry of ``stages``: wall seconds, over all sittings."""
+    """An entry of ``stages``.
+
+    Attributes:
+        seconds: wall time, over all sittings.
+        day: in UTC, as ``2026-11-23``, on which it last sealed a file.
+    """
 
     seconds: float
+    day: str
 
 
 class Manifest(TypedDict, total=False):

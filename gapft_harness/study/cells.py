@@ -7,6 +7,7 @@ import os.path
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from gapft_harness.core.errors import GapftError, UserError, describe
 from gapft_harness.core.records import Arm
@@ -16,9 +17,9 @@ from gapft_harness.report.reading.inputs import ReportInputs, read_inputs
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import differences, only
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.mirror import placed
+from gapft_harness.run_directory.mirror import is_url, placed
 from gapft_harness.stages.report import require_sealed
-from gapft_harness.study.recipe import StudyRecipe
+from gapft_harness.study.recipe import CELLS, StudyRecipe, folder_of
 
 #: What readers raise where somebody changed a manifest or a table by hand, and its hash too.
 DAMAGED = (AttributeError, KeyError, OSError, TypeError, ValueError)
@@ -37,6 +38,7 @@ class Collected:
         files: by name the hashes of the sealed tables that this rests on.
         warnings: what the study leaves out of it.
         recipe: the run's own, whole; None where it lacks something.
+        page: of its run's report, as a link from the study's; empty where there is none.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Collected:
     files: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
     recipe: Recipe | None = None
+    page: str = ""
 
 
 def collect(study: StudyRecipe, folder: Path) -> list[Collected]:
@@ -138,7 +141,16 @@ def _read(study: StudyRecipe, name: str, place: str, run: RunDirectory) -> Colle
         tuple((file, manifest["files"][file]) for file in rests),
         (left_out,) if more else (),
         recipe,
+        _page(study, name, place) if "report" in manifest["stages"] else "",
     )
+
+
+def _page(study: StudyRecipe, name: str, place: str) -> str:
+    """Where a cell's report is: beside the study's, or in a folder of its own."""
+    page = f"{layout.REPORT}/index.html"
+    if study.cells[name].run is None:
+        return quote(f"../{CELLS}/{folder_of(name)}/{page}")
+    return "" if is_url(place) else Path(place, page).absolute().as_uri()
 
 
 def require_different(cells: Sequence[Collected]) -> None:

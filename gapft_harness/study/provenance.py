@@ -38,11 +38,20 @@ def _cells(of: StudyFindings) -> list[Block]:
         rows.append([cell.name, "; ".join(cell.lacks) or "whole", *said, place])
     columns = ["cell", "state", "model", "task", "verifier", "audit problems", "run"]
     note = (
-        "Each run has a report of its own (report/index.html in its folder), with everything that "
-        "this page leaves out: every seed as counts, problems gained and lost, verdicts, warnings."
+        "Each run has a report of its own (report/index.html in its folder; a cell's name leads "
+        "there), with everything that this page leaves out: every seed as counts, problems gained "
+        "and lost, verdicts, warnings."
     )
     lines = [f"{cell.name}: {line}" for cell in of.collected for line in cell.warnings]
-    return [Table(columns, rows, words=7, note=note), *([Bullets(lines)] if lines else [])]
+    return [
+        Table(columns, rows, words=7, note=note, links=pages(of)),
+        *([Bullets(lines)] if lines else []),
+    ]
+
+
+def pages(of: StudyFindings) -> dict[str, str]:
+    """Of the cells that have a report, where it is."""
+    return {cell.name: cell.page for cell in of.collected if cell.page}
 
 
 def _settings(of: StudyFindings) -> list[Block]:

@@ -11,6 +11,7 @@ from gapft_harness.report import files_of, replace_folder
 from gapft_harness.report import results as of_run
 from gapft_harness.report.part import Rows
 from gapft_harness.report.rendering.blocks import Drawing, Section
+from gapft_harness.report.rendering.durations import made_on
 from gapft_harness.report.tables import as_csv, tables_of_cells
 from gapft_harness.study import figures, sections
 from gapft_harness.study.cells import Collected, collect, require_different
@@ -61,7 +62,8 @@ def report_files(found: StudyFindings, drawings: Sequence[Drawing]) -> dict[str,
     """The report's files by name: a function of the findings and of how figures are drawn."""
     built = sections.build(found)
     title, subtitle = f"Study {found.study.name}", found.study.description
-    return files_of(title, subtitle, results(found), built, drawings, _tables(found))
+    made = made_on(day for cell in found.cells for day in cell.inputs.days)
+    return files_of(title, subtitle, results(found), built, drawings, _tables(found), made=made)
 
 
 def results(found: StudyFindings) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from gapft_harness.report.sections import comparison
 from gapft_harness.study import budgets
 from gapft_harness.study.findings import CellFindings, StudyFindings
 from gapft_harness.study.opening import opening
-from gapft_harness.study.provenance import provenance
+from gapft_harness.study.provenance import pages, provenance
 
 _MINUS = " \N{MINUS SIGN} "
 
@@ -77,7 +77,7 @@ def _main(of: StudyFindings) -> list[Block]:
     names = [condition_name(name) + (" *" if name in own else "") for name in order]
     columns = ["cell", "n", "source", *names, _minus(lead, SOURCE)]
     return [
-        Table(columns, rows, note=note),
+        Table(columns, rows, note=note, links=pages(of)),
         Table(
             ["cell", *comparison.ACCURACY],
             every,

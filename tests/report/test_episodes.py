@@ -1,6 +1,7 @@
 """Episodes in the report: counted from the sealed tables, said in words and in results.json."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -73,7 +74,9 @@ def test_executions_that_differ_are_added_up_and_named(run):
     pool = {**SAME, "episodes": 9, "verdicts_differ": ["p"], "feedback_differs": ["p", "q"]}
     found = {"pool": pool, "audit": SAME, "diffuse-seed13": {**SAME, "feedback_differs": ["b"]}}
     facts = read_episodes(run, manifest(found=found), list(ARMS))
-    assert facts.repeats == Repeats(3, 15, 1, 3, ("diffuse-seed13: b", "pool: p", "pool: q"))
+    assert facts.repeats == Repeats(
+        3, 15, 1, 3, (("diffuse-seed13", "b"), ("pool", "p"), ("pool", "q"))
+    )
 
 
 def test_a_run_of_single_responses_has_no_section_unless_they_were_run_again(run):
@@ -86,7 +89,11 @@ def test_a_run_of_single_responses_has_no_section_unless_they_were_run_again(run
     ("named", "sentence"),
     [
         ((), "Every verdict and every public test came out the same each time."),
-        (("pool: p",), "1 got different verdicts, and of 2 the outcome of a public test differed"),
+        (
+            (("pool", "p"), ("audit", "b & c")),
+            "1 got different verdicts, and of 2 the outcome of a public test differed; among them "
+            "pool: p and audit: b & c.",
+        ),
     ],
 )
 def test_the_report_has_table_sentence_and_numbers(tmp_path, named, sentence):
@@ -118,6 +125,10 @@ def test_the_report_has_table_sentence_and_numbers(tmp_path, named, sentence):
     assert found["episodes"]["executions"]["verdicts_differ"] == differing[0]
     html = (tmp_path / "report/index.html").read_text()
     assert "Episodes" in html
+    # of the problems that are named, the explorer has those of the audit
+    linked = re.findall(r'<a href="(explorer.html#.*?)">(.*?)</a>', html.partition("Episodes")[2])
+    assert ("explorer.html#open=b+%26+c", "b &amp; c") in linked or not named
+    assert not [of for of in linked if of[1] == "p"]
 
 
 def test_other_runs_have_neither(tmp_path):

@@ -110,8 +110,11 @@ def write_run(folder, inputs):
         "training": dict(inputs.training),
         "warnings": list(inputs.warnings),
         "stages": {
-            **{name: {"seconds": s} for name, s in inputs.seconds.items()},
-            "report": {"seconds": 3.0},
+            **{
+                name: {"seconds": s, "day": f"2026-11-{21 - (name == 'search')}"}
+                for name, s in inputs.seconds.items()
+            },
+            "report": {"seconds": 3.0, "day": "2026-11-30"},
         },
         "versions": dict(inputs.versions),
         "budgets": {
@@ -150,6 +153,7 @@ def test_what_was_sealed_is_what_is_read(inputs, tmp_path):
         assert ours.texts == theirs.texts
     assert found.warnings == expected.warnings
     assert found.seconds == expected.seconds  # without this stage's own
+    assert found.days == ("2026-11-20", "2026-11-21")
 
 
 @pytest.mark.parametrize("key", ["n", "repetitions", "exposures", "steps"])

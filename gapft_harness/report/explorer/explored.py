@@ -48,6 +48,21 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
+class Judging:
+    """What is known of a response besides its text and its verdict.
+
+    Attributes:
+        reason: of its verdict.
+        answer: what the verifier read as its answer.
+        attempts: the earlier ones of its episode: each text, and what the model was told of it.
+    """
+
+    reason: str = ""
+    answer: str = ""
+    attempts: Sequence[tuple[str, str]] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """The texts of one problem.
 
@@ -56,12 +71,15 @@ class Entry:
         gold: the right answer.
         responses: of the model before, of each model, and of the samples if their texts are there.
         document: the benchmark's record; fields of few values become filters.
+        judged: what else is known of the first responses, or of all; reasons that recur become
+            filters.
     """
 
     prompt: str
     gold: str
     responses: Sequence[str]
     document: Mapping[str, Any]
+    judged: Sequence[Judging] = ()
 
 
 @dataclass(frozen=True, slots=True)

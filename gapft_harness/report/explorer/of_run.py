@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
 from itertools import repeat
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.report.explorer.explored import Entry, Explored, Model, outcome, word
+from gapft_harness.report.explorer.explored import (
+    Entry,
+    Explored,
+    Judging,
+    Model,
+    outcome,
+    word,
+)
 from gapft_harness.report.reading.columns import plain_gold
 from gapft_harness.report.reading.inputs import STATUSES, ReportInputs
+from gapft_harness.report.reading.unread import Read
 from gapft_harness.report.rendering.wording import condition_name
 from gapft_harness.run_directory.directory import require
 
@@ -46,7 +55,9 @@ def of_run(
     attempts = inputs.task["episode"]["attempts"]
     return Explored(
         title=title,
-        remark=f"Of up to {attempts} attempts the last is shown." if attempts > 1 else "",
+        remark=f"Of up to {attempts} attempts the last is shown; the earlier ones unfold."
+        if attempts > 1
+        else "",
         noun="problem",
         before="source, greedy",
         ids=[str(name) for name in audit.ids],
@@ -75,24 +86,33 @@ def of_run(
 
 
 def _entries(inputs: ReportInputs) -> Iterator[Entry]:
-    audit, read = inputs.audit, inputs.unread
-    documents = repeat(("", {})) if read is None else read.documents()
-    samples = repeat(("", [])) if read is None else read.samples()
-    for position, (name, (of, document), (for_, texts)) in enumerate(
-        zip(audit.ids.tolist(), documents, samples, strict=False)
-    ):
-        if read is not None:
-            require(name == of == for_, f"{read.place}: holds other problems than {name}")
+    audit = inputs.audit
+    for position, (document, (source, *trained)) in enumerate(_unread(inputs)):
+        judged = [*source[:1], *(of for each in trained for of in each), *source[1:]]
         yield Entry(
             prompt=audit.prompts[position],
             gold=plain_gold(audit.golds[position]),
             responses=(
                 audit.greedy_texts[position],
-                *(trained.texts[position] for trained in inputs.arms),
-                *texts,
+                *(of.texts[position] for of in inputs.arms),
+                *(sample.text for sample in source[1:]),
             ),
             document=document,
+            judged=[Judging(of.reason, of.answer, of.attempts) for of in judged],
         )
+
+
+def _unread(inputs: ReportInputs) -> Iterator[tuple[dict[str, Any], list[list[Read]]]]:
+    """Of each problem the record, and the responses of the source and of each arm."""
+    read, names = inputs.unread, inputs.audit.ids.tolist()
+    if read is None:
+        yield from repeat(({}, [[] for _ in (None, *inputs.arms)]), len(names))
+        return
+    tables = [read.responses(), *(read.responses(of.arm) for of in inputs.arms)]
+    for name, (of, document), *each in zip(names, read.documents(), *tables, strict=False):
+        found = {of, *(of for of, _ in each)}
+        require(found == {name}, f"{read.place}: holds other problems than {name}")
+        yield document, [responses for _, responses in each]
 
 
 def _words(codes: NDArray[np.uint8]) -> list[str]:

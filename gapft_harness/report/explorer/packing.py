@@ -6,14 +6,17 @@ import base64
 import json
 import re
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gapft_harness.core.errors import GapftError
+from gapft_harness.core.records import Verdict
 from gapft_harness.core.text import natural, whole_text
-from gapft_harness.report.explorer.explored import Entry, Explored
+from gapft_harness.report.explorer.explored import Entry, Explored, Judging
 from gapft_harness.report.rendering.visible import visible
+from gapft_harness.verification.reasons import OTHER, kind_of
 
 #: Problems in a chunk: what is unpacked to show one of them.
 CHUNK = 64
@@ -26,6 +29,8 @@ PROBLEMS, TEXTS = "\x1e", "\x1f"
 
 #: Characters of a prompt in the list, values of a field that is a filter, characters of a value.
 _HEAD, _VALUES, _VALUE = 160, 40, 60
+#: Kinds of reason that are told apart.
+_KINDS = 12
 #: A field whose values recur less often is none to filter by.
 _RECURS = 2
 
@@ -37,7 +42,8 @@ class Packed:
     Attributes:
         index: a JSON object; see ``_index``.
         chunks: texts of ``CHUNK`` problems each: for every problem the number of each text, by
-            which equal texts stand once, then the texts.
+            which equal texts stand once, then the texts. A response of which more is known has
+            further numbers: of its reason, its answer, and two for each earlier attempt.
     """
 
     index: str
@@ -47,16 +53,22 @@ class Packed:
 def pack(of: Explored, most: int = MOST) -> Packed:
     """Packs everything; where the page would grow too large, long texts lose their middle."""
     for longest in LENGTHS:
-        heads, fields = _Heads(), _Fields()
-        chunks = _chunks(of, longest, most, heads, fields)
+        heads, fields, reasons = _Heads(), _Fields(), _Reasons(1 + len(of.models))
+        chunks = _chunks(of, longest, most, heads, fields, reasons)
         if chunks is not None:
-            index = _index(of, heads.shown(), {**dict(fields.found()), **of.fields}, longest)
+            shown = {**dict(fields.found()), **of.fields}
+            index = _index(of, heads.shown(), shown, longest) | reasons.shown()
             return Packed(_packed(json.dumps(index, ensure_ascii=False)), tuple(chunks))
     raise AssertionError("the last length is taken whatever the size")
 
 
 def _chunks(
-    of: Explored, longest: int | None, most: int, heads: _Heads, fields: _Fields
+    of: Explored,
+    longest: int | None,
+    most: int,
+    heads: _Heads,
+    fields: _Fields,
+    reasons: _Reasons,
 ) -> list[str] | None:
     """The chunks, or None as soon as it is seen that they will be too large."""
     chunks: list[str] = []
@@ -65,6 +77,7 @@ def _chunks(
     for count, entry in enumerate(of.entries(), start=1):
         heads.add(entry.prompt)
         fields.add(entry.document)
+        reasons.add(entry.judged)
         records.append(_record(entry, longest))
         if len(records) == CHUNK or count == len(of.ids):
             chunks.append(_packed(PROBLEMS.join(records)))
@@ -79,10 +92,17 @@ def _chunks(
 
 def _record(entry: Entry, longest: int | None) -> str:
     numbers: dict[str, int] = {}
-    texts = (entry.prompt, entry.gold, *entry.responses)
-    places = [numbers.setdefault(text, len(numbers)) for text in texts]
-    shown = (visible(_cut(text, longest)) for text in numbers)
-    return TEXTS.join((",".join(map(str, places)), *shown))
+    groups: list[list[str]] = [[entry.prompt], [entry.gold]]
+    for number, text in enumerate(entry.responses):
+        of = entry.judged[number] if number < len(entry.judged) else Judging()
+        reason = "" if of.reason == f"said {of.answer}" else of.reason  # that says the same twice
+        said = [reason, of.answer, *(part for attempt in of.attempts for part in attempt)]
+        groups.append([text, *(said if any(said) else ())])
+    places = (
+        ":".join(str(numbers.setdefault(text, len(numbers))) for text in group) for group in groups
+    )
+    first = ",".join(places)
+    return TEXTS.join((first, *(visible(_cut(text, longest)) for text in numbers)))
 
 
 def _cut(text: str, longest: int | None) -> str:
@@ -180,6 +200,39 @@ def _shared(texts: Sequence[str], cut: str) -> int:
     end = next((i for i, (a, b) in pairs if a != b), min(len(first), len(last)))
     part = re.match(cut, first[:end][::-1])  # from its end: else each place would be tried
     return end - (part.end() if part else 0)
+
+
+class _Reasons:
+    """Why responses did not pass: kinds of reason that recur, and which one each response has."""
+
+    def __init__(self, models: int) -> None:
+        self._codes: list[list[int]] = [[] for _ in range(models)]
+        self._kinds: dict[str, int] = {"": 0}
+
+    def add(self, judged: Sequence[Judging]) -> None:
+        for number, codes in enumerate(self._codes):
+            of = judged[number] if number < len(judged) else Judging()
+            kind = kind_of(Verdict("fail", of.reason))[1] if of.reason else ""
+            codes.append(self._kinds.setdefault(kind, len(self._kinds)))
+
+    def shown(self) -> dict[str, Any]:
+        """The commonest kinds, if there are several; the others are counted together."""
+        counts = Counter(code for codes in self._codes for code in codes if code)
+        common = sorted(counts, key=lambda code: (-counts[code], code))
+        if len(common) < _RECURS:
+            return {"kinds": [], "reasons": []}
+        kept = {code: place for place, code in enumerate(common[:_KINDS], start=1)}
+        names = {code: kind for kind, code in self._kinds.items()}
+        kinds = [visible(names[code]) for code in kept]
+        if len(common) > len(kept):
+            kinds.append(OTHER)
+        return {
+            "kinds": kinds,
+            # 0: none was given; n: the nth kind
+            "reasons": [
+                [kept.get(c, len(kinds)) if c else 0 for c in codes] for codes in self._codes
+            ],
+        }
 
 
 class _Fields:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from gapft_harness.core.streams import derive
 from gapft_harness.report.reading.columns import plain_gold
 from gapft_harness.report.reading.inputs import STATUSES, ReportInputs, TrainedArm
+from gapft_harness.report.rendering import links
 from gapft_harness.report.rendering.blocks import Case
 from gapft_harness.report.rendering.wording import condition_name, listed
 
@@ -116,9 +117,11 @@ def as_case(inputs: ReportInputs, of: Chosen, others: Iterable[str] = ()) -> Cas
     verdict = "" if status in ("pass", "fail") else f", verdict {status}"
     return Case(
         heading=(
-            f"{audit.ids[position]} · state {audit.states[position]} · {of.change} under "
-            f"{under} · text of seed {shown.arm.seed}{verdict}"
+            f"state {audit.states[position]} · {of.change} under {under} · text of seed "
+            f"{shown.arm.seed}{verdict}"
         ),
+        name=(name := str(audit.ids[position])),
+        link=links.problem(name),
         prompt=audit.prompts[position],
         gold=plain_gold(audit.golds[position]),
         before=audit.greedy_texts[position],

@@ -46,14 +46,14 @@ class Repeats:
         episodes: how many.
         verdicts_differ: how many got different verdicts.
         feedback_differs: of how many a public test came out otherwise.
-        named: problems of either kind with their table, the first few.
+        named: problems of either kind, the first few: their table's name and theirs.
     """
 
     times: int
     episodes: int
     verdicts_differ: int
     feedback_differs: int
-    named: tuple[str, ...]
+    named: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def _count(who: str, kind: str, files: Sequence[tuple[Path, Any]], attempts: int
 
 def _repeats(executions: Mapping[str, Mapping[str, Any]]) -> Repeats:
     named = [
-        f"{table}: {problem}"
+        (table, problem)
         for table, facts in sorted(executions.items())
         for problem in sorted({*facts["verdicts_differ"], *facts["feedback_differs"]})
     ]

@@ -72,6 +72,7 @@ class ReportInputs:
             tables, whatever the manifest says.
         imported: by split, where its responses came from, if they were imported.
         seconds: wall time of earlier stages.
+        days: on which they sealed their files, as ``2026-11-23``, ascending.
         versions: of the packages that made the run.
         drawn: ``pool``, ``audit``: ``samples`` drawn and their ``tokens``.
         generated: of every split and arm the tokens of its responses; only where a backend gave
@@ -100,6 +101,7 @@ class ReportInputs:
     warnings: tuple[str, ...] = ()
     imported: Mapping[str, ImportFacts] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
+    days: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     drawn: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     generated: Mapping[str, Generated] = field(default_factory=dict)
@@ -180,6 +182,8 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
     """
     recipe, budgets = manifest["recipe"], manifest["budgets"]
     audit = read_audit(run_path, recipe["search"]["k"])
+    # This stage's own time is not known while it writes, and would change the page each time.
+    stages = {name: of for name, of in manifest["stages"].items() if name != "report"}
     conditions, seeds = tuple(recipe["conditions"]), tuple(recipe["seeds"])
     arms = [Arm(condition, seed) for condition in conditions for seed in seeds] if budgets else []
     inputs = ReportInputs(
@@ -197,10 +201,8 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
         training=manifest["training"],
         warnings=tuple(warnings_of(run_path, manifest)),
         imported=sealed_imports(run_path, manifest),
-        # This stage's own time is not known while it writes, and would change the page each time.
-        seconds={
-            name: entry["seconds"] for name, entry in manifest["stages"].items() if name != "report"
-        },
+        seconds={name: entry["seconds"] for name, entry in stages.items()},
+        days=tuple(sorted({entry["day"] for entry in stages.values()})),
         versions=manifest["versions"],
         drawn=manifest.get("drawn", {}),  # a run made before it was recorded has none
         generated=read_generated(run_path, manifest.get("files", ())),

@@ -8,18 +8,30 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from gapft_harness.core.records import GREEDY
+from gapft_harness.core.records import Arm
 from gapft_harness.run_directory import layout
 
 #: Rows in memory at a time: a document may hold megabytes of packed tests.
 _DOCUMENTS, _RESPONSES = 64, 4096
 
 
+class Read(NamedTuple):
+    """A response: its text, why it got its verdict, the answer that the verifier read.
+
+    ``attempts`` are the earlier ones of its episode: each text, and what the model was told of it.
+    """
+
+    text: str
+    reason: str
+    answer: str
+    attempts: list[tuple[str, str]]
+
+
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """An audit's records and the texts of its samples, in the order of the sealed tables.
+    """An audit's records and all responses to it, in the order of the sealed tables.
 
     Attributes:
         run_path: the run directory; the caller has checked the tables' hashes.
@@ -40,12 +52,20 @@ class Unread:
         for name, document in self._rows(layout.problems(self.split), columns, _DOCUMENTS):
             yield name, json.loads(document)
 
-    def samples(self) -> Iterator[tuple[str, list[str]]]:
-        """Yields problem ids and their K samples."""
-        columns = ["problem_id", "index", "text"]
-        rows = self._rows(layout.responses(self.split), columns, _RESPONSES)
-        for name, of in groupby(rows, key=itemgetter(0)):
-            yield name, [text for _, index, text in of if index != GREEDY]
+    def responses(self, arm: Arm | None = None) -> Iterator[tuple[str, list[Read]]]:
+        """Yields problem ids and an arm's responses; without one the source's, the greedy first."""
+        table = layout.responses(self.split)
+        if arm is not None:
+            table = layout.decisions_on(arm, layout.further(self.split))
+        columns = ["problem_id", "text", "reason", "answer", "attempts"]
+        for name, of in groupby(self._rows(table, columns, _RESPONSES), key=itemgetter(0)):
+            yield (
+                name,
+                [
+                    Read(text, reason, answer or "", [(a["text"], a["feedback"]) for a in attempts])
+                    for _, text, reason, answer, attempts in of
+                ],
+            )
 
     def _rows(self, table: str, columns: list[str], at_once: int) -> Iterator[tuple[Any, ...]]:
         import pyarrow.parquet as pq

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A paragraph of plain text. ``lead`` opens the report; ``warning`` is set apart."""
+    """A paragraph of plain text. ``lead`` opens the report; ``warning`` is set apart.
+
+    ``links``, by their names, stand behind it on the page.
+    """
 
     text: str
     role: Literal["body", "lead", "note", "warning"] = "body"
+    links: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,8 @@ class Stats:
 class Table:
     """A table; every column but the first ``words`` ones holds numbers, aligned right.
 
-    With a ``summary`` the page shows that line alone until it is opened.
+    With a ``summary`` the page shows that line alone until it is opened. ``links`` say of texts in
+    the first column where they lead.
     """
 
     columns: Sequence[str]
@@ -50,6 +55,7 @@ class Table:
     words: int = 1
     note: str = ""
     summary: str = ""
+    links: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +80,8 @@ class Case:
         gained: whether ``after`` is the right one, or else ``before``; None: neither is right or
             wrong.
         others: what became of it in other conditions, in a sentence; may be empty.
+        name: of the problem, before the heading, where it leads somewhere; may be empty.
+        link: where that is.
     """
 
     heading: str
@@ -83,6 +91,8 @@ class Case:
     after: str
     gained: bool | None
     others: str = ""
+    name: str = ""
+    link: str = ""
 
     @property
     def outcomes(self) -> tuple[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from gapft_harness.report.rendering.blocks import (
     Block,
@@ -24,11 +24,9 @@ from gapft_harness.report.rendering.visible import shortened, visible
 _SPECIAL = re.compile(r"[\\`*|~]|<(?!\d)|(?<!\w)_|_(?!\w)|(?<=\])[(:\[]|^[#>+-](?=[\s#>]|$)")
 
 
-def render(title: str, subtitle: str, sections: Sequence[Section]) -> str:
-    """The whole of report.md."""
-    parts = [f"# {escape(title)}"]
-    if subtitle:
-        parts.append(escape(subtitle))
+def render(title: str, subtitle: str, sections: Sequence[Section], made: str = "") -> str:
+    """The whole of report.md; ``made`` says when."""
+    parts = [f"# {escape(title)}", *(escape(text) for text in (subtitle, made) if text)]
     for section in sections:
         if section.title:
             parts.append(f"## {escape(section.title)}")
@@ -86,17 +84,19 @@ def _block(block: Block) -> Iterable[str]:
 
 def _table(table: Table) -> str:
     rule = [":--" if column < table.words else "--:" for column in range(len(table.columns))]
-    lines = [table.columns, rule, *table.rows]
-    return "\n".join(
-        f"| {' | '.join(cell if line is rule else escape(cell) for cell in line)} |"
-        for line in lines
-    )
+    rows = [[_linked(row[0], table.links), *map(escape, row[1:])] for row in table.rows]
+    lines = [[*map(escape, table.columns)], rule, *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _linked(text: str, links: Mapping[str, str]) -> str:
+    return f"[{escape(text)}](<{links[text]}>)" if text in links else escape(text)
 
 
 def _case(case: Case) -> Iterable[str]:
     before, after = differences(visible(case.before), visible(case.after))
     width = _width(case.before + case.after)
-    yield f"### {escape(case.heading)}"
+    yield f"### {escape(f'{case.name} · ' if case.name else '')}{escape(case.heading)}"
     yield fenced(visible(case.prompt))
     yield f"Gold: {escape(shortened(case.gold))}"
     if case.others:

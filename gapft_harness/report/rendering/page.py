@@ -18,6 +18,9 @@ from gapft_harness.report.rendering.visible import LONGEST, shortened, visible
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+#: Sections with which a page has a list of them.
+_LONG = 5
+
 
 def render(
     title: str,
@@ -27,18 +30,21 @@ def render(
     explorers: Mapping[str, str],
     *,
     tables: bool = True,
+    made: str = "",
 ) -> str:
     """The whole page. Every text is escaped; plugins' Markdown is rendered without its HTML.
 
     ``explorers`` are the pages beside it that have every problem, by the audit's name; ``tables``:
-    whether a folder of tables is beside it too.
+    whether a folder of tables is beside it too. ``made`` says in a sentence when.
     """
     return filled(
         "index.html.j2",
         style=style("style.css"),
         title=title,
         subtitle=subtitle,
-        sections=sections,
+        sections=[*zip(_anchors(sections), sections, strict=True)],
+        made=made,
+        long=sum(bool(section.title) for section in sections) >= _LONG,
         figures={drawing.name: _pictures(drawing) for drawing in drawings},
         explorers=explorers,
         tables=tables,
@@ -75,6 +81,16 @@ def markdown_to_html(text: str) -> str:
 
     parser = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
     return str(parser.render(text))
+
+
+def _anchors(sections: Sequence[Section]) -> list[str]:
+    """What the address of each section ends with, each another."""
+    found: list[str] = []
+    for section in sections:
+        name = section.anchor or "section"
+        taken = sum(other == name or other.rpartition(".")[0] == name for other in found)
+        found.append(f"{name}.{taken + 1}" if taken else name)
+    return found
 
 
 def _pictures(drawing: Drawing) -> Mapping[str, str]:

@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from gapft_harness.report.reading.episodes import EpisodeCounts, EpisodeFacts, Repeats
+from gapft_harness.report.rendering import links
 from gapft_harness.report.rendering.blocks import Block, Table, Text
 from gapft_harness.report.rendering.wording import condition_name, listed, percent, whole
 
@@ -14,7 +15,7 @@ def blocks(facts: EpisodeFacts) -> list[Block]:
     """A table of attempts, and whether the tests repeated."""
     found: list[Block] = [_table(facts)] if facts.counts else []
     if facts.repeats is not None:
-        found.append(Text(_repeats(facts.repeats), "warning" if facts.repeats.named else "body"))
+        found.append(_repeats(facts.repeats))
     return found
 
 
@@ -72,15 +73,19 @@ def _label(of: EpisodeCounts) -> str:
     return f"source, {of.kind}" if of.who == "source" else condition_name(of.who)
 
 
-def _repeats(repeats: Repeats) -> str:
+def _repeats(repeats: Repeats) -> Text:
     opening = (
         f"The programs of all {whole(repeats.episodes)} greedy episodes were run {repeats.times} "
         "times; a label is the majority's verdict."
     )
     if not repeats.named:
-        return f"{opening} Every verdict and every public test came out the same each time."
-    return (
+        return Text(f"{opening} Every verdict and every public test came out the same each time.")
+    # the explorer has the problems of the audit
+    shown = [name for table, name in repeats.named if table != "pool"]
+    return Text(
         f"{opening} {whole(repeats.verdicts_differ)} got different verdicts, and of "
         f"{whole(repeats.feedback_differs)} the outcome of a public test differed; among them "
-        f"{listed(list(repeats.named))}."
+        f"{listed([': '.join(of) for of in repeats.named])}.",
+        "warning",
+        {name: links.problem(name) for name in shown},
     )

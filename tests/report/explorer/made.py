@@ -114,5 +114,5 @@ def unpacked(html: str) -> tuple[dict[str, Any], list[list[str]]]:
     found = []
     for record in PROBLEMS.join(map(text, chunks)).split(PROBLEMS):
         numbers, *texts = record.split(TEXTS)
-        found.append([texts[int(number)] for number in numbers.split(",")])
+        found.append([texts[int(group.partition(":")[0])] for group in numbers.split(",")])
     return json.loads(text(index)), found

@@ -72,8 +72,9 @@ def test_filters_list_the_problems_that_fit(made: Explored, opened: Callable[...
         turn_to(browser, "&".join(chosen))
         wanted = fitting(made, states, seed, outcomes)
         assert rows(browser) == wanted, chosen
+        none = "" if wanted else "Nothing matches: "
         assert text(browser, "#count") == (
-            f"{len(wanted)} of 120 problems" if len(wanted) < 120 else "120 problems"
+            f"{none}{len(wanted)} of 120 problems" if len(wanted) < 120 else "120 problems"
         )
 
 
@@ -88,7 +89,7 @@ def test_choosing_changes_list_address_and_what_is_marked(
         label.text.split("\n")[0]: Select(label.find_element(By.TAG_NAME, "select"))
         for label in browser.find_elements(By.CSS_SELECTOR, "#choices .choice")
     }
-    assert list(selects) == [*CONDITIONS.values(), "Under", "subject", "level"]
+    assert list(selects) == ["source, greedy", *CONDITIONS.values(), "Under", "subject", "level"]
     browser.find_element(By.CSS_SELECTOR, "input[value=S]").click()
     selects["GapFT"].select_by_visible_text("corrected")
     selects["Under"].select_by_visible_text("every seed")
@@ -110,7 +111,10 @@ QUERIES: dict[str, list[int]] = {
     "gold 34": [17],
     "source says 17.": [17],
     "one. then   take": [*range(120)],
-    "problem-00017": [17],
+    "problem-00017": [],
+    "id:00017": [17],
+    "ID: problem-0001": [*range(10, 20)],
+    "id:gold": [],
     "(times two)?": [*range(120)],
     ".*": [],
     "\\": [],

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from gapft_harness.core.errors import GapftError
-from gapft_harness.core.records import Problem, Response, Verdict
+from gapft_harness.core.records import Attempt, Problem, Response, Verdict
 from gapft_harness.report import write_report
 from gapft_harness.report.explorer import packing, page
-from gapft_harness.report.explorer.explored import Entry
+from gapft_harness.report.explorer.explored import Entry, Judging
 from gapft_harness.report.explorer.of_run import of_run
 from gapft_harness.report.explorer.packing import pack
 from gapft_harness.report.reading.unread import Unread
@@ -115,15 +115,36 @@ def test_a_run_is_explored_from_its_sealed_tables(tmp_path: Path) -> None:
     place = tmp_path / layout.problems("audit")
     place.parent.mkdir()
     problem_table.write_problems(place, problems, lambda names: iter([(1,)] * len(names)))
+    tried = (Attempt("first", (1,), "stop", "it failed"), Attempt("second", (), "stop", "again"))
     rows = [
         response_table.row_of(
-            Response(name, index, f"{name} sample {index}", (), "stop", 0), Verdict("fail")
+            Response(name, index, f"{name} sample {index}", (), "stop", 0, attempts=tried),
+            Verdict("fail", f"wrong on test {index}"),
+            f"read {index}",
         )
         for name in ids
         for index in range(-1, 3)
     ]
     write_batches(tmp_path / layout.responses("audit"), response_table.schema(), [rows])
-    index, texts = unpacked(page.render(of_run(replace(inputs, unread=Unread(tmp_path)), "a run")))
+    for trained in inputs.arms:
+        rows = [
+            response_table.row_of(
+                Response(name, -1, "", (), "stop", 0), Verdict("fail", trained.arm.name), "C"
+            )
+            for name in ids
+        ]
+        table = tmp_path / layout.decisions(trained.arm)
+        table.parent.mkdir(exist_ok=True)
+        write_batches(table, response_table.schema(), [rows])
+    of_tables = of_run(replace(inputs, unread=Unread(tmp_path)), "a run")
+    index, texts = unpacked(page.render(of_tables))
+    earlier = [("first", "it failed"), ("second", "again")]
+    for entry in of_tables.entries():
+        assert [*entry.judged] == [
+            Judging("wrong on test -1", "read -1", earlier),
+            *(Judging(trained.arm.name, "C", []) for trained in inputs.arms),
+            *(Judging(f"wrong on test {i}", f"read {i}", earlier) for i in range(3)),
+        ]
     audit = inputs.audit
     for place, (name, of) in enumerate(zip(ids, texts, strict=True)):
         assert of == [
@@ -153,7 +174,7 @@ def test_a_further_audit_has_a_page_and_a_subset_is_a_filter(tmp_path: Path) -> 
     write_report(inputs, tmp_path / "report")
     pages = {path.name: path for path in (tmp_path / "report").glob("explorer*")}
     assert sorted(pages) == ["explorer-other.html", "explorer.html"]
-    links = re.findall(r'href="(explorer.*?)"', (tmp_path / "report/index.html").read_text())
+    links = re.findall(r'href="(explorer[^"#]*?)"', (tmp_path / "report/index.html").read_text())
     assert links == ["explorer.html", "explorer-other.html"]
     for page_, audit, subset in (
         ("explorer.html", inputs.audit, "deduplicated"),

@@ -34,7 +34,7 @@ async function readIndex() {
       condition = { name: model.condition, label: model.label, models: [] };
       index.conditions.push(condition);
     }
-    condition.models.push({ ...model, place });
+    condition.models.push({ ...model, place, at: 1 + place });
   }
   index.seeds = [...new Set(index.models.map((model) => model.seed))];
   return index;
@@ -72,20 +72,30 @@ class Texts {
     const size = this.index.chunk;
     const records = await this.#chunk(Math.floor(place / size));
     const [numbers, ...texts] = records[place % size].split("\x1f");
-    const [prompt, gold, before, ...rest] = numbers.split(",").map((number) => texts[number]);
-    const models = rest.slice(0, this.index.models.length);
-    return { prompt, gold, before, models, samples: rest.slice(models.length) };
+    const groups = numbers.split(",").map((group) => group.split(":").map((number) => texts[number]));
+    const [[prompt], [gold], before, ...rest] = groups;
+    const responses = [before, ...rest].map(responseOf);
+    const models = responses.slice(1, 1 + this.index.models.length);
+    return { prompt, gold, before: responses[0], models, samples: responses.slice(1 + models.length) };
+  }
+
+  /** Where a search hits a problem first: [what the text is, the text, the seed of a model]. */
+  async hit(place, pattern, seed) {
+    const texts = await this.of(place);
+    const found = [...named(texts, this.index)].filter(([, text]) => pattern.test(text));
+    return found.find(([, , of]) => !of || of === seed) ?? found[0];
   }
 
   /**
-   * Which problems have a text that matches, as one byte each.
+   * Which problems have a text that matches, as one byte each; ids are looked through if asked for.
    *
    * @param within problems to look at, one byte each, or null for all.
    * @param progress called now and then with the bytes so far and the share that is done;
    *     the search ends where it returns false.
    */
-  async search(pattern, within, progress) {
+  async search({ pattern, ids: inIds }, within, progress) {
     const { chunk: size, count, ids } = this.index;
+    if (inIds) return Uint8Array.from(ids, (name) => pattern.test(name));
     const hits = new Uint8Array(count);
     let pause = performance.now() + 30;
     for (let number = 0; number < this.#elements.length; number++) {
@@ -97,7 +107,7 @@ class Texts {
         if (within && !within[place]) continue;
         const record = records[place - start];
         const texts = record.slice(record.indexOf("\x1f"));
-        hits[place] = pattern.test(texts) || pattern.test(ids[place]) ? 1 : 0;
+        hits[place] = pattern.test(texts) ? 1 : 0;
       }
       if (performance.now() > pause) {
         if (!progress(hits, end / count)) return null;
@@ -107,6 +117,50 @@ class Texts {
     }
     return hits;
   }
+}
+
+/** A response's text and what else is known of it. */
+function responseOf([text, reason = "", answer = "", ...rest]) {
+  const attempts = [];
+  for (let at = 0; at < rest.length; at += 2) attempts.push({ text: rest[at], told: rest[at + 1] });
+  return { text, reason, answer, attempts };
+}
+
+/** The texts of a problem in the order in which they stand: what each is, it, a model's seed. */
+function* named(texts, index) {
+  yield ["prompt", texts.prompt, ""];
+  yield ["gold", texts.gold, ""];
+  const seeds = index.seeds.length > 1;
+  const models = index.models.map(({ label, seed }, at) =>
+    [seeds ? `${label}, seed ${seed}` : label, texts.models[at], seed]);
+  const samples = texts.samples.map((sample, at) => [`sample ${at + 1}`, sample, ""]);
+  for (const [name, of, seed] of [[index.before, texts.before, ""], ...models, ...samples]) {
+    for (const text of [of.text, of.reason, of.answer]) yield [name, text, seed];
+    for (const { text, told } of of.attempts) yield* [[name, text, seed], [name, told, seed]];
+  }
+}
+
+/** What a search looks for: a pattern, in all texts, or behind ``id:`` in the names of problems. */
+function soughtBy(query) {
+  const id = /^\s*id:(.*)$/is.exec(query);
+  return { pattern: patternOf(id ? id[1] : query), ids: Boolean(id) };
+}
+
+/** A text as nodes, with what a pattern finds marked; ``room``: characters before the first one. */
+function withMarks(text, pattern, room = Infinity) {
+  const nodes = [];
+  let from = 0;
+  for (const { index, 0: found } of text.matchAll(new RegExp(pattern, "gi"))) {
+    if (!found) break;
+    if (!nodes.length && index > room) {
+      from = index - room;
+      nodes.push("…");
+    }
+    nodes.push(text.slice(from, index), element("mark", {}, found));
+    from = index + found.length;
+    if (nodes.length > 40) break;
+  }
+  return [...nodes, text.slice(from, from + 400)];
 }
 
 /** What a person typed, as a pattern: small and capital letters are the same, so is all space. */

@@ -20,8 +20,9 @@ class Detail {
     if (this.wanted !== place) return;
     this.seeds = view.seed === "any" || view.seed === "every" ? this.index.seeds : [view.seed];
     if (!this.seeds.includes(this.seed)) this.seed = this.seeds[0];
-    const isNew = this.place !== place;
-    this.place = place;
+    const isNew = this.place !== place || this.query !== view.query;
+    Object.assign(this, { place, query: view.query, sought: view.query.trim() ? soughtBy(view.query) : null });
+    if (isNew && this.sought && !this.sought.ids) await this.#turnTo(place);
     const below = element("div", { class: "answers" });
     this.root.replaceChildren(
       this.#head(place, at, count),
@@ -32,27 +33,56 @@ class Detail {
       below,
       this.#samples(place, texts),
     );
-    this.query = view.query;
     this.#answers(below, place, texts);
     if (isNew) this.root.scrollTop = 0;
+    this.#reveal(isNew);
   }
 
-  /** Marks what a search found, in every text of the problem. */
+  /** Takes the seed of a response that a search hit, if no text of the one that is chosen is. */
+  async #turnTo(place) {
+    const hit = await this.texts.hit(place, this.sought.pattern, this.seed);
+    if (hit && this.seeds.includes(hit[2])) this.seed = hit[2];
+  }
+
+  /** Brings what a search hit into sight; what is folded is opened if nothing else was hit. */
+  #reveal(moves) {
+    const closed = (node) => node.parentElement.closest("details:not([open])");
+    let first = this.ranges.find(({ startContainer }) => !closed(startContainer));
+    if (!first && this.ranges.length) {
+      [first] = this.ranges;
+      for (let at; (at = closed(first.startContainer));) at.open = true;
+    }
+    if (!first || !moves) return;
+    const range = document.createRange();
+    range.setStart(first.startContainer, first.startOffset);
+    range.setEnd(first.endContainer, first.endOffset);
+    const [place, sight] = [range.getBoundingClientRect(), this.root.getBoundingClientRect()];
+    if (place.bottom > sight.bottom) this.root.scrollTop += place.top - sight.top - sight.height / 3;
+  }
+
+  /** Marks what a search found, in every text of the problem, and counts it where it is folded. */
   #highlight() {
-    if (!CSS.highlights) return;
-    CSS.highlights.delete("found");
-    if (!this.query.trim()) return;
-    const pattern = patternOf(this.query, "gi");
-    const ranges = [];
+    this.ranges = [];
+    CSS.highlights?.delete("found");
+    if (!this.sought) return;
+    const pattern = new RegExp(this.sought.pattern, "gi");
+    const within = this.sought.ids ? "h2" : "pre, code, .why";
+    const { ranges } = this;
     const walk = document.createTreeWalker(this.root, NodeFilter.SHOW_TEXT);
     while (walk.nextNode() && ranges.length < MOST_MARKED) {
       const node = walk.currentNode;
-      if (!node.parentElement.closest("pre, code")) continue;
+      if (!node.parentElement.closest(within)) continue;
       for (const { index, 0: { length } } of node.data.matchAll(pattern)) {
+        if (!length) break;
         ranges.push(new StaticRange({ startContainer: node, startOffset: index, endContainer: node, endOffset: index + length }));
       }
     }
-    CSS.highlights.set("found", new Highlight(...ranges));
+    CSS.highlights?.set("found", new Highlight(...ranges));
+    for (const details of this.root.querySelectorAll("details")) {
+      details.querySelector(":scope > summary > mark")?.remove();
+      const count = ranges.filter(({ startContainer }) => details.contains(startContainer)).length;
+      if (count) details.firstChild.append(element("mark", {}, `${whole(count)} found`));
+    }
   }
 
   clear() {
@@ -115,7 +145,7 @@ class Detail {
     if (!shown.some(([condition]) => condition.name === this.against)) {
       this.against = shown.length ? shown[0][0].name : "";
     }
-    const sides = shown.map(([, model]) => differences(texts.before, texts.models[model.place]));
+    const sides = shown.map(([, model]) => differences(texts.before.text, texts.models[model.place].text));
     const at = shown.findIndex(([condition]) => condition.name === this.against);
     const verdict = index.verdicts[index.source[place]];
     const choice = shown.length < 2 ? null : element(
@@ -124,11 +154,12 @@ class Detail {
         shown.map(([{ name, label }]) => element("option", { value: name, selected: name === this.against }, label))),
     );
     root.replaceChildren(
-      card(this.index.before, verdict, null, at < 0 ? plain(texts.before) : marked(sides[at][0], "del"), choice),
+      card(this.index.before, verdict, null, texts.before, at < 0 ? null : marked(sides[at][0], "del"), choice),
       ...shown.map(([condition, model], number) => card(
         condition.label,
         index.verdicts[model.verdicts[place]],
         model.outcomes[place],
+        texts.models[model.place],
         marked(sides[number][1], "ins"),
       )),
     );
@@ -142,12 +173,12 @@ class Detail {
     const each = verdicts.map((verdict, number) => {
       const name = `Sample ${number + 1}`;
       if (!texts.samples.length) return element("li", { class: `tone-${tone(verdict)}` }, `${name}: ${verdict}`);
-      return element("li", {}, card(name, verdict, null, plain(texts.samples[number])));
+      return element("li", {}, card(name, verdict, null, texts.samples[number]));
     });
     const all = element(
       "details",
-      { class: "samples", open: this.openSamples, ontoggle: () => { this.openSamples = all.open; } },
-      element("summary", {}, `${whole(index.k)} samples of the source, of which ${index.passing[place]} pass`),
+      { class: "samples", open: this.openSamples },
+      element("summary", { onclick: () => { this.openSamples = !all.open; } }, `${whole(index.k)} samples of the source, of which ${index.passing[place]} pass`),
       element("ol", {}, each),
     );
     return all;
@@ -155,16 +186,38 @@ class Detail {
 }
 
 /** A response under its name, its verdict and what became of the problem. */
-function card(name, verdict, letter, text, more = null) {
+function card(name, verdict, letter, response, text = null, more = null) {
   const outcome = letter && ["c", "r", "h", "l"].includes(letter) ? `, ${OUTCOMES[letter][0]}` : "";
   return element(
     "article",
     { class: `answer was-${tone(verdict)}` },
     element("h3", {}, element("bdi", {}, name), element("span", { class: `tone-${tone(verdict)}` },
       letter ? mark(letter) : null, ` ${verdict}${outcome}`)),
+    ...judging(response),
     more,
-    text,
+    text ?? plain(response.text),
+    earlier(response.attempts),
   );
+}
+
+/** Why a response got its verdict, and what the verifier read in it. */
+function judging({ reason, answer }) {
+  return [
+    reason ? element("p", { class: "why" }, reason) : null,
+    answer ? element("p", { class: "why" }, "read: ", element("code", {}, answer)) : null,
+  ];
+}
+
+/** The attempts before the last one, each with what the model was then told. */
+function earlier(attempts) {
+  if (!attempts.length) return null;
+  const each = attempts.map(({ text, told }, number) => element(
+    "li", {},
+    element("h4", {}, `Attempt ${number + 1}`), plain(text),
+    element("h4", {}, "It was told"), plain(told),
+  ));
+  const summary = attempts.length > 1 ? `${attempts.length} earlier attempts` : "1 earlier attempt";
+  return element("details", { class: "earlier" }, element("summary", {}, summary), element("ol", {}, each));
 }
 
 function marked(parts, tag) {

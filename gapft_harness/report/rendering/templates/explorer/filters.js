@@ -4,14 +4,14 @@ class Filters {
   /** @param chosen called with the parts of the view that a person changed. */
   constructor(root, index, chosen) {
     Object.assign(this, { root, index, chosen });
-    this.controls = [this.#states(), ...this.#outcomes(), this.#seeds(), ...this.#fields()].filter(Boolean);
+    this.controls = [this.#states(), this.#before(), this.#samples(), ...this.#outcomes(), this.#seeds(), ...this.#fields()].filter(Boolean);
     root.append(...this.controls.map((control) => control.element));
   }
 
   /** Sets the controls to a view. */
   show(view) {
     for (const control of this.controls) control.set(view);
-    const chosen = [view.states, view.seed !== "any", ...Object.keys(view.outcomes), ...Object.keys(view.fields)];
+    const chosen = [view.states, view.seed !== "any", view.before, view.samples, ...Object.keys(view.outcomes), ...Object.keys(view.fields)];
     this.count = chosen.filter(Boolean).length;
   }
 
@@ -34,6 +34,36 @@ class Filters {
     };
   }
 
+  /** The verdict on the response before, and its reason. */
+  #before() {
+    const words = verdictsOf(this.index);
+    if (!words.length) return null;
+    const order = ["right", "wrong", ...unjudged(this.index)].filter((word) => words.includes(word));
+    return choice(
+      this.index.before,
+      [["", "any verdict"], ...order.map((word) => [word, word]), ...this.#reasons()],
+      (view) => view.before,
+      (value) => this.chosen({ before: value }),
+    );
+  }
+
+  #samples() {
+    const { verdicts, samples } = this.index;
+    const found = new Set(samples.flat());
+    const words = unjudged(this.index).filter((word) => found.has(verdicts.indexOf(word)));
+    if (!words.length) return null;
+    return choice(
+      "samples",
+      [["", "any"], ...words.map((word) => [word, `some ${word}`])],
+      (view) => view.samples,
+      (value) => this.chosen({ samples: value }),
+    );
+  }
+
+  #reasons() {
+    return reasonsOf(this.index).map((value, at) => [value, this.index.kinds[at]]);
+  }
+
   #outcomes() {
     const numbers = this.index.models.some(({ outcomes }) => /[hle]/.test(outcomes));
     const words = numbers
@@ -41,7 +71,7 @@ class Filters {
       : ["corrected", "regressed", "kept", "missed", "changed", "right", "wrong"];
     return this.index.conditions.map(({ name, label }) => choice(
       label,
-      [["", "any outcome"], ...words.map((word) => [word, word])],
+      [["", "any outcome"], ...[...words, ...unjudged(this.index)].map((word) => [word, word]), ...this.#reasons()],
       (view) => view.outcomes[name] ?? "",
       (value, view) => this.chosen({ outcomes: withChoice(view.outcomes, name, value || undefined) }),
     ));

@@ -10,16 +10,17 @@ class List {
   #head = element("div", { class: "head", role: "rowgroup" });
 
   /** @param chosen called with what a person chose: {sort}, {current} or {problem}. */
-  constructor(root, index, chosen) {
-    Object.assign(this, { root, index, chosen });
+  constructor(root, index, texts, chosen) {
+    Object.assign(this, { root, index, texts, chosen });
     root.append(this.#head, this.#body);
     root.addEventListener("scroll", () => this.#draw(), { passive: true });
     new ResizeObserver(() => this.#layout()).observe(root);
   }
 
-  /** Shows these problems, of which ``current`` is marked. */
-  show(places, view, current) {
-    Object.assign(this, { view, current });
+  /** Shows these problems, of which ``current`` is marked, or says ``instead`` that there is none. */
+  show(places, view, current, instead) {
+    Object.assign(this, { view, current, instead });
+    this.sought = view.query.trim() ? soughtBy(view.query) : null;
     this.#places = places;
     this.root.setAttribute("aria-rowcount", places.length + 1);
     this.#head.replaceChildren(this.#headRow());
@@ -44,8 +45,12 @@ class List {
     const unit = parseFloat(getComputedStyle(document.documentElement).fontSize);
     this.height = Math.round(unit * parseFloat(getComputedStyle(this.root).getPropertyValue("--row")));
     this.#body.style.height = `${this.height * this.#places.length}px`;
-    for (const row of this.#rows.values()) row.remove();
+    this.#body.replaceChildren();
     this.#rows.clear();
+    if (!this.#places.length && this.instead) {
+      const said = element("div", { role: "gridcell", class: "nothing" }, this.instead);
+      this.#body.append(element("div", { role: "row" }, said));
+    }
     this.#draw();
   }
 
@@ -78,8 +83,8 @@ class List {
     const columns = [
       ["id", index.noun, (place) => cell(
         { class: "problem" },
-        element("bdi", { class: "name" }, index.ids[place]),
-        element("bdi", { class: "words" }, index.heads[place]),
+        element("bdi", { class: "name" }, this.sought?.ids ? withMarks(index.ids[place], this.sought.pattern) : index.ids[place]),
+        this.#words(place),
       )],
     ];
     if (index.states) {
@@ -111,6 +116,19 @@ class List {
     return columns;
   }
 
+  /** How a problem begins, or where a search hit it. */
+  #words(place) {
+    const words = element("bdi", { class: "words" }, this.index.heads[place]);
+    if (!this.sought || this.sought.ids) return words;
+    const { pattern } = this.sought;
+    this.texts.hit(place, pattern).then((hit) => {
+      if (!hit) return;
+      const line = hit[1].replace(/\s+/g, " ");
+      words.replaceChildren(element("span", { class: "of" }, `${hit[0]}: `), ...withMarks(line, pattern, 12));
+    });
+    return words;
+  }
+
   #headRow() {
     this.columns = this.#columns();
     const { sort } = this.view;
@@ -121,25 +139,27 @@ class List {
       const button = element(
         "button",
         { type: "button", title: `sort by ${name}`, onclick: () => this.chosen({ sort: next }) },
-        element("span", {}, name),
+        element("span", {}, breakable(name)),
       );
       return element("div", { role: "columnheader", "aria-sort": order }, button);
     });
     return element("div", { role: "row", class: "row", "aria-rowindex": 1 }, cells);
   }
 
-  /** Widths in rem, of which CSS takes those of a wide page or of a phone's. */
+  /** Widths in rem, of which CSS takes those of a wide page or of a phone's; no word is broken. */
   #setWidths() {
-    const marks = (seeds, least) => Math.max(least, 1.05 * seeds + 0.3);
     const { conditions } = this.index;
     const seeds = conditions.map((condition) => modelsOf(condition, this.view.seed).length);
     const fixed = this.columns.slice(1, -seeds.length || undefined).map(([key]) => (key === "state" ? 2.5 : 3.5));
     const set = (name, value) => this.root.style.setProperty(name, value);
     const sum = (widths) => widths.reduce((total, width) => total + width + 0.4, 0);
-    const wide = [...fixed, ...seeds.map((count) => marks(count, 3.6))];
+    const words = this.columns.slice(1).map(([key, name]) => longestWord(name) + (this.view.sort.endsWith(key) ? 1 : 0.15));
+    const widths = (least, letters) => least.map((width, at) => Math.max(width, words[at] * letters).toFixed(3) * 1);
+    const marks = (least, one) => seeds.map((count) => Math.max(least, (1.05 * count + 0.3) * one));
+    const wide = widths([...fixed, ...marks(3.6, 1)], 0.8125);
     set("--columns", `minmax(0, 1fr) ${wide.map((width) => `${width}rem`).join(" ")}`);
     set("--least", `${sum(wide) + 11}rem`);
-    const narrow = [...fixed.map((width) => width - 0.7), ...seeds.map((count) => marks(count, 3.5) * 0.7)];
+    const narrow = widths([...fixed.map((width) => width - 0.7), ...marks(2.45, 0.7)], 0.6875);
     set("--narrow", narrow.map((width) => `minmax(${width}rem, ${width}fr)`).join(" "));
     set("--least-narrow", `${sum(narrow) + 2}rem`);
   }
@@ -160,6 +180,20 @@ class List {
     row.style.transform = `translateY(${at * this.height}px)`;
     return row;
   }
+}
+
+/** A name that ends a line behind a mark in it, and not within a word. */
+function breakable(name) {
+  return name.split(/(?<=[_\-/.])/).flatMap((part) => [part, element("wbr")]).slice(0, -1);
+}
+
+const ruler = new OffscreenCanvas(1, 1).getContext("2d");
+
+/** The width of a name's longest word, in letters' heights; a word of no end is cut. */
+function longestWord(name) {
+  ruler.font = `600 100px ${getComputedStyle(document.body).fontFamily}`;
+  const widths = name.split(/\s+|(?<=[_\-/.])/).map((word) => ruler.measureText(word).width / 100);
+  return Math.min(9, Math.max(...widths));
 }
 
 /** Which seed a mark is of, where there are several. */

@@ -5,7 +5,7 @@ if (!globalThis.DecompressionStream) {
 }
 const index = await readIndex();
 const texts = new Texts(index);
-const list = new List(byId("list"), index, change);
+const list = new List(byId("list"), index, texts, change);
 const filters = new Filters(byId("choices"), index, change);
 const detail = new Detail(byId("detail"), index, texts, ({ step, close }) => (close ? shut() : move(step)));
 const query = byId("query");
@@ -52,13 +52,32 @@ function show() {
   byId("more").textContent = filters.count ? `Filters (${filters.count})` : "Filters";
   byId("clear").hidden = !filters.count && !view.query && !view.sort;
   tell();
-  list.show(places, view, current);
+  list.show(places, view, current, progress < 1 ? null : nothing());
   return showDetail();
+}
+
+/** What stands in the place of an empty list. */
+function nothing() {
+  const { query: said } = view;
+  const words = [element("p", {}, said.trim() ? `Nothing matches “${said.trim()}”.` : "Nothing matches these choices.")];
+  const sought = soughtBy(said);
+  if (said.trim() && !sought.ids && index.ids.some((name) => sought.pattern.test(name))) {
+    words.push(element("button", { type: "button", onclick: () => ask(`id:${said.trim()}`) }, "Search the ids instead"));
+  }
+  if (said.trim() && filters.count) words.push(element("p", { class: "note" }, "Filters are set too: Clear takes them away."));
+  return words;
+}
+
+/** Searches for something, as if it had been typed. */
+function ask(words) {
+  query.value = words;
+  change({ query: words });
 }
 
 function tell() {
   const all = `${whole(index.count)} ${index.noun}s`;
-  const some = places.length === index.count ? all : `${whole(places.length)} of ${all}`;
+  const none = places.length || progress < 1 ? "" : "Nothing matches: ";
+  const some = places.length === index.count ? all : `${none}${whole(places.length)} of ${all}`;
   const cut = index.cut ? `; texts of more than ${whole(index.cut)} characters lack their middle` : "";
   byId("count").textContent = progress < 1 ? `${some}, searched ${Math.round(100 * progress)}%` : some + cut;
 }
@@ -80,7 +99,9 @@ async function search() {
     [hits, searched, progress] = [null, "", 1];
     return;
   }
-  const within = hits && searched && wanted.startsWith(searched) && progress === 1 ? hits : null;
+  const sought = soughtBy(wanted);
+  const goesOn = wanted.startsWith(searched) && soughtBy(searched).ids === sought.ids;
+  const within = hits && searched && goesOn && progress === 1 ? hits : null;
   const told = (found, share) => {
     if (wanted !== view.query) return false;
     [hits, progress] = [found, share];
@@ -88,7 +109,7 @@ async function search() {
     return true;
   };
   progress = 0;
-  const found = await texts.search(patternOf(wanted), within, told);
+  const found = await texts.search(sought, within, told);
   if (!found || wanted !== view.query) return;
   [hits, searched, progress] = [found, wanted, 1];
   show();

@@ -18,7 +18,9 @@ const CHOICES = {
 const RANK = { c: 1, h: 1, k: 0.01, e: 0, m: -0.01, r: -1, l: -1 };
 
 function emptyView() {
-  return { query: "", states: "", seed: "any", outcomes: {}, fields: {}, sort: "", problem: "" };
+  return {
+    query: "", states: "", seed: "any", before: "", samples: "", outcomes: {}, fields: {}, sort: "", problem: "",
+  };
 }
 
 /** The view that an address names; what the index does not know of it is left out. */
@@ -30,7 +32,10 @@ function viewOf(hash, index) {
     if (kind === "q") view.query = value;
     if (kind === "state" && index.states) view.states = [..."GSU"].filter((one) => value.includes(one)).join("");
     if (kind === "seed" && (value === "every" || index.seeds.includes(value))) view.seed = value;
-    if (kind === "in" && Object.hasOwn(CHOICES, value) && index.conditions.some((of) => of.name === name)) {
+    if (kind === "before" && [...verdictsOf(index), ...reasonsOf(index)].includes(value)) view.before = value;
+    if (kind === "samples" && index.samples.length && unjudged(index).includes(value)) view.samples = value;
+    const known = Object.hasOwn(CHOICES, value) || [...unjudged(index), ...reasonsOf(index)].includes(value);
+    if (kind === "in" && known && index.conditions.some((of) => of.name === name)) {
       view.outcomes[name] = value;
     }
     if (kind === "field" && Object.hasOwn(index.fields, name)) {
@@ -47,6 +52,8 @@ function hashOf(view) {
   if (view.query) found.set("q", view.query);
   if (view.states) found.set("state", view.states);
   if (view.seed !== "any") found.set("seed", view.seed);
+  if (view.before) found.set("before", view.before);
+  if (view.samples) found.set("samples", view.samples);
   for (const [name, value] of Object.entries(view.outcomes)) found.set(`in.${name}`, value);
   for (const [name, value] of Object.entries(view.fields)) found.set(`field.${name}`, value);
   if (view.sort) found.set("sort", view.sort);
@@ -57,6 +64,35 @@ function hashOf(view) {
 function columnKeys(index) {
   const fixed = ["id", "state", "samples", "before"];
   return [...fixed, ...index.conditions.map((condition) => `in.${condition.name}`)];
+}
+
+/** The words that verdicts are, where they are words. */
+function verdictsOf(index) {
+  return index.verdicts.filter((word) => Number.isNaN(Number(word)));
+}
+
+/** Verdicts that are neither right nor wrong: timeout and error. */
+function unjudged(index) {
+  return verdictsOf(index).filter((word) => word !== "right" && word !== "wrong").sort();
+}
+
+/** The choices of a kind of reason, as an address has them. */
+function reasonsOf(index) {
+  return index.kinds.map((kind) => `because ${kind}`);
+}
+
+/** Whether a response is as chosen by its verdict or by its reason. */
+function fitsVerdict(index, value) {
+  const kind = reasonsOf(index).indexOf(value) + 1;
+  if (kind) return ({ at }, place) => index.reasons[at][place] === kind;
+  const verdict = index.verdicts.indexOf(value);
+  return ({ verdicts }, place) => verdicts[place] === verdict;
+}
+
+/** The same, or by what became of the problem. */
+function fitsChoice(index, value) {
+  const letters = CHOICES[value];
+  return letters ? ({ outcomes }, place) => letters.includes(outcomes[place]) : fitsVerdict(index, value);
 }
 
 /** The models of a condition that a choice of seeds looks at. */
@@ -75,11 +111,20 @@ function fitting(index, view, hits) {
     const code = values.indexOf(value);
     tests.push((place) => codes[place] === code);
   }
+  if (view.before) {
+    const fits = fitsVerdict(index, view.before);
+    tests.push((place) => fits({ at: 0, verdicts: index.source }, place));
+  }
+  if (view.samples) {
+    const verdict = index.verdicts.indexOf(view.samples);
+    tests.push((place) => index.samples[place].includes(verdict));
+  }
   for (const condition of index.conditions) {
-    const letters = CHOICES[view.outcomes[condition.name]];
-    if (!letters) continue;
+    const chosen = view.outcomes[condition.name];
+    if (!chosen) continue;
     const models = modelsOf(condition, view.seed);
-    const fits = (place) => (model) => letters.includes(model.outcomes[place]);
+    const isAs = fitsChoice(index, chosen);
+    const fits = (place) => (model) => isAs(model, place);
     const every = view.seed === "every" && models.length;
     tests.push((place) => every ? models.every(fits(place)) : models.some(fits(place)));
   }

@@ -1,0 +1,201 @@
+"""What a search shows of its hits, why responses did not pass, and filters by that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gapft_harness.report.explorer.explored import Entry, Explored, Judging
+from tests.report.explorer.driving import press, rows, searched, text, turn_to, until
+from tests.report.explorer.made import HOSTILE, explored, write
+
+#: What the first response of every third problem got, by its place.
+VERDICTS = ("timeout", "error", "wrong")
+REASONS = ("time limit exceeded on hidden test 2 of 4", "it broke", "wrong answer on public test 1")
+
+
+def made() -> Explored:
+    """The source's decodes with reasons; one model's with an answer; earlier attempts of both."""
+    of = explored(60, k=2)
+    verdicts = [VERDICTS[place % 3] if place % 2 else "right" for place in range(60)]
+    model = replace(of.models[1], verdicts=["error" if i == 8 else "wrong" for i in range(60)])
+    samples = [["timeout" if place == 9 else "wrong", "wrong"] for place in range(60)]
+
+    def entries() -> Iterator[Entry]:
+        for place, entry in enumerate(of.entries()):
+            tried = [(f"first try of {place}", f"it was <b>told</b> {place}{HOSTILE}")]
+            source = Judging(REASONS[place % 3] if place % 2 else "", "", tried)
+            other = Judging("said 7" if place else HOSTILE, "7")
+            judged = [source, *(other for _ in of.models), Judging("sampled"), Judging()]
+            yield replace(entry, judged=judged)
+
+    models = [*of.models[:1], model, *of.models[2:]]
+    return replace(of, verdicts=verdicts, models=models, samples=samples, entries=entries)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write(made(), tmp_path_factory.mktemp("found"))
+
+
+def listed(browser: Any) -> list[str]:
+    """The second line of each row, in order."""
+    until(browser, "document.querySelectorAll('.words mark').length")
+    found: list[str] = browser.execute_script(
+        "return [...document.querySelectorAll('.rows .row')]"
+        ".sort((a, b) => a.ariaRowIndex - b.ariaRowIndex)"
+        ".map(row => row.querySelector('.words').textContent)"
+    )
+    return found
+
+
+def test_a_row_shows_where_it_was_hit(page: str, opens: Callable[..., Any]) -> None:
+    browser = opens(page, "#q=uniform+of+21+says")
+    searched(browser)
+    found = listed(browser)
+    assert len(found) == 60
+    assert all(line.startswith("uniform, seed 21: ") for line in found)
+    marks = "return [...document.querySelectorAll('.rows mark')].map(mark => mark.textContent)"
+    assert {*browser.execute_script(marks)} == {"uniform of 21 says"}
+    turn_to(browser, "q=id:00017")
+    searched(browser)
+    until(browser, "document.querySelector('.name mark')")
+    assert browser.execute_script(marks) == ["00017"]
+    turn_to(browser, "")
+    assert browser.execute_script(marks) == []
+
+
+def test_nothing_matches_is_said_and_ids_are_offered(page: str, opens: Callable[..., Any]) -> None:
+    browser = opens(page, "#q=nobody+wrote+this")
+    searched(browser)
+    assert text(browser, "#list .nothing") == "Nothing matches “nobody wrote this”."
+    assert text(browser, "#count") == "Nothing matches: 0 of 60 problems"
+    press(browser, "j", "\ue007")  # no row to open
+    assert browser.execute_script("return document.getElementById('detail').hidden")
+    turn_to(browser, "state=G&before=wrong&field.level=1&in.gapft=corrected")
+    assert text(browser, "#list .nothing") == "Nothing matches these choices."
+    turn_to(browser, "q=problem-00017")
+    searched(browser)
+    browser.execute_script("document.querySelector('#list .nothing button').click()")
+    searched(browser)
+    assert rows(browser) == [17]
+    assert browser.execute_script("return document.querySelector('.nothing')") is None
+    assert browser.execute_script("return document.getElementById('query').value") == (
+        "id:problem-00017"
+    )
+    assert browser.get_log("browser") == []
+
+
+def test_a_response_says_why_it_failed_what_was_read_and_what_was_tried(
+    page: str, opens: Callable[..., Any]
+) -> None:
+    browser = opens(page, "#open=problem-00003", height=2000)
+    until(browser, "document.querySelector('.answers article')")
+    why = "return [...document.querySelectorAll(arguments[0])].map(e => e.textContent)"
+    said = browser.execute_script(why, ".answers .why")
+    # an answer that the reason gives is said once
+    assert said == [REASONS[0], *["read: 7"] * 4]
+    assert browser.execute_script(why, ".samples .why") == ["sampled"]
+    (summary,) = browser.execute_script(why, ".earlier summary")
+    assert summary == "1 earlier attempt"
+    heads = browser.execute_script(why, ".earlier h4")
+    assert heads == ["Attempt 1", "It was told"]
+    tried, told = browser.execute_script(why, ".earlier pre")
+    assert tried == "first try of 3"
+    assert told.startswith("it was <b>told</b> 3</script>")
+    assert browser.execute_script("return document.querySelector('.earlier b')") is None
+    assert browser.get_log("browser") == []
+
+
+def test_a_search_turns_to_the_seed_and_opens_what_it_hit(
+    page: str, opens: Callable[..., Any]
+) -> None:
+    browser = opens(page, "#q=uniform+of+21&open=problem-00004", height=900)
+    searched(browser)
+    until(browser, "document.querySelector('input[name=seed]:checked')?.value === '21'")
+    turn_to(browser, "q=first+try+of+4&open=problem-00004")
+    searched(browser)
+    until(browser, "document.querySelector('.earlier')?.open")
+    assert text(browser, ".earlier summary mark") == "1 found"
+    assert rows(browser) == [4, *range(40, 50)]
+    turn_to(browser, "q=Sample+1+of+4:&open=problem-00004")
+    searched(browser)
+    until(browser, "document.querySelector('.samples').open")
+    seen = browser.execute_script(
+        "const [range] = CSS.highlights.get('found'); const of = document.createRange();"
+        "of.setStart(range.startContainer, range.startOffset);"
+        "of.setEnd(range.endContainer, range.endOffset);"
+        "const [a, b] = [of, document.getElementById('detail')]"
+        ".map(e => e.getBoundingClientRect());"
+        "return [of.toString(), a.top >= b.top && a.bottom <= b.bottom]"
+    )
+    assert seen == ["Sample 1 of 4:", True]
+
+
+FILTERS: dict[str, list[int]] = {
+    "before=timeout": [p for p in range(60) if p % 2 and p % 3 == 0],
+    "before=right": [*range(0, 60, 2)],
+    f"before=because {REASONS[0].replace('2 of 4', '… of …')}": [
+        p for p in range(60) if p % 2 and p % 3 == 0
+    ],
+    "before=because it broke": [p for p in range(60) if p % 2 and p % 3 == 1],
+    "samples=timeout": [9],
+    "in.gapft=error": [8],
+    "in.gapft=error&seed=21": [8],
+    "in.gapft=error&seed=13": [],
+    "in.uniform=because said …": [*range(1, 60)],
+    "before=nonsense&samples=nonsense": [*range(60)],
+}
+
+
+def test_timeouts_errors_and_reasons_are_filters(page: str, opens: Callable[..., Any]) -> None:
+    browser = opens(page)
+    for view, wanted in FILTERS.items():
+        turn_to(browser, view)
+        assert rows(browser) == wanted, view
+    options = browser.execute_script(
+        "return Object.fromEntries([...document.querySelectorAll('.choice')].map(c => "
+        "[c.firstChild.textContent, [...c.querySelectorAll('option')].map(o => o.textContent)]))"
+    )
+    assert options["source, greedy"][:5] == ["any verdict", "right", "wrong", "error", "timeout"]
+    assert "it broke" in options["source, greedy"]
+    assert options["samples"] == ["any", "some timeout"]
+    assert {"timeout", "error", "said …"} <= {*options["GapFT"]}
+    assert browser.get_log("browser") == []
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_no_word_of_a_heading_is_broken(
+    opens: Callable[..., Any], tmp_path: Path, width: int
+) -> None:
+    labels = ["concentrated", "matched diversity", "all_verified_responses", "GapFT"]
+    of = explored(20, k=2)
+    models = [replace(m, label=labels[place // 3]) for place, m in enumerate(of.models)]
+    browser = opens(write(replace(of, models=models), tmp_path), "#sort=in.gapft", width, 900)
+    broken = browser.execute_script(
+        """
+        const found = [];
+        for (const span of document.querySelectorAll('.head button span')) {
+          const walk = document.createTreeWalker(span, NodeFilter.SHOW_TEXT);
+          while (walk.nextNode()) {
+            for (const { index, 0: word } of walk.currentNode.data.matchAll(/\\S+/g)) {
+              const range = document.createRange();
+              range.setStart(walk.currentNode, index);
+              range.setEnd(walk.currentNode, index + word.length);
+              const [at, cell] = [range, span.parentElement.parentElement].map(
+                of => of.getBoundingClientRect());
+              const lines = new Set([...range.getClientRects()].map(r => Math.round(r.top)));
+              if (lines.size > 1 || at.right > cell.right + 1 || at.left < cell.left - 1) {
+                if (at.width) found.push(word);
+              }
+            }
+          }
+        }
+        return found;
+        """
+    )
+    assert broken == []
