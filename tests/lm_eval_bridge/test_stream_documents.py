@@ -1,7 +1,7 @@
 """stream_documents: the records of read_documents and its errors, a line at a time."""
 
-import codecs
 import bz2
+import codecs
 import gzip
 import json
 import tracemalloc
