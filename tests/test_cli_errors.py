@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 from gapft_harness.cli.main import app
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.recipe.bundled import find_recipe
-from gapft_harness.recipe.reading import check_recipe, read_recipe
+from gapft_harness.recipe.reading import Setting, check_recipe, read_recipe
+from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from tests.command import gapft
 
@@ -199,3 +200,50 @@ def test_nothing_searched_is_nothing_verified(tmp_path: Path) -> None:
     (tmp_path / "study.yaml").write_text(cell)
     done = CliRunner().invoke(app, ["verify", str(tmp_path)])
     assert "holds nothing to verify yet" in str(done.exception)
+
+
+def test_attempts_of_two_tasks_that_differ_are_known_before_a_study_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cells = "{a: {recipe: demo}, b: {recipe: demo, set: {data.task: gapft_demo_code}}}"
+    (tmp_path / "study.yaml").write_text(f"name: s\ncells: {cells}\n")
+    for more in ([], ["--dry-run"]):
+        done = CliRunner().invoke(app, ["study", "study.yaml", *more])
+        assert isinstance(done.exception, UserError)
+        assert "'a' (there) and 'b' (here): episode.attempts (1 there, 3 here)" in str(
+            done.exception
+        )
+        assert not (tmp_path / "runs").exists()
+    same = cells.replace("data.task:", "episode.attempts: 1, episode.executions: 1, data.task:")
+    (tmp_path / "study.yaml").write_text(f"name: s\ncells: {same}\n")
+    done = CliRunner().invoke(app, ["study", "study.yaml", "--dry-run"])
+    assert "episode" not in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("key", "default", "other"),
+    [
+        ("episode.attempts", 1, 2),
+        ("episode.executions", 1, 3),
+        ("search.max_gen_toks", 24, 25),
+        ("verifier.name", "option_letter", "math"),
+    ],
+)
+def test_a_key_that_is_set_to_what_it_was_unset_is_no_other_recipe(
+    key: str, default: object, other: object, tmp_path: Path
+) -> None:
+    def recipe(*settings: Setting) -> Recipe:
+        return check_recipe(yaml.safe_load(TINY), "test", settings)
+
+    run = RunDirectory.create_or_open(tmp_path / "r", recipe())
+    facts = {
+        "episode": {"attempts": 1, "executions": 1},
+        "decoding": {"max_gen_toks": 24, "until": []},
+        "verifier": "option_letter",
+    }
+    run.update_manifest(lambda m: m["task"].update(facts))
+    wanted = recipe(Setting(key, default, "--set"))
+    assert RunDirectory.create_or_open(run.path, wanted).recipe == wanted
+    with pytest.raises(UserError, match=rf"{key} \('?{default}'? there, '?{other}'? here\)"):
+        RunDirectory.create_or_open(run.path, recipe(Setting(key, other, "--set")))

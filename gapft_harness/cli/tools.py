@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -65,6 +66,9 @@ def study(
     """Run or collect the cells of a comparison, and report them together."""
     from gapft_harness.cli.interrupts import goes_on
     from gapft_harness.cli.runs import resolve_recipe, run_recipe
+    from gapft_harness.core.offline import offline
+    from gapft_harness.hooks.manager import load_plugins
+    from gapft_harness.stages.search.data import settled
     from gapft_harness.study.driver import describe_study, run_study, study_folder
     from gapft_harness.study.recipe import read_study
 
@@ -78,8 +82,14 @@ def study(
     def resolve(name: str) -> Recipe:
         return resolve_recipe(options(name))
 
+    plugins = load_plugins(plugin)
+
+    def settle(recipe: Recipe) -> Mapping[str, Any] | None:
+        return settled(recipe, plugins, include_path)
+
     if dry_run:
-        typer.echo(describe_study(of, folder, resolve, plugin))
+        with offline():
+            typer.echo(describe_study(of, folder, resolve, plugin, settle))
         return
     with goes_on():
         page = run_study(
@@ -88,6 +98,7 @@ def study(
             resolve,
             lambda name, place: run_recipe(options(name), str(place)),
             lambda line: typer.echo(line, err=True),
+            settle,
         )
     typer.echo(f"report: {page}")
 

@@ -13,7 +13,7 @@ from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.facts import AuditFacts, Manifest
+from gapft_harness.run_directory.facts import AuditFacts, Manifest, TaskFacts
 
 #: Folders that are there before anything is trained; what is sealed in any other came of adapters.
 _BEFORE = ("pool", "audit", "calibration", layout.SELECTIONS)
@@ -36,6 +36,7 @@ def require_bound(
     trained: Mapping[Arm, Condition],
     folders: Sequence[str],
     plugins: Plugins | None = None,
+    task: TaskFacts | None = None,
 ) -> None:
     """Stops a recipe that would change what a run was made by.
 
@@ -46,11 +47,13 @@ def require_bound(
         trained: the arms whose adapters are sealed, with what chose their training sets.
         folders: those that hold what came of adapters.
         plugins: as ``Recipe.identity`` takes them.
+        task: the run's, whose values hold where the earlier recipe left a key to the task.
 
     Raises:
         UserError: it would; the message names the keys that differ, and what to do.
     """
-    if differing := differences(earlier.identity(plugins), recipe.identity(plugins)):
+    before, now = earlier.identity(plugins), recipe.identity(plugins)
+    if differing := differences(_told_by_task(before, now, task or {}), now):
         hint = any(line.startswith("scaling") for line in differing)
         raise UserError(
             f"run directory {path} was made by another recipe; differing: "
@@ -84,6 +87,24 @@ def require_bound(
             f"run directory {path}: evidence.keep is {earlier.evidence.keep!r} there, and not "
             "given here; name the rule (evidence.keep), also if it is the task's own"
         )
+
+
+def _told_by_task(
+    before: Mapping[str, Any], now: Mapping[str, Any], task: TaskFacts
+) -> dict[str, Any]:
+    """What a run was made by, with the task's value where it said none and is given one now."""
+    said: dict[str, dict[str, Any]] = {
+        "episode": dict(task.get("episode", {})),
+        "search": {"max_gen_toks": task.get("decoding", {}).get("max_gen_toks")},
+        "verifier": {"name": task.get("verifier")},
+    }
+    found = dict(before)
+    for section, values in said.items():
+        earlier, given = before.get(section), now.get(section)
+        if isinstance(earlier, dict) and isinstance(given, dict):
+            left = {k: v for k, v in values.items() if k in given and earlier.get(k) is None}
+            found[section] = earlier | {k: v for k, v in left.items() if given[k] is not None}
+    return found
 
 
 def require_audits(path: Path, searched: Mapping[str, AuditFacts], recipe: Recipe) -> None:

@@ -75,9 +75,11 @@ class RunDirectory:
             earlier = cls.open(path)
             trained = earlier.trained_arms()
             folders = earlier.trained_folders()
-            binding.require_bound(path, earlier.recipe, recipe, trained, folders, plugins)
-            if earlier._manifest_path.exists():
-                binding.require_audits(path, earlier.manifest().get("audits", {}), recipe)
+            there = earlier._manifest_path.exists()
+            manifest = earlier.manifest() if there else new_manifest(earlier.recipe)
+            bound = (path, earlier.recipe, recipe, trained, folders, plugins, manifest.get("task"))
+            binding.require_bound(*bound)
+            binding.require_audits(path, manifest.get("audits", {}), recipe)
             recipe = binding.grown(earlier.recipe, recipe, trained)
         elif path.is_dir() and any(not says_nothing(p, path) for p in path.iterdir()):
             raise UserError(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os.path
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError, describe
 from gapft_harness.core.records import Arm
@@ -18,13 +19,27 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.lock import hold
 from gapft_harness.run_directory.mirror import is_url
 from gapft_harness.stages.selection.budgets import foreseen
-from gapft_harness.study.cells import DAMAGED, Collected, collect_cell, missing, opened
-from gapft_harness.study.protocol import require_one_protocol
+from gapft_harness.study.cells import (
+    DAMAGED,
+    Collected,
+    collect_cell,
+    missing,
+    opened,
+    require_different,
+)
+from gapft_harness.study.protocol import (
+    of_task,
+    require_comparable,
+    require_one_protocol,
+    require_settled,
+)
 from gapft_harness.study.recipe import REPORT, StudyRecipe
 from gapft_harness.study.report import write_study
 
 #: Gives the recipe of a cell that names one, with what the study sets.
 Resolve = Callable[[str], Recipe]
+#: Gives what a recipe's search would settle, None where its task cannot be read.
+Settle = Callable[[Recipe], "Mapping[str, Any] | None"]
 #: Runs a cell's recipe in a folder.
 RunCell = Callable[[str, Path], object]
 
@@ -35,6 +50,7 @@ def run_study(
     resolve: Resolve,
     run_cell: RunCell,
     say: Callable[[str], None],
+    settle: Settle = lambda recipe: None,
 ) -> Path:
     """Runs every cell that is not whole, one after another, and writes the study's report.
 
@@ -46,6 +62,7 @@ def run_study(
         resolve: gives a cell's recipe.
         run_cell: runs it.
         say: called with a sentence for people.
+        settle: says what its task settles.
 
     Returns:
         The report's page.
@@ -55,7 +72,7 @@ def run_study(
             run), or what was run may not be compared.
         GapftError: a cell is not whole; the report is written and says which.
     """
-    recipes = _agreed(study, folder, resolve)
+    recipes = _agreed(study, folder, resolve, settle)
     with hold(folder):
         study.write(folder)
         collected = []
@@ -124,7 +141,9 @@ def _first_line(error: GapftError) -> str:
     return str(error).partition("\n")[0]
 
 
-def _agreed(study: StudyRecipe, folder: Path, resolve: Resolve) -> dict[str, Recipe]:
+def _agreed(
+    study: StudyRecipe, folder: Path, resolve: Resolve, settle: Settle
+) -> dict[str, Recipe]:
     """The cells' recipes, before anything is run or written.
 
     Raises:
@@ -134,7 +153,27 @@ def _agreed(study: StudyRecipe, folder: Path, resolve: Resolve) -> dict[str, Rec
     require_replaceable(folder / REPORT)
     recipes = recipes_of(study, folder, resolve)
     require_one_protocol(study, recipes)
+    require_settled({name: _settled(study, folder, name, recipes, settle) for name in recipes})
+    there = [name for name in study.cells if study.cells[name].recipe is None]
+    cells = [collect_cell(study, name, folder) for name in there]
+    whole = [cell for cell in cells if not cell.lacks]
+    require_different(whole)
+    require_comparable(study, whole)
     return recipes
+
+
+def _settled(
+    study: StudyRecipe, folder: Path, name: str, recipes: Mapping[str, Recipe], settle: Settle
+) -> Mapping[str, Any] | None:
+    """What a cell's search settled, or would settle."""
+    if study.cells[name].recipe is not None:
+        return settle(recipes[name])
+    try:
+        with opened(study.place(name, folder)) as run:
+            task = run.manifest()["task"]
+            return of_task(task) if "keep" in task else None
+    except (GapftError, *DAMAGED):
+        return None
 
 
 def recipes_of(study: StudyRecipe, folder: Path, resolve: Resolve) -> dict[str, Recipe]:
@@ -167,14 +206,18 @@ def _require_conditions(study: StudyRecipe, recipe: Recipe) -> None:
 
 
 def describe_study(
-    study: StudyRecipe, folder: Path, resolve: Resolve, plugin_files: Sequence[str] = ()
+    study: StudyRecipe,
+    folder: Path,
+    resolve: Resolve,
+    plugin_files: Sequence[str] = (),
+    settle: Settle = lambda recipe: None,
 ) -> str:
     """``--dry-run``: of every cell its budgets, as far as they are known, and what is left.
 
     Raises:
         UserError: as ``run_study``, before anything is run.
     """
-    recipes = _agreed(study, folder, resolve)
+    recipes = _agreed(study, folder, resolve, settle)
     lines = [f"study {study.name}: {len(study.cells)} cells -> {folder}"]
     left = 0
     for name in study.cells:
@@ -212,7 +255,8 @@ def _changed(run: RunDirectory, recipe: Recipe, plugin_files: Sequence[str]) -> 
     trained, folders = run.trained_arms(), run.trained_folders()
     plugins = load_plugins(plugin_files)
     try:
-        require_bound(run.path, run.recipe, recipe, trained, folders, plugins)
+        task = run.manifest()["task"]
+        require_bound(run.path, run.recipe, recipe, trained, folders, plugins, task)
     except UserError as error:
         return f"cannot go on: {_first_line(error)}"
     return "" if _is_of(run, recipe) else "its recipe was changed, and what rests on that is left"

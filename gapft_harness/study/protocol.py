@@ -11,7 +11,6 @@ from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.run_directory.binding import differences
 from gapft_harness.study.cells import Collected
 from gapft_harness.study.recipe import StudyRecipe
@@ -46,6 +45,19 @@ def require_one_protocol(study: StudyRecipe, recipes: Mapping[str, Recipe]) -> N
         _require_equal(starts)
 
 
+def require_settled(settled: Mapping[str, Mapping[str, Any] | None]) -> None:
+    """Compares what the cells' tasks say where recipes leave it to them, before anything is run.
+
+    Args:
+        settled: by cell, as ``of_task`` has it; None where it is not known yet.
+
+    Raises:
+        UserError: two do not agree.
+    """
+    if known := {name: dict(of) for name, of in settled.items() if of is not None}:
+        _require_equal(known)
+
+
 def require_comparable(study: StudyRecipe, cells: Sequence[Collected]) -> None:
     """Compares whole cells: what the tasks say where recipes leave it to them, and the audits.
 
@@ -54,8 +66,7 @@ def require_comparable(study: StudyRecipe, cells: Sequence[Collected]) -> None:
             on another version of it; the message lists what differs.
     """
     inputs = {cell.name: cell.inputs for cell in cells if cell.inputs is not None}
-    if inputs:
-        _require_equal({name: _of_run(of) for name, of in inputs.items()})
+    require_settled({name: of_task(of.task) for name, of in inputs.items()})
     first: dict[str, str] = {}
     for name, of in inputs.items():
         task = of.recipe["data"]["task"]
@@ -99,11 +110,11 @@ def _of_recipe(conditions: Sequence[str], recipe: Recipe) -> dict[str, Any]:
     return said
 
 
-def _of_run(inputs: ReportInputs) -> dict[str, Any]:
+def of_task(task: Mapping[str, Any]) -> dict[str, Any]:
     """What search settled: the rule by which responses are kept, and how an episode goes."""
-    episode = inputs.task.get("episode", {})
+    episode = task.get("episode", {})
     return {
-        "evidence": {"keep": inputs.task["keep"]},
+        "evidence": {"keep": task["keep"]},
         "episode": {name: episode.get(name, 1) for name in ("attempts", "executions")},
     }
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gapft_harness.core.errors import UserError
+from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import Problem
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import ReportProgress, Verifier
@@ -221,6 +221,23 @@ def _load(recipe: Recipe, include_paths: Sequence[str]) -> LoadedTask:
     from gapft_harness.lm_eval_bridge.discovery import load_task
 
     return load_task(recipe.data.task, [Path(path) for path in include_paths])
+
+
+def settled(
+    recipe: Recipe, plugins: Plugins, include_paths: Sequence[str]
+) -> dict[str, dict[str, Any]] | None:
+    """What a search would settle that a recipe leaves to its task; None where it cannot be read.
+
+    Returns:
+        By section: the response rule (``evidence``), and how an episode goes (``episode``).
+    """
+    try:
+        task = _load(recipe, include_paths)
+        facts, verifier = _judge(task, recipe, plugins, "")
+    except GapftError:
+        return None
+    with closing_verifier(verifier):
+        return {"evidence": {"keep": facts["keep"]}, "episode": dict(facts["episode"])}
 
 
 def _judge(
