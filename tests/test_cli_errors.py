@@ -75,7 +75,7 @@ def test_the_corrected_command_may_use_the_same_run_dir(tmp_path: Path) -> None:
     assert RunDirectory.create_or_open(tmp_path / "out", corrected).recipe == corrected
 
 
-def test_an_unknown_recipe_lists_the_bundled_ones(tmp_path: Path) -> None:
+def test_an_unknown_recipe_names_the_nearest_bundled_one(tmp_path: Path) -> None:
     done = gapft("run", "dmo", cwd=tmp_path)
     assert done.returncode == 2
     assert "no recipe 'dmo'" in done.stderr
@@ -160,7 +160,8 @@ def test_an_odd_path_is_a_mistake_and_leaves_nothing(
         (["run", "."], ".: is a folder"),
         (["run", "nope.yaml"], "recipe nope.yaml: no such file"),
         (["study", "/nope"], "study /nope: no such file"),
-        (["run", "dmo.yaml"], "did you mean the bundled recipe 'demo'?"),
+        (["run", "dmo.yaml"], "did you mean 'demo'?"),
+        (["run", "xyz"], "neither a file nor bundled; gapft recipes lists those"),
         (["run", ""], "recipe '': expected a file or a bundled name"),
         (["run", "demo", "--run-dir", ""], "run directory '': expected"),
         (["verify", ""], "run directory '': expected"),

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from gapft_harness.core.errors import UserError, did_you_mean, plain
+from gapft_harness.core.errors import UserError, plain
 
 _CELLS = re.compile(r"^cells:", flags=re.MULTILINE)
 
@@ -71,12 +71,13 @@ def _find(name: str, bundled: Mapping[str, Path], kind: str) -> Path:
             return shipped[shown]
     if os.path.isdir(path):
         raise UserError(f"{name}: is {_folder(path, kind)}")
-    if path.suffix in (".yaml", ".yml") or path.is_absolute():
-        near = difflib.get_close_matches(path.stem, bundled, n=1)
-        hint = f"; did you mean the bundled {kind} {near[0]!r}?" if near else ""
+    is_file = path.suffix in (".yaml", ".yml") or path.is_absolute()
+    near = difflib.get_close_matches(path.stem if is_file else name, bundled, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    if is_file:
         raise UserError(f"{kind} {plain(name)}: no such file{hint}")
     raise UserError(
-        f"no {kind} {name!r}: neither a file nor bundled; {did_you_mean(name, bundled)}"
+        f"no {kind} {name!r}: neither a file nor bundled{hint or '; gapft recipes lists those'}"
     )
 
 
