@@ -19,6 +19,7 @@ def test_the_same_as_an_ordinary_user():
             *("tests/sandbox/test_hostile.py", "tests/sandbox/test_correct_programs.py"),
             *("tests/sandbox/test_one_chance.py", "tests/sandbox/test_crossing.py"),
             *("tests/sandbox/test_crowded.py", "tests/sandbox/test_ends.py"),
+            "tests/sandbox/test_telling.py",
             *("tests/sandbox/test_sandbox.py", "-k", "not slow and not canary and not wrong"),
         ],
         cwd=Path(__file__).parents[2],
