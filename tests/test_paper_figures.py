@@ -15,7 +15,7 @@ from gapft_harness.recipe.bundled import bundled_recipes
 from gapft_harness.recipe.reading import check_recipe, load_recipe
 from gapft_harness.report.reading.paper import Figure, printed, searched, told
 from gapft_harness.run_directory import layout
-from tests.command import succeed
+from tests.command import gapft, succeed
 from tests.letters_task import CONTAINS, write_letters
 
 #: Greedy, then four samples, of six problems: solved are a and b, c is recovered by the first
@@ -155,7 +155,7 @@ def test_a_search_a_dry_run_and_a_report_say_it(tmp_path: Path) -> None:
     (tmp_path / "contains.py").write_text(CONTAINS)
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     asked = ("recipe.yaml", "--include-path", "tasks", "--plugin", "contains.py")
-    dry = succeed("run", *asked, "--run-dir", "run", "--dry-run", cwd=tmp_path).stdout
+    dry = gapft("run", *asked, "--run-dir", "run", "--dry-run", cwd=tmp_path).stdout
     before = dry.partition("# the paper's source\n")[2].partition("\n\n")[0]
     assert before.splitlines() == [
         "pool: recovered within 8 samples: 3 (Table 1); held against the search once it is done",
@@ -168,7 +168,7 @@ def test_a_search_a_dry_run_and_a_report_say_it(tmp_path: Path) -> None:
     assert pool in said
     assert "audit: greedy Pass@1: 22.2% here, 95.0% in the paper (Table 12); OFF by 6.9" in said
     assert "warning: the source differs from the paper's by more than chance explains" in said
-    dry = succeed("run", *asked, "--run-dir", "run", "--dry-run", cwd=tmp_path).stdout
+    dry = gapft("run", *asked, "--run-dir", "run", "--dry-run", cwd=tmp_path).stdout
     assert pool in dry
     succeed("run", *asked, "--run-dir", "run", cwd=tmp_path)
     page = (tmp_path / "run/report/report.md").read_text()

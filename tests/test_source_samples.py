@@ -326,7 +326,7 @@ def test_the_page_shows_them_and_marks_what_rests_on_few(folder: Path) -> None:
     assert "†" in page.partition("## Scope matrix")[2].partition("\n## ")[0]
     for name in ("stability", "scope", "redistribution"):
         assert (folder / f"run/report/tables/{name}.csv").read_text().count("\n") > 3
-    planned = succeed(*command("--dry-run"), cwd=folder).stdout
+    planned = gapft(*command("--dry-run"), cwd=folder).stdout
     assert "states by samples 1–3, 4–6, 7–9, 10–12 of the audit -> run/audit/states/" in planned
     assert "sets of 3 samples" in (folder / "said").read_text()
 
