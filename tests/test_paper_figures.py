@@ -89,6 +89,7 @@ def test_what_chance_does_not_explain_is_off() -> None:
     said = told([far, near])
     assert said[0].endswith("3,190 in the paper (Table 1); OFF by 2.0 standard errors")
     assert said[-1].startswith("warning: the source differs from the paper's by more than chance")
+    assert Figure("Table 11", "gapft", "kappa_S", 54.7).label == "gapft: κ_S"
     zero = Figure("Table 1", "pool", "recovered@8", 0, 0, 100)
     assert zero.apart == 0
 

@@ -83,7 +83,8 @@ class Figure:
         name, _, k = self.what.partition("@")
         within = {"recovered": " within {} sample", "missed": " by {} sample"}
         tail = within.get(name, " with {} sample").format(k) + "s" * (k != "1") if k else ""
-        said = {"greedy": "greedy Pass@1", "pass": f"Pass@{k}"}.get(name, name + tail)
+        rates = {"pass_at_1": "Pass@1", "kappa_S": "κ_S", "kappa_U": "κ_U", "rho_G": "ρ_G"}
+        said = {"greedy": "greedy Pass@1", "pass": f"Pass@{k}", **rates}.get(name, name + tail)
         return f"{self.of}: {said}"
 
 
