@@ -454,14 +454,14 @@ def test_the_older_protocol_has_one_start_token_its_seeds_and_a_core(name: str) 
     recipe = load_recipe(bundled_recipes()[name])
     main = load_recipe(bundled_recipes()[OF_OLDER[name]])
     own = {
-        "name", "description", "conditions", "experiments", "seeds", "budget", "model", "notes",
-        "paper", "data",
+        "name", "description", "conditions", "experiments", "seeds", "budget", "notes", "paper",
+        "data", "training",
     }  # fmt: skip
     assert recipe.model_dump(exclude=own) == main.model_dump(exclude=own)
     pool = {"gapft_logiqa": "gapft_logiqa_whole_pool"}.get(main.data.task, main.data.task)
     assert recipe.data == main.data.model_copy(update={"task": pool})
-    assert recipe.model == main.model.model_copy(update={"start_tokens": 1})
-    assert main.model.start_tokens == 2
+    assert main.model.start_tokens == 2, "source rows are the same in both protocols"
+    assert recipe.training == main.training.model_copy(update={"start_tokens": 1})
     assert (recipe.seeds, recipe.budget.n) == ((13, 21, 42), "verified")
     assert [of.params.get("k") for of in recipe.conditions.values()] == [0, 1, 8, None]
     asked(recipe, load_plugins())

@@ -36,7 +36,7 @@ SLOTS = st.one_of(st.none(), st.integers(1, 9), st.sampled_from(["recovered", "v
 
 
 def selected(of: Recipe, source: Pool, seeds: tuple[int, ...]) -> dict[Arm, list[Example]]:
-    slots = slots_by_condition(of, source)
+    slots = slots_by_condition(of, lambda _: source)
     found: dict[Arm, list[Example]] = {}
     for condition in of.conditions:
         select, entry = find_selector(of, condition, load_plugins())
@@ -82,9 +82,9 @@ def test_within_a_group_n_exposures_and_steps_are_equal(
         return
     assume((groups or 0) <= repetitions * (min(wanted.values()) + replay))
     examples = selected(of, source, (13, 21))
-    slots = slots_by_condition(of, source)
+    slots = slots_by_condition(of, lambda _: source)
     budgets: dict[Arm, Budget] = {arm: budget(chosen, training) for arm, chosen in examples.items()}
-    split = in_groups(budgets, slots)
+    split = in_groups(budgets, slots, of)
     assert sum(map(len, split)) == len(budgets)
     for group in split:
         sizes = {(b.n, b.exposures, b.steps) for b in group.values()}
@@ -99,7 +99,7 @@ def test_slots_are_counted_from_the_pool(solved: int, recovered: int) -> None:
     source = pool(solved, recovered)
     of = recipe({"a": {"n": "verified"}, "b": {"n": 7}, "c": {}, "d": {"n": "recovered"}})
     wanted = {"a": solved + recovered, "b": 7, "c": recovered, "d": recovered}
-    assert slots_by_condition(of, source) == wanted
+    assert slots_by_condition(of, lambda _: source) == wanted
 
 
 @given(st.integers(1, 12), st.integers(0, 40), st.integers(0, 40), st.randoms())
@@ -161,8 +161,8 @@ def test_a_reference_takes_no_n_and_none_recovered_is_told() -> None:
     with pytest.raises(UserError, match=r"'conditions\.r\.n': selector 'all_verified' has a"):
         check_names(recipe({"r": {"selector": "all_verified", "n": 4}}), load_plugins())
     of = recipe({"r": {"selector": "gapft", "n": "recovered"}})
-    with pytest.raises(UserError, match=r"'conditions\.r\.n': is recovered, and search recovered"):
-        slots_by_condition(of, make_pool(pool(3, 0).solved))
+    with pytest.raises(UserError, match=r"'conditions\.r\.n': n is recovered, and search rec"):
+        slots_by_condition(of, lambda _: make_pool(pool(3, 0).solved))
 
 
 @pytest.fixture

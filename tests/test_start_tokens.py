@@ -22,9 +22,11 @@ from gapft_harness.hooks.protocols import Request, SamplerSettings
 from gapft_harness.lm_eval_bridge.samplers.hf.sampler import HfSampler
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
 from gapft_harness.lm_eval_bridge.samplers.start_tokens import started
+from gapft_harness.recipe.training import Training
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.recording import require_same_model
 from gapft_harness.stages.verify.run import verify
+from gapft_harness.training.plan import training_prompt
 from tests.command import gapft, succeed
 from tests.tiny_models import CHAT_TEMPLATE, byte_llama
 from tests.training.letters import prepare
@@ -146,6 +148,49 @@ def test_it_sees_one_where_the_recipe_says_nothing(
     assert {who: starts(rows) for who, rows in one.items()} == {who: {1} for who in two}
     first = min(one["source"])
     assert [BOS, *first] in two["source"], "nothing else of a prompt is another"
+
+
+def test_the_training_prompt_alone_may_have_another_number(
+    folder: Path, two: dict[str, list[list[int]]]
+) -> None:
+    """The older protocol: what the source reads and writes is as in the main one."""
+    asked = ("--set", "model.start_tokens=2", "--set", "training.start_tokens=1")
+    seen = run(folder, "older", *asked)
+    assert {who: starts(rows) for who, rows in seen.items()} == {
+        "source": {2}, "training": {1}, "gapft-seed13": {2},
+    }  # fmt: skip
+    assert seen["source"] == two["source"]
+    for table in ("pool/responses", "audit/responses", "pool/states", "selections/gapft-seed13"):
+        main, older = (folder / of / f"{table}.parquet" for of in ("two", "older"))
+        assert pq.read_table(main).equals(pq.read_table(older)), table
+    assert {(BOS, *row) for row in seen["training"]} == {tuple(row) for row in two["training"]}
+    main, older = (
+        json.loads((folder / of / "manifest.json").read_text())["budgets"]["gapft-seed13"]
+        for of in ("two", "older")
+    )
+    assert main["tokens"] - older["tokens"] == main["exposures"], "one token less an exposure"
+    succeed("verify", "older", *PLUGINS, cwd=folder, env={"SEEN": str(folder / "verify.seen")})
+    dry = succeed(
+        "run", "recipe.yaml", "--include-path", "tasks", *PLUGINS, *asked, "--dry-run", cwd=folder
+    )
+    assert "start tokens: 1 in the training prompt, 2 in search and audit" in dry.stdout
+    refused = gapft(
+        "run", "recipe.yaml", "--include-path", "tasks", *PLUGINS, *asked[2:], "--dry-run",
+        cwd=folder,
+    )  # fmt: skip
+    assert refused.returncode == 2
+    assert "key 'training': start_tokens is 1, and nothing says" in " ".join(refused.stderr.split())
+
+
+@given(st.lists(st.integers(2, 5)), st.integers(1, 2), st.integers(1, 2))
+def test_a_training_prompt_is_the_same_text_behind_its_start_tokens(
+    text: list[int], seen: int, wanted: int
+) -> None:
+    settings = Training(start_tokens=wanted)
+    found = training_prompt([BOS] * seen + text, settings)
+    assert found == (*[BOS] * wanted, *text)
+    assert training_prompt(found, settings) == found
+    assert training_prompt(found, Training()) == found
 
 
 def test_verify_finds_prompts_with_another_number(

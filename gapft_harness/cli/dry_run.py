@@ -16,10 +16,11 @@ from gapft_harness.core.offline import offline
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.registered import Registered, SamplerTraits
 from gapft_harness.recipe.called_plugins import check_names
-from gapft_harness.recipe.conditions import Condition
+from gapft_harness.recipe.conditions import Condition, own_settings
 from gapft_harness.recipe.models import model_args, sampler_settings
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.report.reading.paper import printed
+from gapft_harness.report.rendering import wording
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import (
     CALIBRATION,
@@ -191,7 +192,7 @@ def _refused_config(recipe: Recipe, folder: Path) -> list[str]:
 def _stages(
     recipe: Recipe, experiments: Sequence[Experiment], run_dir: str, task: Mapping[str, Any]
 ) -> list[str]:
-    k = recipe.search.k
+    k, dumped = recipe.search.k, recipe.model_dump(mode="json")
     slots, exposures, steps = foreseen(recipe)
     stop = recipe.search.stop == "first_pass"
     early = "; of the pool, none after one that passes" if stop else ""
@@ -199,8 +200,11 @@ def _stages(
     named = []
     for name, of in recipe.conditions.items():
         chosen = [of.selector] * (of.selector != name) if of.run is None else [_taken(name, of)]
-        own = foreseen(recipe, of.n)[-1]
-        said = chosen + [f"n = {of.n}"] * (of.n is not None) + [own] * isinstance(of.n, int)
+        own = own_settings(dumped)[name]
+        said = [*chosen, *([f"n = {of.n}"] if of.n is not None else [])]
+        said += [wording.own_setting(key, value, k) for key, value in own.items()]
+        if own or isinstance(of.n, int):
+            said.append(foreseen(recipe, name)[-1])
         named.append(f"{name} ({', '.join(said)})" if said else name)
     return [
         f"search  {recipe.data.task}: pool and audit, 1 greedy + {k} samples a problem{early}",
@@ -208,10 +212,16 @@ def _stages(
         *_calibration(recipe, run_dir),
         *(line for name in recipe.further for line in _further(recipe, name, task, run_dir)),
         f"states  G, S, U -> {run_dir}/{layout.states('{pool,audit}')}",
+        *(
+            f"        pool, by the first {own} of the {k} samples -> "
+            f"{run_dir}/{layout.states('pool', (0, own))}"
+            for own in recipe.windows()
+        ),
         f"select  {', '.join(named)}; {slots}; {exposures}; {steps}",
         f"        -> {run_dir}/{layout.SELECTIONS}/",
         f"train   {len(trained)} adapters ({len(recipe.conditions)} conditions x "
         f"{len(recipe.seeds)} seeds) -> {run_dir}/{layout.ADAPTERS}/",
+        *_prompts(recipe),
         *(line for each in experiments for line in each.plan(recipe, run_dir, len(trained))),
         f"audit   one greedy decode per adapter and audit problem -> {run_dir}/{layout.DECISIONS}/",
         *(f"        -> {run_dir}/{layout.DECISIONS}/*@{name}.parquet" for name in recipe.further),
@@ -245,6 +255,22 @@ def _sources(recipe: Recipe, place: str) -> list[str]:
     except GapftError as error:
         return [str(error)]
     return []
+
+
+def _prompts(recipe: Recipe) -> list[str]:
+    """The start tokens of prompts, where training has others than search and audit."""
+    seen = recipe.model.start_tokens
+    own = {name: recipe.training_of(name).start_tokens for name in recipe.conditions}
+    of = {
+        n: [name for name in own if own[name] == n] for n in own.values() if n not in (None, seen)
+    }
+    lines = []
+    for n, names in of.items():
+        whose = f" of {', '.join(names)}" if len(names) < len(own) else ""
+        lines.append(
+            f"        start tokens: {n} in the training prompt{whose}, {seen} in search and audit"
+        )
+    return lines
 
 
 def _calibration(recipe: Recipe, run_dir: str) -> list[str]:

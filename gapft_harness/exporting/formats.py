@@ -79,13 +79,28 @@ def _budget(run: RunDirectory, to: str, rows: Mapping[str, Iterable[Written]]) -
             name: {
                 "selection_sha256": manifest["files"][f"{layout.SELECTIONS}/{name}.parquet"],
                 "budget": manifest["budgets"][name],
+                **_own_training(run.recipe, name),
                 "unended": sum(not of.example.ended for of in examples),
-                "truncated": sum(_truncated(of.example, run.recipe.training) for of in examples),
+                "truncated": sum(
+                    _truncated(of.example, _training(run.recipe, name)) for of in examples
+                ),
                 "examples": [_sealed(of) for of in examples],
             }
             for name, examples in rows.items()
         },
     }
+
+
+def _training(recipe: Recipe, name: str) -> Training:
+    """How the arm of a name is trained."""
+    arm = layout.arm_of(name)
+    return recipe.training if arm is None else recipe.training_of(arm.condition)
+
+
+def _own_training(recipe: Recipe, name: str) -> Row:
+    """The settings of an arm that is not trained as the run's section says."""
+    found = _training(recipe, name)
+    return {} if found == recipe.training else {"training": found.model_dump(mode="json")}
 
 
 def _truncated(of: Example, training: Training) -> bool:
@@ -139,7 +154,7 @@ def _axolotl_config(files: Mapping[str, str], recipe: Recipe) -> dict[str, str]:
             {
                 "datasets": [{"path": file, "ds_type": "json", **kind}],
                 "train_on_inputs": False,
-                "num_epochs": recipe.training.repetitions,
+                "num_epochs": _training(recipe, name).repetitions,
             },
             sort_keys=False,
         )

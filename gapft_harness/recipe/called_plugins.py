@@ -52,7 +52,7 @@ def check_names(
         "sampler": [recipe.model.backend],
         "verifier": [recipe.verifier.name],
         "response rule": [recipe.evidence.keep],
-        "trainer": [recipe.training.trainer],
+        "trainer": recipe.trainers(),
         "tracker": recipe.trackers,
     }
     if "select" in stages:
@@ -95,9 +95,11 @@ def find_selector(recipe: Recipe, condition: str, plugins: Plugins) -> tuple[Sel
         raise UserError(
             f"key {f'conditions.{condition}.params'!r}, for selector {chosen.selector!r}: {fault}"
         )
-    if chosen.n is not None and entry.declared(SelectorTraits).own_budget:
-        raise UserError(
-            f"key {f'conditions.{condition}.n'!r}: selector {chosen.selector!r} has a budget of "
-            "its own; leave n out"
-        )
+    given = {"n": chosen.n, "replay": chosen.replay}
+    for key in (key for key, value in given.items() if value is not None):
+        if entry.declared(SelectorTraits).own_budget:
+            raise UserError(
+                f"key {f'conditions.{condition}.{key}'!r}: selector {chosen.selector!r} has a "
+                f"budget of its own; leave {key} out"
+            )
     return partial(select, **chosen.params) if chosen.params else select, entry

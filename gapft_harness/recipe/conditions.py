@@ -29,6 +29,21 @@ class Condition(RecipeSection):
         description="the condition's own number of example slots, written as `budget.n`; budgets "
         "are matched among conditions of the same n; default: `budget.n`",
     )
+    k: Annotated[int, Field(ge=1)] | None = Field(
+        None,
+        description="the condition's own K: its pool's states and evidence are those of the first "
+        "K samples of the search; default: `search.k`",
+    )
+    replay: Annotated[int, Field(ge=0)] | Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        None,
+        description="the condition's own replay: further slots, as `budget.replay`, or a share "
+        "below 1 of its n slots; default: `budget.replay`",
+    )
+    training: dict[str, Any] = Field(
+        default_factory=dict,
+        description="keys of `training` that are the condition's own, `trainer` and `start_tokens` "
+        "among them; default: the section's",
+    )
     run: str | None = Field(
         None,
         description="another run's folder, from which the training sets are taken as they are; no "
@@ -46,6 +61,8 @@ class Condition(RecipeSection):
             raise ValueError("says `condition`, which is one of another run; say `run` too")
         if self.run is not None and self.params:
             raise ValueError("says `run` and `params`, and a set that is taken has no selector")
+        if self.run is not None and (self.k is not None or self.replay is not None):
+            raise ValueError("says `run` and `k` or `replay`, and a set is taken as it is there")
         return self
 
     def said(self, name: str) -> dict[str, Any]:
@@ -83,6 +100,29 @@ def conditions_of(recipe: Mapping[str, Any]) -> Mapping[str, Condition]:
     """The conditions of a recipe as a manifest has it."""
     said = as_mapping(recipe["conditions"])
     return {name: named(name, of or {}) for name, of in said.items()}
+
+
+def own_settings(recipe: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What each condition has of its own in place of the run's settings.
+
+    Conditions that differ here are never called matched, whatever their budgets are.
+
+    Args:
+        recipe: as a manifest has it.
+
+    Returns:
+        By condition, by dotted key (``k``, ``replay``, ``training.learning_rate``), its value; what
+        it says as the run does is left out.
+    """
+    run = {"k": recipe["search"]["k"], "replay": recipe["budget"]["replay"]}
+    run |= {f"training.{key}": value for key, value in recipe["training"].items()}
+    found = {}
+    for name, of in conditions_of(recipe).items():
+        said = {"k": of.k, "replay": of.replay} if of.run is None else {}
+        said = {key: value for key, value in said.items() if value is not None}
+        said |= {f"training.{key}": value for key, value in of.training.items()}
+        found[name] = {key: value for key, value in said.items() if value != run.get(key)}
+    return found
 
 
 def picked(value: Any, names: Sequence[str]) -> list[Any]:

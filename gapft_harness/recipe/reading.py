@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 from pydantic import ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from gapft_harness.core.credentials import refuse_credentials
 from gapft_harness.core.errors import UserError
@@ -18,6 +19,7 @@ from gapft_harness.core.text import decode
 from gapft_harness.recipe.conditions import as_mapping
 from gapft_harness.recipe.faults import explain, keys_of
 from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.recipe.training import Training
 
 
 class _Loader(yaml.SafeLoader):
@@ -172,11 +174,36 @@ def check_recipe(content: dict[str, Any], source: str, settings: Sequence[Settin
     model = content.get("model")
     if isinstance(model, dict) and isinstance(model.get("args"), dict):
         refuse_credentials(model["args"], source)
+    options = {setting.key: setting.option for setting in settings}
     try:
-        return Recipe.model_validate_json(json.dumps(content, default=str), strict=True)
+        recipe = Recipe.model_validate_json(json.dumps(content, default=str), strict=True)
     except ValidationError as error:
-        options = {setting.key: setting.option for setting in settings}
         raise explain(error, content, Recipe, source, options) from error
+    for name, of in recipe.conditions.items():
+        try:
+            recipe.training_of(name)
+        except ValidationError as error:
+            under = ("conditions", name, "training")
+            raise explain(error, of.training, Training, source, options, under) from error
+    if faults := recipe.own_faults():
+        found = [
+            InitErrorDetails(
+                type=PydanticCustomError("value_error", "{fault}", {"fault": fault}),
+                loc=key,
+                input=_at(content, key),
+            )
+            for key, fault in faults.items()
+        ]
+        complaints = ValidationError.from_exception_data("Recipe", found)
+        raise explain(complaints, content, Recipe, source, options)
+    return recipe
+
+
+def _at(content: Any, key: Sequence[str]) -> Any:
+    """The value at a key of a recipe's raw content."""
+    for part in key:
+        content = content.get(part) if isinstance(content, dict) else None
+    return content
 
 
 def _name_conditions(content: dict[str, Any]) -> None:

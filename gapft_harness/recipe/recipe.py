@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -126,22 +127,6 @@ class Recipe(RecipeSection):
                     "selector under another name"
                 )
         return conditions
-
-    @field_validator("training")
-    @classmethod
-    def _enough_exposures(cls, training: Training, info: ValidationInfo) -> Training:
-        """What is known before search is checked before search."""
-        budget, conditions = info.data.get("budget"), info.data.get("conditions")
-        if training.update_groups is None or budget is None or conditions is None:
-            return training
-        known = [n for of in conditions.values() if isinstance(n := of.n or budget.n, int)]
-        exposures = training.repetitions * (min(known, default=0) + budget.replay)
-        if known and exposures < training.update_groups:
-            raise ValueError(
-                f"update_groups is {training.update_groups}, but (budget.n + budget.replay) x "
-                f"training.repetitions is only {exposures}, less than one exposure a step"
-            )
-        return training
 
     @field_validator("audits")
     @classmethod
@@ -287,6 +272,75 @@ class Recipe(RecipeSection):
         """
         return self.model_dump(mode="json", include={"evidence", "training"})
 
+    def own_faults(self) -> dict[tuple[str, ...], str]:
+        """What of the conditions' settings cannot be, by key; it is known before any search."""
+        found: dict[tuple[str, ...], str] = {}
+        for name, of in self.conditions.items():
+            key = ("conditions", name, "training") if of.training else ("training",)
+            if fault := self._training_fault(name):
+                found.setdefault(key, fault)
+            if of.k is not None and of.k > self.search.k:
+                found["conditions", name, "k"] = (
+                    f"must be among the samples of the one search, and search.k is {self.search.k}"
+                )
+        return found
+
+    def _training_fault(self, condition: str) -> str:
+        settings, n, replay = self.training_of(condition), self.slots(condition), 0
+        if isinstance(more := self.replay(condition), int):
+            replay = more
+        if settings.start_tokens is not None and self.model.start_tokens is None:
+            return (
+                f"start_tokens is {settings.start_tokens}, and nothing says what the generator "
+                "sees; set model.start_tokens too"
+            )
+        groups = settings.update_groups
+        if groups is None or not isinstance(n, int):
+            return ""
+        exposures = settings.repetitions * (n + replay)
+        if exposures >= groups:
+            return ""
+        return (
+            f"update_groups is {groups}, but (budget.n + budget.replay) x training.repetitions is "
+            f"only {exposures}, less than one exposure a step"
+        )
+
+    def training_of(self, condition: str | None) -> Training:
+        """How a condition is trained: the section ``training`` with the keys of its own.
+
+        Raises:
+            ValidationError: a key of its own is unknown or its value wrong; none of a recipe that
+                was read.
+        """
+        of = self.conditions.get(condition or "")
+        return _trained(self.training, of.training if of else {})
+
+    def trainers(self) -> list[str]:
+        """The names of the trainers that its conditions are trained by."""
+        return list(dict.fromkeys(self.training_of(name).trainer for name in self.conditions))
+
+    def k(self, condition: str) -> int:
+        """K of a condition: the samples of the search that its evidence is of."""
+        return self.conditions[condition].k or self.search.k
+
+    def windows(self) -> list[int]:
+        """The K below that of the search that conditions have, ascending."""
+        return sorted({self.k(name) for name in self.conditions} - {self.search.k})
+
+    def replay(self, condition: str | None) -> int | float:
+        """The replay of a condition: further slots, or a share of its n slots."""
+        of = self.conditions.get(condition or "")
+        return self.budget.replay if of is None or of.replay is None else of.replay
+
+    def settled(self, condition: Condition) -> dict[str, Any]:
+        """All that a condition's training sets and adapters are made by, defaults among it.
+
+        The budget is not here, and of the replay only what is said: see ``trained_by``.
+        """
+        training = _trained(self.training, condition.training).model_dump(mode="json")
+        said = condition.model_dump(mode="json")
+        return said | {"k": condition.k or self.search.k, "training": training}
+
     def slots(self, condition: str) -> int | str:
         """The slots of a matched condition: a number, ``recovered`` or ``verified``."""
         return self.conditions[condition].n or self.budget.n
@@ -303,3 +357,11 @@ class Recipe(RecipeSection):
     def run_as(self, other: Recipe) -> Recipe:
         """This recipe, with jobs run and the model asked as another of the same identity says."""
         return self.model_copy(update={"model": other.model, "executor": other.executor})
+
+
+def _trained(settings: Training, own: Mapping[str, Any]) -> Training:
+    """The section ``training`` with some keys of its own."""
+    if not own:
+        return settings
+    content = json.dumps({**settings.model_dump(mode="json"), **own})
+    return Training.model_validate_json(content, strict=True)

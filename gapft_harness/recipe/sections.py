@@ -59,7 +59,8 @@ class Model(RecipeSection):
         None,
         ge=1,
         le=2,
-        description="start tokens before every prompt, 1 or 2; default: what lm-eval makes of it",
+        description="start tokens before every prompt, 1 or 2, in search, audit and, where "
+        "`training.start_tokens` says nothing else, training; default: what lm-eval makes of it",
     )
 
     @field_validator("args")

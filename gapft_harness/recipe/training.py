@@ -48,6 +48,13 @@ class Training(RecipeSection):
         "them; `accumulation` is then ignored",
     )
     repetitions: int = Field(8, ge=1, description="R, exposures of each example")
+    start_tokens: int | None = Field(
+        None,
+        ge=1,
+        le=2,
+        description="start tokens of the training prompt alone, 1 or 2, where `model.start_tokens` "
+        "says what the generator saw; default: as many as there",
+    )
     max_length: int = Field(2048, ge=2, description="longest sequence in tokens")
     too_long: Literal["refuse", "truncate"] = Field(
         "refuse", description="a longer sequence is an error, or loses its end (counted)"

@@ -8,6 +8,7 @@ from fractions import Fraction
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.analysis.pass_at_k import reported_k
 from gapft_harness.core.records import State
+from gapft_harness.report.figures.contrasts import principal
 from gapft_harness.report.findings import cases
 from gapft_harness.report.findings.whole import Findings
 from gapft_harness.report.reading.inputs import ReportInputs
@@ -113,14 +114,14 @@ def _conditions(inputs: ReportInputs, findings: Findings) -> list[Block]:
 
 def _contrasts(inputs: ReportInputs, findings: Findings) -> list[Block]:
     tables = comparison.contrasts(inputs, findings)
-    starred = any(row[0].endswith("*") for row in tables[0].rows)
+    remark = findings.remark(principal(findings))
     return [
         Figure(
             "contrasts",
             "Intervals of Pass@1 differences: "
             + "; ".join(f"{row[0]} {row[1]} {row[2]}" for row in tables[0].rows),
             "Differences of Pass@1 with 95% intervals. Filled: the interval excludes zero."
-            + " * Not budget-matched." * starred,
+            + remark,
         ),
         *tables,
         Text(_seed_caution(len(inputs.seeds)), "note"),
@@ -220,7 +221,24 @@ def _states(inputs: ReportInputs, findings: Findings) -> list[Block]:
             note=f"Under the source model, with K = {inputs.k} samples. Missed by this search does "
             "not mean impossible: more samples would move problems from U to S.",
         ),
+        *_by_k(inputs, findings),
         *stopping.blocks(inputs),
+    ]
+
+
+def _by_k(inputs: ReportInputs, findings: Findings) -> list[Block]:
+    """What of the pool nested searches recover."""
+    if not inputs.pool_recovered:
+        return []
+    own = {of.own["k"] for of in findings.conditions.values() if "k" in of.own}
+    shown = sorted({*reported_k(inputs.k), *own})
+    return [
+        Table(
+            ["pool", *(f"K = {k}" for k in shown)],
+            [["recovered (S)", *(whole(inputs.pool_recovered[k - 1]) for k in shown)]],
+            note="Pool problems that the source fails in one decode and the first K samples of the "
+            "search recover: what a search of K samples has to train on.",
+        )
     ]
 
 

@@ -18,6 +18,7 @@ from gapft_harness.report.findings.whole import (
     Findings,
     SeedFindings,
     budget_matched,
+    differs,
 )
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.sections import episodes as episodes_section
@@ -45,6 +46,9 @@ def results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
         "pool": {
             "n": sum(findings.pool_states.values()),
             "states": dict(findings.pool_states),
+            "recovered_by_k": {
+                str(k): count for k, count in enumerate(inputs.pool_recovered, start=1)
+            },
         },
         **of_audit,
     }
@@ -105,6 +109,7 @@ def _condition(condition: ConditionFindings) -> dict[str, Any]:
     return {
         "K_eq": k_label(condition.k_eq),
         "matched_budget": condition.matched,
+        **({"own": dict(condition.own)} if condition.own else {}),
         "pass_at_1": float(condition.mean.pass_at_1),
         "ci95": [condition.interval.low, condition.interval.high],
         **_rates(condition.mean),
@@ -154,6 +159,7 @@ def _contrast(contrast: Contrast, findings: Findings) -> dict[str, Any]:
         "ci95": [contrast.interval.low, contrast.interval.high],
         "terms": _terms(contrast.terms),
         "matched_budget": len(sides) == 2 and budget_matched(*sides),
+        **({"differs": list(found)} if (found := differs(*sides)) else {}),
         "test": {"name": "bootstrap", "p": contrast.resampled.p_value},
     }
 

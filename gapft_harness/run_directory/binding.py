@@ -44,7 +44,8 @@ def require_bound(
         path: the run directory.
         earlier: the recipe that the run is bound to.
         recipe: the one that is given now.
-        trained: the arms whose adapters are sealed, with what chose their training sets.
+        trained: the arms of which anything is sealed that came of an adapter, with what chose
+            their training sets.
         folders: those that hold what came of adapters.
         plugins: as ``Recipe.identity`` takes them.
         task: the run's, whose values hold where the earlier recipe left a key to the task.
@@ -72,10 +73,8 @@ def require_bound(
     chosen = {
         arm.condition: by for arm, by in trained.items() if arm.condition in recipe.conditions
     }
-    before, now = (
-        {name: of[name].model_dump(mode="json") for name in chosen}
-        for of in (chosen, recipe.conditions)
-    )
+    before = {name: earlier.settled(of) for name, of in chosen.items()}
+    now = {name: recipe.settled(recipe.conditions[name]) for name in chosen}
     if differing := differences(before, now, "conditions"):
         raise UserError(
             f"run directory {path} holds adapters of conditions that were chosen otherwise; "

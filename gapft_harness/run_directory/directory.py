@@ -77,8 +77,8 @@ class RunDirectory:
             folders = earlier.trained_folders()
             there = earlier._manifest_path.exists()
             manifest = earlier.manifest() if there else new_manifest(earlier.recipe)
-            bound = (path, earlier.recipe, recipe, trained, folders, plugins, manifest.get("task"))
-            binding.require_bound(*bound)
+            bound, task = earlier.bound_arms(), manifest.get("task")
+            binding.require_bound(path, earlier.recipe, recipe, bound, folders, plugins, task)
             binding.require_audits(path, manifest.get("audits", {}), recipe)
             recipe = binding.grown(earlier.recipe, recipe, trained)
         elif path.is_dir() and any(not says_nothing(p, path) for p in path.iterdir()):
@@ -180,6 +180,17 @@ class RunDirectory:
         arms = [of.arm for of in places if of.arm and of.kind == layout.ADAPTERS]
         kept = [arm for arm in arms if (self.path / layout.adapter(arm)).exists()]
         return {arm: condition_of(manifest, arm) for arm in kept}
+
+    def bound_arms(self) -> dict[Arm, Condition]:
+        """The arms of which something is there that came of an adapter, with what chose for each.
+
+        An adapter that is lost is made again: until nothing that came of it is left, as it was.
+        """
+        manifest = self.manifest() if self._manifest_path.exists() else new_manifest(self.recipe)
+        there = filter(came_of_adapters, manifest["files"])
+        places = [layout.read(name) for name in there if (self.path / name).exists()]
+        arms = dict.fromkeys(of.arm.original for of in places if of and of.arm)
+        return {arm: condition_of(manifest, arm) for arm in arms if arm.name in manifest["budgets"]}
 
     def trained_folders(self) -> list[str]:
         """The folders in which an adapter lies, or anything that came of one."""

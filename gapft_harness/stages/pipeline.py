@@ -18,6 +18,7 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import came_of_adapters
 from gapft_harness.run_directory.directory import RunDirectory, stated
 from gapft_harness.run_directory.facts import Manifest
+from gapft_harness.run_directory.manifest import condition_of
 from gapft_harness.run_directory.recording import record_judging
 from gapft_harness.stages.audit.job import audit_arm
 from gapft_harness.stages.context import Context, require_selected
@@ -31,7 +32,7 @@ from gapft_harness.stages.foundation.foundation import record_plugins
 from gapft_harness.stages.generation.early_stop import check_early_stop
 from gapft_harness.stages.report import report_stage
 from gapft_harness.stages.search.stage import search_stage
-from gapft_harness.stages.search.states import partition
+from gapft_harness.stages.search.states import Window, partition
 from gapft_harness.stages.selection.stage import select
 from gapft_harness.stages.train.sharing import take_decisions, takers
 from gapft_harness.stages.train.stage import train_stage
@@ -45,6 +46,11 @@ def states_stage(context: Context) -> None:
         if not run.is_sealed(layout.states(split)):
             partition(str(run.path), split, context.plugin_files)
         run.seal(layout.states(split))
+    for k in run.recipe.windows():
+        table = layout.states("pool", (0, k))
+        if not run.is_sealed(table):
+            partition(str(run.path), "pool", context.plugin_files, Window(0, k))
+        run.seal(table)
 
 
 def _settle_rule(context: Context) -> None:
@@ -67,6 +73,7 @@ def select_stage(context: Context) -> None:
         # no such file is there any more: a run that holds adapters stays with their settings
         files = run.manifest()["files"]
         run.unseal(filter(came_of_adapters, files))
+    run.unseal(_made_otherwise(run))
     facts = select(run, context.plugin_files)
     run.commit()
 
@@ -100,6 +107,24 @@ def _budgets_told(context: Context) -> Iterator[str]:
         yield "search recovered no failure, so there is nothing to train on"
     for said, conditions in told.items():
         yield f"{said}: {', '.join(conditions)}"
+
+
+def _made_otherwise(run: RunDirectory) -> list[str]:
+    """What is sealed of arms whose condition is another now, and of which no file is there."""
+    manifest, recipe, found = run.manifest(), run.recipe, []
+    for name in filter(came_of_adapters, manifest["files"]):
+        place = layout.read(name)
+        arm = place.arm.original if place and place.arm else None
+        if (
+            arm is None
+            or arm.condition not in recipe.conditions
+            or arm.name not in manifest["budgets"]
+        ):
+            continue
+        before, now = condition_of(manifest, arm), recipe.conditions[arm.condition]
+        if recipe.settled(before) != recipe.settled(now):
+            found.append(name)
+    return found
 
 
 def audit_stage(context: Context) -> None:

@@ -252,7 +252,7 @@ def describe_study(
 
 def _changed(run: RunDirectory, recipe: Recipe, plugin_files: Sequence[str]) -> str:
     """What keeps a run from being this recipe's as it is; empty if nothing does."""
-    trained, folders = run.trained_arms(), run.trained_folders()
+    trained, folders = run.bound_arms(), run.trained_folders()
     plugins = load_plugins(plugin_files)
     try:
         task = run.manifest()["task"]

@@ -11,7 +11,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import dropwhile, pairwise
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Budget, Example
@@ -49,7 +49,7 @@ class Fitted:
 
 
 def sequences(examples: Sequence[Example], settings: Training) -> list[Fitted]:
-    """Applies the length policy of a recipe to examples, in order.
+    """Examples as they are trained on, in order: the training prompt, and the length policy.
 
     Raises:
         UserError: an example is too long and the policy is ``refuse``, or nothing of it would be
@@ -59,6 +59,26 @@ def sequences(examples: Sequence[Example], settings: Training) -> list[Fitted]:
         _fit(example, slot, settings)
         for example, slot in zip(examples, _slots(examples), strict=True)
     ]
+
+
+def training_prompt(ids: Sequence[int], settings: Training) -> tuple[int, ...]:
+    """A prompt as it is trained on: its own ids, or other start tokens before the same text.
+
+    The paper's older protocol trains on one start token where the generator saw two (Appendix A,
+    "Logic run families").
+
+    Args:
+        ids: the prompt as the generator saw it. Where ``start_tokens`` is said it begins with the
+            model's start token, as ``model.start_tokens`` is said too.
+        settings: ``start_tokens`` says how many there are to be; None: as there are.
+
+    Returns:
+        The prompt. Its own training prompt is itself.
+    """
+    if settings.start_tokens is None or not ids:
+        return tuple(ids)
+    start = ids[0]
+    return (*[start] * settings.start_tokens, *dropwhile(start.__eq__, ids))
 
 
 def plan(slots: Iterable[str], settings: Training, seed: int) -> list[list[str]]:
@@ -158,11 +178,12 @@ def _fit(example: Example, slot: str, settings: Training) -> Fitted:
             "learned from the token before it, so give the task a prompt, or the model a start "
             "token"
         )
+    prompt = training_prompt(example.prompt_ids, settings)
     eos = settings.supervise_eos and example.ended
-    room = settings.max_length - len(example.prompt_ids)
+    room = settings.max_length - len(prompt)
     needed = len(example.response_ids) + eos
     if needed <= room:
-        return Fitted(slot, example.prompt_ids, example.response_ids, eos, False)
+        return Fitted(slot, prompt, example.response_ids, eos, False)
     if settings.too_long == "refuse" or room < 1:
         remedy = (
             "raise training.max_length"
@@ -171,7 +192,7 @@ def _fit(example: Example, slot: str, settings: Training) -> Fitted:
         )
         raise UserError(
             f"problem {example.problem_id}: prompt and response have "
-            f"{len(example.prompt_ids) + needed} tokens, training.max_length is "
+            f"{len(prompt) + needed} tokens, training.max_length is "
             f"{settings.max_length}; {remedy}"
         )
-    return Fitted(slot, example.prompt_ids, example.response_ids[:room], False, True)
+    return Fitted(slot, prompt, example.response_ids[:room], False, True)

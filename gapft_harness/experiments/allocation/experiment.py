@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.records import Arm
 from gapft_harness.experiments.allocation.halves import exposed_file, read_halves
@@ -31,6 +31,11 @@ class AllocationExperiment(Experiment):
         from gapft_harness.experiments.allocation.report import AllocationPart
 
         return AllocationPart()
+
+    def settings(self, recipe: Recipe, options: Mapping[str, str] | None = None) -> Any:
+        """As of every experiment; conditions that differ in more than their sets are refused."""
+        self.require_same_settings(recipe, self.conditions(recipe))
+        return super().settings(recipe, options)
 
     def conditions(self, recipe: Recipe) -> Sequence[str]:
         """The two that are compared."""

@@ -69,6 +69,7 @@ class Control(Experiment, ABC):
                 f"{where} compares conditions of one budget, and their n differ ({said}); give "
                 "all of them the same n, or none"
             )
+        self.require_same_settings(recipe, names)
         return found
 
     def conditions(self, recipe: Recipe) -> Sequence[str]:

@@ -59,7 +59,7 @@ def of_pair(run: RunDirectory, gapft: Arm, gold: Arm) -> Iterator[str]:
     """What the sealed training sets of a pair differ in that they must have in common."""
     golds = {p.id: p.gold for p, _ in read_problems(run.path / layout.problems("pool"))}
     one, other = (read_examples(run.path / layout.selection(arm)) for arm in (gapft, gold))
-    for fault in unmatched(one, other, golds, run.recipe.training):
+    for fault in unmatched(one, other, golds, run.recipe.training_of(gapft.condition)):
         yield (
             f"arms {gapft.name} and {gold.name} {fault}; expected the same targets and as many "
             "problems of each gold answer. Raise training.max_length if sequences lose their ends"

@@ -96,7 +96,10 @@ class SharedCore(SearchDepth):
             for arm, examples in found.items():
                 if missing := len(core - {e.problem_id for e in examples}):
                     yield f"arm {arm.name} lacks {missing} of the {len(core)} solved problems"
-            tokens = {arm: budget(of, run.recipe.training).tokens for arm, of in found.items()}
+            tokens = {
+                arm: budget(of, run.recipe.training_of(arm.condition)).tokens
+                for arm, of in found.items()
+            }
             most = Arm(depths[-1].condition, seed) if depths else None
             for step in depths[:-1]:
                 arm = Arm(step.condition, seed)

@@ -71,6 +71,7 @@ class MatchedDiversity(Experiment):
                 f"{where} compares conditions of nearly as many supervised tokens, and "
                 "budget.token_tolerance is not set; set it, to 0.02 as the paper does"
             )
+        self.require_same_settings(recipe, of.names)
         return found
 
     def conditions(self, recipe: Recipe) -> Sequence[str]:

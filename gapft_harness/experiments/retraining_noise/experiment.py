@@ -61,7 +61,8 @@ class RetrainingNoise(Experiment):
             if seed not in recipe.seeds:
                 there = ", ".join(map(str, recipe.seeds))
                 raise UserError(f"{where}.seeds': {seed} is none of the recipe's seeds: {there}")
-        if "dropout" in found.vary and not recipe.training.dropout:
+        named = [name for name in found.conditions if name in recipe.conditions]
+        if "dropout" in found.vary and not all(recipe.training_of(of).dropout for of in named):
             raise UserError(
                 f"{where}.vary': dropout is to be drawn anew, and training.dropout is 0; take it "
                 "out of vary, or train with dropout"
@@ -86,13 +87,15 @@ class RetrainingNoise(Experiment):
                 f"{where}: needs a backend that generates: the responses of "
                 f"{recipe.model.backend!r} are of each arm's own adapter, and of no replicate"
             )
-        trainer = context.plugins.get("trainer", recipe.training.trainer)
-        anew = [name for name in self.settings(recipe).vary if VARIED[name]]
-        if anew and not trainer.declared(TrainerTraits).as_documented:
-            raise UserError(
-                f"{where}.vary: {', '.join(anew)}: the trainer {recipe.training.trainer!r} draws "
-                "in ways of its own; name none alone, or train with one that is as documented"
-            )
+        found = self.settings(recipe)
+        anew = [name for name in found.vary if VARIED[name]]
+        for name in dict.fromkeys(recipe.training_of(of).trainer for of in found.conditions):
+            trainer = context.plugins.get("trainer", name)
+            if anew and not trainer.declared(TrainerTraits).as_documented:
+                raise UserError(
+                    f"{where}.vary: {', '.join(anew)}: the trainer {name!r} draws in ways of its "
+                    "own; name none alone, or train with one that is as documented"
+                )
 
     # The stage, and the audit
 

@@ -88,10 +88,10 @@ def choose_again(
     both = (n, said["n"])
     if not all(both):
         return Sets(both)
-    trainer = plugins.get("trainer", run.recipe.training.trainer)
-    by_name = not trainer.declared(TrainerTraits).as_documented
     found = {}
     for arm in arms(run.recipe):
+        trainer = plugins.get("trainer", run.recipe.training_of(arm.condition).trainer)
+        by_name = not trainer.declared(TrainerTraits).as_documented
         scratch.seal(layout.selection(arm))
         sets = [read_examples(of.path / layout.selection(arm)) for of in (run, scratch)]
         before, after = (Counter(map(_trained, examples)) for examples in sets)

@@ -39,9 +39,9 @@ def principal(findings: Findings) -> list[Contrast]:
 
 
 def named(findings: Findings, of: Contrast) -> str:
-    """What a contrast is called; a star says that budgets are not matched."""
+    """What a contrast is called; marks say that budgets or settings are not matched."""
     names = (wording.condition_name(name) for name in (of.a, of.b))
-    return " \N{MINUS SIGN} ".join(names) + ("" if findings.fair(of) else " *")
+    return " \N{MINUS SIGN} ".join(names) + findings.marks(of)
 
 
 def contrasts(findings: Findings) -> Figure:

@@ -22,8 +22,13 @@ from gapft_harness.analysis.k_equivalent import k_equivalent
 from gapft_harness.analysis.pass_at_k import mean_pass_at_k
 from gapft_harness.core.records import SOURCE, Arm, Budget, State
 from gapft_harness.core.streams import Stream
+from gapft_harness.recipe.conditions import own_settings
 from gapft_harness.report.reading.columns import count_codes
 from gapft_harness.report.reading.inputs import ReportInputs
+from gapft_harness.report.rendering import wording
+
+#: Marks a contrast of conditions that differ in a declared setting.
+DIFFERS = "‡"
 
 #: Said in results.json and on the page where there was nothing to train on.
 NOTHING_TO_TRAIN_ON = (
@@ -81,6 +86,8 @@ class ConditionFindings:
 
     Attributes:
         matched: whether its budget is a matched one; see ``budget_matched``.
+        own: what it has of its own in place of the run's settings (``own_settings``).
+        label: its name for people, with these.
         k_eq: see ``k_equivalent``.
         interval: of the mean Pass@1.
         mean: counts pooled over seeds: its rates, terms and Pass@1 are means over seeds.
@@ -93,13 +100,38 @@ class ConditionFindings:
     interval: Interval
     mean: Decomposition
     seeds: Mapping[int, SeedFindings]
+    own: Mapping[str, Any] = field(default_factory=dict)
+    label: str = ""
+
+    @property
+    def budgets(self) -> list[Budget]:
+        """Those of its seeds."""
+        return [of.budget for of in self.seeds.values()]
 
 
 def budget_matched(*conditions: ConditionFindings) -> bool:
-    """Whether conditions have one n, N and J, and none is a reference with a budget of its own."""
-    budgets = [of.budget for condition in conditions for of in condition.seeds.values()]
+    """Whether conditions have one n, N and J, and none is a reference with a budget of its own.
+
+    Conditions that differ in a declared setting are not matched, whatever their budgets are.
+    """
+    budgets = [of for condition in conditions for of in condition.budgets]
     sizes = {(of.n, of.exposures, of.steps) for of in budgets}
-    return len(sizes) == 1 and all(condition.matched for condition in conditions)
+    return (
+        len(sizes) == 1
+        and all(condition.matched for condition in conditions)
+        and not differs(*conditions)
+    )
+
+
+def differs(*conditions: ConditionFindings) -> tuple[str, ...]:
+    """The settings that not all of some conditions have alike: ``k``, ``training.trainer``, …"""
+    keys = dict.fromkeys(key for condition in conditions for key in condition.own)
+    told = object()  # the run's
+    return tuple(
+        key
+        for key in keys
+        if any(of.own.get(key, told) != conditions[0].own.get(key, told) for of in conditions)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +210,33 @@ class Findings:
                 groups.append([condition])
         return groups
 
+    def sides(self, contrast: Contrast) -> list[ConditionFindings]:
+        """A contrast's conditions; the source was never trained."""
+        return [self.conditions[name] for name in (contrast.a, contrast.b) if name != SOURCE]
+
+    def remark(self, contrasts: Sequence[Contrast]) -> str:
+        """What the marks of some contrasts' names mean; empty where none is marked."""
+        marks = "".join(map(self.marks, contrasts))
+        labels = [*dict.fromkeys(s.label for of in contrasts for s in self.sides(of) if s.own)]
+        said = " * Not budget-matched." if "*" in marks else ""
+        if DIFFERS in marks:
+            said += (
+                f" {DIFFERS} Not matched: the two differ in a declared setting "
+                f"({'; '.join(labels)}; the others as the run)."
+            )
+        return said
+
+    def marks(self, contrast: Contrast) -> str:
+        """The marks of a contrast: of other budgets, and of other settings."""
+        sides = self.sides(contrast)
+        other = len(sides) > 1 and differs(*sides)
+        sizes = {(b.n, b.exposures, b.steps) for of in sides for b in of.budgets}
+        alone = len(sides) > 1 and (len(sizes) > 1 or not all(of.matched for of in sides))
+        return " *" * alone + f" {DIFFERS}" * bool(other)
+
     def fair(self, contrast: Contrast) -> bool:
-        """Whether a contrast's conditions are budget-matched; the source was never trained."""
-        sides = [self.conditions[name] for name in (contrast.a, contrast.b) if name != SOURCE]
+        """Whether a contrast's conditions are budget-matched and have the same settings."""
+        sides = self.sides(contrast)
         return len(sides) == 1 or budget_matched(*sides)
 
     def contrast(self, a: str, b: str) -> Contrast:
@@ -263,6 +319,7 @@ def _condition(inputs: ReportInputs, name: str, interval: Interval) -> Condition
         for trained in arms
     }
     mean = pool([seed.decomposition for seed in seeds.values()])
+    own = own_settings(inputs.recipe)[name]
     return ConditionFindings(
         name=name,
         matched=all(trained.matched for trained in arms),
@@ -270,6 +327,8 @@ def _condition(inputs: ReportInputs, name: str, interval: Interval) -> Condition
         interval=interval,
         mean=mean,
         seeds=seeds,
+        own=own,
+        label=wording.condition_label(name, own, inputs.k),
     )
 
 

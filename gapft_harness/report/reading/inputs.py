@@ -62,6 +62,7 @@ class ReportInputs:
         conditions: in the recipe's order; empty if there was nothing to train on.
         seeds: ascending.
         pool_states: how many pool problems are in G, S and U.
+        pool_recovered: by k - 1, how many of them the first k samples recover.
         audit: the audit split under the source model.
         arms: conditions times seeds, in that order.
         source: the sampler's own description of the source model.
@@ -94,6 +95,7 @@ class ReportInputs:
     pool_states: Mapping[State, int]
     audit: Audit
     arms: tuple[TrainedArm, ...]
+    pool_recovered: tuple[int, ...] = ()
     source: Mapping[str, Any] = field(default_factory=dict)
     verdict_counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     judged_by: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -193,6 +195,7 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
         conditions=conditions if arms else (),
         seeds=seeds,
         pool_states=_count_states(run_path / layout.states("pool")),
+        pool_recovered=_count_recovered(run_path / layout.states("pool"), recipe["search"]["k"]),
         audit=audit,
         arms=tuple(read_arm(run_path, arm, budgets, audit.ids) for arm in arms),
         source=manifest["source"],
@@ -230,12 +233,16 @@ def _require_slots(inputs: ReportInputs) -> None:
     Raises:
         GapftError: one has not.
     """
-    states, budget = inputs.pool_states, inputs.recipe["budget"]
-    known = {"recovered": states["S"], "verified": states["G"] + states["S"]}
+    solved, budget = inputs.pool_states["G"], inputs.recipe["budget"]
     conditions = conditions_of(inputs.recipe)
     for of in inputs.arms:
-        wanted = conditions[of.arm.condition].n or budget["n"]
-        slots = (wanted if isinstance(wanted, int) else known[wanted]) + budget["replay"]
+        said = conditions[of.arm.condition]
+        wanted = said.n or budget["n"]
+        recovered = inputs.pool_recovered[(said.k or inputs.k) - 1]
+        known = {"recovered": recovered, "verified": solved + recovered}
+        replay = budget["replay"] if said.replay is None else said.replay
+        more = replay if isinstance(replay, int) else 0  # a share is of the n
+        slots = (wanted if isinstance(wanted, int) else known[wanted]) + more
         require(
             not of.matched or of.budget.n == slots,
             f"manifest.json: the budget of {of.arm.name} is called matched, and its sealed "
@@ -290,3 +297,14 @@ def _read_further(run_path: Path, manifest: Manifest, inputs: ReportInputs) -> I
 def _count_states(path: Path) -> dict[State, int]:
     states = columns(path, ("state",))["state"]
     return {"G": states.count("G"), "S": states.count("S"), "U": states.count("U")}
+
+
+def _count_recovered(path: Path, k: int) -> tuple[int, ...]:
+    """How many problems the first 1, 2, …, k samples of one search recover.
+
+    "For nested search budgets, the first K samples are reused as a prefix" (Appendix A).
+    """
+    read = columns(path, ("state", "first_success"))
+    pairs = zip(read["state"], read["first_success"], strict=True)
+    first = np.array([at for state, at in pairs if state == "S"], dtype=np.int64)
+    return tuple(int((first < size).sum()) for size in range(1, k + 1))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from typing import Any
 
 from gapft_harness.analysis.bootstrap import Interval
 from gapft_harness.core.records import SOURCE
@@ -25,6 +27,26 @@ _MINUS = "\N{MINUS SIGN}"
 def condition_name(name: str) -> str:
     """``all_verified`` as ``all verified``, ``gapft`` as the paper writes it."""
     return _CONDITIONS.get(name, name.replace("_", " "))
+
+
+def condition_label(name: str, own: Mapping[str, Any], k: int) -> str:
+    """A condition's name with what it has of its own: ``uniform 4 (K = 4 of 8)``.
+
+    Args:
+        name: the condition's.
+        own: its ``own_settings``.
+        k: the samples that the search drew.
+    """
+    said = [own_setting(key, value, k) for key, value in own.items()]
+    return f"{condition_name(name)} ({', '.join(said)})" if said else condition_name(name)
+
+
+def own_setting(key: str, value: Any, k: int) -> str:
+    """One of them: ``K = 4 of 8``, ``trainer grpo``."""
+    if key == "k":
+        return f"K = {value} of {k}"
+    shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return f"{key.rpartition('.')[2].replace('_', ' ')} {shown}"
 
 
 def percent(rate: Fraction | float | None, digits: int = 1) -> str:

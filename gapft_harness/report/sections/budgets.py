@@ -15,11 +15,11 @@ from gapft_harness.report.rendering.wording import condition_name, percent, whol
 def blocks(inputs: ReportInputs, findings: Findings) -> list[Block]:
     """A note for each comparison group, and a row for each arm."""
     rows = []
-    for name, condition in findings.conditions.items():
+    for condition in findings.conditions.values():
         for seed, found in condition.seeds.items():
             b = found.budget
             numbers = (b.n, found.problems, b.exposures, b.tokens, b.supervised_tokens, b.steps)
-            rows.append([condition_name(name), str(seed), *(whole(number) for number in numbers)])
+            rows.append([condition.label, str(seed), *(whole(number) for number in numbers)])
     note = "Computed before training and enforced: matched arms have the same n, N and J exactly."
     groups = findings.groups
     for group in groups:
@@ -107,4 +107,4 @@ def _trained_once(findings: Findings) -> str:
 
 def group_name(group: Sequence[ConditionFindings]) -> str:
     """The conditions of a comparison group, as people read them."""
-    return wording.listed([condition_name(condition.name) for condition in group])
+    return wording.listed([condition.label for condition in group])

@@ -11,7 +11,7 @@ from gapft_harness.report.findings.whole import ConditionFindings, Contrast, Fin
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Table
-from gapft_harness.report.rendering.wording import UNSTABLE, condition_name, percent, points, whole
+from gapft_harness.report.rendering.wording import UNSTABLE, percent, points, whole
 
 #: The columns of ``accuracy``.
 ACCURACY = ("condition", "Pass@1", "95% interval", "each seed", "K_eq")
@@ -20,7 +20,7 @@ ACCURACY = ("condition", "Pass@1", "95% interval", "each seed", "K_eq")
 def accuracy(condition: ConditionFindings, k: int) -> list[str]:
     """A condition's Pass@1, as cells; a star marks a budget of its own."""
     return [
-        condition_name(condition.name) + ("" if condition.matched else " *"),
+        condition.label + ("" if condition.matched else " *"),
         percent(condition.mean.pass_at_1),
         wording.percent_interval(condition.interval),
         " ".join(
@@ -52,8 +52,7 @@ def contrasts(inputs: ReportInputs, findings: Findings, *, explained: bool = Tru
     )
     if not explained:
         note = f"Columns as above. p is not corrected for the number of contrasts ({len(every)})."
-    if not all(findings.fair(contrast) for contrast in every):
-        note += " * Not budget-matched."
+    note += findings.remark(every)
     tables = [Table(_CONTRAST, [_contrast(findings, c) for c in first], note=note)]
     if others:
         rows = [_contrast(findings, c) for c in others]
@@ -88,11 +87,11 @@ def decomposition(findings: Findings, *, explained: bool = True) -> Table:
         return percent(value) + mark
 
     rows = []
-    for name, condition in findings.conditions.items():
+    for condition in findings.conditions.values():
         mean = condition.mean
         rows.append(
             [
-                condition_name(name),
+                condition.label,
                 rate(mean.kappa_s, "S"),
                 rate(mean.kappa_u, "U"),
                 rate(mean.rho_g, "G"),

@@ -18,6 +18,7 @@ def read_evidence(
     split: str,
     context: Literal["conversation", "problem"] = "conversation",
     max_gen_toks: int | None = None,
+    window: tuple[int, int] | None = None,
 ) -> list[Evidence]:
     """Joins a split's problems, responses and states into evidence, ordered by problem id.
 
@@ -27,16 +28,20 @@ def read_evidence(
         context: what the final attempt of an episode follows: the conversation that it answered,
             or the problem's prompt alone.
         max_gen_toks: the length limit that the split was generated under; see ``Evidence.ended``.
+        window: the first sample's number and how many samples the evidence is of; None: all.
     """
     evidence = []
     prompts: dict[str, tuple[int, ...]] = {}
     verified = VerifiedResponses(
-        run_path / layout.responses(split), prompts, conversation=context == "conversation"
+        run_path / layout.responses(split),
+        prompts,
+        conversation=context == "conversation",
+        window=window,
     )
     rows = zip(
         read_problems(run_path / layout.problems(split)),
         read_judged(run_path / layout.responses(split)),
-        read_states(run_path / layout.states(split)),
+        read_states(run_path / layout.states(split, window)),
         strict=True,
     )
     for (problem, prompt_ids), (_, judged), state in rows:

@@ -27,18 +27,26 @@ class VerifiedResponses:
         path: the split's table of responses.
         prompts: each problem's own prompt ids.
         conversation: whether an episode's last attempt follows the conversation that it answered.
+        window: the first sample's number and how many samples count; None: all.
     """
 
     def __init__(
-        self, path: Path, prompts: Mapping[str, tuple[int, ...]], conversation: bool
+        self,
+        path: Path,
+        prompts: Mapping[str, tuple[int, ...]],
+        conversation: bool,
+        window: tuple[int, int] | None = None,
     ) -> None:
         self._path, self._prompts, self._conversation = path, prompts, conversation
+        self._window = window
         self._group = lru_cache(maxsize=_GROUPS)(self._read_group)
         self._ends: list[tuple[str, str]] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A selector may send evidence to processes of its own: they read the table themselves."""
-        return VerifiedResponses, (self._path, self._prompts, self._conversation)
+        return VerifiedResponses, (
+            self._path, self._prompts, self._conversation, self._window,
+        )  # fmt: skip
 
     def __call__(self, evidence: Evidence) -> tuple[Evidence, ...]:
         """The problem's verified responses by index, each on the prompt that it answered."""
@@ -90,4 +98,10 @@ class VerifiedResponses:
         with pq.ParquetFile(self._path) as file:
             rows = file.read_row_group(number)
         passed, greedy = pc.equal(rows["status"], "pass"), pc.equal(rows["index"], GREEDY)
+        if self._window is not None:
+            first, k = self._window
+            within = pc.and_(
+                pc.greater_equal(rows["index"], first), pc.less(rows["index"], first + k)
+            )
+            passed = pc.and_(passed, within)
         return rows.filter(pc.or_(passed, greedy))

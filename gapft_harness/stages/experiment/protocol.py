@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
+from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.hooks.protocols import Job
+from gapft_harness.recipe.conditions import own_settings
 from gapft_harness.recipe.faults import explain
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.recipe.sections import RecipeSection
 from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.binding import differences
 from gapft_harness.run_directory.directory import RunDirectory, Split
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.differences import Differences
@@ -92,6 +95,22 @@ class Experiment:
         except ValidationError as error:
             under, source = ("experiments", self.name), f"recipe {recipe.name}"
             raise explain(error, given, model, source, options or {}, under) from error
+
+    def require_same_settings(self, recipe: Recipe, names: Sequence[str]) -> None:
+        """Holds conditions to one K, replay and training: they are to differ in their sets alone.
+
+        Raises:
+            UserError: one has settings of its own; the message names the keys.
+        """
+        own = own_settings(recipe.model_dump(mode="json"))
+        for name in names:
+            if differing := differences(own[names[0]], own[name]):
+                raise UserError(
+                    f"recipe {recipe.name}: the experiment {self.name} compares conditions that "
+                    f"differ in their training sets alone, and {names[0]!r} (there) and {name!r} "
+                    f"(here) have settings of their own: {'; '.join(differing)}. Give both the "
+                    "same, or leave the experiment out: the report's contrasts compare them, marked"
+                )
 
     def file(self, arm: Arm) -> str:
         """What its stage seals for an arm, as a path in the run directory."""

@@ -118,18 +118,25 @@ def record_plugins(manifest: Manifest, plugins: Plugins, names: Iterable[tuple[s
         manifest[SECTION]["plugins"] = {**codes(plugins, names), **kept}
 
 
-def has_adapters(run: RunDirectory) -> bool:
-    """Whether anything was trained in a run."""
-    folder = run.path / layout.ADAPTERS
-    return folder.is_dir() and any(folder.iterdir())
+def has_adapters(run: RunDirectory, trainer: str) -> bool:
+    """Whether anything was trained in a run by a trainer, as far as the recipe tells by whom."""
+    folder, recipe = run.path / layout.ADAPTERS, run.recipe
+    arms = map(layout.arm_of, (path.name for path in folder.iterdir())) if folder.is_dir() else ()
+    return any(
+        arm is None
+        or arm.condition not in recipe.conditions
+        or recipe.training_of(arm.condition).trainer == trainer
+        for arm in arms
+    )
 
 
-def record_trainer(manifest: Manifest, plugins: Plugins, run: RunDirectory) -> None:
-    """Adds the trainer; it takes the place of an earlier one that no adapter is of."""
-    names = [("trainer", run.recipe.training.trainer)]
-    record_plugins(manifest, plugins, names)
-    if SECTION in manifest and not has_adapters(run):
-        manifest[SECTION]["plugins"].update(codes(plugins, names))
+def record_trainers(manifest: Manifest, plugins: Plugins, run: RunDirectory) -> None:
+    """Adds the trainers; each takes the place of an earlier one that no adapter is of."""
+    for trainer in run.recipe.trainers():
+        names = [("trainer", trainer)]
+        record_plugins(manifest, plugins, names)
+        if SECTION in manifest and not has_adapters(run, trainer):
+            manifest[SECTION]["plugins"].update(codes(plugins, names))
 
 
 def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

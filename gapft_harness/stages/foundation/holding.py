@@ -121,7 +121,7 @@ def _matters(run: RunDirectory, kind: str, name: str) -> bool:
     if kind == "selector":
         return name in run.recipe.selectors()
     if kind == "trainer":  # where the adapters were taken away, others may be trained
-        return name == run.recipe.training.trainer and has_adapters(run)
+        return name in run.recipe.trainers() and has_adapters(run, name)
     return True
 
 

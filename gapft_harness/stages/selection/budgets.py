@@ -6,11 +6,14 @@ Equation 7 and, for supervised tokens, the tolerance of the paper's MATH recipe 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
+from math import floor
 from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import Arm, Budget, Evidence, Pool
 from gapft_harness.core.streams import Stream
+from gapft_harness.recipe.conditions import own_settings
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.training.plan import count_steps
 
@@ -23,7 +26,7 @@ def set_replay_aside(pool: Pool, count: int, seed: int) -> tuple[list[Evidence],
 
     Args:
         pool: the whole pool.
-        count: g, solved problems to take (``budget.replay``).
+        count: g, solved problems to take (``budget.replay``, or the condition's own).
         seed: the arm's seed.
 
     Returns:
@@ -36,7 +39,7 @@ def set_replay_aside(pool: Pool, count: int, seed: int) -> tuple[list[Evidence],
         raise UserError(
             f"budget.replay asks for {count} solved problems, but only {len(pool.solved)} of the "
             f"pool are solved (state G): {count - len(pool.solved)} too few. Lower budget.replay "
-            "or enlarge the pool"
+            "(or the condition's own replay), or enlarge the pool"
         )
     replay = pool.draw(pool.solved, count, Stream(seed, "select/replay"))
     taken = {evidence.problem_id for evidence in replay}
@@ -44,12 +47,25 @@ def set_replay_aside(pool: Pool, count: int, seed: int) -> tuple[list[Evidence],
     return replay, Pool(solved=rest, recovered=pool.recovered, missed=pool.missed)
 
 
-def in_groups(of_arms: Mapping[Arm, Any], slots: Mapping[str, int]) -> list[dict[Arm, Any]]:
-    """What belongs to arms, apart by comparison group: by the n that their conditions have."""
-    return [
-        {arm: of for arm, of in of_arms.items() if slots[arm.condition] == n}
-        for n in dict.fromkeys(slots[arm.condition] for arm in of_arms)
-    ]
+def in_groups(
+    of_arms: Mapping[Arm, Any], slots: Mapping[str, int], recipe: Recipe
+) -> list[dict[Arm, Any]]:
+    """What belongs to arms, apart by comparison group.
+
+    Args:
+        of_arms: by arm.
+        slots: n by condition.
+        recipe: a condition that has settings of its own is grouped with those that have the same.
+    """
+    own = own_settings(recipe.model_dump(mode="json"))
+    keys = {arm: (slots[arm.condition], own[arm.condition]) for arm in of_arms}
+    groups: list[dict[Arm, Any]] = []
+    for arm, of in of_arms.items():
+        group = next((g for g in groups if keys[next(iter(g))] == keys[arm]), None)
+        if group is None:
+            groups.append(group := {})
+        group[arm] = of
+    return groups
 
 
 def enforce_matched(budgets: Mapping[Arm, Budget]) -> None:
@@ -95,23 +111,44 @@ def enforce_tokens(budgets: Mapping[Arm, Budget], tolerance: float | None) -> No
             )
 
 
-def foreseen(recipe: Recipe, own: int | str | None = None) -> tuple[str, str, str]:
+def divided(n: int, replay: int | float) -> tuple[int, int]:
+    """A condition's slots for its selector, and those for replay.
+
+    Args:
+        n: its example slots.
+        replay: further slots; or the share of the n that replay takes, halves rounded up.
+    """
+    if isinstance(replay, int):
+        return n, replay
+    shared = floor(Fraction(str(replay)) * n + Fraction(1, 2))
+    return n - shared, shared
+
+
+def foreseen(recipe: Recipe, condition: str | None = None) -> tuple[str, str, str]:
     """The slots, exposures and steps of a matched condition, as far as they are known.
 
     Args:
         recipe: the recipe.
-        own: the condition's own n; None: it has the budget's.
+        condition: one with an n or settings of its own; None: any without.
     """
-    n, replay, training = own or recipe.budget.n, recipe.budget.replay, recipe.training
+    n = recipe.budget.n if condition is None else recipe.slots(condition)
+    replay, training = recipe.replay(condition), recipe.training_of(condition)
     known = {"recovered": "|E_S,K|", "verified": "|E_G| + |E_S,K|"}
     more = f" + {replay} replay" if replay else ""
+    if isinstance(replay, float):
+        more, replay = f" with a share of {replay:g} replay", 0
     if isinstance(n, int):
         exposures = training.repetitions * (n + replay)
         steps = count_steps(exposures, training)
         return f"n = {n}{more}", f"N = {exposures}", f"J = {steps}"
     batch = training.micro_batch * training.accumulation
+    window = (
+        ""
+        if condition is None
+        else f", K = {recipe.k(condition)}" * bool(recipe.conditions[condition].k)
+    )
     return (
-        f"n = {known[str(n)]} of the pool{more}, known after search",
+        f"n = {known[str(n)]} of the pool{window}{more}, known after search",
         f"N = {training.repetitions} (n + {replay})" if replay else f"N = {training.repetitions} n",
         f"J = {training.update_groups or f'ceil(N / {batch})'}",
     )

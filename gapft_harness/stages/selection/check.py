@@ -14,11 +14,11 @@ from gapft_harness.recipe.called_plugins import find_selector
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.facts import Manifest
-from gapft_harness.run_directory.tables import read_evidence, read_examples
+from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.differences import Differences, unequal
-from gapft_harness.stages.generation.generation import decoding_from
-from gapft_harness.stages.selection.budgets import enforce_tokens, in_groups
+from gapft_harness.stages.selection.budgets import divided, enforce_tokens, in_groups
 from gapft_harness.stages.selection.choosing import (
+    Pools,
     fill,
     has_own_budget,
     is_gold,
@@ -60,11 +60,10 @@ def check_selections(
     if "n" not in manifest and not there:
         found.missing.append("nothing is selected")
         return {}
-    evidence = found.attempt("pool", lambda: _read_pool(run, manifest))
-    if evidence is None:
+    pools = Pools(run, sealed=False)
+    if found.attempt("pool", pools.evidence) is None:
         return {}
-    pool = make_pool(evidence)
-    n = slots_of(run.recipe.budget.n, pool)
+    n = slots_of(run.recipe.budget.n, pools.of())
     found.gather(
         "n", lambda: unequal("manifest.json", manifest, {"n": n}, "the recipe and the pool give")
     )
@@ -72,10 +71,10 @@ def check_selections(
         found.differences += [f"{folder}/{f.name}: there is nothing to select" for f in there]
         found.checked.append("search recovered nothing, so there is nothing to train on")
         return {}
-    slots = found.attempt("n", lambda: slots_by_condition(run.recipe, pool))
+    slots = found.attempt("n", lambda: slots_by_condition(run.recipe, pools.of))
     if slots is None:
         return {}
-    examples = _examples(run, check_taken, plugins, evidence, slots, found)
+    examples = _examples(run, check_taken, plugins, pools, slots, found)
     _check_budgets(run, manifest, plugins, examples, slots, found)
     chosen = [arm for arm in examples if arm.condition not in run.recipe.taken()]
     gold = [arm.name for arm in chosen if _is_gold(run, arm, plugins)]
@@ -92,16 +91,11 @@ def check_selections(
     return examples
 
 
-def _read_pool(run: RunDirectory, manifest: Manifest) -> list[Evidence]:
-    limit = decoding_from(manifest["task"]).max_gen_toks
-    return read_evidence(run.path, "pool", run.recipe.evidence.context, limit)
-
-
 def _examples(
     run: RunDirectory,
     check_taken: CheckTaken,
     plugins: Plugins,
-    evidence: Sequence[Evidence],
+    pools: Pools,
     slots: Mapping[str, int],
     found: Differences,
 ) -> dict[Arm, list[Example]]:
@@ -115,6 +109,7 @@ def _examples(
         if arm.condition in run.recipe.taken():
             check_taken(arm, read, found)
         else:
+            evidence = pools.evidence(arm.condition)
             found.gather(relative, partial(_evidence, run, arm, read, evidence, plugins))
             n = slots[arm.condition]
             found.gather(relative, partial(_chosen_again, run, arm, read, evidence, plugins, n))
@@ -133,7 +128,9 @@ def _check_budgets(
     matched: dict[Arm, Budget] = {}
     for arm, chosen in examples.items():
         what = f"budget of {arm.name}"
-        counted = found.attempt(what, partial(budget, chosen, run.recipe.training))
+        counted = found.attempt(
+            what, partial(budget, chosen, run.recipe.training_of(arm.condition))
+        )
         if counted is None:
             continue
         recorded = manifest["budgets"].get(arm.name, {})
@@ -146,7 +143,7 @@ def _check_budgets(
         found.gather(what, partial(_budget, arm, {**asdict(counted), **said}, recorded))
         if not own:
             matched[arm] = counted
-    for group in in_groups(matched, slots):
+    for group in in_groups(matched, slots, run.recipe):
         found.gather("budgets", partial(_matched, group))
         found.gather("supervised tokens", partial(_tolerated, group, run))
         first = next(iter(group.values()))
@@ -155,7 +152,10 @@ def _check_budgets(
             f"J = {first.steps}"
         )
     replayed = {arm: examples[arm] for arm in matched if arm.condition not in run.recipe.taken()}
-    found.gather("replay", partial(_replay, replayed, run.recipe.budget.replay))
+    replay = {
+        arm: divided(slots[arm.condition], run.recipe.replay(arm.condition))[1] for arm in replayed
+    }
+    found.gather("replay", partial(_replay, replayed, replay))
 
 
 def _evidence(
@@ -186,7 +186,7 @@ def _chosen_again(
 ) -> Iterable[str]:
     """The condition's selector, run again, chooses the same examples in the same order."""
     selector, entry = find_selector(run.recipe, arm.condition, plugins)
-    chosen = fill(selector, entry, make_pool(evidence), n, run.recipe.budget.replay, arm)
+    chosen = fill(selector, entry, make_pool(evidence), n, run.recipe.replay(arm.condition), arm)
     right = [to_example(e) for e in chosen]
     where, free = layout.selection(arm), is_gold(entry) or takes_others(entry)
     if len(right) != len(examples):
@@ -233,10 +233,14 @@ def _tolerated(budgets: dict[Arm, Budget], run: RunDirectory) -> Iterable[str]:
     return ()
 
 
-def _replay(examples: dict[Arm, list[Example]], replay: int) -> Iterable[str]:
-    """The last g slots of a seed's matched arms are the same examples."""
-    first: dict[int, Arm] = {}
-    for arm, chosen in examples.items():
-        other = first.setdefault(arm.seed, arm)
-        if replay and chosen[-replay:] != examples[other][-replay:]:
-            yield f"arms {other.name} and {arm.name} replay other examples ({replay} slots)"
+def _replay(examples: dict[Arm, list[Example]], replay: Mapping[Arm, int]) -> Iterable[str]:
+    """The last g slots of a seed's matched arms are the same examples; of fewer, the first."""
+    drawn = {arm: of[len(of) - replay[arm] :] for arm, of in examples.items()}
+    most: dict[int, Arm] = {}
+    for arm, of in drawn.items():
+        if len(of) > len(drawn[most.setdefault(arm.seed, arm)]):
+            most[arm.seed] = arm
+    for arm, of in drawn.items():
+        other = most[arm.seed]
+        if of != drawn[other][: len(of)]:
+            yield f"arms {other.name} and {arm.name} replay other examples ({len(of)} slots)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from reprlib import repr as short
 from typing import Any
@@ -15,7 +15,11 @@ from gapft_harness.hooks.checked import ids_fault
 from gapft_harness.hooks.protocols import Selector
 from gapft_harness.hooks.registered import Registered, SelectorTraits
 from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.stages.selection.budgets import set_replay_aside
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.tables import read_evidence
+from gapft_harness.stages.generation.generation import decoding_from
+from gapft_harness.stages.selection.budgets import divided, set_replay_aside
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,23 +63,63 @@ def slots_of(wanted: int | str, pool: Pool) -> int:
     return len(pool.recovered) if wanted == "recovered" else len(pool.verified)
 
 
-def slots_by_condition(recipe: Recipe, pool: Pool) -> dict[str, int]:
-    """N of every condition; those of one n are a comparison group, whose budgets match.
+def slots_by_condition(recipe: Recipe, pool_of: Callable[[str], Pool]) -> dict[str, int]:
+    """N of every condition; what replay adds to it comes on top.
+
+    Args:
+        recipe: says it.
+        pool_of: the whole pool as a condition sees it.
 
     Raises:
-        UserError: a condition has an n of its own, and that is 0.
+        UserError: a condition has an n or a K of its own, and n is 0.
     """
-    slots = {name: slots_of(recipe.slots(name), pool) for name in recipe.conditions}
+    slots = {name: slots_of(recipe.slots(name), pool_of(name)) for name in recipe.conditions}
     if empty := [name for name, n in slots.items() if not n]:
+        name = empty[0]
+        key = "k" if recipe.conditions[name].n is None else "n"
         raise UserError(
-            f"key {f'conditions.{empty[0]}.n'!r}: is {recipe.slots(empty[0])}, and search "
-            "recovered nothing; leave the condition out or give it another n"
+            f"key {f'conditions.{name}.{key}'!r}: n is {recipe.slots(name)}, and search recovered "
+            f"nothing in {recipe.k(name)} samples; leave the condition out or give it another {key}"
         )
     return slots
 
 
+class Pools:
+    """The pool of a run as its conditions see it: by the samples of the search that each is of.
+
+    Args:
+        run: the run; its pool is searched, and the states of each window are there.
+        sealed: whether the tables have to be as they were sealed.
+    """
+
+    def __init__(self, run: RunDirectory, *, sealed: bool = True) -> None:
+        self._run, self._sealed = run, sealed
+        self._known: dict[int, tuple[list[Evidence], Pool]] = {}
+
+    def evidence(self, condition: str | None = None) -> list[Evidence]:
+        """The evidence of a condition's K; of all samples, where none is named."""
+        return self._of(condition)[0]
+
+    def of(self, condition: str | None = None) -> Pool:
+        """The same, grouped by state."""
+        return self._of(condition)[1]
+
+    def _of(self, condition: str | None) -> tuple[list[Evidence], Pool]:
+        run, recipe = self._run, self._run.recipe
+        k = recipe.search.k if condition is None else recipe.k(condition)
+        if k not in self._known:
+            window = None if k == recipe.search.k else (0, k)
+            tables = (layout.problems("pool"), layout.responses("pool"))
+            for table in (*tables, layout.states("pool", window)) if self._sealed else ():
+                run.sealed(table)
+            limit = decoding_from(run.manifest()["task"]).max_gen_toks
+            found = read_evidence(run.path, "pool", recipe.evidence.context, limit, window)
+            self._known[k] = found, make_pool(found)
+        return self._known[k]
+
+
 def fill(
-    selector: Selector, entry: Registered, pool: Pool, n: int, replay: int, arm: Arm
+    selector: Selector, entry: Registered, pool: Pool, n: int, replay: int | float, arm: Arm
 ) -> list[Evidence]:
     """All of one arm's slots: its selector's choice, then the replay that its seed's arms share.
 
@@ -88,8 +132,9 @@ def fill(
     """
     if has_own_budget(entry):
         return choose(selector, entry, pool, n, arm)
-    shared, rest = set_replay_aside(pool, replay, arm.seed)
-    return [*choose(selector, entry, rest, n, arm), *shared]
+    own, count = divided(n, replay)
+    shared, rest = set_replay_aside(pool, count, arm.seed)
+    return [*choose(selector, entry, rest, own, arm), *shared]
 
 
 def choose(selector: Selector, entry: Registered, pool: Pool, n: int, arm: Arm) -> list[Evidence]:

@@ -19,16 +19,15 @@ from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import differences
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.tables import read_evidence, read_examples, read_facts
+from gapft_harness.run_directory.tables import read_examples, read_facts
 from gapft_harness.run_directory.tables.selections import write_examples
 from gapft_harness.stages.foundation.sources import is_taken
-from gapft_harness.stages.generation.generation import decoding_from
 from gapft_harness.stages.selection.budgets import enforce_matched, enforce_tokens, in_groups
 from gapft_harness.stages.selection.choosing import (
+    Pools,
     Selected,
     fill,
     has_own_budget,
-    make_pool,
     slots_by_condition,
     slots_of,
     to_example,
@@ -74,14 +73,11 @@ def select(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any
         PluginError: a selector that broke its contract, or that now chooses other examples than
             those that are trained on.
     """
-    for table in (layout.problems, layout.responses, layout.states):
-        run.sealed(table("pool"))
-    limit = decoding_from(run.manifest()["task"]).max_gen_toks
-    pool = make_pool(read_evidence(run.path, "pool", run.recipe.evidence.context, limit))
-    n = slots_of(run.recipe.budget.n, pool)
+    pools = Pools(run)
+    n = slots_of(run.recipe.budget.n, pools.of())
     if n == 0:
         return {"budgets": {}, "n": 0}
-    slots = slots_by_condition(run.recipe, pool)
+    slots = slots_by_condition(run.recipe, pools.of)
     plugins = load_plugins(plugin_files)
     trained, manifest, taking = run.trained_arms(), run.manifest(), Taking(run, plugins)
 
@@ -94,13 +90,16 @@ def select(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any
             return found
         if arm in trained and said is not None and not plugins.has("selector", by.selector):
             return _sealed(run, arm, said)
-        return _select(plugins, run.recipe, pool, slots[arm.condition], arm)
+        return _select(plugins, run.recipe, pools.of(arm.condition), slots[arm.condition], arm)
 
     chosen = {arm: choose(arm) for arm in arms(run.recipe)}
     check_one_source(chosen)
-    budgets = {arm: budget(found.examples, run.recipe.training) for arm, found in chosen.items()}
+    budgets = {
+        arm: budget(found.examples, run.recipe.training_of(arm.condition))
+        for arm, found in chosen.items()
+    }
     matched = {arm: b for arm, b in budgets.items() if chosen[arm].matched}
-    for group in in_groups(matched, slots):
+    for group in in_groups(matched, slots, run.recipe):
         enforce_matched(group)
         enforce_tokens(group, run.recipe.budget.token_tolerance)
     paths = {arm: run.path / layout.selection(arm) for arm in chosen}
@@ -136,7 +135,7 @@ def chosen_by(recipe: Recipe, arm: Arm) -> dict[str, Any]:
 
 def _select(plugins: Plugins, recipe: Recipe, pool: Pool, n: int, arm: Arm) -> Selected:
     selector, entry = find_selector(recipe, arm.condition, plugins)
-    evidence = fill(selector, entry, pool, n, recipe.budget.replay, arm)
+    evidence = fill(selector, entry, pool, n, recipe.replay(arm.condition), arm)
     return Selected(
         [to_example(e) for e in evidence],
         not has_own_budget(entry),

@@ -20,10 +20,11 @@ from gapft_harness.stages.train.replicates import seeds_of
 from gapft_harness.training.ledger import OPTIMIZER, Step, ledger, ledger_facts, sequences_hash
 from gapft_harness.training.plan import budget, plan, sequences
 
-#: What every arm of a run must have in common, whatever its examples.
-_ALIKE = (
-    "settings", "optimizer", "base_sha256", "processes", "versions", "adapter_config.json",
-)  # fmt: skip
+#: What arms must have in common, whatever their examples: those of one run, of one trainer, and of
+#: the same settings.
+_OF_RUN = ("base_sha256",)
+_OF_TRAINER = ("processes", "versions")
+_OF_SETTINGS = ("settings", "optimizer", "adapter_config.json")
 
 #: Keys of ``adapter_config.json`` that may differ: where the base lay, who wrote the file, and what
 #: PEFT sets by the base's kind of layer, whatever the file says.
@@ -49,7 +50,7 @@ def check_adapter(
         manifest: the run's.
         documented: whether its trainer declares ``as_documented``.
     """
-    settings = run.recipe.training
+    settings = run.recipe.training_of(arm.condition)
     where = layout.adapter(arm)
     folder = run.path / where
     facts = json.loads((folder / "training.json").read_text("utf-8"))
@@ -103,28 +104,43 @@ def _settings(settings: Training, facts: Mapping[str, Any]) -> dict[str, Any]:
     return whole
 
 
-def check_alike(run: RunDirectory, arms: Sequence[Arm], documented: bool) -> Iterable[str]:
-    """Compares what the recipe gives all arms alike."""
-    first: tuple[Arm, dict[str, Any]] | None = None
+def check_alike(
+    run: RunDirectory, arms: Sequence[Arm], documented: Mapping[str, bool]
+) -> Iterable[str]:
+    """Compares what the recipe gives arms alike.
+
+    Args:
+        run: the run.
+        arms: those that are trained.
+        documented: by trainer, whether it declares ``as_documented``.
+    """
+    first: dict[tuple[str, str], tuple[Arm, Any]] = {}
     for arm in arms:
+        settings = run.recipe.training_of(arm.condition)
         path = run.path / layout.adapter(arm) / "training.json"
         facts = json.loads(path.read_text("utf-8"))
         facts["adapter_config.json"] = _own(path.with_name("adapter_config.json"))
-        first = first or (arm, facts)
-        for key in _ALIKE:
-            a, b = first[1].get(key), facts.get(key)
-            if a is None and b is None and not documented:
-                continue
-            if b is None:
-                yield f"{layout.adapter(arm)}/training.json: does not say {key}"
-            elif a != b:
-                yield f"arms {first[0].name} and {arm.name} differ in {key}: {a} and {b}"
-        for key in ("end_id", "attention"):  # not every arm says one
-            a, b = first[1].get(key), facts.get(key)
-            if a is not None and b is not None and a != b:
-                yield f"arms {first[0].name} and {arm.name} differ in {key}: {a} and {b}"
-        if first[1].get("fsdp") != facts.get("fsdp"):
-            yield f"arms {first[0].name} and {arm.name} differ in fsdp: one shared the base out"
+        alike = {
+            "": (_OF_RUN, ("end_id",)),
+            f"trainer {settings.trainer}": (_OF_TRAINER, ()),
+            settings.model_dump_json(): (_OF_SETTINGS, ("attention",)),
+        }
+        for whose, (keys, sometimes) in alike.items():
+            for key in (*keys, *sometimes):  # not every arm says one of the latter
+                b = facts.get(key)
+                must = key in keys and (
+                    documented[settings.trainer] or whose and (whose, key) in first
+                )
+                if b is None and must:
+                    yield f"{layout.adapter(arm)}/training.json: does not say {key}"
+                if b is None:
+                    continue
+                other, a = first.setdefault((whose, key), (arm, b))
+                if a != b:
+                    yield f"arms {other.name} and {arm.name} differ in {key}: {a} and {b}"
+        other, a = first.setdefault((settings.trainer, "fsdp"), (arm, facts.get("fsdp")))
+        if a != facts.get("fsdp"):
+            yield f"arms {other.name} and {arm.name} differ in fsdp: one shared the base out"
 
 
 def _config(where: str, config: dict[str, Any], settings: Training) -> Iterable[str]:

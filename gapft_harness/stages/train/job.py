@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gapft_harness.core.files import write_json
@@ -18,6 +19,7 @@ from gapft_harness.hooks.protocols import ReportProgress, SearchedPool, TaskVeri
 from gapft_harness.hooks.registered import TrainerTraits
 from gapft_harness.hooks.tracking import Tracking
 from gapft_harness.recipe.models import model_args
+from gapft_harness.recipe.training import Training
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples, read_problems
@@ -25,6 +27,8 @@ from gapft_harness.stages.foundation.foundation import codes, require_same
 from gapft_harness.stages.generation.generation import decoding_from, sample_phases
 from gapft_harness.stages.train.replicates import seeds_of
 from gapft_harness.stages.train.trackers import tracking
+from gapft_harness.training.ledger import sequences_hash
+from gapft_harness.training.plan import sequences, training_prompt
 
 #: Where a job's result holds what trackers could not do; no part of what the manifest compares.
 TRACKING_WARNINGS = "tracking_warnings"
@@ -126,21 +130,24 @@ def train_here(
         return lambda done, _: progress(before + done, sum(steps))
 
     plugins = load_plugins(plugin_files)
-    trainer = run.recipe.training.trainer
-    entry = plugins.get("trainer", trainer)
-    searched = _searched(run, plugins) if entry.declared(TrainerTraits).needs_problems else None
-    jobs = [
-        _job(run, arm, counted(sum(steps[:i])), tracking(run, arm, plugins), fsdp, searched)
-        for i, arm in enumerate(arms)
-    ]
+    named = {arm: run.recipe.training_of(arm.condition).trainer for arm in arms}
+    entries = {trainer: plugins.get("trainer", trainer) for trainer in named.values()}
+    require_same(run, {"plugins": codes(plugins, [("trainer", name) for name in entries])})
+    needed = any(entry.declared(TrainerTraits).needs_problems for entry in entries.values())
+    searched = _searched(run, plugins) if needed else None
+    together: dict[str, list[TrainingJob]] = {}  # a base is loaded once for all of one's settings
+    for i, arm in enumerate(arms):
+        own = searched if entries[named[arm]].declared(TrainerTraits).needs_problems else None
+        job = _job(run, arm, counted(sum(steps[:i])), tracking(run, arm, plugins), fsdp, own)
+        together.setdefault(json.dumps(job.settings, sort_keys=True), []).append(job)
     found, warnings = {}, {}
-    now = {"plugins": codes(plugins, [("trainer", trainer)])}
-    require_same(run, now)
-    for job, facts in _trained(entry, jobs):
-        found[job.arm.name] = facts
-        _check_folder(entry, job, facts)
-        if told := [*job.tracking.warnings, *job.tracking.unused(trainer)]:
-            warnings[job.arm.name] = told
+    for jobs in together.values():
+        trainer = named[jobs[0].arm]
+        for job, facts in _trained(entries[trainer], jobs):
+            found[job.arm.name] = facts
+            _check_folder(entries[trainer], job, facts)
+            if told := [*job.tracking.warnings, *job.tracking.unused(trainer)]:
+                warnings[job.arm.name] = told
     return found, warnings
 
 
@@ -152,11 +159,12 @@ def _job(
     fsdp: bool,
     searched: SearchedPool | None,
 ) -> TrainingJob:
-    recipe = run.recipe
+    recipe, settings = run.recipe, run.recipe.training_of(arm.condition)
+    examples = read_examples(run.sealed(layout.selection(arm)))
     return TrainingJob(
         arm=arm,
-        examples=read_examples(run.sealed(layout.selection(arm))),
-        settings=recipe.training.model_dump(mode="json"),
+        examples=[replace(e, prompt_ids=training_prompt(e.prompt_ids, settings)) for e in examples],
+        settings=settings.model_dump(mode="json"),
         model_args=model_args(recipe),
         output=run.path / layout.adapter(arm),
         base_sha256=run.manifest()["source"].get("weights_sha256"),
@@ -207,8 +215,15 @@ def _check_folder(entry: Registered, job: TrainingJob, facts: dict[str, Any]) ->
     """Any trainer's folder gets a ``training.json`` with its weights' hash, written last."""
     if not (job.output / "adapter_config.json").is_file():
         raise entry.broke(f"wrote no PEFT folder at {job.output}")
-    facts["adapter_sha256"] = weights_hash(job.output)  # whatever a plugin made of the bundled one
+    settings = Training.model_validate(dict(job.settings))
+    # by these a folder that is left unsealed is known again, whoever wrote it
+    told = {
+        "settings": dict(job.settings),
+        "sequences_sha256": sequences_hash(sequences(job.examples, settings)),
+        "adapter_sha256": weights_hash(job.output),  # whatever a plugin made of the bundled one
+    }
+    facts.update(told)
     path = job.output / "training.json"
     written = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-    if written.get("adapter_sha256") != facts["adapter_sha256"]:
-        write_json(path, {**(written or facts), "adapter_sha256": facts["adapter_sha256"]})
+    if any(written.get(key) != value for key, value in told.items()):
+        write_json(path, {**(written or facts), **told})

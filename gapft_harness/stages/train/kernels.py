@@ -18,14 +18,16 @@ def refused_kernels(recipe: Recipe, plugins: Plugins) -> str:
     Nothing is said where an executor trains on machines that it chooses itself.
     """
     entry = plugins.get("executor", recipe.executor.name)
-    if recipe.training.kernels == "plain" or not entry.declared(ExecutorTraits).by_workers:
+    asked = [of for of in map(recipe.training_of, recipe.conditions) if of.kernels != "plain"]
+    if not asked or not entry.declared(ExecutorTraits).by_workers:
         return ""
     from gapft_harness.training.base.kernels import check_kernels
     from gapft_harness.training.machine.devices import asked_device
 
     try:
         device = asked_device(model_args(recipe).get("device"))
-        check_kernels(recipe.training, None, device, recipe.executor.fsdp)
+        for settings in asked:
+            check_kernels(settings, None, device, recipe.executor.fsdp)
     except UserError as error:
         return str(error)
     return ""

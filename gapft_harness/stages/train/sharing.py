@@ -1,7 +1,7 @@
 """Arms that train on exactly the same: one is trained, the others take its adapter and answers.
 
-Whether two are the same is told by what is trained on, ``ledger.sequences_hash``, and the seed:
-everything that a trainer as documented draws comes of these and of the recipe.
+Whether two are the same is told by what is trained on, ``ledger.sequences_hash``, the settings that
+it is trained by, and the seed: everything that a trainer as documented draws comes of these.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ from gapft_harness.training.plan import sequences
 TRAINED_AS = "trained_as"
 
 #: Facts that arms have in common where one took the other's adapter.
-_COMMON = ("seed", "sequences_sha256", "plan_sha256", "weights_sha256", "adapter_sha256")
+_COMMON = (
+    "seed", "settings", "sequences_sha256", "plan_sha256", "weights_sha256", "adapter_sha256",
+)  # fmt: skip
 
 
 def shared(
@@ -50,12 +52,10 @@ def shared(
     Returns:
         For each arm that is not to be trained, the arm that is.
     """
-    trainer = plugins.get("trainer", run.recipe.training.trainer)
     sampler = plugins.get("sampler", run.recipe.model.backend)
-    if not trainer.declared(TrainerTraits).as_documented:
-        return {}
     if not sampler.declared(SamplerTraits).generates:
         return {}
+    arms = [arm for arm in arms if _by_what_is_trained_on(run, arm, plugins)]
     manifest = run.manifest()
     files, sizes = manifest["files"], manifest["budgets"]
     originals = takers(run, arms)
@@ -69,7 +69,9 @@ def shared(
     taken = {
         arm: other
         for arm, other in originals.items()
-        if arm not in there and (other in there or other in arms)
+        if arm not in there
+        and (other in there or other in arms)
+        and trained_on(run, arm) == trained_on(run, other)
     }
     lost = {arm for arm in arms if arm not in there and layout.adapter(arm) in files}
     first: dict[tuple[int, str, str], Arm] = {}
@@ -85,10 +87,22 @@ def shared(
     return taken
 
 
-def trained_on(run: RunDirectory, arm: Arm) -> str:
-    """What an arm's adapter is trained on, told by its selection."""
+def _by_what_is_trained_on(run: RunDirectory, arm: Arm, plugins: Plugins) -> bool:
+    """Whether an arm's trainer goes by nothing else, such as the arm's name."""
+    trainer = plugins.get("trainer", run.recipe.training_of(arm.condition).trainer)
+    return trainer.declared(TrainerTraits).as_documented
+
+
+def sequences_of(run: RunDirectory, arm: Arm) -> str:
+    """A hash of the sequences that an arm is trained on, told by its selection."""
     examples = read_examples(run.sealed(layout.selection(arm)))
-    return sequences_hash(sequences(examples, run.recipe.training))
+    return sequences_hash(sequences(examples, run.recipe.training_of(arm.condition)))
+
+
+def trained_on(run: RunDirectory, arm: Arm) -> str:
+    """What an arm's adapter is trained on and by, told by its selection and its condition."""
+    settings = run.recipe.training_of(arm.condition).model_dump(mode="json")
+    return f"{sequences_of(run, arm)} {json.dumps(settings, sort_keys=True)}"
 
 
 def take_adapter(run: RunDirectory, arm: Arm, other: Arm) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from gapft_harness.hooks.registered import ExecutorTraits
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.recording import record_warnings, recorder
 from gapft_harness.stages.context import Context, require_selected
-from gapft_harness.stages.foundation.foundation import record_trainer
+from gapft_harness.stages.foundation.foundation import record_trainers
 from gapft_harness.stages.train.job import TRACKING_WARNINGS, train_arms
 from gapft_harness.stages.train.sharing import shared, take_adapter
 from gapft_harness.stages.train.trackers import check_trackers
@@ -34,7 +34,7 @@ def begin(context: Context, arms: Sequence[Arm]) -> None:
     run = context.run
     require_selected(run)
     check_trackers(run.recipe, context.plugins)
-    run.update_manifest(partial(record_trainer, plugins=context.plugins, run=run))
+    run.update_manifest(partial(record_trainers, plugins=context.plugins, run=run))
     remove(run, stale(run, arms, context.plugins), context.say)
 
 

@@ -80,7 +80,7 @@ def _settings(run: RunDirectory, arm: Arm) -> dict[str, Any]:
         "seed": arm.seed,
         "task": recipe.data.task,
         "base_model": recipe.model.args["pretrained"],
-        **recipe.training.model_dump(mode="json"),
+        **recipe.training_of(arm.condition).model_dump(mode="json"),
         **budget,
     }
     return {key: _plain(value) for key, value in found.items() if value is not None}

@@ -17,7 +17,7 @@ from gapft_harness.hooks.registered import TrainerTraits
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.differences import unequal
-from gapft_harness.stages.train.sharing import TRAINED_AS, trained_on
+from gapft_harness.stages.train.sharing import TRAINED_AS, sequences_of
 
 
 def stale(run: RunDirectory, arms: Iterable[Arm], plugins: Plugins) -> dict[Arm, str]:
@@ -33,10 +33,9 @@ def stale(run: RunDirectory, arms: Iterable[Arm], plugins: Plugins) -> dict[Arm,
         By arm, in words, what is wrong with its adapter. One that is not whole is not among them:
         ``adapter_facts`` tells of it.
     """
-    trainer = plugins.get("trainer", run.recipe.training.trainer)
-    documented = trainer.declared(TrainerTraits).as_documented
     manifest, found = run.manifest(), {}
     for arm in arms:
+        settings = run.recipe.training_of(arm.condition)
         where = layout.adapter(arm)
         facts = None if where in manifest["files"] else _facts(run.path / where)
         if facts is None:
@@ -46,12 +45,13 @@ def stale(run: RunDirectory, arms: Iterable[Arm], plugins: Plugins) -> dict[Arm,
             continue
         right = {
             "seed": arm.seed,
-            "sequences_sha256": trained_on(run, arm),
-            "settings": run.recipe.training.model_dump(mode="json"),
+            "sequences_sha256": sequences_of(run, arm),
+            "settings": settings.model_dump(mode="json"),
         }
         if (base := manifest["source"].get("weights_sha256")) is not None:
             right["base_sha256"] = base
-        if not documented:
+        trainer = plugins.get("trainer", settings.trainer)
+        if not trainer.declared(TrainerTraits).as_documented:
             right = {key: value for key, value in right.items() if key in facts}
         says = "the selection and the recipe give"
         if wrong := next(iter(unequal(f"{where}/training.json", facts, right, says)), None):

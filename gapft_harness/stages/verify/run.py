@@ -183,29 +183,35 @@ def _adapters(
 ) -> None:
     """Trained adapters, what was decoded with them, and what experiments made of them."""
     trained = [arm for arm in examples if layout.adapter(arm) in manifest["files"]]
-    trainer = run.recipe.training.trainer
-    known = plugins.has("trainer", trainer)
-    documented = known and plugins.get("trainer", trainer).declared(TrainerTraits).as_documented
     places = [of for of in map(layout.read, manifest["files"]) if of and of.arm]
     again = [of.arm for of in places if of.kind == layout.REPLICATES and of.arm]
     held = [*trained, *(arm for arm in again if arm.original in examples)]
+    documented = {
+        name: plugins.has("trainer", name)
+        and plugins.get("trainer", name).declared(TrainerTraits).as_documented
+        for name in run.recipe.trainers()
+    }
+    trainers = {arm: run.recipe.training_of(arm.condition).trainer for arm in held}
     for arm in held:
-        check = partial(check_adapter, run, arm, examples[arm.original], manifest, documented)
+        of = documented[trainers[arm]]
+        check = partial(check_adapter, run, arm, examples[arm.original], manifest, of)
         found.gather(layout.adapter(arm), check)
     found.gather(layout.ADAPTERS, lambda: check_alike(run, held, documented))
-    if documented:
-        _taken(run, manifest, trained, found)
+    own = [arm for arm in trained if documented[trainers[arm]]]
+    if own:
+        _taken(run, manifest, own, found)
     found.missing += [f"{arm.name} is not trained" for arm in examples if arm not in trained]
-    if trained and not documented:
-        found.checked.append(
-            f"{len(held)} adapters of trainer {trainer!r}: what their folders say of steps, "
-            "tokens, weights and settings holds; what they do not say was not verified"
-        )
-    elif trained:
-        found.checked.append(
-            f"{len(held)} adapters were trained on the steps, tokens, weights and learning "
-            "rates that their selections and the recipe give, from one base model"
-        )
+    for trainer, count in Counter(trainers[arm] for arm in held).items():
+        if documented[trainer]:
+            found.checked.append(
+                f"{count} adapters were trained on the steps, tokens, weights and learning "
+                "rates that their selections and the recipe give, from one base model"
+            )
+        else:
+            found.checked.append(
+                f"{count} adapters of trainer {trainer!r}: what their folders say of steps, "
+                "tokens, weights and settings holds; what they do not say was not verified"
+            )
     check_decisions(run, manifest, [*examples], trained, experiments, judge, found)
     for experiment in experiments:
         found.attempt(experiment.name, partial(_own, experiment, run, manifest, trained, found))

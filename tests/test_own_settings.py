@@ -1,0 +1,382 @@
+"""Conditions with a K, a replay and a training of their own, in one run and one paired table."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Arm
+from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.recipe.conditions import own_settings
+from gapft_harness.recipe.reading import check_recipe
+from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.tables import read_evidence, read_examples
+from gapft_harness.run_directory.tables.states import read_states
+from gapft_harness.stages.selection.budgets import divided, in_groups
+from gapft_harness.stages.train.sharing import shared
+from gapft_harness.stages.train.unsealed import stale
+from gapft_harness.stages.verify.run import verify
+from tests.command import gapft, succeed
+from tests.tiny_models import CHAT_TEMPLATE, byte_llama
+from tests.training.letters import prepare
+from tests.verify.tampering import change_manifest
+
+pytestmark = pytest.mark.xdist_group("own_settings")
+
+#: A trainer that says little of what it did, as one that is online may.
+ONLINE = """
+from gapft_harness.api import hookimpl, train_lora
+
+
+def online(job):
+    found = train_lora(job)
+    (job.output / "training.json").unlink()
+    (job.output / "training_log.jsonl").unlink()
+    return {"steps_done": found["budget"]["steps"], "learning_rate": job.settings["learning_rate"]}
+
+
+@hookimpl
+def register_trainers(register):
+    register("online", online)
+"""
+
+CONDITIONS: dict[str, Any] = {
+    "gapft": {},
+    "uniform": {},
+    "uniform_2": {"selector": "uniform", "k": 2},
+    "gapft_1": {"selector": "gapft", "k": 1},
+    "fast": {"selector": "gapft", "training": {"learning_rate": 0.001}},
+    "older": {"selector": "gapft", "training": {"start_tokens": 1}},
+    "online": {"selector": "gapft", "training": {"trainer": "online"}},
+    "mixed": {"selector": "gapft", "replay": 0.2},
+    "again": {"selector": "gapft", "k": 4, "training": {"learning_rate": 5e-5}},
+}
+
+PLUGINS = ("--plugin", "plugin.py", "--plugin", "online.py")
+
+
+def arguments(name: str, recipe: str = "recipe.yaml") -> tuple[str, ...]:
+    return ("run", recipe, "--include-path", "tasks", *PLUGINS, "--run-dir", name)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("own_settings")
+    prepare(folder)
+    shutil.rmtree(folder / "model")
+    byte_llama(folder / "model", chat_template=CHAT_TEMPLATE, add_bos=True)
+    (folder / "online.py").write_text(ONLINE)
+    content = yaml.safe_load((folder / "recipe.yaml").read_text())
+    content |= {"conditions": CONDITIONS, "seeds": [13], "executor": {"workers": 1}}
+    content["model"] |= {"chat_template": True, "start_tokens": 2}
+    content["training"]["repetitions"] = 1
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    succeed(*arguments("run"), cwd=folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def results(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "run" / "report" / "results.json").read_text())
+    return found
+
+
+def facts(run: Path, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((run / "adapters" / name / "training.json").read_text())
+    return found
+
+
+def chosen(run: Path, condition: str) -> list[Any]:
+    return read_examples(run / layout.selection(Arm(condition, 13)))
+
+
+def test_every_arm_is_trained_by_its_own_settings(folder: Path) -> None:
+    run = folder / "run"
+    said = {name: facts(run, f"{name}-seed13")["settings"] for name in CONDITIONS}
+    plain = said["gapft"]
+    for name, of in CONDITIONS.items():
+        assert said[name] == plain | of.get("training", {}), name
+    adapters = {name: facts(run, f"{name}-seed13")["adapter_sha256"] for name in CONDITIONS}
+    same = {name for name, sha in adapters.items() if sha == adapters["gapft"]}
+    assert {"gapft", "online", "again"} <= same, "the online trainer trains as the bundled one"
+    assert not same & {"fast", "older", "mixed", "uniform"}
+    assert facts(run, "again-seed13")["trained_as"] == "gapft-seed13"
+    assert "trained_as" not in facts(run, "online-seed13")
+
+
+def test_a_smaller_k_is_a_window_of_the_one_search(folder: Path) -> None:
+    """Nested search budgets (Appendix A): the first samples, no others, and nothing else of it."""
+    run = folder / "run"
+    search = {file.name for file in (run / "pool").glob("*.parquet")}
+    assert search == {"problems.parquet", "responses.parquet", "states.parquet"}
+    windows = {path.name for path in (run / "pool" / "states").iterdir()}
+    assert windows == {"0-1.parquet", "0-2.parquet"}
+    whole = {of.problem_id: of for of in read_states(run / layout.states("pool"))}
+    recovered = []
+    for k, condition in ((1, "gapft_1"), (2, "uniform_2"), (4, "gapft")):
+        states = [*read_states(run / layout.states("pool", None if k == 4 else (0, k)))]
+        for of in states:
+            early = whole[of.problem_id]
+            in_time = early.first_success is not None and early.first_success < k
+            expected = "G" if early.state == "G" else "S" if in_time else "U"
+            assert of.state == expected
+        recovered.append({of.problem_id for of in states if of.state == "S"})
+        verified = recovered[-1] | {of.problem_id for of in states if of.state == "G"}
+        examples = chosen(run, condition)
+        assert {e.problem_id for e in examples} <= verified
+        assert all(e.response_index < k for e in examples)
+        assert len(examples) == len(recovered[-1])
+    assert recovered[0] < recovered[1] < recovered[2]
+    assert {e.problem_id for e in chosen(run, "gapft_1")} == recovered[0]
+
+
+def test_evidence_of_a_window_has_no_response_behind_it(folder: Path) -> None:
+    run, later = folder / "run", 0
+    for k in (1, 2, 3, 4):
+        if not (run / layout.states("pool", (0, k))).exists():
+            continue
+        for evidence in read_evidence(run, "pool", window=(0, k)):
+            indices = [of.index for of in evidence.verified]
+            assert len([i for i in indices if i >= 0]) == evidence.passing_samples
+            assert all(index < k for index in indices)
+    for evidence in read_evidence(run, "pool"):
+        later += any(of.index >= 2 for of in evidence.verified)
+    assert later, "there is something that a window leaves out"
+
+
+def test_a_share_of_the_slots_is_replay(folder: Path) -> None:
+    gapft, mixed = (chosen(folder / "run", name) for name in ("gapft", "mixed"))
+    assert len(mixed) == len(gapft)
+    states = [e.state for e in mixed]
+    shared = divided(len(gapft), 0.2)[1]
+    assert states == ["S"] * (len(gapft) - shared) + ["G"] * shared
+
+
+def test_arms_that_differ_in_a_setting_are_paired_and_never_called_matched(
+    folder: Path, results: dict[str, Any]
+) -> None:
+    own = {name: of.get("own", {}) for name, of in results["conditions"].items()}
+    assert own == {
+        "gapft": {},
+        "uniform": {},
+        "uniform_2": {"k": 2},
+        "gapft_1": {"k": 1},
+        "fast": {"training.learning_rate": 0.001},
+        "older": {"training.start_tokens": 1},
+        "online": {"training.trainer": "online"},
+        "mixed": {"replay": 0.2},
+        "again": {},
+    }
+    pairs = {(c["a"], c["b"]): c for c in results["contrasts"] if c["b"] != "source"}
+    assert len(pairs) == len(CONDITIONS) * (len(CONDITIONS) - 1) // 2
+    for (a, b), of in pairs.items():
+        alike = own[a] == own[b]
+        assert of["matched_budget"] == alike, (a, b)
+        assert set(of.get("differs", [])) == {*own[a]} ^ {*own[b]} | {
+            key for key in {*own[a]} & {*own[b]} if own[a][key] != own[b][key]
+        }
+    page = (folder / "run" / "report" / "index.html").read_text()
+    for told in (
+        "uniform 2 (K = 2 of 4)",
+        "online (trainer online)",
+        "older (start tokens 1)",
+        "‡ Not matched: the two differ in a declared setting",
+    ):
+        assert told in page, told
+
+
+def test_the_pools_recovered_problems_by_k_are_reported(
+    folder: Path, results: dict[str, Any]
+) -> None:
+    run = folder / "run"
+    states = [*read_states(run / layout.states("pool"))]
+    expected = {
+        str(k): sum(of.state == "S" and (of.first_success or 0) < k for of in states)
+        for k in range(1, 5)
+    }
+    assert results["pool"]["recovered_by_k"] == expected
+    assert expected["4"] == results["pool"]["states"]["S"]
+    assert "recovered (S)" in (run / "report" / "index.html").read_text()
+
+
+def test_verify_holds_every_arm_to_its_own_settings(folder: Path, tmp_path: Path) -> None:
+    plugins = [str(folder / "plugin.py"), str(folder / "online.py")]
+    found = verify(folder / "run", plugins)
+    assert not found.differences, found.differences
+    assert any("8 adapters were trained on the steps" in line for line in found.checked)
+    assert any("1 adapters of trainer 'online'" in line for line in found.checked)
+    forged = tmp_path / "run"
+    shutil.copytree(folder / "run", forged)
+
+    def relabel(manifest: Any) -> None:
+        for budget in ("fast-seed13", "uniform_2-seed13"):
+            manifest["budgets"][budget]["condition"] = {"selector": "gapft"}
+        manifest["recipe"]["conditions"]["fast"] = {"selector": "gapft"}
+
+    change_manifest(forged, relabel)
+    lines = verify(forged, plugins).differences
+    assert any("budget of fast-seed13 has condition" in line for line in lines), lines
+    assert any("budget of uniform_2-seed13 has condition" in line for line in lines), lines
+    recipe = yaml.safe_load((forged / "recipe.yaml").read_text())
+    recipe["conditions"]["fast"] = {"selector": "gapft"}
+    (forged / "recipe.yaml").write_text(yaml.safe_dump(recipe, sort_keys=False))
+    lines = verify(forged, plugins).differences
+    assert any("adapters/fast-seed13/training.json" in line for line in lines), lines
+
+
+def test_a_trained_condition_keeps_its_settings_and_the_others_their_adapters(
+    folder: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(folder, tmp_path / "copy")
+    place, recipe = tmp_path / "copy", yaml.safe_load((folder / "recipe.yaml").read_text())
+    for name, settings, told in (
+        ("fast", {"training": {"learning_rate": 0.002}}, "fast.training.learning_rate (0.001"),
+        ("online", {}, "conditions.online.training.trainer ('online' there, 'lora' here)"),
+        ("uniform_2", {"k": 3}, "conditions.uniform_2.k (2 there, 3 here)"),
+        ("mixed", {"replay": 0.25}, "conditions.mixed.replay (0.2 there, 0.25 here)"),
+    ):
+        of = {"selector": CONDITIONS[name]["selector"], **settings}
+        changed = recipe | {"conditions": {**CONDITIONS, name: of}}
+        (place / "changed.yaml").write_text(yaml.safe_dump(changed, sort_keys=False))
+        refused = gapft(*arguments("run", "changed.yaml"), cwd=place)
+        assert refused.returncode == 2
+        assert told in " ".join(refused.stderr.split()), refused.stderr
+    # what says the run's own value says nothing
+    said = CONDITIONS | {"gapft": {"k": 4, "training": {"trainer": "lora"}, "replay": 0}}
+    said["gapft"].pop("replay")
+    (place / "changed.yaml").write_text(
+        yaml.safe_dump(recipe | {"conditions": said}, sort_keys=False)
+    )
+    before = {p.name: p.stat().st_mtime_ns for p in (place / "run" / "adapters").iterdir()}
+    more = said | {"slow": {"selector": "gapft", "training": {"learning_rate": 1e-6}}}
+    (place / "changed.yaml").write_text(
+        yaml.safe_dump(recipe | {"conditions": more}, sort_keys=False)
+    )
+    succeed(*arguments("run", "changed.yaml"), cwd=place)
+    after = {p.name: p.stat().st_mtime_ns for p in (place / "run" / "adapters").iterdir()}
+    assert {name for name in after if before.get(name) != after[name]} == {"slow-seed13"}
+
+
+def test_an_adapter_of_other_settings_is_never_taken_again(folder: Path, tmp_path: Path) -> None:
+    """Unsealed ones are removed; of one that is lost another is made, not another's copied."""
+    shutil.copytree(folder / "run", tmp_path / "run")
+    plugins = load_plugins([str(folder / "plugin.py"), str(folder / "online.py")])
+    run = RunDirectory.open(tmp_path / "run")
+    arms = [Arm(name, 13) for name in CONDITIONS]
+
+    def unsealed(manifest: Any) -> None:
+        for arm in arms:
+            del manifest["files"][layout.adapter(arm)]
+
+    again = Arm("again", 13)
+    assert shared(run, arms, plugins) == {}
+    shutil.rmtree(run.path / layout.adapter(again))
+    assert shared(run, arms, plugins) == {again: Arm("gapft", 13)}
+
+    def own(name: str, training: dict[str, Any]) -> RunDirectory:
+        content = run.recipe.model_dump(mode="json")
+        content["conditions"][name]["training"] = training
+        return RunDirectory(run.path, check_recipe(content, "test"))
+
+    assert again not in shared(own("again", {"learning_rate": 0.002}), arms, plugins)
+    change_manifest(run.path, unsealed)
+    for name in ("fast", "online", "older"):
+        now = own(name, {"rank": 4})
+        assert [*stale(now, arms, plugins)] == [Arm(name, 13)]
+    assert [*stale(run, arms, plugins)] == []
+
+
+# Laws
+
+
+def recipe(conditions: Any, **more: Any) -> Recipe:
+    content = {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "m"}}}
+    return check_recipe(content | more | {"conditions": conditions}, "test")
+
+
+@pytest.mark.parametrize(
+    ("condition", "told"),
+    [
+        ({"k": 9}, "key 'conditions.a.k': must be among the samples of the one search.* is 8"),
+        ({"k": 0}, "key 'conditions.a.k': .*greater than or equal to 1"),
+        ({"replay": 1.0}, "key 'conditions.a.replay': .*less than 1"),
+        (
+            {"training": {"rnak": 4}},
+            "unknown key 'conditions.a.training.rnak'; did you mean .*rank",
+        ),
+        ({"training": {"rank": "4"}}, "key 'conditions.a.training.rank': .*found '4'"),
+        ({"training": {"start_tokens": 1}}, "'conditions.a.training': start_tokens is 1, and noth"),
+        ({"run": "x", "k": 4}, "key 'conditions.a': says `run` and `k` or `replay`"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_key(condition: dict[str, Any], told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        recipe({"a": condition if "run" in condition else {"selector": "gapft", **condition}})
+
+
+def test_a_reference_takes_no_replay_and_controls_take_no_settings() -> None:
+    from gapft_harness.recipe.called_plugins import check_names
+    from gapft_harness.stages.experiment import asked
+
+    with pytest.raises(UserError, match=r"conditions\.r\.replay': selector 'all_verified' has a"):
+        check_names(recipe({"r": {"selector": "all_verified", "replay": 4}}), load_plugins())
+    depth = {"selector": "search_depth", "params": {"k": 1}}
+    of = {"whole": depth, "depth": {**depth, "params": {"k": 4}, "k": 4}}
+    with pytest.raises(
+        UserError, match=r"'whole' \(there\) and 'depth' .*: k \(None there, 4 here"
+    ):
+        asked(recipe(of, experiments={"search_depth": {}}), load_plugins())
+
+
+own = st.fixed_dictionaries(
+    {"selector": st.just("gapft")},
+    optional={
+        "k": st.integers(1, 8),
+        "replay": st.one_of(st.integers(0, 3), st.sampled_from([0.25, 0.5])),
+        "training": st.fixed_dictionaries(
+            {}, optional={"rank": st.sampled_from([4, 8]), "trainer": st.just("lora")}
+        ),
+    },
+)
+
+
+@given(st.lists(own, min_size=1, max_size=5), st.data())
+def test_conditions_of_one_group_have_the_same_settings(
+    given_: list[dict[str, Any]], data: Any
+) -> None:
+    of = recipe({f"c{i}": said for i, said in enumerate(given_)})
+    slots = {name: data.draw(st.integers(1, 2)) for name in of.conditions}
+    settled = {
+        name: (slots[name], of.k(name), of.replay(name), of.training_of(name))
+        for name in of.conditions
+    }
+    groups = in_groups({Arm(name, 13): None for name in of.conditions}, slots, of)
+    for group in groups:
+        assert len({settled[arm.condition] for arm in group}) == 1
+    assert len(groups) == len(set(settled.values())), "and those that have them are of one group"
+    said = own_settings(of.model_dump(mode="json"))
+    assert not any(value == of.search.k for of_one in said.values() for value in [of_one.get("k")])
+
+
+@given(st.integers(1, 10_000), st.sampled_from([0.1, 0.25, 0.3, 0.5, 0.75, 0.9]))
+def test_a_share_leaves_n_as_it_is_and_counts_are_on_top(n: int, share: float) -> None:
+    own_slots, replay = divided(n, share)
+    assert own_slots + replay == n
+    assert abs(replay - share * n) <= 0.5
+    assert divided(n, 7) == (n, 7)
+
+
+def test_the_states_of_a_window_are_made_once(folder: Path) -> None:
+    table = pq.read_table(folder / "run" / layout.states("pool", (0, 2)))
+    assert set(table["samples"].to_pylist()) == {2}
