@@ -207,7 +207,7 @@ def test_the_pools_recovered_problems_by_k_are_reported(
     }
     assert results["pool"]["recovered_by_k"] == expected
     assert expected["4"] == results["pool"]["states"]["S"]
-    assert "recovered (S)" in (run / "report" / "index.html").read_text()
+    assert "first K samples of the search recover" in (run / "report" / "index.html").read_text()
 
 
 def test_verify_holds_every_arm_to_its_own_settings(folder: Path, tmp_path: Path) -> None:

@@ -234,8 +234,8 @@ def _by_k(inputs: ReportInputs, findings: Findings) -> list[Block]:
     shown = sorted({*reported_k(inputs.k), *own})
     return [
         Table(
-            ["pool", *(f"K = {k}" for k in shown)],
-            [["recovered (S)", *(whole(inputs.pool_recovered[k - 1]) for k in shown)]],
+            ["K", "recovered"],
+            [[str(k), whole(inputs.pool_recovered[k - 1])] for k in shown],
             note="Pool problems that the source fails in one decode and the first K samples of the "
             "search recover: what a search of K samples has to train on.",
         )

@@ -129,7 +129,7 @@ def check_alike(
             for key in (*keys, *sometimes):  # not every arm says one of the latter
                 b = facts.get(key)
                 must = key in keys and (
-                    documented[settings.trainer] or whose and (whose, key) in first
+                    documented[settings.trainer] or (whose and (whose, key) in first)
                 )
                 if b is None and must:
                     yield f"{layout.adapter(arm)}/training.json: does not say {key}"
