@@ -468,6 +468,15 @@ def test_the_older_protocol_has_one_start_token_its_seeds_and_a_core(name: str) 
     check_names(recipe, load_plugins())
 
 
+@pytest.mark.parametrize("name", [n for n in bundled_recipes() if "stability" in n])
+def test_a_recipe_of_stability_trains_on_the_sets_of_one_sample_set(name: str) -> None:
+    """Four sets of eight samples come of one search; what is trained is of eight (Table 14)."""
+    recipe = load_recipe(bundled_recipes()[name])
+    assert recipe.search.k == 32
+    assert {of.k for of in recipe.conditions.values()} == {8}
+    assert not any("--set" in note for note in recipe.notes)
+
+
 def test_every_control_has_a_bundled_recipe() -> None:
     wanted = {"search_depth", "randomized_inclusion", "gold_labels", "coverage", "full_pool"}
     wanted |= {"shared_core", "related", "matched_diversity", "retraining_noise"}
