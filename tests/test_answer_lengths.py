@@ -83,7 +83,7 @@ def test_it_is_seen_wherever_a_run_is_told(folder: Path) -> None:
     planned = succeed(*command("whole"), "--dry-run", cwd=folder).stdout
     assert f"measure answers of 4 training sets -> whole/{NAME}/" in planned
     assert f"{NAME}: 4 of 4" in planned
-    listed = succeed("plugins", "--plugin", folder / "mine.py").stdout
+    listed = succeed("list", "plugins", "--plugin", folder / "mine.py").stdout
     assert re.search(rf"^experiment +{NAME} +.*How long the answers are", listed, re.MULTILINE)
 
 

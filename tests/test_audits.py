@@ -267,9 +267,9 @@ def test_another_task_under_its_name_and_edited_data_are_refused(folder: Path) -
             assert done.returncode == 2
             assert "data, audit/other: 34 problems (" in done.stderr
     with edited(task, "max_gen_toks: 9", "max_gen_toks: 8"):
-        done = gapft("report", "added", *PLUGIN, cwd=folder)
+        done = gapft("run", "added", "--only", "report", *PLUGIN, cwd=folder)
         assert "audits.other, task, generation_kwargs.max_gen_toks: 8 now, 9 then" in done.stderr
-    succeed("report", "added", *PLUGIN, cwd=folder)
+    succeed("run", "added", "--only", "report", *PLUGIN, cwd=folder)
 
 
 def test_killed_while_it_decodes_it_goes_on_and_ends_with_the_same_bytes(folder: Path) -> None:

@@ -371,7 +371,7 @@ def test_doctor_names_broken_packages_and_shows_all_else(installed: dict[str, st
     assert after == before + 1  # the whole one's
 
 
-@pytest.mark.parametrize("command", [("plugins",), ("run", "demo", "--dry-run")])
+@pytest.mark.parametrize("command", [("list", "plugins"), ("run", "demo", "--dry-run")])
 def test_other_commands_stop_and_name_them(
     installed: dict[str, str], command: tuple[str, ...], tmp_path: Path
 ) -> None:

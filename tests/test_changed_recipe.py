@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.cli.options import Options
-from gapft_harness.cli.runs import run_stage
+from gapft_harness.cli.runs import run_stages_alone
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.recipe.conditions import named
@@ -77,7 +77,7 @@ class Changing(ScaledLetters):
 
     def report(self, **choice: Any) -> dict[str, Any]:
         """The report command, without any plugin; what it wrote."""
-        run_stage("report", str(self.folder / "r"), Options(**choice))
+        run_stages_alone(["report"], str(self.folder / "r"), Options(**choice))
         return self.results()
 
     def results(self) -> dict[str, Any]:
@@ -215,7 +215,9 @@ def test_another_tolerance_chooses_anew_from_the_same_decisions(done: Changing) 
     calibration, calls = done.sealed("calibration", "adapters"), done.calls()
     strict = {"calibration": "validation", "tolerance": 0.01}
     changed = done.change(*SELECTED, scaling=strict)
-    with pytest.raises(UserError, match=r"at another level or tolerance .* run gapft scale first"):
+    with pytest.raises(
+        UserError, match=r"at another level or tolerance .* --only scale chooses anew"
+    ):
         done.report()
     done.change(scaling=strict)
     found = done.results()["scaling"]

@@ -84,7 +84,7 @@ def test_an_unknown_recipe_names_the_nearest_bundled_one(tmp_path: Path) -> None
 
 def test_a_stage_before_its_time_says_which_stage_is_missing(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(TINY)
-    done = gapft("states", "nowhere", cwd=tmp_path)
+    done = gapft("run", "nowhere", "--only", "states", cwd=tmp_path)
     assert done.returncode == 2
     assert "nowhere: is no run directory" in done.stderr
     assert not (tmp_path / "nowhere").exists()

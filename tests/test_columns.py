@@ -19,7 +19,7 @@ PARTS = {
     "report": "The report",
     "compare": "gapft compare",
     "gap": "gapft gap",
-    "forecast": "gapft forecast",
+    "forecast": "gapft gap, of a run",
     "rejudge": "gapft rejudge",
     "study": "gapft study",
     "experiments": "Experiments",

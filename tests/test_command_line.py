@@ -115,7 +115,7 @@ def test_a_limit_that_is_no_number_of_problems_is_refused(limit: str, tmp_path: 
 
 def test_settings_of_a_run_that_is_there_are_held_against_its_recipe(tmp_path: Path) -> None:
     """They were passed over without a word when no recipe was named."""
-    search = ("search", "r", "--split", "audit")
+    search = ("run", "--run-dir", "r", "--only", "search", "--split", "audit")
     made = ("--task", "gapft_demo", "--model", "dummy", "--model_args", "pretrained=bundled:demo")
     succeed(*search, *made, "--limit", 2, "--set", "search.k=2", cwd=tmp_path)
     done = gapft(*search, "--set", "search.k=4", cwd=tmp_path)
@@ -131,9 +131,9 @@ def test_settings_of_a_run_that_is_there_are_held_against_its_recipe(tmp_path: P
     ("line", "expected"),
     [
         ("gapft run paper/llama", {"paper/llama-logiqa", "paper/llama-reclor"}),
-        ("gapft search r --recipe demo-", {"demo-code"}),
+        ("gapft run --only sea", {"search"}),
         ("gapft run --tasks gapft_demo_po", {"gapft_demo_pool", "gapft_demo_pool_passk"}),
-        ("gapft scal", {"scale", "scaling-report"}),
+        ("gapft re", {"rejudge"}),
         ("gapft run my_reci", set()),
     ],
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gapft_harness.cli.options import Options
-from gapft_harness.cli.runs import merge_shards, resolve_recipe, run_recipe, run_stage
+from gapft_harness.cli.runs import merge_shards, resolve_recipe, run_recipe, run_stages_alone
 from gapft_harness.core.errors import UserError
 from gapft_harness.run_directory.directory import RunDirectory
 from tests.command import gapft
@@ -39,14 +39,14 @@ def early(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def test_a_stage_that_fails_takes_nothing_of_an_early_run_away(early: Path, stage: str) -> None:
     before = files(early)
     with pytest.raises(UserError):
-        run_stage(stage, str(early), Options())
+        run_stages_alone([stage], str(early), Options())
     assert files(early) == before
 
 
 def test_nor_does_a_search_or_a_merge_or_a_run_that_fails(early: Path) -> None:
     before = files(early)
     with pytest.raises(UserError, match="--split calibration"):
-        run_stage("search", str(early), Options(splits=["calibration"]))
+        run_stages_alone(["search"], str(early), Options(splits=["calibration"]))
     with pytest.raises(UserError, match="no shards"):
         merge_shards(str(early), [])
     with pytest.raises(UserError, match="no validation_split"):
@@ -57,7 +57,7 @@ def test_nor_does_a_search_or_a_merge_or_a_run_that_fails(early: Path) -> None:
 def test_the_commands_report_says_what_is_missing_and_the_run_goes_on(tmp_path: Path) -> None:
     RunDirectory.create_or_open(tmp_path / "run", resolve_recipe(Options("demo")))
     before = files(tmp_path / "run")
-    done = gapft("report", tmp_path / "run")
+    done = gapft("run", tmp_path / "run", "--only", "report")
     assert (done.returncode, "nothing is selected yet" in done.stderr) == (2, True)
     assert "Traceback" not in done.stderr
     assert files(tmp_path / "run") == before

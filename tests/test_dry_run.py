@@ -15,7 +15,7 @@ from torch import cuda
 from gapft_harness.cli.dry_run import describe
 from gapft_harness.cli.forecast import size_of
 from gapft_harness.cli.options import Options
-from gapft_harness.cli.runs import resolve_recipe, run_recipe, run_stage
+from gapft_harness.cli.runs import resolve_recipe, run_recipe, run_stages_alone
 from gapft_harness.core.errors import UserError
 from gapft_harness.demo import policy_path
 from gapft_harness.lm_eval_bridge.discovery import NoSuchTaskError
@@ -190,7 +190,9 @@ def test_kernels_that_cannot_be_had_are_told_and_refused_before_the_search(tmp_p
     assert expected in said.partition("# missing here\n")[2]
     for run in (
         lambda: run_recipe(Options("demo", overrides=FUSED), str(tmp_path / "run")),
-        lambda: run_stage("train", str(tmp_path / "run"), Options("demo", overrides=FUSED)),
+        lambda: run_stages_alone(
+            ["train"], str(tmp_path / "run"), Options("demo", overrides=FUSED)
+        ),
     ):
         with pytest.raises(UserError, match=expected):
             run()

@@ -33,7 +33,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_is_listed_with_its_package(installed: Path) -> None:
-    listed = succeed("plugins", env={"PYTHONPATH": str(installed)}).stdout
+    listed = succeed("list", "plugins", env={"PYTHONPATH": str(installed)}).stdout
     for name in ("hardest_recovered", "ends_with", "thanks"):
         line = next(line for line in listed.splitlines() if name in line)
         assert "example (package gapft-example-plugin)" in line
@@ -42,7 +42,9 @@ def test_it_is_listed_with_its_package(installed: Path) -> None:
 
 
 def test_without_it_nothing_of_it_is_there() -> None:
-    assert not {"hardest_recovered", "answer_lengths"} & {*succeed("plugins").stdout.split()}
+    assert not {"hardest_recovered", "answer_lengths"} & {
+        *succeed("list", "plugins").stdout.split()
+    }
 
 
 def test_its_selector_section_and_experiment_are_used(installed: Path, tmp_path: Path) -> None:

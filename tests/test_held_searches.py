@@ -30,9 +30,9 @@ def test_a_task_edited_between_pool_and_audit_is_noticed_before_the_audit_is_sea
     write_letters(tmp_path, {"pool": 5, "audit": 4})
     (tmp_path / "contains.py").write_text(CONTAINS)
     (tmp_path / "recipe.yaml").write_text(RECIPE)
-    again = ("search", "run", "--plugin", "contains.py")
+    again = ("run", "--run-dir", "run", "--only", "search", "--plugin", "contains.py")
     given = (*again, "--include-path", "tasks")
-    succeed(*given, "--recipe", "recipe.yaml", "--split", "pool", cwd=tmp_path)
+    succeed(*given, "recipe.yaml", "--split", "pool", cwd=tmp_path)
     task = tmp_path / "tasks/letters.yaml"
     before = task.read_text()
     task.write_text(before.replace("max_gen_toks: 12", "max_gen_toks: 12, until: [x]"))

@@ -32,14 +32,14 @@ def test_warnings_of_libraries_are_kept_from_the_terminal_and_errors_are_not(
     error: bool, tmp_path: Path
 ) -> None:
     (tmp_path / "noisy.py").write_text(NOISY.format(error=error, then="pass"))
-    done = gapft("plugins", "--plugin", "noisy.py", cwd=tmp_path)
+    done = gapft("list", "plugins", "--plugin", "noisy.py", cwd=tmp_path)
     assert done.returncode == 0
     assert done.stderr == ("noisy: the disk is on fire\n" if error else "")
 
 
 def test_a_failure_shows_what_libraries_said_before_it(tmp_path: Path) -> None:
     (tmp_path / "noisy.py").write_text(NOISY.format(error=False, then='raise OSError("broken")'))
-    done = gapft("plugins", "--plugin", "noisy.py", cwd=tmp_path)
+    done = gapft("list", "plugins", "--plugin", "noisy.py", cwd=tmp_path)
     assert done.returncode == 2
     assert "gapft: " in done.stderr.splitlines()[-1]
     assert "broken" in done.stderr

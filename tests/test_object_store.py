@@ -89,7 +89,7 @@ def test_a_run_in_a_bucket_goes_on_on_another_machine(
     assert len([call for call in task.log("r") if call.get("id")]) == 2 * asked_by_the_fixture, (
         "the pool, which another machine searched, is not searched again"
     )
-    succeed("states", URL, "--plugin", task.plugins[0], env=second)
+    succeed("run", URL, "--only", "states", "--plugin", task.plugins[0], env=second)
     manifest = json.loads(store(account).cat_file(f"{root}/manifest.json"))
     assert {"pool/states.parquet", "audit/states.parquet"} < set(manifest["files"])
     alone = RunDirectory.open(task.folder / "r").manifest()["files"]

@@ -199,7 +199,9 @@ def test_a_run_that_can_only_be_read_is_verified(tmp_path: Path) -> None:
     with served(tmp_path) as base:
         read = succeed("verify", f"{base}/r", "--plugin", task.plugins[0], env=env)
         assert "4 sealed files have their hashes" in read.stdout
-        refused = gapft("states", f"{base}/r", "--plugin", task.plugins[0], env=env)
+        refused = gapft(
+            "run", f"{base}/r", "--only", "states", "--plugin", task.plugins[0], env=env
+        )
         assert refused.returncode == 2
         assert f"run directory {base}/r: cannot be written" in refused.stderr
         absent = gapft("verify", f"{base}/none", env=env)
@@ -293,16 +295,17 @@ def test_the_command_works_at_a_url_and_goes_on_on_another_machine(tmp_path: Pat
     recipe = searched(task).path / "recipe.yaml"
     url = f"file://{tmp_path}/store/run"
     options = ["--plugin", task.plugins[0]]
-    search = ["search", url, "--recipe", recipe, "--include-path", tmp_path / "tasks", *options]
+    search = ["run", recipe, "--run-dir", url, "--only", "search", *options]
+    search += ["--include-path", tmp_path / "tasks"]
     first = {"GAPFT_WORK_DIR": str(tmp_path / "first")}
     succeed(*search, "--split", "pool", "--shard", "1/1", env=first)
     assert (tmp_path / "store/run/pool/shards/1-of-1/responses.parquet").exists()
     shutil.rmtree(tmp_path / "first")
     second = {"GAPFT_WORK_DIR": str(tmp_path / "second")}
-    succeed("merge", url, *options, env=second)
+    succeed("run", url, "--only", "merge", *options, env=second)
     assert (tmp_path / "store/run/pool/responses.parquet").exists()
     succeed(*search, env=second)
-    succeed("states", url, *options, env=second)
+    succeed("run", url, "--only", "states", *options, env=second)
     assert (tmp_path / "store/run/audit/states.parquet").exists()
     log = task.log("r")
     assert len([call for call in log if call.get("id")]) == 2 * 2 * (24 + 21), "once by the fixture"

@@ -49,7 +49,9 @@ def recipe(folder: Path, url: str, **args: object) -> Path:
 
 
 def search(run: Path, path: Path, *more: object):
-    return gapft("search", run, "--recipe", path, *more, env={"OPENAI_API_KEY": KEY})
+    return gapft(
+        "run", path, "--run-dir", run, "--only", "search", *more, env={"OPENAI_API_KEY": KEY}
+    )
 
 
 def answered(*servers: ToyServer) -> collections.Counter[str]:
@@ -88,10 +90,12 @@ def test_shards_and_chunks_ask_for_the_same_samples(server, tmp_path):
     path = recipe(tmp_path, server.url())
     whole, divided = tmp_path / "whole", tmp_path / "divided"
     key = {"OPENAI_API_KEY": KEY}
-    succeed("search", whole, "--recipe", path, "--split", "pool", env=key)
+    succeed("run", path, "--run-dir", whole, "--only", "search", "--split", "pool", env=key)
     asked = collections.Counter(json.dumps(body) for body in server.served)
     options = ("--set", "executor.shards=3", "--set", "search.chunk=3")
-    succeed("search", divided, "--recipe", path, "--split", "pool", *options, env=key)
+    succeed(
+        "run", path, "--run-dir", divided, "--only", "search", "--split", "pool", *options, env=key
+    )
 
     def drawn(run: Path) -> dict[tuple[str, int], str]:
         table = pq.read_table(run / "pool/responses.parquet").to_pylist()
@@ -134,7 +138,8 @@ def test_shards_that_two_servers_answered_are_merged(server, tmp_path):
             path = recipe(tmp_path, each.url(), max_retries=tries)
             done = search(tmp_path / f"part{number}", path, *POOL, "--shard", f"{number}/2")
             assert done.returncode == 0, done.stderr
-        succeed("merge", *(tmp_path / name for name in ("run", "part1", "part2")))
+        parts = ("--shards-of", tmp_path / "part*")
+        succeed("run", "--run-dir", tmp_path / "run", "--only", "merge", *parts)
         warnings = json.loads((tmp_path / "run/manifest.json").read_text())["warnings"]
         said = f"source.url is {other.url()!r}, not {server.url()!r}"
         assert len([line for line in warnings if line.endswith(said)]) == 1

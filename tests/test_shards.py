@@ -101,7 +101,9 @@ def test_a_shard_that_there_is_not_is_an_error(text: str, said: str) -> None:
 
 
 def test_the_command_refuses_a_shard_out_of_range_and_leaves_nothing(tmp_path: Path) -> None:
-    done = gapft("search", "run", "--recipe", "demo", "--shard", "9/8", cwd=tmp_path)
+    done = gapft(
+        "run", "demo", "--run-dir", "run", "--only", "search", "--shard", "9/8", cwd=tmp_path
+    )
     assert done.returncode == 2
     assert done.stderr == "gapft: shard 9/8: the number is out of range; expected 1/8 to 8/8\n"
     assert not (tmp_path / "run").exists()

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from gapft_harness.cli.dry_run import describe
 from gapft_harness.cli.options import Options
-from gapft_harness.cli.runs import run_recipe, run_stage
+from gapft_harness.cli.runs import run_recipe, run_stages_alone
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import sha256, write_json
 from gapft_harness.core.records import Arm
@@ -256,7 +256,7 @@ def test_a_set_that_does_not_fit_is_refused_when_it_is_taken(
     if change:
         change()
     with pytest.raises(UserError, match=expected):
-        run_stage("select", "taking", options("taking", *settings))
+        run_stages_alone(["select"], "taking", options("taking", *settings))
 
 
 def test_a_problem_that_this_pool_lacks_or_has_otherwise_is_refused(work: Path) -> None:
@@ -271,7 +271,9 @@ def test_a_problem_that_this_pool_lacks_or_has_otherwise_is_refused(work: Path) 
 
         rewrite(f"by_{column}/pool/problems.parquet", change)
         with pytest.raises(UserError, match=f"1 of the .* first: {first} has other {expected}"):
-            run_stage("select", "taking", options("taking", f"conditions.theirs.run=by_{column}"))
+            run_stages_alone(
+                ["select"], "taking", options("taking", f"conditions.theirs.run=by_{column}")
+            )
     write_recipe(work, "few", "other", conditions=TAKES, data={"task": "letters", "pool_limit": 6})
     with pytest.raises(
         UserError, match=r"of the 4 problems of gapft-seed13 in /.*source are others"
@@ -282,7 +284,7 @@ def test_a_problem_that_this_pool_lacks_or_has_otherwise_is_refused(work: Path) 
 def test_an_interrupted_selection_goes_on_and_a_sealed_one_needs_no_source(work: Path) -> None:
     before = sha256(Path("taking", SELECTION))
     unselected("taking")
-    run_stage("select", "taking", options("taking"))
+    run_stages_alone(["select"], "taking", options("taking"))
     assert sha256(Path("taking", SELECTION)) == before
     assert manifest_of("taking")["files"][SELECTION] == before
     Path("source").rename("away")
@@ -300,9 +302,9 @@ def test_an_interrupted_selection_goes_on_and_a_sealed_one_needs_no_source(work:
 
 def test_other_settings_train_on_the_sealed_set_anew(work: Path) -> None:
     unselected("taking")
-    run_stage("select", "taking", options("taking"))
+    run_stages_alone(["select"], "taking", options("taking"))
     Path("source").rename("away")
-    run_stage("select", "taking", options("taking", "training.repetitions=2"))
+    run_stages_alone(["select"], "taking", options("taking", "training.repetitions=2"))
     assert manifest_of("taking")["budgets"][ARM]["exposures"] == 2 * N
     assert manifest_of("taking")["budgets"][ARM]["taken"]["sha256"] == sha256(
         Path("away", SOURCE.partition("/")[2])
@@ -311,7 +313,7 @@ def test_other_settings_train_on_the_sealed_set_anew(work: Path) -> None:
 
 def test_an_edited_source_is_told_by_commands_and_found_by_verify(work: Path) -> None:
     edited()
-    done = succeed("report", "taking", "--plugin", "plugin.py", cwd=work)
+    done = succeed("run", "taking", "--only", "report", "--plugin", "plugin.py", cwd=work)
     said = " ".join((done.stdout + done.stderr).split())
     assert f"when {ARM} was taken from it; the set stays as it is sealed" in said
     (difference,) = checked()[0]

@@ -33,13 +33,13 @@ def contents(run: Path) -> dict[Path, bytes]:
 def steps(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
     """A finished run, what each of its stages printed, and what the same command printed again."""
     folder = tmp_path_factory.mktemp("said")
-    search = ("--recipe", "demo", "--limit", "60", "--set", "search.k=2")
+    search = ("demo", "--run-dir", "r", "--limit", "60", "--set", "search.k=2")
     more = ("conditions=[gapft,uniform]", "seeds=[13]", "training.repetitions=1")
     options = [part for key in more for part in ("--set", key)]
     replicates = ("--set", "statistics.replicates=20")
-    told = [succeed("search", "r", *search, *options, *replicates, cwd=folder).stderr]
+    told = [succeed("run", *search, "--only", "search", *options, *replicates, cwd=folder).stderr]
     for stage in ("states", "select", "train", "audit", "report"):
-        told.append(succeed(stage, "r", cwd=folder).stderr)
+        told.append(succeed("run", "r", "--only", stage, cwd=folder).stderr)
     again = succeed("demo", "--run-dir", "r", *SMALL, "--seed", 13, cwd=folder).stderr
     return folder, "".join(told), again
 
@@ -113,7 +113,7 @@ def test_forecast_shows_its_paragraph_and_on_request_the_rest(
 ) -> None:
     run = str(steps[0] / "r")
     short, whole = (
-        CliRunner().invoke(app, ["forecast", run, *more]).output for more in ([], ["--details"])
+        CliRunner().invoke(app, ["gap", run, *more]).output for more in ([], ["--details"])
     )
     assert "Assumptions" not in short
     assert "Costs" not in short

@@ -28,14 +28,23 @@ class Options:
     searching: Callable[..., dict[str, Any]] | None = None
 
 
+#: The headings of the list of commands, in their order.
+GROUPS = ("Train on the gap", "Measure and compare", "Exchange", "Look around")
+
+
 class WholeHelp(TyperGroup):
-    """A group of commands whose list shows each command's help to its end."""
+    """Commands in groups, in a list that shows each command's help to its end."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Writes the list; lines that are too long are wrapped."""
-        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, c.help or "") for name, c in commands if c is not None])
+        grouped: dict[str, list[tuple[str, str]]] = {name: [] for name in GROUPS}
+        for name in self.list_commands(ctx):
+            command: Any = self.get_command(ctx, name)
+            grouped[command.rich_help_panel].append((name, command.help or ""))
+        width = max(len(name) for name in self.list_commands(ctx))
+        for heading, rows in grouped.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(width), said) for name, said in rows])
 
 
 #: ``-h`` is help everywhere, and an option may be spelled with underscores, as lm_eval's are.
@@ -59,6 +68,13 @@ def study_names() -> list[str]:
     return list(bundled_studies())
 
 
+def stage_names() -> list[str]:
+    """The stages, for the shell."""
+    from gapft_harness.stages.pipeline import STAGES
+
+    return ["merge", "scale", *STAGES]
+
+
 def task_names() -> list[str]:
     """The bundled tasks, for the shell: by their files, without loading lm-eval."""
     from gapft_harness.lm_eval_bridge.task_file.paths import tasks_path
@@ -71,18 +87,6 @@ OptionalRunDir = Annotated[
     str | None,
     typer.Option(
         "--run-dir", metavar="DIR", help="where the run lives, a folder or a URL; default runs/NAME"
-    ),
-]
-OptionalRecipe = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="RECIPE", help="a recipe's file, URL or bundled name", autocompletion=recipe_names
-    ),
-]
-StudyName = Annotated[
-    str,
-    typer.Argument(
-        metavar="STUDY", help="a study's file or bundled name", autocompletion=study_names
     ),
 ]
 RecipeName = Annotated[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -15,10 +16,10 @@ import typer
 from gapft_harness.cli.display import Display
 from gapft_harness.cli.interrupts import goes_on
 from gapft_harness.cli.options import Options
-from gapft_harness.core.errors import UserError
+from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.hooks.checked import CheckedExecutor
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.recipe.bundled import find_recipe
+from gapft_harness.recipe.bundled import bundled_recipes, find_recipe
 from gapft_harness.recipe.called_plugins import check_names
 from gapft_harness.recipe.conditions import picked
 from gapft_harness.recipe.reading import (
@@ -145,20 +146,56 @@ def run_recipe(choice: Options, place: str | None) -> Path:
     Returns:
         The path of the report's page; of a URL, in its working copy.
     """
-    recipe = resolve_recipe(choice)
-    place = f"runs/{recipe.name}" if place is None else place
-    plugins = load_plugins(choice.plugin_files)
-    with naming_plugins(Path(place)):
+    if choice.recipe is None and not choice.task and place is not None:
+        with placed(place) as (path, mirror):
+            RunDirectory.open(path)
+            return _run_all(path, mirror, replace(choice, recipe=str(path / layout.RECIPE)))
+    with placed(default_place(choice) if place is None else place) as (path, mirror):
+        return _run_all(path, mirror, choice)
+
+
+def _run_all(path: Path, mirror: Mirror | None, choice: Options) -> Path:
+    recipe, plugins = resolve_recipe(choice), load_plugins(choice.plugin_files)
+    with naming_plugins(path):
         check_trackers(recipe, plugins)
         stages = stages_of(asked(recipe, plugins, set_by(choice)))
     choice = replace(choice, conditions=(), seeds=())  # the recipe has them
-    with placed(place) as (path, mirror):
-        return _run(path, mirror, recipe, choice, stages)
+    return _run(path, mirror, recipe, choice, stages)
+
+
+def default_place(choice: Options) -> str:
+    """Where a recipe's run lives if nothing else is said.
+
+    Raises:
+        UserError: no such recipe, or it does not hold.
+    """
+    return f"runs/{resolve_recipe(choice).name}"
+
+
+def is_run(place: str) -> bool:
+    """Whether a word names a run directory; a bundled recipe's name never does."""
+    if is_url(place):
+        return not place.endswith((".yaml", ".yml"))
+    files = (layout.RECIPE, layout.MANIFEST)
+    return place not in bundled_recipes() and all((Path(place) / name).is_file() for name in files)
+
+
+def run_place(recipe: str | None, run_dir: str | None) -> tuple[str | None, str | None]:
+    """The recipe and the run directory that ``gapft run`` was given.
+
+    Raises:
+        UserError: two run directories were given.
+    """
+    if recipe is None or not is_run(recipe):
+        return recipe, run_dir
+    if run_dir is not None:
+        raise UserError(f"{recipe}: is a run directory, and --run-dir {run_dir} is another")
+    return None, recipe
 
 
 @goes_on()
-def run_stage(name: str, place: str, choice: Options) -> Path:
-    """Runs one stage on a run directory; with a recipe, makes the directory first.
+def run_stages_alone(names: Sequence[str], place: str, choice: Options) -> Path:
+    """Runs some stages on a run directory; with a recipe, makes the directory first.
 
     Without one, settings are taken as changes of the run's own recipe, if the run is there.
 
@@ -167,7 +204,16 @@ def run_stage(name: str, place: str, choice: Options) -> Path:
     """
     named = resolve_recipe(choice) if choice.recipe else None
     with placed(place) as (path, mirror):
-        return _run(path, mirror, named or _changed(path, choice), choice, [name])
+        recipe = named or _changed(path, choice)
+        known = recipe or RunDirectory.open(path).recipe
+        plugins = load_plugins(choice.plugin_files)
+        with naming_plugins(path):
+            order = stages_of(asked(known, plugins, set_by(choice)))
+        for name in names:
+            if name not in order:
+                raise UserError(f"--only {name}: {did_you_mean(name, [*order, 'merge'])}")
+        stages = [name for name in order if name in names]
+        return _run(path, mirror, recipe, choice, stages)
 
 
 def _changed(path: Path, choice: Options) -> Recipe | None:
@@ -192,7 +238,11 @@ def merge_shards(place: str, shard_runs: Sequence[str], plugin_files: Sequence[s
     """
     with contextlib.ExitStack() as stack:
         path, mirror = stack.enter_context(placed(place))
-        folders = [stack.enter_context(placed(run, writes=False))[0] for run in shard_runs]
+        folders = [
+            stack.enter_context(placed(run, writes=False))[0]
+            for given in shard_runs
+            for run in _matching(given)
+        ]
         sources = [RunDirectory.open(folder) for folder in folders]
         here = not sources or (path / layout.RECIPE).exists()
         recipe = (RunDirectory.open(path) if here else sources[0]).recipe
@@ -205,6 +255,19 @@ def merge_shards(place: str, shard_runs: Sequence[str], plugin_files: Sequence[s
             merge_all(context, sources)
         if mirror:
             mirror.push()
+
+
+def _matching(given: str) -> list[str]:
+    """The run directories that ``--shards-of`` names: itself, or what its pattern matches.
+
+    Raises:
+        UserError: nothing matches.
+    """
+    if is_url(given) or not glob.has_magic(given) or Path(given).exists():
+        return [given]
+    if not (found := sorted(glob.glob(given))):
+        raise UserError(f"--shards-of {given}: matches no folder")
+    return found
 
 
 def _run(
@@ -273,14 +336,12 @@ def _list(names: Iterable[object]) -> str:
 def _say_next(context: Context, stage: str, place: str) -> None:
     """The command that goes on after a stage that was run by itself."""
     if context.shard is not None:
-        context.say(f"next, once all shards are searched: gapft merge {place}")
+        context.say(f"next, once all shards are searched: gapft run {place} --only merge")
         return
     order = stages_of(experiments_of(context))
     if stage in order[:-1]:
         following = order[order.index(stage) + 1]
-        known = following in (*STAGES, "scale")  # of other stages there is no command
-        goes_on = f"gapft run {place}/{layout.RECIPE} --run-dir {place}"
-        context.say(f"next: {f'gapft {following} {place}' if known else goes_on}")
+        context.say(f"next: gapft run {place} --only {following}, or without --only to the end")
 
 
 def _splits(choice: Options, recipe: Recipe) -> tuple[Split, ...]:

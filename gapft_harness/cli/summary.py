@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.padding import Padding
@@ -14,12 +15,22 @@ from rich.table import Table
 from rich.text import Text
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
+from gapft_harness.cli.options import Options
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.report.rendering.wording import UNSTABLE, k_eq, points
 from gapft_harness.stages.experiment import every_experiment, parts
 
 #: Characters of a response that the terminal shows.
 _SHOWN = 160
+
+
+def run_and_print(choice: Options, run_dir: str | None) -> None:
+    """Runs a recipe, and prints what came of it and where the report is."""
+    from gapft_harness.cli.runs import run_recipe
+
+    page = run_recipe(choice, run_dir)
+    print_summary(page.parent / "results.json", plugin_files=choice.plugin_files)
+    typer.echo(f"report: {page}")
 
 
 def print_summary(

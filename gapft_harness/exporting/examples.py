@@ -50,7 +50,7 @@ def arms_of(
     sealed = [of.arm for of in places if of and of.kind == kind and of.arm and not of.of]
     noun, nothing, stage = _MADE[kind]
     if not sealed:
-        raise UserError(f"{run.path}: {nothing}; run gapft {stage} {run.path} first")
+        raise UserError(f"{run.path}: {nothing}; gapft run {run.path} --only {stage} does that")
     known = ", ".join(arm.name for arm in sealed)
     for option, wanted, found in (
         ("--condition", conditions, {arm.condition for arm in sealed}),

@@ -1,1 +1,1 @@
-"""``gapft forecast``: what a search tells before anything is trained."""
+"""``gapft gap RUN``: what a search tells before anything is trained."""

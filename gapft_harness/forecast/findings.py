@@ -26,7 +26,7 @@ CORRECTED = (2 / 5, 2 / 3)
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What the user of ``gapft forecast`` chose.
+    """What the user of ``gapft gap RUN`` chose.
 
     Attributes:
         depths: the numbers of samples that are forecast, beyond K.

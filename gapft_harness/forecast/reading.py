@@ -93,8 +93,8 @@ def read_run(path: Path) -> Run:
     there = [split for split in SPLITS if layout.responses(split) in manifest["files"]]
     if not there:
         raise UserError(
-            f"{path}: nothing is searched yet, and a forecast rests on a search; run `gapft search "
-            f"{path}` first (gapft run does it too)"
+            f"{path}: nothing is searched yet, and a forecast rests on a search; run `gapft run "
+            f"{path} --only search` first"
         )
     if k < 2:
         raise UserError(

@@ -30,7 +30,7 @@ def require_free(place: str, split: str, choice: Choice) -> None:
     table = Path(place) / layout.responses(split)
     if (journal := Path(place) / layout.journal(layout.responses(split))).exists():
         raise UserError(
-            f"{journal}: a search of the {split} is under way; go on with it (gapft search), or "
+            f"{journal}: a search of the {split} is under way; go on with it, or "
             "import into a new run directory"
         )
     if not table.exists():

@@ -109,7 +109,7 @@ class Run:
             of = "" if split is None else f" of {split}"
             raise UserError(
                 f"{self.path}: holds no {kind}{of} yet; the stage {stage!r} writes them: "
-                f"gapft {stage} {self.path}, or gapft run, which goes through all stages"
+                f"gapft run {self.path} --only {stage} makes them"
             )
         return pa.concat_tables(
             [self._table(path, of, columns) for path, of in found.items()],

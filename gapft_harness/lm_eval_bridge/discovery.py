@@ -30,7 +30,7 @@ __all__ = ["TaskInfo", "list_tasks", "load_task", "run_lm_eval", "tasks_path"]
 
 @dataclass(frozen=True, slots=True)
 class TaskInfo:
-    """A line of ``gapft tasks``.
+    """A line of ``gapft list tasks``.
 
     Attributes:
         name: what ``--tasks`` takes.

@@ -74,7 +74,7 @@ def task_of(manifest: Manifest, split: str) -> TaskFacts:
     """
     name = layout.further(split)
     if name and name not in manifest.get("audits", {}):
-        raise UserError(f"the audit {name!r} is not searched yet; run gapft search first")
+        raise UserError(f"the audit {name!r} is not searched yet; search it first (--only search)")
     return manifest["audits"][name]["task"] if name else manifest["task"]
 
 

@@ -179,7 +179,7 @@ def plan_search(run_path: Path, split: str, one: Shard | None, of: int) -> list[
         missing = [s for s in Shard.all(others[0].of) if s not in begun]
         raise UserError(
             f"{folder}: was begun in {others[0].of} shards ({len(missing)} not begun), and a split "
-            f"stays in its division; go on with gapft search --shard and gapft merge, or with "
+            f"stays in its division; go on with --only search --shard and --only merge, or with "
             f"executor.shards={others[0].of}, or remove {divided} to begin anew"
         )
     if one:

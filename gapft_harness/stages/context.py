@@ -96,4 +96,4 @@ def require_selected(run: RunDirectory) -> None:
         UserError: selection has not been made.
     """
     if "n" not in run.manifest():
-        raise UserError(f"{run.path}: nothing is selected yet; run gapft select first")
+        raise UserError(f"{run.path}: nothing is selected yet; gapft run --only select does it")

@@ -71,8 +71,9 @@ def measure(folder: Path) -> list[Figure]:
     def ours() -> None:
         done = process(
             [
-                sys.executable, "-m", "gapft_harness.cli.main", "search", f"run{next(runs)}",
-                "--recipe", "recipe.yaml", "--include-path", "tasks", "--split", "pool",
+                sys.executable, "-m", "gapft_harness.cli.main", "run", "recipe.yaml",
+                "--run-dir", f"run{next(runs)}", "--only", "search",
+                "--include-path", "tasks", "--split", "pool",
             ],
             folder,
         )  # fmt: skip
@@ -91,6 +92,6 @@ def measure(folder: Path) -> list[Figure]:
     ratio, a, b = in_turn(ours, other, rounds=3)
     detail = f"{a:.1f} s against {b:.1f} s; {PROBLEMS} problems x {K}"
     return [
-        Figure("gapft search / lm_eval, dummy model", ratio, 1 / 3, detail=detail),
-        Figure("gapft search, peak memory", max(peaks), 1.0, "GB"),
+        Figure("search / lm_eval, dummy model", ratio, 1 / 3, detail=detail),
+        Figure("search, peak memory", max(peaks), 1.0, "GB"),
     ]

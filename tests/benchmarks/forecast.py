@@ -39,8 +39,8 @@ def _simulated(kind: str, problems: int) -> Figure:
 
 def _demo(folder: Path) -> Figure:
     run = folder / "demo"
-    options = ("--recipe", "demo", "--split", "audit", "--set", f"search.k={DRAWN}")
-    succeed("search", run, *options, timeout=3600)
+    options = ("--only", "search", "--split", "audit", "--set", f"search.k={DRAWN}")
+    succeed("run", "demo", "--run-dir", run, *options, timeout=3600)
     return demo_coverage(run)
 
 

@@ -112,7 +112,7 @@ def test_a_finished_run_reports_the_same_bytes_again(
     names = ["results.json", "report.md", "index.html", "explorer.html"]
     before = {name: (demo_run / "report" / name).read_bytes() for name in names}
     shutil.rmtree(demo_run / "report")
-    succeed("report", demo_run)
+    succeed("run", demo_run, "--only", "report")
     after = {name: (demo_run / "report" / name).read_bytes() for name in names}
     assert after == before
 
@@ -121,7 +121,7 @@ def test_a_report_of_fewer_is_asked_for_and_the_next_has_all(
     demo_run: Path, all_conditions: dict[str, Any]
 ) -> None:
     for options, shown in ((("--condition", "gapft", "--seed", "13"), ["gapft"]), ((), ALL)):
-        succeed("report", demo_run, *options)
+        succeed("run", demo_run, "--only", "report", *options)
         found = json.loads((demo_run / "report/results.json").read_text())
         assert list(found["conditions"]) == shown
 

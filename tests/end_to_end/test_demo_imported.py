@@ -46,7 +46,7 @@ def test_an_imported_search_is_the_search(demo_run: Path, tmp_path: Path) -> Non
         assert len(odd) * 1000 <= len(rows), "a special token that was drawn stands in no text"
         states = f"{split}/states.parquet"
         assert pq.read_table(run / states).equals(pq.read_table(demo_run / states))
-    succeed("select", run)
+    succeed("run", run, "--only", "select")
     names = [f"{c}-seed" for c in read_recipe(find_recipe("demo"))["conditions"]]
     made = [file for file in (run / "selections").iterdir() if file.name.startswith(tuple(names))]
     assert len(made) == 12

@@ -108,7 +108,7 @@ def test_a_scaled_adapter_whose_configuration_changes_its_update(
 
 
 def test_the_command_prints_the_table_and_writes_it(folder: Path, tmp_path: Path) -> None:
-    done = succeed("scaling-report", folder / "whole", "--output", tmp_path / "out")
+    done = succeed("study", "--scaling", folder / "whole", "--out", tmp_path / "out")
     assert done.stdout.startswith("# Adapter scaling, 1 environment\n")
     assert (tmp_path / "out/scaling.md").read_text("utf-8") == done.stdout
     assert (

@@ -1,4 +1,4 @@
-"""``gapft forecast`` as a person runs it, on runs whose answers are known."""
+"""``gapft gap RUN`` as a person runs it, on runs whose answers are known."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def run(finished: Path, tmp_path: Path) -> Path:
 
 
 def command(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["forecast", *map(str, arguments)])
+    return CliRunner().invoke(app, ["gap", *map(str, arguments)])
 
 
 def said(done: Result) -> str:

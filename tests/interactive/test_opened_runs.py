@@ -137,7 +137,7 @@ def test_a_run_under_way_shows_what_is_sealed_and_names_the_stage_to_come(tmp_pa
     keys = {"search": {"k": 4, "stop": "first_pass"}, "evidence": {"keep": "first"}}
     run = g.open_run(made.run("run", **keys).path)
     assert run.responses.num_rows > 0
-    with pytest.raises(UserError, match=f"holds no states yet; .* gapft states {run.path}"):
+    with pytest.raises(UserError, match=f"no states yet; .* gapft run {run.path} --only states"):
         _ = run.states
     with pytest.raises(UserError, match="nothing is selected yet"):
         g.decompose(run)

@@ -46,10 +46,10 @@ def selected(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "recipe.yaml").write_text(yaml.safe_dump(content))
     plugin = ("--plugin", "plugin.py")
     succeed(
-        "search", "run", "--recipe", "recipe.yaml", "--include-path", "tasks", *plugin, cwd=folder
+        *("run", "recipe.yaml", "--run-dir", "run", "--include-path", "tasks", *plugin),
+        *("--only", "search", "--only", "states", "--only", "select"),
+        cwd=folder,
     )
-    for stage in ("states", "select"):
-        succeed(stage, "run", *plugin, cwd=folder)
     return folder
 
 
@@ -67,9 +67,9 @@ def copy_with(selected: Path, target: Path, training: dict[str, Any], **executor
 
 
 def train(selected: Path, target: Path, training: dict[str, Any], **executor: Any) -> Path:
-    """Trains such a copy by ``gapft train``; its adapter."""
+    """Trains such a copy by ``--only train``; its adapter."""
     copy_with(selected, target, training, **executor)
-    succeed("train", target, "--plugin", selected / "plugin.py", timeout=TIMEOUT_S)
+    succeed("run", target, "--only", "train", "--plugin", selected / "plugin.py", timeout=TIMEOUT_S)
     return target / "adapters" / ARM
 
 
@@ -168,7 +168,7 @@ def test_ones_own_launcher_trains_the_same(
     facts = json.loads((run / "adapters" / ARM / "training.json").read_text())
     assert facts["processes"] == 2
     assert facts.get("fsdp", False) == ("--use_fsdp" in launcher)
-    succeed("train", run, *plugin)
+    succeed("run", run, "--only", "train", *plugin)
     assert verify(run, [str(selected / "plugin.py")]).differences == []
 
 
@@ -214,7 +214,9 @@ def test_a_launcher_that_asks_for_more_is_refused(selected: Path) -> None:
 
 def test_one_process_cannot_share_the_base_out(selected: Path, tmp_path: Path) -> None:
     run = copy_with(selected, tmp_path / "run", {}, fsdp=True)
-    done = gapft("train", run, "--plugin", selected / "plugin.py", timeout=TIMEOUT_S)
+    done = gapft(
+        "run", run, "--only", "train", "--plugin", selected / "plugin.py", timeout=TIMEOUT_S
+    )
     assert done.returncode == 2
     assert "executor.fsdp: there is one process" in done.stderr
 
@@ -236,7 +238,8 @@ def test_a_killed_training_goes_on_and_ends_with_the_same_bytes(
     whole = train(selected, tmp_path / "whole", training, processes=processes)
     run = copy_with(selected, tmp_path / "run", training, processes=processes, checkpoint_steps=2)
     checkpoint = run / "adapters" / f".{ARM}.checkpoint"
-    command = [sys.executable, "-m", "gapft_harness.cli.main", "train", str(run), "--plugin"]
+    command = [sys.executable, "-m", "gapft_harness.cli.main", "run", str(run)]
+    command += ["--only", "train", "--plugin"]
     child = subprocess.Popen(
         [*command, str(selected / "plugin.py")],
         stdout=subprocess.DEVNULL,
@@ -257,14 +260,16 @@ def test_a_killed_training_goes_on_and_ends_with_the_same_bytes(
     done = len(json.loads(kept["log"]))
     assert 2 <= done < 50
     assert done % 2 == 0
-    succeed("train", run, "--plugin", selected / "plugin.py", timeout=TIMEOUT_S)
+    succeed("run", run, "--only", "train", "--plugin", selected / "plugin.py", timeout=TIMEOUT_S)
     assert not checkpoint.exists()
     assert sha256(run / "adapters" / ARM) == sha256(whole)
 
 
 def test_an_error_of_one_process_of_two_is_told_as_it_is(selected: Path, tmp_path: Path) -> None:
     run = copy_with(selected, tmp_path / "run", {"target_modules": ["q_prog"]}, processes=2)
-    done = gapft("train", run, "--plugin", selected / "plugin.py", timeout=TIMEOUT_S)
+    done = gapft(
+        "run", run, "--only", "train", "--plugin", selected / "plugin.py", timeout=TIMEOUT_S
+    )
     assert done.returncode == 2
     assert "no 'q_prog'; did you mean 'q_proj'?" in done.stderr
     assert "Traceback" not in done.stderr
@@ -272,7 +277,9 @@ def test_an_error_of_one_process_of_two_is_told_as_it_is(selected: Path, tmp_pat
 
 def test_a_module_that_lora_cannot_be_put_on_is_refused(selected: Path, tmp_path: Path) -> None:
     run = copy_with(selected, tmp_path / "run", {"target_modules": ["mlp"]})
-    done = gapft("train", run, "--plugin", selected / "plugin.py", timeout=TIMEOUT_S)
+    done = gapft(
+        "run", run, "--only", "train", "--plugin", selected / "plugin.py", timeout=TIMEOUT_S
+    )
     assert done.returncode == 2
     assert "LoRA cannot be put on 'mlp'" in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
@@ -280,7 +287,7 @@ def test_a_module_that_lora_cannot_be_put_on_is_refused(selected: Path, tmp_path
 
 @pytest.mark.parametrize(
     ("command", "without"),
-    [("gapft train", True), ("gapft train", False), ("gapft_harness.training", False)],
+    [("gapft run", True), ("gapft run", False), ("gapft_harness.training", False)],
     ids=["no training.json", "weights cut", "weights cut, own launcher"],
 )
 def test_a_folder_that_is_not_whole_is_no_adapter_that_is_done(
@@ -296,8 +303,8 @@ def test_a_folder_that_is_not_whole_is_no_adapter_that_is_done(
         weights = folder / "adapter_model.safetensors"
         weights.write_bytes(weights.read_bytes()[:100])
     arguments = (run, "--plugin", selected / "plugin.py")
-    if command == "gapft train":
-        done = gapft("train", *arguments, timeout=TIMEOUT_S)
+    if command == "gapft run":
+        done = gapft("run", *arguments, "--only", "train", timeout=TIMEOUT_S)
     else:
         done = subprocess.run(
             [sys.executable, "-m", command, *map(str, arguments)],

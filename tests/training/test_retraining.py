@@ -160,13 +160,13 @@ def test_whether_weights_are_the_same_is_read_off_the_sealed_adapters(
 ) -> None:
     run = Path(shutil.copytree(made / "run", tmp_path / "run"))
     change_manifest(run, lambda m: m["training"][ARM.name].update(adapter_sha256="0" * 64))
-    succeed("report", run)
+    succeed("run", run, "--only", "report")
     found = json.loads((run / "report/results.json").read_text())["retraining_noise"]
     assert [of["same_weights"] for of in found["replicates"] if of["vary"] == "none"] == [True] * 2
     where = layout.adapter(again("none"))
     with (run / where / "adapter_model.safetensors").open("ab") as file:
         file.write(b" ")
-    done = gapft("report", run)
+    done = gapft("run", run, "--only", "report")
     assert done.returncode == 2
     assert f"{where}: was changed after it was sealed" in done.stderr
 

@@ -80,7 +80,7 @@ PLUGINS = ("--plugin", "plugin.py", "--plugin", "online.py")
 
 
 def test_an_online_trainer_reads_problems_golds_verifier_and_decoding(folder: Path) -> None:
-    succeed("train", "run", *PLUGINS, cwd=folder)
+    succeed("run", "run", "--only", "train", *PLUGINS, cwd=folder)
     manifest = json.loads((folder / "run" / "manifest.json").read_text())
     read = manifest["training"]["gapft-seed13"]["read"]
     pool = pq.read_table(folder / "run" / "pool" / "problems.parquet")
@@ -102,7 +102,7 @@ def test_a_trainer_that_asks_for_nothing_gets_nothing(folder: Path) -> None:
         before = path.read_text()
         path.write_text(before.replace("online", "offline"))
         assert path.read_text() != before
-    succeed("train", "other", *PLUGINS, cwd=folder)
+    succeed("run", "other", "--only", "train", *PLUGINS, cwd=folder)
 
 
 def test_a_declaration_that_is_none_is_refused(tmp_path: Path) -> None:

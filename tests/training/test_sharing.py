@@ -149,7 +149,7 @@ def test_an_original_that_was_lost_is_trained_again(made: Path, run: Path) -> No
     before = sha256(run / layout.adapter(GAPFT))
     shutil.rmtree(run / layout.adapter(GAPFT))
     shutil.rmtree(run / layout.adapter(Arm("same", 21)))
-    succeed("train", run, "--plugin", "plugin.py", cwd=made)
+    succeed("run", run, "--only", "train", "--plugin", "plugin.py", cwd=made)
     assert "trained_as" not in facts_of(run, GAPFT)
     assert sha256(run / layout.adapter(GAPFT)) == before
     assert differences(made, run) == []
@@ -253,7 +253,7 @@ def test_a_trainer_that_may_go_by_names_trains_every_arm(
 
 
 def test_the_launched_training_leaves_them_out(made: Path, run: Path) -> None:
-    """``python -m gapft_harness.training`` trains what ``gapft train`` would."""
+    """``python -m gapft_harness.training`` trains what ``--only train`` would."""
     for arm in (GAPFT, SAME):
         shutil.rmtree(run / layout.adapter(arm))
         (run / layout.decisions(arm)).unlink()
@@ -266,5 +266,5 @@ def test_the_launched_training_leaves_them_out(made: Path, run: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert (run / layout.adapter(GAPFT)).is_dir()
     assert not (run / layout.adapter(SAME)).exists()
-    assert gapft("train", run, "--plugin", "plugin.py", cwd=made).returncode == 0
+    assert gapft("run", run, "--only", "train", "--plugin", "plugin.py", cwd=made).returncode == 0
     assert facts_of(run, SAME)["trained_as"] == GAPFT.name

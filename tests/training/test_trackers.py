@@ -154,7 +154,7 @@ def plugin_files(selected: Path, *names: str) -> list[str]:
 
 
 def train_here(selected: Path, run: Path, *names: str) -> dict[str, Any]:
-    """Trains in this process what ``gapft train`` trains in a worker."""
+    """Trains in this process what ``--only train`` trains in a worker."""
     found = train_arms(str(run), [("gapft", 13)], plugin_files(selected, *names))
     return dict(found[ARM])
 
@@ -171,7 +171,9 @@ def untracked(selected: Path) -> str:
 def tracked(selected: Path) -> Path:
     """Trained by the real command under three trackers at once."""
     run = run_with(selected, "tracked", {"trackers": ["lines", "tensorboard", "wandb"]})
-    succeed("train", run, *plugins(selected, "lines"), env={"WANDB_MODE": "offline"})
+    succeed(
+        "run", run, "--only", "train", *plugins(selected, "lines"), env={"WANDB_MODE": "offline"}
+    )
     return run
 
 
@@ -272,7 +274,7 @@ def wandb_records(file: Path) -> Iterator[Any]:
 
 def test_trackio_keeps_every_step(selected: Path, tmp_path: Path) -> None:
     run = run_with(selected, "io", {"trackers": ["trackio"]})
-    succeed("train", run, *plugins(selected), env={"TRACKIO_DIR": str(tmp_path)})
+    succeed("run", run, "--only", "train", *plugins(selected), env={"TRACKIO_DIR": str(tmp_path)})
     (database,) = tmp_path.glob("letters*.db")
     with sqlite3.connect(database) as connection:
         rows = connection.execute("select run_name, step, metrics from metrics order by step")
@@ -306,7 +308,7 @@ def test_a_resumed_training_goes_on_with_its_step_numbers(selected: Path, untrac
 def test_a_tracker_that_fails_costs_a_warning_and_two_processes_track_once(selected: Path) -> None:
     change = {"trackers": ["failing", "lines"], "executor": {"processes": 2}}
     run = run_with(selected, "two", change)
-    done = succeed("train", run, *plugins(selected, "failing", "lines"))
+    done = succeed("run", run, "--only", "train", *plugins(selected, "failing", "lines"))
     output = " ".join((done.stdout + done.stderr).split())
     sentence = "tracker 'failing' could not take step 3 (ConnectionError: the line is dead)"
     assert output.count(sentence) == 1
@@ -346,7 +348,7 @@ def test_one_process_of_two_that_fails_ends_both(selected: Path) -> None:
     """Only the first opens trackers; the second waits in a sum for it."""
     change = {"trackers": ["failing"], "executor": {"processes": 2}}
     run = run_with(selected, "closed2", change)
-    done = gapft("train", run, *plugins(selected, "failing"), timeout=300)
+    done = gapft("run", run, "--only", "train", *plugins(selected, "failing"), timeout=300)
     assert done.returncode == 1
     assert "cannot be opened: ConnectionError: no such server" in done.stderr
     assert not (run / "adapters" / ARM).exists()

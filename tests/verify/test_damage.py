@@ -26,7 +26,7 @@ from tests.verify.tampering import (
 
 pytestmark = pytest.mark.xdist_group("verify")
 
-#: What no stage seals: locks, and the report, which ``gapft report`` makes again.
+#: What no stage seals: locks, and the report, which ``--only report`` makes again.
 UNSEALED = ("run.lock", "jobs.lock", "report")
 
 

@@ -222,12 +222,12 @@ def test_the_commands_refuse_an_edited_task_and_go_on_when_it_is_restored(
 ) -> None:
     plugin = ("--plugin", made / "plugin.py")
     with edited(made / TASK, swap("max_gen_toks: 12", "max_gen_toks: 11")):
-        for command in ("report", "verify"):
-            done = gapft(command, run, *plugin)
+        for command in (("run", run, "--only", "report"), ("verify", run)):
+            done = gapft(*command, *plugin)
             assert done.returncode == 2, done.stderr
             assert "generation_kwargs.max_gen_toks: 11 now, 12 then" in done.stderr
             assert "Traceback" not in done.stderr
-    succeed("report", run, *plugin)
+    succeed("run", run, "--only", "report", *plugin)
 
 
 def test_where_task_data_and_model_are_not_it_is_said_and_no_more(made: Path, run: Path) -> None:
@@ -235,7 +235,7 @@ def test_where_task_data_and_model_are_not_it_is_said_and_no_more(made: Path, ru
     for path, away in hidden:
         path.rename(away)
     try:
-        done = succeed("report", run, "--plugin", made / "plugin.py")
+        done = succeed("run", run, "--only", "report", "--plugin", made / "plugin.py")
         verified = succeed("verify", run, "--plugin", made / "plugin.py").stdout
     finally:
         for path, away in hidden:
@@ -336,8 +336,9 @@ def test_large_files_are_not_read_again_unless_they_moved(
 
 def test_the_look_at_a_finished_run_loads_no_torch(made: Path, run: Path) -> None:
     program = (
-        "import sys; from gapft_harness.cli.runs import Options, run_stage; "
-        f"run_stage('states', {str(run)!r}, Options(plugin_files=[{str(made / 'plugin.py')!r}])); "
+        "import sys; from gapft_harness.cli.runs import Options, run_stages_alone; "
+        f"given = Options(plugin_files=[{str(made / 'plugin.py')!r}]); "
+        f"run_stages_alone(['states'], {str(run)!r}, given); "
         "assert not {'torch', 'lm_eval'} & sys.modules.keys()"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

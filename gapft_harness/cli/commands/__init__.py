@@ -1,1 +1,5 @@
-"""Commands that need more than a few lines, a file each; the short ones are in ``cli/tools.py``."""
+"""The commands, a file each: ``command`` is what is run.
+
+A file also says ``GROUP``, under which the list of commands shows it, and ``EXAMPLE``, a line that
+its help ends with. ``main.py`` finds the files.
+"""

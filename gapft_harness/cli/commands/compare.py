@@ -12,8 +12,11 @@ import typer
 
 from gapft_harness.core.errors import GapftError, UserError, describe, plain
 
+GROUP = "Measure and compare"
+EXAMPLE = "gapft compare runs/before runs/after"
 
-def compare(
+
+def command(
     before: Annotated[
         str,
         typer.Argument(metavar="BEFORE", help="the sample log before: a file, folder or glob"),

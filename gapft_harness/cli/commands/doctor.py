@@ -7,10 +7,14 @@ import platform
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
+import typer
+
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.offline import offline
-from gapft_harness.hooks.manager import examine_plugins
 from gapft_harness.version import __version__
+
+GROUP = "Look around"
+EXAMPLE = "gapft doctor"
 
 _CORE = ("lm_eval", "torch", "transformers", "peft", "accelerate", "datasets", "math-verify")
 _BACKENDS = {
@@ -21,6 +25,11 @@ _BACKENDS = {
 _COUNTS = "published counts"
 # Where the data are absent, nothing of theirs can tell that there are counts to verify.
 _WITH_PUBLISHED_COUNTS = ("gapft_logiqa", "gapft_reclor")
+
+
+def command() -> None:
+    """Say what this machine can do: backends, versions, GPU, data found."""
+    typer.echo(examine())
 
 
 @offline()
@@ -40,6 +49,8 @@ def examine() -> str:
 
 def _plugins() -> list[str]:
     """How many things are registered, and every plugin that is broken."""
+    from gapft_harness.hooks.manager import examine_plugins
+
     plugins, faults = examine_plugins()
     loaded = f"{len(plugins.all())} registrations"
     if not faults:

@@ -10,8 +10,11 @@ import typer
 
 from gapft_harness.cli.options import PluginFile, RunDir
 
+GROUP = "Exchange"
+EXAMPLE = "gapft export runs/demo --to dataset --out evidence"
 
-def export(
+
+def command(
     run_dir: RunDir,
     to: Annotated[
         str,

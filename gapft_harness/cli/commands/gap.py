@@ -1,4 +1,4 @@
-"""``gapft gap``: greedy and K samples of any generation task, and what lies between them."""
+"""``gapft gap``: what lies between one answer and K, of a task or of a run's search."""
 
 from __future__ import annotations
 
@@ -35,11 +35,30 @@ _NO_MODEL = "(none)"
 _FOLDER = "gap"
 
 
-def gap(
+GROUP = "Measure and compare"
+EXAMPLE = "gapft gap gapft_demo --model hf --model-args pretrained=MODEL --limit 50"
+
+
+def command(
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TASK_OR_RUN",
+            help="lm-eval task to search; or a searched run, folder or URL, to tell what more "
+            "samples and training would give",
+        ),
+    ] = None,
     task: TaskName = None,
     model: Model = None,
     model_args: ModelArgs = None,
-    k: Annotated[int, typer.Option("--k", metavar="K", help="samples of each problem")] = 8,
+    k: Annotated[
+        list[int],
+        typer.Option(
+            "--k",
+            metavar="K",
+            help="samples of each problem, 8; of a run: samples to forecast for, 64, repeatable",
+        ),
+    ] = [],
     filter: Annotated[
         str | None,
         typer.Option(
@@ -88,23 +107,66 @@ def gap(
     out: Annotated[
         str | None,
         typer.Option(
-            "--out", "--output-path", "--run-dir", metavar="DIR", help="default gaps/TASK"
+            "--out",
+            "--output-path",
+            "--run-dir",
+            metavar="DIR",
+            help="default gaps/TASK; of a run: none",
         ),
     ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option("--training-seeds", metavar="N", help="of a run: default the recipe's"),
+    ] = None,
+    items: Annotated[
+        int | None,
+        typer.Option("--items", metavar="M", help="of a run: audit items; default its own"),
+    ] = None,
+    discordance: Annotated[
+        str,
+        typer.Option(
+            "--discordance",
+            metavar="SHARE",
+            help="of a run: share of items in which two trained models differ, e.g. 0.1 or 71/500",
+        ),
+    ] = "331/1367",
+    shared: Annotated[
+        float,
+        typer.Option(
+            "--shared",
+            metavar="SHARE",
+            help="of a run: of these differences' variance, what comes back under every seed",
+        ),
+    ] = 0.0,
+    details: Annotated[
+        bool,
+        typer.Option("--details", help="of a run: print its tables, costs and assumptions too"),
+    ] = False,
     overrides: Set = [],
     plugin: PluginFile = [],
     include_path: IncludePath = [],
 ) -> None:
-    """Measure the gap between Pass@K and Pass@1 of any generation task, before any training."""
+    """Measure the gap between Pass@K and Pass@1 of a task; of a run, say what training can gain."""
+    from gapft_harness.cli.runs import is_run
+
+    if target is not None and is_run(target):
+        _forecast(target, k or [64], (seeds, items), discordance, shared, details, out)
+        return
+    if target and task:
+        raise UserError(f"{target}, --tasks {task}: expected one of them")
+    task = target or task
     if not task:
-        raise UserError("give a task: --tasks NAME, e.g. gsm8k")
+        raise UserError("give a task, e.g. gsm8k, or a searched run's folder")
+    if len(k) > 1:
+        raise UserError(f"--k {' --k '.join(map(str, k))}: a task is searched with one K")
+    samples = k[0] if k else 8
     if "," in task:
         raise UserError(f"--tasks {task}: expected one task; measure each in a folder of its own")
     if split not in ("audit", "pool"):
         raise UserError(f"--split {split}: expected audit or pool")
-    if k < 2:
-        raise UserError(f"--k {k}: expected at least 2: one sample has no gap")
-    settings = [f"search.k={k}", *_sampling(gen_kwargs)]
+    if samples < 2:
+        raise UserError(f"--k {samples}: expected at least 2: one sample has no gap")
+    settings = [f"search.k={samples}", *_sampling(gen_kwargs)]
     for key, value in (("batch_size", batch_size), ("device", device)):
         settings += [] if value is None else [f"model.args.{key}={value}"]
     settings += ["model.chat_template=true"] if apply_chat_template else []
@@ -127,7 +189,7 @@ def gap(
 def _measure(choice: Options, place: str, split: str, include_path: Sequence[str]) -> None:
     from rich.console import Console
 
-    from gapft_harness.cli.runs import run_stage
+    from gapft_harness.cli.runs import run_stages_alone
     from gapft_harness.compare.terminal import show
     from gapft_harness.gap.files import write
     from gapft_harness.gap.findings import find
@@ -142,7 +204,7 @@ def _measure(choice: Options, place: str, split: str, include_path: Sequence[str
 
     if is_url(place):
         raise UserError(f"--out {place}: expected a folder on this machine")
-    run_stage("search", place, choice)
+    run_stages_alone(["search"], place, choice)
     path = Path(place)
     with hold(path):
         run = RunDirectory.open(path)
@@ -177,3 +239,57 @@ def _sampling(text: str | None) -> list[str]:
             raise UserError(f"--gen_kwargs {part}: {did_you_mean(key, _GEN_KWARGS)}")
         settings.append(f"{_GEN_KWARGS[key]}={value}")
     return settings
+
+
+def _forecast(
+    place: str,
+    k: list[int],
+    sizes: tuple[int | None, int | None],
+    discordance: str,
+    shared: float,
+    details: bool,
+    out: str | None,
+) -> None:
+    """What a run's search tells before anything is trained."""
+    from rich.console import Console
+
+    from gapft_harness.compare.terminal import show
+    from gapft_harness.forecast.files import write
+    from gapft_harness.forecast.findings import Choice
+    from gapft_harness.forecast.findings import forecast as computed
+    from gapft_harness.forecast.page import sections
+    from gapft_harness.forecast.reading import read_run
+    from gapft_harness.run_directory.mirror import placed
+
+    seeds, items = sizes
+    for name, value in (("--k", min(k)), ("--training-seeds", seeds), ("--items", items)):
+        if value is not None and value < 1:
+            raise UserError(f"{name} {value}: expected 1 or more")
+    if not 0 <= shared <= 1:
+        raise UserError(f"--shared {shared:g}: expected a share within 0 and 1")
+    choice = Choice(tuple(k), seeds, items, _share(discordance), shared)
+    with placed(place, writes=False) as (path, _):
+        found = computed(read_run(path), choice)
+    if out is not None:
+        write(found, Path(out))
+    with contextlib.suppress(BrokenPipeError, SystemExit):  # who reads may stop early
+        told = sections(found)
+        show(told if details else told[:1], Console(highlight=False))
+        if out is not None:
+            typer.echo(f"written: {Path(out) / 'forecast.md'}, forecast.json")
+        elif not details:
+            typer.echo("its tables, costs and assumptions: --details, or --out DIR")
+
+
+def _share(text: str) -> float:
+    """A share above 0, as a number or a fraction of counts."""
+    above, slash, below = text.partition("/")
+    try:
+        found = float(above) / (float(below) if slash else 1)
+    except (ValueError, ZeroDivisionError):
+        found = -1.0
+    if not 0 < found <= 1:
+        raise UserError(
+            f"--discordance {text}: expected a share above 0 and at most 1, such as 0.1 or 71/500"
+        )
+    return found

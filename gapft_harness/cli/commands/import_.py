@@ -23,8 +23,11 @@ from gapft_harness.cli.options import (
 )
 from gapft_harness.core.errors import UserError
 
+GROUP = "Exchange"
+EXAMPLE = "gapft import runs/mine responses.jsonl --recipe demo"
 
-def import_(
+
+def command(
     run_dir: RunDir,
     files: Annotated[
         list[str], typer.Argument(metavar="FILE", help="responses; with --greedy, samples alone")
@@ -68,7 +71,7 @@ def import_(
     include_path: IncludePath = [],
 ) -> None:
     """Take responses with verdicts as the search of a split, and find its states."""
-    from gapft_harness.cli.runs import run_stage
+    from gapft_harness.cli.runs import run_stages_alone
     from gapft_harness.importing.job import import_split
     from gapft_harness.importing.rows import Choice
     from gapft_harness.importing.told import require_free, state
@@ -83,5 +86,5 @@ def import_(
         plugin_files=plugin, include_paths=include_path, splits=[split],
         searching=partial(import_split, choice=choice.arguments()),
     )  # fmt: skip
-    run_stage("search", run_dir, options)
+    run_stages_alone(["search"], run_dir, options)
     typer.echo(state(Path(run_dir), split, plugin))

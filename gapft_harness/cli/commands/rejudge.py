@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     from gapft_harness.report.rendering.blocks import Section
 
 
-def rejudge(
+GROUP = "Measure and compare"
+EXAMPLE = "gapft rejudge runs/demo --verifier boxed_math"
+
+
+def command(
     logs: Annotated[
         list[str],
         typer.Argument(

@@ -1,4 +1,4 @@
-"""``gapft scaling-report``: scaled adapters of several runs, each an environment, in one table."""
+"""``gapft study --scaling``: scaled adapters of several runs, each an environment, in one table."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ def _caution(found: ScalingFindings) -> str:
     if not _several(found):
         text += (
             "There is one environment here, so the intervals hold nothing of how another task, "
-            "model or budget would come out; gapft scaling-report takes several runs together. "
+            "model or budget would come out; gapft study --scaling takes several runs together. "
         )
     return text + (
         "Scales are chosen on calibration problems alone: a bound that holds there is no promise "

@@ -86,7 +86,7 @@ def scaled_decisions(context: Context) -> Iterator[tuple[Arm, float]]:
         if is_stale(context.run, arm):
             raise UserError(
                 f"{folder}: its scale was chosen at another level or tolerance than the recipe's "
-                "section scaling has now; run gapft scale first"
+                "section scaling has now; gapft run --only scale chooses anew"
             )
         for scale in audited_scales(read_choice(context.run.path, arm)["scale"]):
             yield arm, scale

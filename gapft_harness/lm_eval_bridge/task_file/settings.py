@@ -65,7 +65,7 @@ class GapSettings:
         gold_only: fields that only the gold is made from, such as hidden tests: they stay out of
             a problem's record in run directories and reports.
         episode: how one decode goes under ``gapft run``. The stock ``lm_eval`` scores one attempt.
-        summary: one line for ``gapft tasks``.
+        summary: one line for ``gapft list tasks``.
     """
 
     verifier: str

@@ -71,7 +71,7 @@ def _reproduce(inputs: ReportInputs) -> list[Block]:
             "ids, the selections, the adapters, and the hashes of all of them (manifest.json). "
             "In that folder, to run everything again elsewhere, or to write this report again:"
         ),
-        Code("gapft run recipe.yaml --run-dir NEW_FOLDER\ngapft report ."),
+        Code("gapft run recipe.yaml --run-dir NEW_FOLDER\ngapft run . --only report"),
     ]
     if inputs.seconds:
         rows = [[stage, duration(value)] for stage, value in inputs.seconds.items()]

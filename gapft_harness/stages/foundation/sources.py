@@ -76,7 +76,7 @@ def sealed_set(source: RunDirectory, arm: Arm, condition: Condition) -> Path:
     if of.name not in known:
         raise UserError(
             f"{key}: {source.path} has no training set {of.name}; it has: "
-            f"{', '.join(known) or '(none; gapft select makes them)'}"
+            f"{', '.join(known) or '(none; gapft run --only select makes them)'}"
         )
     if origin := manifest["budgets"].get(of.name, {}).get("taken"):
         raise UserError(

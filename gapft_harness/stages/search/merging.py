@@ -116,7 +116,7 @@ def _check_division(split: Split, found: Sequence[tuple[RunDirectory, Shard]]) -
     if missing := [shard for shard in Shard.all(found[0][1].of) if shard not in where]:
         raise UserError(
             f"{split}: {len(missing)} of {found[0][1].of} shards are missing: "
-            f"{', '.join(map(str, missing))}; search them with gapft search --shard, and give "
+            f"{', '.join(map(str, missing))}; search them (--only search --shard), and give "
             "their run directories too"
         )
 
@@ -126,8 +126,8 @@ def _open(source: RunDirectory, split: Split, shard: Shard) -> FinishedShard:
     found = source.path / layout.responses(part)
     if not found.exists():
         raise UserError(
-            f"{split}: shard {shard} in {source.path} is not finished; give gapft search "
-            f"{source.path} --split {split} --shard {shard} again"
+            f"{split}: shard {shard} in {source.path} is not finished; give gapft run "
+            f"{source.path} --only search --split {split} --shard {shard} again"
         )
     tables = {
         "problems": source.sealed(layout.problems(part)),

@@ -1,7 +1,7 @@
 """``torchrun --nproc-per-node N -m gapft_harness.training RUN``: trains a run's adapters.
 
 Started once per process by torchrun or ``accelerate launch``. All processes share every optimizer
-step; the first one writes. ``gapft train RUN`` seals what it finds done.
+step; the first one writes. ``gapft run RUN --only train`` seals what it finds done.
 """
 
 from __future__ import annotations

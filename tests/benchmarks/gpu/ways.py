@@ -114,7 +114,7 @@ class Bench:
         return Training(dtype=self.shape.dtype, dropout=self.dropout, repetitions=1, **changes)  # type: ignore[arg-type, unused-ignore]
 
     def ours(self, name: str, way: Way, folder: Path) -> Measured:
-        """The loop that ``gapft train`` runs, on a base made on the device."""
+        """The loop that ``--only train`` runs, on a base made on the device."""
         settings = self.settings(way.settings)
         job = TrainingJob(
             arm=Arm("bench", 13),

@@ -1,31 +1,61 @@
-"""What ``gapft tasks``, ``plugins`` and ``recipes`` print."""
+"""``gapft list``: the tasks, recipes and plugins that are here."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
-from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.recipe.bundled import bundled_recipes, bundled_studies
-from gapft_harness.recipe.reading import load_recipe
-from gapft_harness.study.recipe import read_study
+import typer
+
+from gapft_harness.cli.options import PluginFile
+from gapft_harness.core.errors import UserError, did_you_mean
+
+GROUP = "Look around"
+EXAMPLE = "gapft list recipes"
+WHAT = ("tasks", "recipes", "plugins")
 
 
-def tasks() -> str:
+def command(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="WHAT", help="tasks, recipes or plugins", autocompletion=lambda: list(WHAT)
+        ),
+    ],
+    path: Annotated[
+        bool, typer.Option("--path", help="tasks: print the folder, for lm_eval --include_path")
+    ] = False,
+    plugin: PluginFile = [],
+) -> None:
+    """List the bundled tasks or recipes, or every plugin's parts and where they come from."""
+    if what not in WHAT:
+        raise UserError(f"list {what}: {did_you_mean(what, WHAT)}")
+    if path and what != "tasks":
+        raise UserError(f"list {what} --path: only tasks have a folder to print")
+    if what == "tasks":
+        typer.echo(_tasks_folder() if path else _tasks())
+    else:
+        typer.echo(_recipes() if what == "recipes" else _plugins(plugin))
+
+
+def _tasks() -> str:
     """One line a bundled task: its name, its split, what it is."""
     from gapft_harness.lm_eval_bridge.discovery import list_tasks
 
     return _columns([(t.name, t.split, t.description) for t in list_tasks()])
 
 
-def tasks_folder() -> str:
+def _tasks_folder() -> str:
     """The folder to give to ``lm_eval --include_path``."""
     from gapft_harness.lm_eval_bridge.discovery import tasks_path
 
     return str(tasks_path())
 
 
-def plugins(files: Sequence[str]) -> str:
+def _plugins(files: Sequence[str]) -> str:
     """One line a registration: kind, name, plugin, what it does."""
+    from gapft_harness.hooks.manager import load_plugins
+
     return _columns(
         [
             (entry.kind, entry.name, _short(entry.plugin), entry.summary)
@@ -34,8 +64,12 @@ def plugins(files: Sequence[str]) -> str:
     )
 
 
-def recipes() -> str:
+def _recipes() -> str:
     """One line a bundled recipe: its name and the first sentence of its description."""
+    from gapft_harness.recipe.bundled import bundled_recipes, bundled_studies
+    from gapft_harness.recipe.reading import load_recipe
+    from gapft_harness.study.recipe import read_study
+
     rows = []
     said = {name: load_recipe(path).description for name, path in bundled_recipes().items()}
     said |= {name: read_study(name).description for name in bundled_studies()}

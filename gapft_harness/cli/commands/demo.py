@@ -1,0 +1,45 @@
+"""``gapft demo``: the whole method in a minute, on a model that ships."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from gapft_harness.cli.options import (
+    Condition,
+    Limit,
+    OptionalRunDir,
+    Options,
+    PluginFile,
+    Seed,
+    Set,
+    as_settings,
+)
+
+GROUP = "Train on the gap"
+EXAMPLE = "gapft demo"
+
+
+def command(
+    run_dir: OptionalRunDir = None,
+    policy_path: Annotated[
+        bool,
+        typer.Option("--policy-path", help="print the policy's folder, for lm_eval; run nothing"),
+    ] = False,
+    limit: Limit = None,
+    overrides: Set = [],
+    condition: Condition = [],
+    seed: Seed = [],
+    plugin: PluginFile = [],
+) -> None:
+    """Run the whole method on a small policy that ships with the package."""
+    if policy_path:
+        from gapft_harness.demo import policy_path as folder
+
+        typer.echo(folder())
+        return
+    from gapft_harness.cli.summary import run_and_print
+
+    overrides = as_settings(None, limit, overrides)
+    run_and_print(Options("demo", None, None, overrides, condition, seed, plugin), run_dir)

@@ -1,0 +1,140 @@
+"""``gapft run``: from a recipe to a report, all of it or single stages."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from gapft_harness.cli.options import (
+    Condition,
+    IncludePath,
+    Limit,
+    Model,
+    ModelArgs,
+    OptionalRunDir,
+    Options,
+    PluginFile,
+    Seed,
+    Set,
+    TaskName,
+    as_settings,
+    recipe_names,
+    stage_names,
+)
+from gapft_harness.core.errors import UserError
+
+GROUP = "Train on the gap"
+EXAMPLE = "gapft run demo --only search --only states"
+
+
+def command(
+    recipe: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="RECIPE",
+            help="a recipe's file, URL or bundled name; or the folder or URL of a run, to go on",
+            autocompletion=recipe_names,
+        ),
+    ] = None,
+    run_dir: OptionalRunDir = None,
+    only: Annotated[
+        list[str],
+        typer.Option(
+            "--only",
+            metavar="STAGE",
+            help="only this stage: search, merge (of shards), states, select, train, scale, audit, "
+            "report, or an experiment's; repeatable",
+            autocompletion=stage_names,
+        ),
+    ] = [],
+    task: TaskName = None,
+    model: Model = None,
+    model_args: ModelArgs = None,
+    limit: Limit = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="print settings, stages, what they take; exit with 1 if something is missing",
+        ),
+    ] = False,
+    split: Annotated[
+        list[str],
+        typer.Option(
+            "--split",
+            metavar="NAME",
+            help="search: only this split (pool, audit, audit/NAME, calibration); repeatable",
+        ),
+    ] = [],
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            "--shard", metavar="I/N", help="search: only this part of the problems, e.g. 1/8"
+        ),
+    ] = None,
+    shards_of: Annotated[
+        list[str],
+        typer.Option(
+            "--shards-of",
+            metavar="RUN",
+            help="merge: a run that holds shards, or a pattern in quotes; default: this one; "
+            "repeatable",
+        ),
+    ] = [],
+    overrides: Set = [],
+    condition: Condition = [],
+    seed: Seed = [],
+    plugin: PluginFile = [],
+    include_path: IncludePath = [],
+) -> None:
+    """Go from a recipe to a report; the same command goes on where it stopped."""
+    from gapft_harness.cli.runs import run_place
+
+    named, place = run_place(recipe, run_dir)
+    settings = as_settings(model, limit, overrides)
+    choice = Options(
+        *(named, task, model_args, settings, condition, seed, plugin, include_path),
+        splits=split,
+        shard=shard,
+    )
+    for option, given, stage in (
+        ("--split", split, "search"),
+        ("--shard", shard, "search"),
+        ("--shards-of", shards_of, "merge"),
+    ):
+        if given and stage not in only:
+            raise UserError(f"{option}: goes with --only {stage}")
+    if dry_run:
+        _describe(choice, place)
+    elif not only:
+        from gapft_harness.cli.summary import run_and_print
+
+        run_and_print(choice, place)
+    else:
+        _stages(only, choice, place, shards_of)
+
+
+def _describe(choice: Options, place: str | None) -> None:
+    from gapft_harness.cli.dry_run import NOTHING_MISSING, describe
+
+    said = describe(choice, place)
+    typer.echo(said)
+    if not said.endswith(f"\n{NOTHING_MISSING}"):
+        raise typer.Exit(1)
+
+
+def _stages(only: list[str], choice: Options, place: str | None, shards_of: list[str]) -> None:
+    from gapft_harness.cli.runs import default_place, merge_shards, run_stages_alone
+
+    if (choice.conditions or choice.seeds) and only != ["report"]:
+        raise UserError("--condition and --seed go with the whole run, or with --only report")
+    place = place or default_place(choice)
+    if only == ["merge"]:
+        merge_shards(place, shards_of, choice.plugin_files)
+        return
+    if "merge" in only:
+        raise UserError("--only merge: is done by itself, once all shards are searched")
+    page = run_stages_alone(only, place, choice)
+    if "report" in only:
+        typer.echo(f"report: {page}")

@@ -1,0 +1,104 @@
+"""``gapft study``: several runs as the cells of one comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gapft_harness.cli.options import (
+    IncludePath,
+    OptionalRunDir,
+    Options,
+    PluginFile,
+    study_names,
+)
+from gapft_harness.core.errors import UserError
+
+if TYPE_CHECKING:
+    from gapft_harness.recipe.recipe import Recipe
+
+GROUP = "Train on the gap"
+EXAMPLE = "gapft study paper/main --dry-run"
+
+
+def command(
+    recipe: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="STUDY",
+            help="a study's file or bundled name; with --scaling, audited runs, folders or URLs",
+            autocompletion=study_names,
+        ),
+    ],
+    run_dir: OptionalRunDir = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="print cells, budgets, what is left; run nothing")
+    ] = False,
+    scaling: Annotated[
+        bool,
+        typer.Option(
+            "--scaling", help="compare runs' adapters at their chosen scales, each an environment"
+        ),
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="with --scaling: also write the tables there"),
+    ] = None,
+    plugin: PluginFile = [],
+    include_path: IncludePath = [],
+) -> None:
+    """Run or collect the cells of a comparison, and report them together."""
+    if scaling:
+        _scaling(recipe, out)
+        return
+    if len(recipe) > 1:
+        raise UserError(f"{recipe[1]}: one study at a time; several runs go with --scaling")
+    from gapft_harness.cli.interrupts import goes_on
+    from gapft_harness.cli.runs import resolve_recipe, run_recipe
+    from gapft_harness.core.offline import offline
+    from gapft_harness.hooks.manager import load_plugins
+    from gapft_harness.stages.search.data import settled
+    from gapft_harness.study.driver import describe_study, run_study, study_folder
+    from gapft_harness.study.recipe import read_study
+
+    of = read_study(recipe[0])
+    folder = study_folder(f"runs/{of.name}" if run_dir is None else run_dir)
+
+    def options(name: str) -> Options:
+        cell, overrides = of.cells[name].recipe, of.overrides(name)
+        return Options(cell, None, None, overrides, (), of.seeds, plugin, include_path)
+
+    def resolve(name: str) -> Recipe:
+        return resolve_recipe(options(name))
+
+    plugins = load_plugins(plugin)
+
+    def settle(recipe: Recipe) -> Mapping[str, Any] | None:
+        return settled(recipe, plugins, include_path)
+
+    if dry_run:
+        with offline():
+            typer.echo(describe_study(of, folder, resolve, plugin, settle))
+        return
+    with goes_on():
+        page = run_study(
+            of,
+            folder,
+            resolve,
+            lambda name, place: run_recipe(options(name), str(place)),
+            lambda line: typer.echo(line, err=True),
+            settle,
+        )
+    typer.echo(f"report: {page}")
+
+
+def _scaling(runs: list[str], out: Path | None) -> None:
+    from gapft_harness.experiments.scaling.pooled import pool_scaling
+
+    pooled = pool_scaling(runs)
+    if out is not None:
+        pooled.write(out)
+    typer.echo(pooled.text.rstrip())

@@ -1,0 +1,31 @@
+"""``gapft verify``: what makes arms equal, computed again."""
+
+from __future__ import annotations
+
+import typer
+
+from gapft_harness.cli.options import PluginFile, RunDir
+from gapft_harness.core.errors import GapftError
+
+GROUP = "Train on the gap"
+EXAMPLE = "gapft verify runs/demo"
+
+
+def command(run_dir: RunDir, plugin: PluginFile = []) -> None:
+    """Compute everything that makes arms equal again, from the sealed files; fail if it differs."""
+    from gapft_harness.run_directory.mirror import placed
+    from gapft_harness.stages.verify import run as verification
+    from gapft_harness.study.verify import is_study, verify_study
+
+    with placed(run_dir, writes=False) as (path, _):
+        found = (verify_study if is_study(path) else verification.verify)(path, plugin)
+    if found.differences:
+        count = len(found.differences)
+        told = [f"{run_dir}: {count} difference{'s' * (count > 1)}", *found.differences]
+        raise GapftError("\n".join([*told, *filter(None, [found.remark])]))
+    missing = [f"not yet: {line}" for line in found.missing]
+    if not found.checked:
+        raise GapftError("\n".join([f"{run_dir}: holds nothing to verify yet", *missing]))
+    for line in [*found.checked, *missing]:
+        typer.echo(line)
+    typer.echo("verified: the arms differ in nothing that the recipe does not declare")
