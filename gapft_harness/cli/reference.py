@@ -16,8 +16,7 @@ from gapft_harness.cli.options import GROUPS
 _OPENING = """\
 # The command line
 
-This page is made from the commands' own help, by `python -m gapft_harness.cli.reference`. `gapft -h`
-and `gapft COMMAND -h` print the same.
+This page is made from the commands' own help, by `python -m gapft_harness.cli.reference`.
 
 To continue an interrupted command, give it again. Ctrl-C ends a command in an orderly way, a second
 Ctrl-C at once; the processes that it started end with it. Exit status: 0 for success, 1 for a

@@ -1,5 +1,5 @@
 """The commands, a file each: ``command`` is what is run.
 
 A file also says ``GROUP``, under which the list of commands shows it, and ``EXAMPLE``, a line that
-its help ends with. ``main.py`` finds the files.
+its help ends with. ``cli/main.py`` finds the files.
 """
