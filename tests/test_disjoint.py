@@ -64,7 +64,7 @@ RECIPE = (
     "name: r\ndata: {task: letters}\n"
     "model: {backend: dummy, args: {pretrained: none}}\nexecutor: {workers: 1}\n"
 )
-SEARCH = ("search", "run", "--recipe", "recipe.yaml", "--include-path", "tasks")
+SEARCH = ("run", "recipe.yaml", "--run-dir", "run", "--only", "search", "--include-path", "tasks")
 OPTIONS = ("--plugin", "contains.py")
 
 
@@ -88,7 +88,7 @@ def test_an_audit_that_is_the_pool_is_refused_before_anything_is_generated(
     assert "data.drop_shared=true" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (given_files / "run").exists()
-    told = gapft("run", "recipe.yaml", *SEARCH[4:], *OPTIONS, "--dry-run", cwd=given_files)
+    told = gapft("run", "recipe.yaml", *SEARCH[6:], *OPTIONS, "--dry-run", cwd=given_files)
     assert "6 of 6 pool problems are also in the audit" in told.stdout
 
 
@@ -122,7 +122,7 @@ def test_what_is_shared_can_be_kept_and_is_counted_everywhere(given_files: Path)
         "2 of 6 pool problems are also in the audit, where they are 1 of 5 problems; they are kept"
     )
     kept = ("--set", "data.keep_shared=true")
-    asked = ("run", "recipe.yaml", *SEARCH[4:], *OPTIONS, "--dry-run", *kept)
+    asked = ("run", "recipe.yaml", *SEARCH[6:], *OPTIONS, "--dry-run", *kept)
     dry = gapft(*asked, cwd=given_files).stdout
     assert f"# warnings\npool: {said}" in dry
     told = " ".join(succeed(*SEARCH, *OPTIONS, *kept, cwd=given_files).stderr.split())

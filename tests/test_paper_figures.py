@@ -162,7 +162,7 @@ def test_a_search_a_dry_run_and_a_report_say_it(tmp_path: Path) -> None:
         "pool: recovered within 8 samples: 3 (Table 1); held against the search once it is done",
         "audit: greedy Pass@1: 95.0% (Table 12); held against the search once it is done",
     ]
-    search = ("search", "run", "--recipe", *asked)
+    search = ("run", *asked, "--run-dir", "run", "--only", "search")
     found = succeed(*search, cwd=tmp_path)
     said = " ".join((found.stdout + found.stderr).split())
     pool = "pool: recovered within 8 samples: 0 here, 3 in the paper (Table 1); OFF by 2.4 standard"
