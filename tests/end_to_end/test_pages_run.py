@@ -14,7 +14,7 @@ import pytest
 from huggingface_hub import ModelCard
 from peft import PeftConfig
 
-from tests.end_to_end.readme import run_blocks
+from tests.end_to_end.readme import blocks, run_blocks
 from tests.end_to_end.results_checks import check_results
 
 pytestmark = pytest.mark.xdist_group("demo")
@@ -35,7 +35,7 @@ def run_page(page: str, demo_run: Path, folder: Path) -> str:
     [
         ("own-data.md", "pass@1"),
         ("own-model.md", "verified: the arms differ in nothing"),
-        ("how-long.md", "this search (done)"),
+        ("machines.md", "this search (done)"),
     ],
 )
 def test_how_to(page: str, printed: str, demo_run: Path, tmp_path: Path) -> None:
@@ -44,7 +44,9 @@ def test_how_to(page: str, printed: str, demo_run: Path, tmp_path: Path) -> None
 
 def test_slurm_scripts(tmp_path: Path) -> None:
     """Both scripts with the variables that Slurm sets, and with a recipe that is here."""
-    run_blocks(DOCS / "slurm.md", tmp_path)  # writes the scripts; no command there is run
+    for block in blocks(DOCS / "machines.md"):
+        if block.title:
+            (tmp_path / block.title).write_text(block.text)
     small = ["demo", "--set", "data.pool_limit=40", "--set", "data.audit_limit=20"]
     small += ["--set", "search.k=4", "--set", "training.repetitions=2"]
     for part in ("2", "1"):

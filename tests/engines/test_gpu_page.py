@@ -1,4 +1,4 @@
-"""The commands of docs/gpu.md for one GPU, eight, a cluster, a server; a small model, no GPU."""
+"""The commands of docs/machines.md for one GPU, eight, a cluster, a server, on a small model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.end_to_end.results_checks import check_results
 
 pytestmark = pytest.mark.xdist_group("vllm_serve")
 
-PAGE = Path(__file__).parents[2] / "docs" / "gpu.md"
+PAGE = Path(__file__).parents[2] / "docs" / "machines.md"
 
 #: What is not here: the model and data of the paper, GPUs, and work for so many shards.
 INSTEAD = {

