@@ -28,7 +28,7 @@ def run_lm_eval(arguments: Sequence[str]) -> int:
 
     Args:
         arguments: as after ``lm_eval`` on the command line, and ``--adapters`` with PEFT folders,
-            each of which is evaluated beside the base (docs/evaluating-adapters.md).
+            each of which is evaluated beside the base (docs/comparing.md).
 
     Returns:
         The exit status.

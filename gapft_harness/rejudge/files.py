@@ -53,7 +53,7 @@ def rule(of: Rule | None) -> dict[str, Any] | None:
 
 
 def results(of: LogsJudged) -> dict[str, Any]:
-    """The content of results.json (schema 1; keys in docs/judging-again.md)."""
+    """The content of results.json (schema 1; keys in docs/comparing.md)."""
     found, name = of.found(), str(of.choice.now)
     return {
         "schema": 1,

@@ -97,7 +97,7 @@ def test_flips_are_those_worked_out_by_hand(tmp_path: Path) -> None:
     assert (found["before"], found["after"], found["n"]) == (0.5, 0.5, 4)
     assert (found["right_now"], found["wrong_now"], found["p"]) == (1, 1, 1.0)
     assert found["verdicts"] == {"fail": 2, "pass": 2}
-    told = (ROOT / "docs" / "judging-again.md").read_text()
+    told = (ROOT / "docs" / "comparing.md").read_text()
     assert [key for key in found if f"`{key}`" not in told] == []
     assert [name for name in flips[0] if f"`{name}`" not in told] == []
     assert "The answer is (B)" in done.output
@@ -219,7 +219,7 @@ def test_math_finds_what_an_extraction_missed(tmp_path: Path) -> None:
 def test_real_logs_of_lm_eval_and_the_commands_of_the_page(
     logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = (ROOT / "docs" / "judging-again.md").read_text()
+    page = (ROOT / "docs" / "comparing.md").read_text()
     blocks = re.findall(r"```bash\n(.*?)```", page, flags=re.DOTALL)
     commands = [line for of in blocks for line in of.splitlines() if "rejudge before" in line]
     assert len(commands) == 3

@@ -130,7 +130,7 @@ def test_every_flip_is_listed_with_its_text(runs: dict[str, Path], tmp_path: Pat
         )
         for f in listed
     }
-    told = (ROOT / "docs" / "judging-again.md").read_text()
+    told = (ROOT / "docs" / "comparing.md").read_text()
     assert [key for key in found if f"`{key}`" not in told] == []
     for name in ("rejudged.md", "rejudged.html"):
         assert "Training sets under both rules" in (tmp_path / name).read_text()

@@ -1,8 +1,15 @@
 """What becomes of a run's conclusions under another rule, without training again.
 
 For the adapters as they were trained a contrast under the new rule is known exactly. Two bounds go
-further (docs/judging-again.md derives them): over all rules that agree where the two rules do, and
-over all that training on the new sets may come to.
+further: over all rules that agree where the two rules do, and over all that training on the new
+sets may come to.
+
+The first: each (problem, text) on which the two rules differ adds ``c / (seeds × problems)`` to the
+contrast or nothing, on top of what all agree on, where ``c`` is how many of the first condition's
+seeds wrote that text less how many of the second's (the source's response counts once a seed). No
+rule ties one text to another, so the least passes just those with ``c < 0`` and the most just those
+with ``c > 0``: both are attained. The second: an adapter is a function of its set and seed, so the
+Pass@1 of a set that an arm of the seed was trained on is known, and any other may be 0 to 1.
 """
 
 from __future__ import annotations

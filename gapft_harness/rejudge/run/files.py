@@ -26,7 +26,7 @@ def write(of: RunJudged, folder: Path) -> None:
 
 
 def results(of: RunJudged) -> dict[str, Any]:
-    """The content of results.json (schema 1; keys in docs/judging-again.md)."""
+    """The content of results.json (schema 1; keys in docs/comparing.md)."""
     return {
         "schema": 1,
         "run": str(of.path),
