@@ -1,5 +1,6 @@
 """option_letter: the three rules on the same responses, and laws they all obey."""
 
+import json
 import re
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from gapft_harness.core.records import Verdict
 from gapft_harness.plugins.verifiers.option_letter import OptionLetter
 from gapft_harness.plugins.verifiers.statements import first_statement
 
+PAGE = Path(__file__).parents[2] / "docs" / "verifiers.md"
 OPTIONS = ["the old man walks", "rain fell", "Neither of them", "a cat, or a dog."]
 RULES = ["whole_response", "first_explicit", "permissive"]
 
@@ -128,7 +130,7 @@ def passing(rule: str, response: str) -> str:
 
 def rows(columns: int) -> list[list[str]]:
     """The rows of the documentation's tables that have so many columns of letters."""
-    text = (Path(__file__).parents[2] / "docs" / "verifiers.md").read_text(encoding="utf-8")
+    text = PAGE.read_text(encoding="utf-8")
     pattern = r"^\| (?:`` (.+?) ``|`(.+?)`) \|" + r" ([A-D–]) \|" * columns + "$"
     return [[a or b, *letters] for a, b, *letters in re.findall(pattern, text, re.M)]
 
@@ -139,17 +141,22 @@ def test_the_table_in_the_documentation_is_right():
         assert [passing(rule, response) for rule in RULES] == letters, response
 
 
-def test_the_documented_forms_are_many_and_differ():
-    forms = [response for response, _ in rows(1)]
-    assert len(set(forms)) == len(forms) >= 200
-    assert f"How `first_explicit` reads {len(forms)} forms" in (
-        Path(__file__).parents[2] / "docs" / "verifiers.md"
-    ).read_text(encoding="utf-8")
+FILE = Path(__file__).parent / "first_explicit_forms.jsonl"
+FORMS = [json.loads(line) for line in FILE.read_text("utf-8").splitlines()]
 
 
-@pytest.mark.parametrize(("response", "letter"), rows(1))
-def test_every_documented_form_is_read_as_documented(response, letter):
-    assert passing("first_explicit", response) == letter
+def test_the_documentation_shows_some_of_the_forms():
+    known = {form["response"]: form["read_as"] or "–" for form in FORMS}
+    assert len(known) == len(FORMS) >= 200
+    assert f"holds {len(FORMS)} forms" in PAGE.read_text(encoding="utf-8")
+    assert len(rows(1)) >= 10
+    for response, letter in rows(1):
+        assert known[response.replace("⏎", "\n")] == letter
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: f"{form['group']}: {form['response']}")
+def test_every_form_is_read_as_written(form):
+    assert passing("first_explicit", form["response"]) == (form["read_as"] or "–")
 
 
 @pytest.mark.parametrize(
