@@ -12,15 +12,13 @@ import typer.main
 
 from gapft_harness import api
 from gapft_harness.cli.main import app
-from gapft_harness.cli.reference import reference
+from gapft_harness.cli.reference import PAGES as MADE
+from gapft_harness.cli.reference import command_line, recipe_reference
 from gapft_harness.hooks import protocols
 from gapft_harness.hooks import specs as hookspecs
 from gapft_harness.hooks.manager import KINDS, load_plugins
 from gapft_harness.lm_eval_bridge.discovery import list_tasks
-from gapft_harness.recipe.bundled import bundled_recipes, bundled_studies
-from gapft_harness.recipe.conditions import Condition
-from gapft_harness.recipe.reading import check_recipe, recipe_keys
-from gapft_harness.recipe.sections import AuditChoice
+from gapft_harness.recipe.reading import recipe_keys
 from gapft_harness.run_directory.manifest import FORMAT
 from gapft_harness.study.recipe import CellChoice, StudyRecipe
 
@@ -62,24 +60,20 @@ def test_every_name_that_plugins_import_is_documented() -> None:
     assert [name.strip("`") for row in rows for name in row.split(", ")] == api.__all__
 
 
-def test_every_recipe_key_is_documented_with_its_meaning_and_default() -> None:
-    text = (DOCS / "recipes.md").read_text()
-    rows = dict(re.findall(r"^\| `([a-z_.]+)` \| .*? \| (.*) \|$", text, flags=re.MULTILINE))
-    assert rows == recipe_keys()
+@pytest.mark.parametrize("page", MADE)
+def test_the_pages_that_are_made_are_fresh(page: str) -> None:
+    """``python -m gapft_harness.cli.reference`` writes them."""
+    assert (DOCS / page).read_text() == MADE[page]()
 
 
-def test_every_key_of_a_condition_is_documented_with_its_meaning() -> None:
-    text = (DOCS / "recipes.md").read_text()
-    section = text.partition("\n## Conditions\n")[2].partition("\n## ")[0]
-    rows = dict(re.findall(r"^\| `([a-z_]+)` \| ([^|]*) \|$", section, flags=re.MULTILINE))
-    assert rows == {key: info.description for key, info in Condition.model_fields.items()}
-
-
-def test_every_key_of_an_audit_is_documented_with_its_meaning() -> None:
-    text = (DOCS / "recipes.md").read_text()
-    section = text.partition("\n## Several audits\n")[2].partition("\n## ")[0]
-    rows = dict(re.findall(r"^\| `([a-z_]+)` \| ([^|]*) \|$", section, flags=re.MULTILINE))
-    assert rows == {key: info.description for key, info in AuditChoice.model_fields.items()}
+def test_the_reference_of_recipes_says_defaults_and_parameters() -> None:
+    text = recipe_reference()
+    assert "| `search.k` | `8` | K, samples per problem |" in text
+    assert "| `data.task` | required | lm-eval task" in text
+    assert "| `seeds` | `[13, 21, 73]` |" in text
+    assert "| `randomized_inclusion` | `share`, `within: 4` | " in text
+    assert "\\|E_S,K\\|" in text
+    assert [key for key in recipe_keys() if f"\n| `{key}` | " not in text] == []
 
 
 def test_every_key_of_a_study_and_of_its_cells_is_documented_with_its_meaning() -> None:
@@ -90,32 +84,6 @@ def test_every_key_of_a_study_and_of_its_cells_is_documented_with_its_meaning() 
         assert rows == {key: info.description for key, info in model.model_fields.items()}
 
 
-def test_documented_defaults_are_the_real_ones() -> None:
-    text = (DOCS / "recipes.md").read_text()
-    rows = dict(re.findall(r"^\| `([a-z_.]+)` \| `?(.*?)`? \| .* \|$", text, flags=re.MULTILINE))
-    content: dict[str, object] = {
-        "name": "r",
-        "data": {"task": "t"},
-        "model": {"args": {"pretrained": "m"}},
-    }
-    content["scaling"] = {"calibration": 1}  # its other keys have defaults where it is there
-    real = check_recipe(content, "test").model_dump(mode="json")
-    for key, shown in rows.items():
-        if shown in ("required", "—"):
-            continue
-        value = real
-        for part in key.split("."):
-            value = value[part]
-        assert shown == str(value).replace("'", "").replace("False", "false").replace(
-            "True", "true"
-        ), key
-
-
-@pytest.mark.parametrize("name", sorted({**bundled_recipes(), **bundled_studies()}))
-def test_every_recipe_is_documented(name: str) -> None:
-    assert f"`{name}`" in (DOCS / "recipes.md").read_text()
-
-
 def test_every_task_is_documented() -> None:
     text = (DOCS / "tasks.md").read_text()
     assert [t.name for t in list_tasks() if f"`{t.name}`" not in text] == []
@@ -124,24 +92,23 @@ def test_every_task_is_documented() -> None:
 def test_everything_that_ships_is_documented() -> None:
     pages = {
         "verifier": "verifiers.md",
-        "selector": "recipes.md",
-        "response rule": "recipes.md",
+        "selector": "recipe-keys.md",
+        "response rule": "recipe-keys.md",
         "sampler": "samplers.md",
         "trainer": "training.md",
         "tracker": "training.md",
         "executor": "plugins.md",
-        "experiment": "recipes.md",
+        "experiment": "recipe-keys.md",
     }
     assert {entry.kind for entry in load_plugins().all()} <= pages.keys()
     for entry in load_plugins().all():
         assert f"`{entry.name}`" in (DOCS / pages[entry.kind]).read_text(), entry.name
 
 
-def test_the_page_of_the_command_line_is_what_the_commands_declare() -> None:
-    assert (DOCS / "command-line.md").read_text() == reference()
+def test_the_page_of_the_command_line_has_every_option_and_an_example() -> None:
     missing = []
     for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
-        shown = reference().partition(f"\n### gapft {name}\n")[2].partition("\n### ")[0]
+        shown = command_line().partition(f"\n### gapft {name}\n")[2].partition("\n### ")[0]
         options = [option for of in command.params for option in of.opts if option != "--help"]
         missing += [f"{name} {option}" for option in options if f"`{option}" not in shown.lower()]
         assert command.epilog.startswith(f"Example: gapft {name}")

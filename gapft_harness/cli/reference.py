@@ -1,17 +1,28 @@
-"""docs/command-line.md, from what the commands themselves declare.
+"""The pages of docs/ that are made from what the code declares: the command line, recipes' keys.
 
-``python -m gapft_harness.cli.reference > docs/command-line.md`` writes it; a test holds it fresh.
+``python -m gapft_harness.cli.reference`` writes them; a test holds them fresh.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import inspect
+import math
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import typer.main
+import yaml
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
+from gapft_harness.cli.commands.list_ import recipes
 from gapft_harness.cli.main import app
 from gapft_harness.cli.options import GROUPS
+from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.recipe.conditions import Condition
+from gapft_harness.recipe.reading import recipe_keys
+from gapft_harness.recipe.sections import AuditChoice
 
 _OPENING = """\
 # The command line
@@ -31,8 +42,16 @@ shell complete commands, options, recipes and tasks.
 """
 
 
-def reference() -> str:
-    """The page."""
+_RECIPES_OPENING = """\
+# What a recipe can say
+
+This page is made from the code, by `python -m gapft_harness.cli.reference`. [Recipes](recipes.md)
+says how to use it.
+"""
+
+
+def command_line() -> str:
+    """docs/command-line.md: every command with its options."""
     commands: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     parts = [_OPENING]
     for group in GROUPS:
@@ -69,5 +88,63 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
+def recipe_reference() -> str:
+    """docs/recipe-keys.md: what ships for recipes, and every key of one."""
+    shipped = load_plugins().all()
+    parts = [_RECIPES_OPENING, "## Recipes\n", _table(("recipe", "what it is"), recipes())]
+    selectors = [(e.name, _parameters(e.value), e.summary) for e in shipped if e.kind == "selector"]
+    parts += ["## Selectors\n", _table(("selector", "parameters", "what it takes"), selectors)]
+    for kind, does in (
+        ("response rule", "which response it keeps"),
+        ("experiment", "what it asks"),
+    ):
+        rows = [(e.name, e.summary) for e in shipped if e.kind == kind]
+        parts += [f"## {kind.capitalize()}s\n", _table((kind, does), rows)]
+    keys = [(key, _default(info), info.description or "") for key, info in recipe_keys().items()]
+    parts += ["## Keys\n", _table(("key", "default", "meaning"), keys)]
+    parts += ["## Keys of a condition\n", _keys(Condition), "## Keys of an audit\n"]
+    return "\n".join([*parts, _keys(AuditChoice)])
+
+
+def _parameters(function: Any) -> str:
+    """What a recipe may give a selector under ``params``; its first three arguments are not."""
+    found = list(inspect.signature(function).parameters.values())[3:]
+    return ", ".join(f"`{str(p).partition(':')[0]}{_given(p.default)}`" for p in found) or "–"
+
+
+def _given(default: Any) -> str:
+    return "" if default is inspect.Parameter.empty else f": {_yaml(default)}"
+
+
+def _default(info: FieldInfo) -> str:
+    if info.is_required():
+        return "required"
+    value = info.get_default(call_default_factory=True)
+    if isinstance(value, dict):  # of conditions, by their names
+        value = list(value)
+    return "–" if value in (None, "", []) else f"`{_yaml(value)}`"
+
+
+def _yaml(value: Any) -> str:
+    """A value as a line of YAML."""
+    text: str = yaml.safe_dump(value, default_flow_style=True, width=math.inf)
+    return text.removesuffix("\n").removesuffix("\n...")
+
+
+def _keys(model: type[BaseModel]) -> str:
+    rows = [(key, info.description or "") for key, info in model.model_fields.items()]
+    return _table(("key", "meaning"), rows)
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """A table whose first column is code."""
+    lines = [head, ("---",) * len(head), *((f"`{row[0]}`", *row[1:]) for row in rows)]
+    return "".join(f"| {' | '.join(map(_cell, line))} |\n" for line in lines).replace("``", "`")
+
+
+#: The pages by their names in docs/, each with what makes it.
+PAGES = {"command-line.md": command_line, "recipe-keys.md": recipe_reference}
+
 if __name__ == "__main__":
-    print(reference(), end="")
+    for name, page in PAGES.items():
+        (Path(__file__).parents[2] / "docs" / name).write_text(page(), "utf-8")

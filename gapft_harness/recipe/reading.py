@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from gapft_harness.core.credentials import refuse_credentials
@@ -212,9 +213,9 @@ def _name_conditions(content: dict[str, Any]) -> None:
         content["conditions"] = as_mapping(content["conditions"])
 
 
-def recipe_keys() -> dict[str, str]:
-    """Every key of a recipe with its description, in order: the source of docs/recipes.md."""
-    return {key: info.description or "" for key, info in keys_of(Recipe)}
+def recipe_keys() -> dict[str, FieldInfo]:
+    """Every key of a recipe as it is declared, in order: the source of docs/recipe-keys.md."""
+    return dict(keys_of(Recipe))
 
 
 def _yaml_fault(error: yaml.YAMLError) -> str:

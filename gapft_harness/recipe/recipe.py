@@ -54,7 +54,7 @@ _CONDITIONS = ("gapft", "uniform", "replay", "all_verified")
 
 
 class Recipe(RecipeSection):
-    """A whole experiment. Every key is documented in docs/recipes.md."""
+    """A whole experiment. docs/recipe-keys.md has every key."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="names the run")
     description: str = Field("", description="one paragraph for people")
@@ -67,7 +67,7 @@ class Recipe(RecipeSection):
     conditions: Conditions = Field(
         {name: Condition(selector=name) for name in _CONDITIONS},
         description="what is compared, one trained condition each: names of selectors, or names "
-        "with [settings](#conditions)",
+        "with [settings](recipes.md#conditions)",
     )
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(
         (13, 21, 73), min_length=1, description="selection and training seeds"
@@ -83,7 +83,7 @@ class Recipe(RecipeSection):
     audits: Mapping[str, AuditChoice] = Field(
         default_factory=dict,
         description="further audits, and named subsets of an audit, each reported by itself; see "
-        "[its section](#several-audits)",
+        "[its section](recipes.md#several-audits)",
         examples=[{"name": {"of": "audit", "items": "ids.txt"}}],
     )
     experiments: dict[str, dict[str, Any]] = Field(
@@ -101,7 +101,8 @@ class Recipe(RecipeSection):
     paper: Mapping[str, Mapping[str, float]] = Field(
         default_factory=dict,
         description="figures that a paper prints for this run, by its tables; a search is held "
-        "against them before anything is trained: see [its section](#figures-that-a-paper-prints)",
+        "against them before anything is trained: see "
+        "[its section](recipes.md#figures-that-a-paper-prints)",
         examples=[{"Table 1": {"pool.recovered@8": 3190, "gapft.pass_at_1": 62.59}}],
     )
     notes: tuple[str, ...] = Field(

@@ -35,7 +35,7 @@ def command(
     if what == "tasks":
         typer.echo(_tasks_folder() if path else _tasks())
     else:
-        typer.echo(_recipes() if what == "recipes" else _plugins(plugin))
+        typer.echo(_columns(recipes()) if what == "recipes" else _plugins(plugin))
 
 
 def _tasks() -> str:
@@ -64,8 +64,8 @@ def _plugins(files: Sequence[str]) -> str:
     )
 
 
-def _recipes() -> str:
-    """One line a bundled recipe: its name and the first sentence of its description."""
+def recipes() -> list[tuple[str, str]]:
+    """Each bundled recipe's name, and the first sentence of its description."""
     from gapft_harness.recipe.bundled import bundled_recipes, bundled_studies
     from gapft_harness.recipe.reading import load_recipe
     from gapft_harness.study.recipe import read_study
@@ -76,7 +76,7 @@ def _recipes() -> str:
     for name, text in sorted(said.items()):
         sentence = text.partition(". ")[0].strip()
         rows.append((name, sentence if sentence.endswith(".") else f"{sentence}."))
-    return _columns(rows)
+    return rows
 
 
 def _short(plugin: str) -> str:
