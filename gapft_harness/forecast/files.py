@@ -26,7 +26,7 @@ def write(of: Forecast, folder: Path) -> None:
 
 
 def results(of: Forecast) -> dict[str, Any]:
-    """The content of forecast.json (schema 1; keys in docs/forecast.md)."""
+    """The content of forecast.json (schema 1; keys in docs/gap.md)."""
     said = judge(of)
     splits = {}
     for split, each in of.splits.items():

@@ -257,7 +257,7 @@ class LoadedTask:
         """Notes that a split's files are not those that the paper used."""
         sentence = (
             f"{self.name} {label}: its counts are {published}, so these are not the paper's data, "
-            "and the run's figures cannot be held against the paper's; docs/data.md says which "
+            "and the run's figures cannot be held against the paper's; docs/tasks.md says which "
             "files to use"
         )
         if sentence not in self.warnings:

@@ -120,7 +120,7 @@ def test_families_are_weighed_by_what_made_the_counts() -> None:
 def test_80_percent_intervals_of_pass_at_64_hold_the_truth_in_75_to_85_percent() -> None:
     """400 pools of 200 problems, 8 samples each, of known chances; none from the prior.
 
-    They are of kinds that the families know; how far short it falls of others, docs/forecast.md
+    They are of kinds that the families know; how far short it falls of others, docs/gap.md
     says.
     """
     inside, narrower = [], []

@@ -298,6 +298,6 @@ def test_costs_are_tokens_times_problems_at_the_runs_rates() -> None:
 
 def test_forecast_json_holds_what_is_documented(run: Path, tmp_path: Path) -> None:
     assert command(run, "--out", tmp_path).exit_code == 0
-    page = (Path(__file__).parents[2] / "docs/forecast.md").read_text("utf-8")
+    page = (Path(__file__).parents[2] / "docs/gap.md").read_text("utf-8")
     for key in json.loads((tmp_path / "forecast.json").read_text()):
         assert f"| `{key}" in page, key

@@ -202,7 +202,7 @@ def test_without_data_the_message_says_where_it_was_looked_for(
     message = error_of(load_task, f"gapft_{benchmark}")
     assert str(tmp_path / folder) in message
     assert "no-such-revision" in message
-    assert "docs/data.md" in message
+    assert "docs/tasks.md" in message
 
 
 def test_a_data_folder_that_is_not_there(monkeypatch, tmp_path, error_of):

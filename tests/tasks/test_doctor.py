@@ -61,7 +61,7 @@ def test_absent_data_are_not_verified(tmp_path, examined, monkeypatch):
     for benchmark in ("LOGIQA2", "RECLOR", "MATH"):
         monkeypatch.setenv(f"GAPFT_REVISION_{benchmark}", "no-such-revision")
     lines = examined()
-    where = "no data here; put its files under $GAPFT_DATA_DIR, or download it once (docs/data.md)"
+    where = "no data here; put its files under $GAPFT_DATA_DIR, or download it once (docs/tasks.md)"
     assert about("gapft_logiqa", lines) == [f"  gapft_logiqa: {where}", NOT_VERIFIED]
     assert about("gapft_reclor", lines) == [f"  gapft_reclor: {where}", NOT_VERIFIED]
 

@@ -88,7 +88,7 @@ def test_errata_are_found_by_id_or_by_title():
 
 
 def test_the_documents_name_every_problem_that_is_left_out_and_every_option():
-    text = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)`: [^|]* \| ([^|]*) \|$", text, flags=re.MULTILINE)
     assert {flag: tuple(names.split(", ")) for flag, names in rows} == dict(ERRATA)
     options = inspect.signature(livecodebench.load).parameters

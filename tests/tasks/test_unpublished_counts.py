@@ -12,7 +12,7 @@ from tests.command import succeed
 
 SAID = (
     "gapft_logiqa {}: its counts are NOT as published: found {}; expected {}, so these are not the "
-    "paper's data, and the run's figures cannot be held against the paper's; docs/data.md says "
+    "paper's data, and the run's figures cannot be held against the paper's; docs/tasks.md says "
     "which files to use"
 )
 POOL = SAID.format("pool", "dropped from the pool 1", "dropped from the pool 211")

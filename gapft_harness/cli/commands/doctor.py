@@ -124,7 +124,7 @@ def _task_data(name: str) -> list[str]:
         task = load_task(name)
         pool, audit, published = task.pool(), task.audit(), task.published()
     except DataNotFound:
-        where = "put its files under $GAPFT_DATA_DIR, or download it once (docs/data.md)"
+        where = "put its files under $GAPFT_DATA_DIR, or download it once (docs/tasks.md)"
         return [f"{name}: no data here; {where}", *unverified]
     except GapftError as error:
         return [f"{name}: {error}", *unverified]

@@ -100,6 +100,6 @@ class Source:
             raise DataNotFound(
                 f"{self.benchmark}: {what} was found neither under {looked} nor downloaded from "
                 f"{self.origin} at revision {revision} ({reason}); put the benchmark's files "
-                f"under ${DATA_DIR}/{self.folder} (docs/data.md has the layout), or check the "
+                f"under ${DATA_DIR}/{self.folder} (docs/tasks.md has the layout), or check the "
                 f"network, or set {self.variable}"
             ) from error
