@@ -70,9 +70,8 @@ def test_commands_that_need_more_than_this_machine_resolve(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    text = "".join(
-        console(page) for page in ("README.md", "docs/machines.md", "docs/your-model-and-data.md")
-    )
+    pages = ("README.md", "docs/machines.md", "docs/your-model-and-data.md")
+    text = "".join(console(page) for page in pages)
     commands = re.findall(r"^gapft (run .*)$", text, re.M)
     assert len(commands) == 9
     for command in commands:
