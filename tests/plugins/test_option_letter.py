@@ -136,7 +136,7 @@ def rows(columns: int) -> list[list[str]]:
 
 
 def test_the_table_in_the_documentation_is_right():
-    assert len(rows(3)) >= 20
+    assert len(rows(3)) >= 12
     for response, *letters in rows(3):
         assert [passing(rule, response) for rule in RULES] == letters, response
 
@@ -149,7 +149,7 @@ def test_the_documentation_shows_some_of_the_forms():
     known = {form["response"]: form["read_as"] or "–" for form in FORMS}
     assert len(known) == len(FORMS) >= 200
     assert f"holds {len(FORMS)} forms" in PAGE.read_text(encoding="utf-8")
-    assert len(rows(1)) >= 10
+    assert len(rows(1)) >= 8
     for response, letter in rows(1):
         assert known[response.replace("⏎", "\n")] == letter
 
