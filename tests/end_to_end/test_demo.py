@@ -37,7 +37,6 @@ def test_readme_runs_as_written(readme_run: Path) -> None:
     log = (readme_run / "log.txt").read_text()
     assert "pass@1" in log
     assert "most_reachable" in log
-    assert re.search(r"^pass$", log, re.M), "the verifier's example prints pass"
     assert (readme_run / "runs/demo/report/index.html").exists()
     assert "diffuse minus concentrated on the problems trained on" in log
 

@@ -35,3 +35,4 @@ def test_the_notebook_runs_and_gives_the_reports_figures(
     told = {name: float(of.pass_at_1) for name, of in names["change"].models.items()}
     assert told == {name: of["pass_at_1"] for name, of in results["conditions"].items()}
     assert names["tuned"].difference == 0.25
+    assert names["verdict"].status == "pass"

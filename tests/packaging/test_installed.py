@@ -204,11 +204,8 @@ def test_readme_installs_as_written_and_its_next_command_is_there(clone, tmp_pat
     The new environment sees this one's packages by PYTHONPATH, and pip is told by variables to ask
     no index, neither for ours nor for what builds it.
     """
-    readme = (ROOT / "README.md").read_text()
     by_hand, from_a_wheel = (
-        block.text
-        for block in blocks(ROOT / "README.md")
-        if "pip install" in block.text and block.text in readme.split("## Use it")[0]
+        block.text for block in blocks(ROOT / "README.md") if "pip install" in block.text
     )
     where = "(cd / && python -c 'import gapft_harness as g; print(g.__file__)')\ncommand -v gapft\n"
     (tmp_path / "python3").symlink_to(sys.executable)
