@@ -130,10 +130,11 @@ def test_verify_computes_it_again_and_names_what_was_changed(again: Path) -> Non
 
 
 def test_without_its_plugin_the_run_is_neither_verified_nor_reported(folder: Path) -> None:
-    for stage in ("verify", "report"):
-        done = gapft(stage, "whole", "--plugin", "plugin.py", cwd=folder)
+    for command in (("verify", "whole"), ("run", "whole", "--only", "report")):
+        done = gapft(*command, "--plugin", "plugin.py", cwd=folder)
         assert done.returncode == 2
-        assert f"unknown experiment '{NAME}'; known: allocation, coverage, " in done.stderr
+        assert "mine.py (sha256 " in done.stderr
+        assert f"it has the experiment '{NAME}'" in done.stderr
 
 
 def test_killed_in_its_stage_it_goes_on_and_ends_with_the_same_files(again: Path) -> None:

@@ -294,9 +294,9 @@ def test_killed_while_it_decodes_it_goes_on_and_ends_with_the_same_bytes(folder:
 
 
 def test_it_is_searched_in_shards(folder: Path) -> None:
-    search = ("search", "sharded", "--recipe", *RUN[1:-1], *OPTIONS, "--set", "executor.shards=2")
+    search = ("run", *RUN[1:-1], "--run-dir", "sharded", *OPTIONS, "--set", "executor.shards=2")
     search = tuple(each for each in search if each not in ("--seed", "13", "--condition", "gapft"))
-    succeed(*search, "--split", "audit/other", cwd=folder)
+    succeed(*search, "--only", "search", "--split", "audit/other", cwd=folder)
     run = folder / "sharded"
     assert (run / "audit/other/shards/1-of-2/responses.parquet").exists()
     problems = [folder / name / "audit/other/problems.parquet" for name in ("sharded", "added")]

@@ -411,10 +411,10 @@ def test_a_run_stops_at_a_status_that_is_none_and_goes_on_once_the_verifier_is_m
 ) -> None:
     code = of_class("verify(self, texts, golds)", "return [Verdict('maybe') for _ in texts]")
     path = Path(plugins(tmp_path, "register_verifiers", "mine", code)[1])
-    words = ["search", "run", "--split", "pool", "--plugin", str(path)]
+    words = ["--run-dir", "run", "--only", "search", "--split", "pool", "--plugin", str(path)]
     keys = ["verifier.name=mine", "data.pool_limit=6", "search.k=2"]
     sets = [word for key in keys for word in ("--set", key)]
-    stopped = gapft(*words, "--recipe", "demo", *sets, cwd=tmp_path)
+    stopped = gapft("run", "demo", *words, *sets, cwd=tmp_path)
     assert stopped.returncode == 2
     assert f"verifier 'mine' (plugin {path}, hook register_verifiers)" in stopped.stderr
     assert "the status 'maybe'; expected one of pass, fail, timeout, error" in stopped.stderr
@@ -424,7 +424,7 @@ def test_a_run_stops_at_a_status_that_is_none_and_goes_on_once_the_verifier_is_m
     generated = journal.read_bytes()
     assert not (tmp_path / "run/pool/responses.parquet").exists()
     path.write_text(path.read_text().replace("maybe", "fail"))
-    succeed(*words, cwd=tmp_path)
+    succeed("run", *words, cwd=tmp_path)
     texts = columns(tmp_path / "run/pool/responses.parquet", ("text", "status"))
     assert texts["status"] == ["fail"] * 18
     assert all(f'"{text}"'.encode() in generated for text in texts["text"] if text.isalnum())

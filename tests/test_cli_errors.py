@@ -108,10 +108,15 @@ PATHS = {
     "run --dry-run": ["run", "?", "--dry-run"],
     "run --run-dir": ["run", "demo", "--set", "data.task=nope", "--run-dir", "?"],
     "run --plugin": ["run", "demo", "--dry-run", "--plugin", "?"],
-    "search --recipe": ["search", "R", "--recipe", "?"],
-    **{name: [name, "?"] for name in ("search", "merge", "states", "select", "train", "scale")},
-    **{name: [name, "?"] for name in ("audit", "report", "verify", "scaling-report", "forecast")},
-    "merge, a shard": ["merge", "R", "?"],
+    "import --recipe": ["import", "R", "f.json", "--recipe", "?"],
+    **{
+        f"run --only {stage}": ["run", "?", "--only", stage]
+        for stage in ("search", "merge", "states", "select", "train", "scale", "audit", "report")
+    },
+    "run --run-dir --only": ["run", "--run-dir", "?", "--only", "states"],
+    "merge, a shard": ["run", "--run-dir", "R", "--only", "merge", "--shards-of", "?"],
+    "verify": ["verify", "?"],
+    "study --scaling": ["study", "--scaling", "?"],
     "study": ["study", "?"],
     "study --run-dir": ["study", "s.yaml", "--dry-run", "--run-dir", "?"],
     "export": ["export", "?", "--to", "trl", "--out", "O"],

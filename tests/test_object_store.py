@@ -53,7 +53,7 @@ def task(tmp_path: Path) -> Letters:
 def command(task: Letters) -> list[object]:
     recipe = task.run("r", splits=("pool", "audit"), search={"k": 4}).path / "recipe.yaml"
     options = ["--include-path", task.folder / "tasks", "--plugin", task.plugins[0]]
-    return ["search", URL, "--recipe", recipe, *options]
+    return ["run", recipe, "--run-dir", URL, "--only", "search", *options]
 
 
 def test_a_bucket_that_is_not_there_is_refused_and_not_made(

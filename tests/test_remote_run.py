@@ -179,13 +179,15 @@ def test_machines_that_search_for_urls_of_their_own_are_merged_from_there(tmp_pa
     options = ["--plugin", task.plugins[0]]
     for n, url in enumerate(urls, start=1):
         succeed(
-            *("search", url, "--recipe", f"file://{recipe}", "--shard", f"{n}/2", *options),
+            *("run", f"file://{recipe}", "--run-dir", url, "--only", "search"),
+            *("--shard", f"{n}/2", *options),
             *("--include-path", tmp_path / "tasks"),
             env={"GAPFT_WORK_DIR": str(tmp_path / f"machine{n}")},
         )
     with served(tmp_path / "store") as base:  # which nothing can be written to
         done = succeed(
-            *("merge", tmp_path / "merged", f"{base}/shard1", f"{base}/shard2", *options),
+            *("run", "--run-dir", tmp_path / "merged", "--only", "merge", *options),
+            *("--shards-of", f"{base}/shard1", "--shards-of", f"{base}/shard2"),
             env={"GAPFT_WORK_DIR": str(tmp_path / "third")},
         )
     assert "Traceback" not in done.stderr

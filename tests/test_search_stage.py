@@ -66,8 +66,8 @@ def test_a_mistake_in_the_audits_file_is_found_before_the_pool_is_searched(tmp_p
     good = audit.read_text()
     records = [json.loads(line) for line in good.splitlines()]
     audit.write_text("".join(json.dumps({**r, "answer": ""}) + "\n" for r in records))
-    given = ("search", "run", "--recipe", "recipe.yaml", "--include-path", "tasks")
-    options = ("--plugin", "contains.py")
+    given = ("run", "recipe.yaml", "--run-dir", "run", "--only", "search")
+    options = ("--plugin", "contains.py", "--include-path", "tasks")
     refused = gapft(*given, *options, cwd=tmp_path)
     assert refused.returncode == 2
     assert "audit.jsonl, line 1: " in refused.stderr

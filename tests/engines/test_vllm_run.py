@@ -89,7 +89,7 @@ def test_shards_chunks_and_rounds_change_no_sample(run: Path, tmp_path: Path) ->
     divided = ("executor.shards=2", "search.chunk=9", "search.stop=first_pass", "search.round=3")
     settings = ("model.backend=vllm", "data.pool_limit=60", "evidence.keep=first", *divided)
     succeed(
-        *("search", tmp_path / "run", "--recipe", "demo", "--split", "pool"),
+        *("run", "demo", "--run-dir", tmp_path / "run", "--only", "search", "--split", "pool"),
         *(part for setting in settings for part in ("--set", setting)),
     )
 

@@ -68,10 +68,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "recipe.yaml").write_text(yaml.safe_dump(content))
     (folder / "online.py").write_text(ONLINE)
     succeed(
-        "search", "run", "--recipe", "recipe.yaml", "--include-path", "tasks", *PLUGINS, cwd=folder
+        *("run", "recipe.yaml", "--run-dir", "run", "--include-path", "tasks", *PLUGINS),
+        *("--only", "search", "--only", "states", "--only", "select"),
+        cwd=folder,
     )
-    for stage in ("states", "select"):
-        succeed(stage, "run", *PLUGINS, cwd=folder)
     shutil.copytree(folder / "run", folder / "other")
     return folder
 

@@ -115,7 +115,7 @@ def test_a_command_that_was_killed_before_the_copy_goes_on(made: Path, run: Path
             m["training"].pop(SAME.name), m["verdict_counts"].pop(SAME.name),
         ])  # fmt: skip
         for stage in ("train", "audit"):
-            succeed(stage, run, "--plugin", "plugin.py", cwd=made)
+            succeed("run", run, "--only", stage, "--plugin", "plugin.py", cwd=made)
         assert {arm: sha256(run / layout.adapter(arm)) for arm in (GAPFT, SAME)} == right
         assert differences(made, run) == []
 

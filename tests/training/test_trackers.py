@@ -124,10 +124,10 @@ def selected(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / f"{name}.py").write_text(text)
     plugin = ("--plugin", "plugin.py")
     succeed(
-        "search", "run", "--recipe", "recipe.yaml", "--include-path", "tasks", *plugin, cwd=folder
+        *("run", "recipe.yaml", "--run-dir", "run", "--include-path", "tasks", *plugin),
+        *("--only", "search", "--only", "states", "--only", "select"),
+        cwd=folder,
     )
-    for stage in ("states", "select"):
-        succeed(stage, "run", *plugin, cwd=folder)
     return folder
 
 
