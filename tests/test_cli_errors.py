@@ -84,7 +84,7 @@ def test_an_unknown_recipe_names_the_nearest_bundled_one(tmp_path: Path) -> None
 
 def test_a_stage_before_its_time_says_which_stage_is_missing(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(TINY)
-    done = gapft("run", "nowhere", "--only", "states", cwd=tmp_path)
+    done = gapft("run", "--run-dir", "nowhere", "--only", "states", cwd=tmp_path)
     assert done.returncode == 2
     assert "nowhere: is no run directory" in done.stderr
     assert not (tmp_path / "nowhere").exists()
@@ -166,7 +166,7 @@ def test_an_odd_path_is_a_mistake_and_leaves_nothing(
         (["run", "nope.yaml"], "recipe nope.yaml: no such file"),
         (["study", "/nope"], "study /nope: no such file"),
         (["run", "dmo.yaml"], "did you mean 'demo'?"),
-        (["run", "xyz"], "neither a file nor bundled; gapft recipes lists those"),
+        (["run", "xyz"], "neither a file nor bundled; gapft list recipes shows those"),
         (["run", ""], "recipe '': expected a file or a bundled name"),
         (["run", "demo", "--run-dir", ""], "run directory '': expected"),
         (["verify", ""], "run directory '': expected"),

@@ -77,7 +77,7 @@ def _find(name: str, bundled: Mapping[str, Path], kind: str) -> Path:
     if is_file:
         raise UserError(f"{kind} {plain(name)}: no such file{hint}")
     raise UserError(
-        f"no {kind} {name!r}: neither a file nor bundled{hint or '; gapft recipes lists those'}"
+        f"no {kind} {name!r}: neither a file nor bundled{hint or '; gapft list recipes shows those'}"
     )
 
 
