@@ -210,8 +210,6 @@ MISTAKES = {
     f"'experiments.{NAME}.long'?",
     f"experiments.{NAME}=6": f"key 'experiments.{NAME}': expected keys with values",
     "experiments.answer_length={}": f"'answer_length'; did you mean '{NAME}'?",
-    "experiments.scaling={calibration: 5}": "'scaling' has a section of its own: write it as "
-    "scaling: {...}",
 }
 
 

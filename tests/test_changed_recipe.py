@@ -53,7 +53,7 @@ class Changing(ScaledLetters):
 
     def change(self, *stages: str, **keys: Any) -> RunDirectory:
         """Gives the recipe, with other keys, and runs its stages."""
-        splits = (*SPLITS, "calibration") if keys.get("scaling") else SPLITS
+        splits = (*SPLITS, "calibration") if "scaling" in keys.get("experiments", {}) else SPLITS
         settings = {
             "conditions": ["gapft", "uniform"],
             "seeds": [13, 21],
@@ -63,7 +63,7 @@ class Changing(ScaledLetters):
             "search": {"k": 2, "chunk": 20},
             "statistics": {"replicates": 20},
         }
-        stages = stages or (SCALED if keys.get("scaling") else STAGES)
+        stages = stages or (SCALED if "scaling" in keys.get("experiments", {}) else STAGES)
         return self.run("r", stages, splits, **{**settings, **keys})  # type: ignore[arg-type]
 
     @property
@@ -112,7 +112,7 @@ def task(tmp_path: Path) -> Changing:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run without a section scaling, and beside it a copy of it all."""
+    """A finished run that scales nothing, and beside it a copy of it all."""
     folder = tmp_path_factory.mktemp("finished")
     (folder / "here").mkdir()
     write(folder / "here").change()
@@ -165,7 +165,7 @@ def test_a_recipe_that_was_edited_in_place_is_not_reported(
 
 def test_scaling_is_added_without_a_new_search_or_training(done: Changing) -> None:
     before, calls = done.sealed("pool", "audit", "selections", "adapters"), len(done.calls())
-    done.change(scaling={"calibration": "validation"})
+    done.change(experiments={"scaling": {"calibration": "validation"}})
     assert len(done.results()["scaling"]["checkpoints"]) == 4
     new = done.calls()[calls:]
     assert not any(sampled for _, _, sampled, _ in new)
@@ -179,11 +179,11 @@ def test_a_search_of_its_own_adds_the_calibration_split_and_says_what_waits(
     done: Changing,
 ) -> None:
     scaling = {"calibration": "validation"}
-    run = done.change("search", scaling=scaling, seeds=[13, 21, 5])
+    run = done.change("search", experiments={"scaling": scaling}, seeds=[13, 21, 5])
     lines: list[str] = []
     keep_searched(replace(done.context(run), say=lines.append))
     kept = RunDirectory.open(run.path).recipe
-    assert kept.scaling is not None
+    assert kept.calibration == "validation"
     assert kept.seeds == (13, 21)
     assert lines == [
         "taken up by gapft run alone, which selects: seeds ([13, 21] there, [13, 21, 5] here)"
@@ -197,12 +197,12 @@ def test_a_search_of_its_own_adds_the_calibration_split_and_says_what_waits(
 def test_scaling_that_cannot_be_added_leaves_the_run_as_it_was(done: Changing) -> None:
     file = done.folder / "tasks/letters.yaml"
     with pytest.raises(UserError, match=r"takes problems out of the pool.*`validation` takes none"):
-        done.change(scaling={"calibration": 9})
+        done.change(experiments={"scaling": {"calibration": 9}})
     before = done.sealed("pool", "audit", "adapters", "decisions", "calibration")
     (done.folder / "tasks/held.jsonl").unlink()
     with pytest.raises(GapftError):
-        done.change(scaling={"calibration": "validation"})
-    assert RunDirectory.open(done.folder / "r").recipe.scaling is None
+        done.change(experiments={"scaling": {"calibration": "validation"}})
+    assert RunDirectory.open(done.folder / "r").recipe.calibration is None
     assert done.sealed("pool", "audit", "adapters", "decisions", "calibration") == before
     assert "scaling" not in done.report()
     assert file.exists()
@@ -210,16 +210,16 @@ def test_scaling_that_cannot_be_added_leaves_the_run_as_it_was(done: Changing) -
 
 def test_another_tolerance_chooses_anew_from_the_same_decisions(done: Changing) -> None:
     lax = {"calibration": "validation", "tolerance": 0.9, "level": 0.2}
-    run = done.change(scaling=lax)
+    run = done.change(experiments={"scaling": lax})
     scales = [c["scale"] for c in done.results()["scaling"]["checkpoints"]]
     calibration, calls = done.sealed("calibration", "adapters"), done.calls()
     strict = {"calibration": "validation", "tolerance": 0.01}
-    changed = done.change(*SELECTED, scaling=strict)
+    changed = done.change(*SELECTED, experiments={"scaling": strict})
     with pytest.raises(
         UserError, match=r"at another level or tolerance .* --only scale chooses anew"
     ):
         done.report()
-    done.change(scaling=strict)
+    done.change(experiments={"scaling": strict})
     found = done.results()["scaling"]
     assert (found["tolerance"], found["level"]) == (0.01, 0.05)
     assert [c["scale"] for c in found["checkpoints"]] == [0.0] * 4 != scales
@@ -227,7 +227,7 @@ def test_another_tolerance_chooses_anew_from_the_same_decisions(done: Changing) 
     assert done.sealed("calibration", "adapters") == calibration
     assert any("too few for any scale" in w for w in changed.manifest()["warnings"])
     assert done.holds() == []
-    done.change(scaling=lax)
+    done.change(experiments={"scaling": lax})
     assert [c["scale"] for c in done.results()["scaling"]["checkpoints"]] == scales
     assert not any("too few for any scale" in w for w in run.manifest()["warnings"])
     assert done.holds() == []
@@ -241,7 +241,7 @@ def test_states_may_be_looked_at_with_the_scaled_adapters(done: Changing) -> Non
     with pytest.raises(UserError, match=r"'experiments\.scope\.adapters': is 'scaled', and"):
         done.change(experiments=asked)
     stages = (*STAGES[:3], "scope", "stability", *SCALED[3:])
-    done.change(*stages, scaling=scaling, experiments=asked)
+    done.change(*stages, experiments={"scaling": scaling, **asked})
     run, found = RunDirectory.open(done.folder / "r"), done.results()
     scales = {name: of["scale"] for name, of in run.manifest()["scaling"].items()}
     assert len(set(scales.values()) - {1.0}) > 1, "others than the trained ones"
@@ -271,8 +271,8 @@ def test_states_may_be_looked_at_with_the_scaled_adapters(done: Changing) -> Non
 def test_the_scale_that_a_report_takes_is_the_sealed_one(done: Changing) -> None:
     scaling = {"calibration": "validation", "tolerance": 0.4, "level": 0.2}
     keys: dict[str, Any] = {
-        "scaling": scaling,
         "experiments": {
+            "scaling": scaling,
             "scope": {"k": [1, 2], "adapters": "scaled"},
             "stability": {"sets": 2, "k": 1, "adapters": "scaled"},
         },
@@ -289,8 +289,8 @@ def test_the_scale_that_a_report_takes_is_the_sealed_one(done: Changing) -> None
 
     change_manifest(done.folder / "r", other)
     after = done.report()
-    assert [after[name] for name in keys["experiments"]] == [
-        before[name] for name in keys["experiments"]
+    assert [after[name] for name in ("scope", "stability")] == [
+        before[name] for name in ("scope", "stability")
     ]
     assert any("the manifest has" in line for line in done.holds())
     with (done.folder / "r/scaled/gapft-seed13/scaling.json").open("a") as file:

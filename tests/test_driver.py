@@ -50,7 +50,9 @@ def test_nor_does_a_search_or_a_merge_or_a_run_that_fails(early: Path) -> None:
     with pytest.raises(UserError, match="no shards"):
         merge_shards(str(early), [])
     with pytest.raises(UserError, match="no validation_split"):
-        run_recipe(Options("demo", overrides=["scaling.calibration=validation"]), str(early))
+        run_recipe(
+            Options("demo", overrides=["experiments.scaling.calibration=validation"]), str(early)
+        )
     assert files(early) == before
 
 
@@ -64,7 +66,7 @@ def test_the_commands_report_says_what_is_missing_and_the_run_goes_on(tmp_path: 
 
 
 def test_a_run_that_a_failing_command_made_itself_leaves_no_trace(tmp_path: Path) -> None:
-    choice = Options("demo", overrides=["scaling.calibration=validation"])
+    choice = Options("demo", overrides=["experiments.scaling.calibration=validation"])
     with pytest.raises(UserError, match="no validation_split"):
         run_recipe(choice, str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()

@@ -95,12 +95,16 @@ def test_a_code_recipe_is_described_without_model_or_data(tmp_path: Path) -> Non
 
 
 def test_scaling_is_described_and_a_split_that_is_not_there_is_missing() -> None:
-    chosen = Options("demo", conditions=["uniform"], overrides=["scaling.calibration=100"])
+    chosen = Options(
+        "demo", conditions=["uniform"], overrides=["experiments.scaling.calibration=100"]
+    )
     text = describe(chosen, "r")
     assert "calibration: 100 problems taken out of the training split, 1 greedy a problem" in text
     assert "scale   3 adapters x scales 0.25, 0.5, 0.75, 1, 1 greedy a calibration problem" in text
     assert "nothing: this recipe can run" in text
-    missing = describe(Options("demo", overrides=["scaling.calibration=validation"]), "r")
+    missing = describe(
+        Options("demo", overrides=["experiments.scaling.calibration=validation"]), "r"
+    )
     assert re.search(r"^calibration: task gapft_demo .* has no validation_split", missing, re.M)
     assert takes(missing)["problems"] == "pool 400, audit 1,000, calibration: cannot be read here"
     said = takes(text)

@@ -89,7 +89,7 @@ class ComparedLetters(Letters):
             "conditions": ["diffuse", "concentrated"],
             "seeds": list(SEEDS),
             "budget": {"n": 8, "replay": 2},
-            "allocation": {"diffuse": "diffuse", "concentrated": "concentrated"},
+            "experiments": {"allocation": {"diffuse": "diffuse", "concentrated": "concentrated"}},
             "model": {"backend": "by_arm"},
             "training": {"trainer": "none", "repetitions": 1},
             "search": {"k": 3, "chunk": 5},
@@ -179,7 +179,7 @@ def test_a_second_audit_decodes_nothing_and_changes_nothing(task, run):
 
 
 def test_without_the_key_only_the_audit_is_decided(task):
-    run = task.compare("plain", allocation=None)
+    run = task.compare("plain", experiments={})
     assert [p.name for p in run.path.glob("decisions/*.exposed.parquet")] == []
     assert not (run.path / "report/tables/allocation.csv").exists()
     with pytest.raises(UserError, match=r"'diffuse' is no part of an allocation comparison"):
@@ -188,11 +188,11 @@ def test_without_the_key_only_the_audit_is_decided(task):
 
 def test_conditions_that_are_no_halves_are_refused_before_training(task):
     with pytest.raises(
-        UserError, match=r"arms gapft-seed13 and concentrated-seed13.*key allocation"
+        UserError, match=r"arms gapft-seed13 and concentrated-seed13.*key experiments\.allocation"
     ):
         task.compare(
             "refused",
             conditions=["gapft", "concentrated"],
-            allocation={"diffuse": "gapft", "concentrated": "concentrated"},
+            experiments={"allocation": {"diffuse": "gapft", "concentrated": "concentrated"}},
         )
     assert not (task.folder / "refused" / "adapters").exists()

@@ -63,7 +63,7 @@ def test_replay_may_repeat_and_may_be_empty():
     ],
 )
 def test_what_is_no_such_comparison_is_refused_with_what_was_found(diffuse, concentrated, found):
-    with pytest.raises(UserError, match=f"{NAMES}.*{found}.*the key allocation needs"):
+    with pytest.raises(UserError, match=f"{NAMES}.*{found}.*the key experiments.allocation needs"):
         find(diffuse, concentrated)
 
 

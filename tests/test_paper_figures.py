@@ -71,9 +71,9 @@ def test_what_is_of_other_problems_or_samples_is_not_compared(tmp_path: Path) ->
     assert [of.here for of in searched(tmp_path, recipe(paper), "pool")] == [None, 2]
     limited = recipe(paper, data={"pool_limit": 6})
     assert [of.here for of in searched(tmp_path, limited, "pool")] == [None, None]
-    calibrated = recipe(paper, scaling={"calibration": 3})
+    calibrated = recipe(paper, experiments={"scaling": {"calibration": 3}})
     assert [of.here for of in searched(tmp_path, calibrated, "pool")] == [None, None]
-    elsewhere = recipe(paper, scaling={"calibration": "validation"})
+    elsewhere = recipe(paper, experiments={"scaling": {"calibration": "validation"}})
     assert [of.here for of in searched(tmp_path, elsewhere, "pool")] == [None, 2]
 
 

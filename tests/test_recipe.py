@@ -12,10 +12,12 @@ import yaml
 from gapft_harness.cli.options import Options
 from gapft_harness.cli.runs import resolve_recipe
 from gapft_harness.core.errors import UserError
+from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.bundled import bundled_recipes
 from gapft_harness.recipe.faults import keys_of
 from gapft_harness.recipe.reading import Setting, check_recipe, load_recipe
 from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.stages.experiment import asked
 
 MINIMAL: dict[str, Any] = {
     "name": "r",
@@ -218,8 +220,8 @@ def test_identity_is_what_the_search_was_made_by() -> None:
     assert recipe.identity()["model"]["args"] == recipe.model.args
     free = set(Recipe.model_fields) - set(recipe.identity())
     assert free == {
-        "conditions", "seeds", "budget", "allocation", "executor", "trackers", "description",
-        "notes", "statistics", "evidence", "training", "experiments", "audits", "paper",
+        "conditions", "seeds", "budget", "executor", "trackers", "description",
+        "notes", "statistics", "evidence", "training", "audits", "paper",
     }  # fmt: skip
     assert set(recipe.trained_by()) == {"evidence", "training"}
     assert check_recipe(recipe.identity(), "as shards keep it").identity() == recipe.identity()
@@ -238,7 +240,8 @@ def test_identity_is_what_the_search_was_made_by() -> None:
 def test_of_scaling_only_what_it_takes_out_of_the_pool_is_bound(
     one: dict[str, Any] | None, other: dict[str, Any], same: bool
 ) -> None:
-    found = [check_recipe({**MINIMAL, "scaling": each}, "x").identity() for each in (one, other)]
+    asked = [{} if each is None else {"scaling": each} for each in (one, other)]
+    found = [check_recipe({**MINIMAL, "experiments": each}, "x").identity() for each in asked]
     assert (found[0] == found[1]) == same
 
 
@@ -347,8 +350,7 @@ def test_the_papers_code_recipes_have_the_papers_settings(name: str, model: str)
         }
     )
     assert [*recipe.conditions] == ["diffuse", "concentrated"]
-    assert recipe.allocation
-    assert [recipe.allocation.diffuse, recipe.allocation.concentrated] == [*recipe.conditions]
+    assert [*recipe.experiments["allocation"].values()] == [*recipe.conditions]
     assert recipe.seeds == (13, 21, 42)
     assert recipe.statistics.replicates == 20_000
     assert (recipe.budget.n, recipe.budget.replay, recipe.budget.token_tolerance) == (64, 64, 0.02)
@@ -362,11 +364,18 @@ def test_update_groups_that_cannot_be_filled_are_refused_before_search() -> None
         check_recipe({**MINIMAL, "budget": {"n": 21, "replay": 10}, "training": groups}, "x")
 
 
-def test_an_allocation_needs_an_even_number_of_problems() -> None:
-    two = {"conditions": ["d", "c"], "allocation": {"diffuse": "d", "concentrated": "c"}}
+def test_an_allocation_needs_two_conditions_with_an_even_number_of_problems() -> None:
+    def asked_of(n: int | str, concentrated: str = "uniform") -> list[str]:
+        allocation = {"diffuse": "gapft", "concentrated": concentrated}
+        more = {"budget": {"n": n}, "experiments": {"allocation": allocation}}
+        return [each.name for each in asked(check_recipe({**MINIMAL, **more}, "x"), load_plugins())]
+
     for n in (48, "recovered"):
-        check_recipe({**MINIMAL, **two, "budget": {"n": n}}, "x")
-    with pytest.raises(
-        UserError, match=r"key 'allocation': splits budget\.n into two halves, and 47"
+        assert asked_of(n) == ["allocation"]
+    for given, message in (
+        ((47,), r"key 'experiments\.allocation': splits budget\.n into two halves, and 47 is odd"),
+        ((48, "more"), r"key 'experiments\.allocation\.concentrated': 'more' is none of the cond"),
+        ((48, "gapft"), r"key 'experiments\.allocation': compares 'gapft' with itself"),
     ):
-        check_recipe({**MINIMAL, **two, "budget": {"n": 47}}, "x")
+        with pytest.raises(UserError, match=message):
+            asked_of(*given)

@@ -18,6 +18,7 @@ from gapft_harness.core.records import Arm
 from gapft_harness.experiments.scaling.check import check_scaled
 from gapft_harness.experiments.scaling.job import calibration_file, scale_arm
 from gapft_harness.experiments.scaling.pooled import _named, pool_scaling
+from gapft_harness.experiments.scaling.settings import scaled
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.experiment import experiments_of
@@ -154,7 +155,7 @@ class ScaledLetters(Letters):
             "training": {"trainer": "ones", "repetitions": 1},
             "search": {"k": 2, "chunk": 20},
             "statistics": {"replicates": 100},
-            "scaling": {"calibration": CALIBRATION},
+            "experiments": {"scaling": {"calibration": CALIBRATION}},
         }
         return self.run(name, stages, SPLITS, **{**settings, **keys})  # type: ignore[arg-type]
 
@@ -323,7 +324,7 @@ def test_the_report_says_what_was_chosen_and_what_it_changed(
 
 
 def test_the_choice_follows_from_the_sealed_decisions(run: RunDirectory) -> None:
-    settings, manifest = run.recipe.scaling, run.manifest()
+    settings, manifest = scaled(run.recipe), run.manifest()
     assert settings is not None
     for arm in arms():
         assert list(check_scaled(run, arm, settings, manifest)) == []
@@ -331,7 +332,7 @@ def test_the_choice_follows_from_the_sealed_decisions(run: RunDirectory) -> None
 
 def test_a_verdict_changed_under_the_choice_is_found(task: ScaledLetters) -> None:
     run = task.scale("changed", STAGES[:4], conditions=["gapft"])
-    arm, settings = Arm("gapft", 13), run.recipe.scaling
+    arm, settings = Arm("gapft", 13), scaled(run.recipe)
     assert settings is not None
     path = run.path / calibration_file(arm, 0.5)
     table = pq.read_table(path)
@@ -347,7 +348,7 @@ def test_a_verdict_changed_under_the_choice_is_found(task: ScaledLetters) -> Non
 
 def test_what_an_audit_lacks_or_does_not_say_is_found(task: ScaledLetters) -> None:
     run = task.scale("lacking", STAGES[:5], conditions=["gapft"])
-    arm, settings, manifest = Arm("gapft", 13), run.recipe.scaling, run.manifest()
+    arm, settings, manifest = Arm("gapft", 13), scaled(run.recipe), run.manifest()
     assert settings is not None
     assert list(check_scaled(run, arm, settings, manifest)) == []
     path = run.path / calibration_file(arm, 1.0)
@@ -368,7 +369,7 @@ def test_what_an_audit_lacks_or_does_not_say_is_found(task: ScaledLetters) -> No
 
 def test_another_adapter_in_the_place_of_the_chosen_one_is_found(task: ScaledLetters) -> None:
     run = task.scale("exchanged", STAGES[:4], conditions=["gapft"])
-    settings = run.recipe.scaling
+    settings = scaled(run.recipe)
     assert settings is not None
     one, other = run.path / "scaled/gapft-seed13", run.path / "scaled/gapft-seed21"
     name = "adapter_model.safetensors"
@@ -440,13 +441,19 @@ def test_a_calibration_without_a_solved_problem_leaves_every_adapter_at_0(
 
 def test_tolerance_and_level_are_the_recipes(task: ScaledLetters) -> None:
     settings = {"calibration": CALIBRATION, "tolerance": 0.7, "level": 0.2}
-    run = task.scale("lenient", STAGES[:4], scaling=settings)
+    run = task.scale("lenient", STAGES[:4], experiments={"scaling": settings})
     assert chosen(run, Arm("gapft", 21))["scale"] == 1
     assert chosen(run, Arm("gapft", 21))["scales"][0]["upper_bound"] == upper_bound(
         0, chosen(run, Arm("gapft", 21))["solved"], 0.05
     )
-    with pytest.raises(UserError, match=r"made by another recipe; differing: scaling.calibration"):
-        task.scale("lenient", STAGES[:4], scaling=settings | {"calibration": CALIBRATION + 1})
+    with pytest.raises(
+        UserError, match=r"made by another recipe; differing: experiments.scaling.calibration"
+    ):
+        task.scale(
+            "lenient",
+            STAGES[:4],
+            experiments={"scaling": settings | {"calibration": CALIBRATION + 1}},
+        )
 
 
 def test_adapters_of_a_plugins_trainer_are_verified_as_far_as_they_say(
@@ -485,9 +492,9 @@ def test_without_the_section_nothing_changes(task: ScaledLetters) -> None:
     assert not (run.path / "scaled").exists()
     assert not (run.path / "calibration").exists()
     assert "scaling" not in json.loads((run.path / "report/results.json").read_text("utf-8"))
-    with pytest.raises(UserError, match="has no section scaling"):
+    with pytest.raises(UserError, match=r"has no experiments\.scaling"):
         scale_arm(str(run.path), "gapft", 13, task.plugins)
-    with pytest.raises(UserError, match="has no section scaling"):
+    with pytest.raises(UserError, match=r"has no experiments\.scaling"):
         pool_scaling([str(run.path)])
 
 
@@ -560,7 +567,7 @@ def test_runs_that_do_not_go_together(task: ScaledLetters, run: RunDirectory) ->
         "strict",
         STAGES[:5],
         conditions=["gapft"],
-        scaling={"calibration": CALIBRATION, "tolerance": 0.08},
+        experiments={"scaling": {"calibration": CALIBRATION, "tolerance": 0.08}},
     )
     with pytest.raises(UserError, match=r"tolerance 0\.1, .*strict at 0\.05 and 0\.08"):
         pool_scaling([place, str(strict.path)])

@@ -21,7 +21,7 @@ def search(task: Letters, split: str) -> RunDirectory:
         conditions=["gapft"],
         budget={"n": 4},
         search={"k": 2},
-        scaling={"calibration": TAKEN},
+        experiments={"scaling": {"calibration": TAKEN}},
     )
 
 

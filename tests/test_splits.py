@@ -22,6 +22,7 @@ from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.recipe.called_plugins import check_names
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.stages.experiment import asked
 from gapft_harness.stages.foundation.disjoint import keyed, require_disjoint
 from gapft_harness.stages.search.splits import divide, hash_order, read_split, read_splits
 
@@ -50,7 +51,9 @@ def recipe(calibration: object = None, **data: object) -> Recipe:
         "data": {"task": "letters", **data},
         "model": {"args": {"pretrained": "m"}},
     }
-    scaling = {} if calibration is None else {"scaling": {"calibration": calibration}}
+    scaling = (
+        {} if calibration is None else {"experiments": {"scaling": {"calibration": calibration}}}
+    )
     return check_recipe(content | scaling, "test")
 
 
@@ -246,7 +249,9 @@ def test_each_problem_is_rendered_once_however_often_its_split_is_read(
 
 def test_what_was_taken_out_is_said(folder: Path) -> None:
     found = read_split(load_task("letters", [folder]), recipe(7), "pool")
-    assert found.dropped == ("pool: 7 problems taken out to calibrate on (scaling.calibration)",)
+    assert found.dropped == (
+        "pool: 7 problems taken out to calibrate on (experiments.scaling.calibration)",
+    )
     assert read_split(load_task("letters", [folder]), recipe(7), "calibration").dropped == ()
 
 
@@ -369,8 +374,8 @@ def test_a_task_without_a_split_to_spare(folder: Path, line: str, why: str) -> N
     ("section", "why"),
     [
         ({"calibration": 0}, "at least 1"),
-        ({"calibration": "dev"}, "scaling.calibration"),
-        ({}, "missing key 'scaling.calibration'"),
+        ({"calibration": "dev"}, "experiments.scaling.calibration"),
+        ({}, "missing key 'experiments.scaling.calibration'"),
         ({"calibration": 5, "level": 1}, "less than 1"),
         ({"calibration": 5, "tolerance": 1.5}, "less than or equal to 1"),
     ],
@@ -378,13 +383,14 @@ def test_a_task_without_a_split_to_spare(folder: Path, line: str, why: str) -> N
 def test_sections_that_do_not_hold(section: dict[str, object], why: str) -> None:
     content = {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "m"}}}
     with pytest.raises(UserError, match=why):
-        check_recipe(content | {"scaling": section}, "test")
+        asked(check_recipe(content | {"experiments": {"scaling": section}}, "test"), load_plugins())
 
 
 def test_recorded_responses_are_of_no_scale() -> None:
     model = {"backend": "recorded", "args": {"pretrained": "m"}}
-    content = {"name": "r", "data": {"task": "t"}, "model": model, "scaling": {"calibration": 5}}
-    recipe = check_recipe(content, "test")
-    with pytest.raises(UserError, match="'scaling': needs a backend that generates"):
+    content = {"name": "r", "data": {"task": "t"}, "model": model}
+    scaling = {"experiments": {"scaling": {"calibration": 5}}}
+    recipe = check_recipe(content | scaling, "test")
+    with pytest.raises(UserError, match=r"'experiments\.scaling': needs a backend that generates"):
         check_names(recipe, load_plugins())
     check_names(recipe, load_plugins(), ["report"])

@@ -141,7 +141,7 @@ def test_a_dry_run_fails_where_something_is_missing(
     monkeypatch.chdir(tmp_path)
     whole = CliRunner().invoke(app, ["run", "demo", "--dry-run"])
     assert whole.exit_code == 0
-    less = ["run", "demo", "--dry-run", "--set", "scaling.calibration=validation"]
+    less = ["run", "demo", "--dry-run", "--set", "experiments.scaling.calibration=validation"]
     missing = CliRunner().invoke(app, less)
     assert "# missing here" in missing.output
     assert missing.exit_code == 1

@@ -21,8 +21,10 @@ from gapft_harness.cli.main import app
 from gapft_harness.cli.options import GROUPS
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.conditions import Condition
+from gapft_harness.recipe.faults import keys_of
 from gapft_harness.recipe.reading import recipe_keys
 from gapft_harness.recipe.sections import AuditChoice
+from gapft_harness.stages.experiment import every_experiment
 
 _OPENING = """\
 # The command line
@@ -102,6 +104,12 @@ def recipe_reference() -> str:
         parts += [f"## {kind.capitalize()}s\n", _table((kind, does), rows)]
     keys = [(key, _default(info), info.description or "") for key, info in recipe_keys().items()]
     parts += ["## Keys\n", _table(("key", "default", "meaning"), keys)]
+    keys = [
+        (f"experiments.{experiment.name}.{key}", _default(info), info.description or "")
+        for experiment in every_experiment(load_plugins())
+        for key, info in (keys_of(experiment.section) if experiment.section else ())
+    ]
+    parts += ["## Keys of experiments\n", _table(("key", "default", "meaning"), keys)]
     parts += ["## Keys of a condition\n", _keys(Condition), "## Keys of an audit\n"]
     return "\n".join([*parts, _keys(AuditChoice)])
 

@@ -151,13 +151,15 @@ class LoadedTask:
         task = self._task
         if not task.has_validation_docs():
             raise UserError(
-                f"{named(task.config)} has no validation_split; give scaling.calibration a number "
-                "of problems to take out of the training split, or add the split to the task"
+                f"{named(task.config)} has no validation_split; give "
+                "experiments.scaling.calibration a number of problems to take out of the "
+                "training split, or add the split to the task"
             )
         if not task.has_test_docs():
             raise UserError(
                 f"{named(task.config)} has no test_split, so its validation split is the audit; "
-                "give scaling.calibration a number of problems to take out of the training split"
+                "give experiments.scaling.calibration a number of problems to take out of the "
+                "training split"
             )
         return self._problems("calibration", task.config.validation_split, task.validation_docs)
 

@@ -65,7 +65,7 @@ def check_names(
                 plugins.get(kind, name)
         if kind == "sampler":
             plugins.require_start_tokens(recipe.model.backend, recipe.model.start_tokens)
-            if recipe.scaling is not None:
+            if "scaling" in recipe.experiments:
                 _check_generates(recipe, plugins)
 
 
@@ -73,8 +73,9 @@ def _check_generates(recipe: Recipe, plugins: Plugins) -> None:
     backend = recipe.model.backend
     if not plugins.get("sampler", backend).declared(SamplerTraits).generates:
         raise UserError(
-            f"recipe {recipe.name}: 'scaling': needs a backend that generates: the responses of "
-            f"{backend!r} are of each arm's adapter as it was trained, and of no other scale"
+            f"recipe {recipe.name}: key 'experiments.scaling': needs a backend that generates: the "
+            f"responses of {backend!r} are of each arm's adapter as it was trained, "
+            "and of no other scale"
         )
 
 

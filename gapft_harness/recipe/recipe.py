@@ -8,13 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, field_validator
 
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.recipe.conditions import Condition, Conditions
 from gapft_harness.recipe.operational import binding
 from gapft_harness.recipe.sections import (
-    Allocation,
     AuditChoice,
     BudgetChoice,
     Data,
@@ -23,15 +22,11 @@ from gapft_harness.recipe.sections import (
     ExecutorChoice,
     Model,
     RecipeSection,
-    Scaling,
     Search,
     Statistics,
     Training,
     VerifierChoice,
 )
-
-#: Bundled experiments, whose settings stand in sections of their own.
-_OWN_SECTIONS = ("allocation", "scaling")
 
 #: From the first command on, a run is bound to these.
 _SEARCHED_BY = ("name", "data", "model", "verifier", "search", "episode")
@@ -74,12 +69,6 @@ class Recipe(RecipeSection):
     )
     budget: BudgetChoice = Field(default_factory=BudgetChoice)
     training: Training = Field(default_factory=Training)
-    allocation: Allocation | None = Field(
-        None, description="compares two conditions by their exposures; see docs/statistics.md"
-    )
-    scaling: Scaling | None = Field(
-        None, description="chooses the scale of each adapter; see docs/training.md"
-    )
     audits: Mapping[str, AuditChoice] = Field(
         default_factory=dict,
         description="further audits, and named subsets of an audit, each reported by itself; see "
@@ -88,7 +77,7 @@ class Recipe(RecipeSection):
     )
     experiments: dict[str, dict[str, Any]] = Field(
         default_factory=dict,
-        description="plugins' experiments by name, each with its own settings",
+        description="experiments by name, each with [its own settings](#keys-of-experiments)",
         examples=[{"name": {"key": "value"}}],
     )
     executor: ExecutorChoice = Field(default_factory=ExecutorChoice)
@@ -164,34 +153,10 @@ class Recipe(RecipeSection):
                 raise ValueError(f"{name!r} is given twice; a figure has one source")
         return wanted
 
-    @field_validator("experiments")
-    @classmethod
-    def _of_plugins(cls, wanted: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        for name in _OWN_SECTIONS:
-            if name in wanted:
-                raise ValueError(f"{name!r} has a section of its own: write it as {name}: {{...}}")
-        return wanted
-
-    @field_validator("allocation")
-    @classmethod
-    def _of_conditions(cls, wanted: Allocation | None, info: ValidationInfo) -> Allocation | None:
-        conditions = info.data.get("conditions", ())
-        if wanted is None or not conditions:
-            return wanted
-        for name in (wanted.diffuse, wanted.concentrated):
-            if name not in conditions:
-                raise ValueError(f"{name!r} is none of the conditions {list(conditions)}")
-            n = conditions[name].n or ("budget" in info.data and info.data["budget"].n)
-            if isinstance(n, int) and n % 2:
-                raise ValueError(f"splits budget.n into two halves, and {n} is odd")
-        if wanted.diffuse == wanted.concentrated:
-            raise ValueError(f"compares {wanted.diffuse!r} with itself")
-        return wanted
-
     @property
     def calibration(self) -> int | Literal["validation"] | None:
         """What the calibration split is made of; None: there is none."""
-        return None if self.scaling is None else self.scaling.calibration
+        return self.experiments.get("scaling", {}).get("calibration")
 
     @property
     def further(self) -> tuple[str, ...]:
@@ -217,7 +182,9 @@ class Recipe(RecipeSection):
 
     def searched_as(self, other: Recipe) -> Recipe:
         """This recipe with the calibration and the audits of another, which may come later."""
-        return self.model_copy(update={"scaling": other.scaling, "audits": other.audits})
+        kept = self.without("scaling").experiments
+        kept |= {name: of for name, of in other.experiments.items() if name == "scaling"}
+        return self.model_copy(update={"experiments": kept, "audits": other.audits})
 
     def with_whole_paths(self) -> Recipe:
         """This recipe, with its files of ids and the runs it takes sets from found from anywhere.
@@ -238,21 +205,15 @@ class Recipe(RecipeSection):
         }
         return self.model_copy(update={"audits": audits, "conditions": conditions})
 
-    def experiment(self, name: str) -> Any:
-        """What the recipe says of an experiment; None if nothing."""
-        return getattr(self, name) if name in _OWN_SECTIONS else self.experiments.get(name)
-
     def without(self, name: str) -> Recipe:
         """This recipe, and nothing of an experiment."""
         kept = {key: of for key, of in self.experiments.items() if key != name}
-        return self.model_copy(
-            update={name: None} if name in _OWN_SECTIONS else {"experiments": kept}
-        )
+        return self.model_copy(update={"experiments": kept})
 
     def identity(self, plugins: Plugins | None = None) -> dict[str, Any]:
         """What a run directory is bound to from its first command on.
 
-        Of the section scaling only what it takes out of the pool; of the model's arguments those
+        Of the experiments only what scaling takes out of the pool; of the model's arguments those
         that do not only say how it is asked (``operational.py``).
 
         Args:
@@ -264,7 +225,8 @@ class Recipe(RecipeSection):
             self.model.backend, found["model"]["args"], plugins or load_plugins()
         )
         taken = self.calibration
-        return {**found, "scaling": {"calibration": taken} if isinstance(taken, int) else None}
+        bound = {"scaling": {"calibration": taken}} if isinstance(taken, int) else {}
+        return {**found, "experiments": bound}
 
     def trained_by(self) -> dict[str, Any]:
         """What a run directory is bound to besides from its first adapter on.

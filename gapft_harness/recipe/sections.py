@@ -181,38 +181,6 @@ class BudgetChoice(RecipeSection):
     )
 
 
-class Allocation(RecipeSection):
-    """Compares coverage with repetition on the problems that two conditions train on."""
-
-    diffuse: str = Field(description="condition that sees the halves A and B once each")
-    concentrated: str = Field(description="condition that sees half A twice")
-
-
-class Scaling(RecipeSection):
-    """Chooses each adapter's scale on problems that are in neither pool nor audit."""
-
-    calibration: int | Literal["validation"] = Field(
-        description="the calibration problems: `validation`, the task's validation split, or how "
-        "many to take out of the training split"
-    )
-    level: float = Field(
-        0.05,
-        gt=0,
-        lt=1,
-        description="level of all upper bounds of a checkpoint together, one-sided",
-    )
-    tolerance: float = Field(
-        0.10, ge=0, le=1, description="highest upper bound of the G regression that counts as safe"
-    )
-
-    @field_validator("calibration")
-    @classmethod
-    def _some(cls, calibration: int | str) -> int | str:
-        if isinstance(calibration, int) and calibration < 1:
-            raise ValueError("must be at least 1, or `validation`")
-        return calibration
-
-
 class ExecutorChoice(RecipeSection):
     """Where jobs run. Not part of a run's identity: it may change between two commands."""
 

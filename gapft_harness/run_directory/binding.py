@@ -19,8 +19,8 @@ from gapft_harness.run_directory.facts import AuditFacts, Manifest, TaskFacts
 _BEFORE = ("pool", "audit", "calibration", layout.SELECTIONS)
 
 _CALIBRATION = (
-    ". scaling.calibration: a number takes problems out of the pool, which is another pool then; "
-    "`validation` takes none, and may be added to any run"
+    ". experiments.scaling.calibration: a number takes problems out of the pool, which is another "
+    "pool then; `validation` takes none, and may be added to any run"
 )
 
 
@@ -55,7 +55,7 @@ def require_bound(
     """
     before, now = earlier.identity(plugins), recipe.identity(plugins)
     if differing := differences(_told_by_task(before, now, task or {}), now):
-        hint = any(line.startswith("scaling") for line in differing)
+        hint = any(line.startswith("experiments.scaling") for line in differing)
         raise UserError(
             f"run directory {path} was made by another recipe; differing: "
             f"{'; '.join(differing)}. Give another --run-dir, or the recipe it was made by"

@@ -21,9 +21,9 @@ from tests.training.letters import prepare
 pytestmark = pytest.mark.xdist_group("scaled_run")
 
 OPTIONS = (
-    "--condition", "gapft", "--seed", "13", "--set", "scaling.calibration=40",
+    "--condition", "gapft", "--seed", "13", "--set", "experiments.scaling.calibration=40",
     "--set", "search.chunk=2",
-    "--set", "scaling.tolerance=0.9", "--set", "statistics.replicates=20",
+    "--set", "experiments.scaling.tolerance=0.9", "--set", "statistics.replicates=20",
     "--set", "executor.workers=1",
 )  # fmt: skip
 

@@ -47,6 +47,7 @@ def recipe(**changes):
         "conditions": list(CONDITIONS),
         "seeds": [13, 21, 73],
         "training": {"rank": 8, "learning_rate": 5e-5},
+        "experiments": {},
         "statistics": {"replicates": 400, "seed": 0},
         "notes": ["A remark of the recipe."],
     }
@@ -141,7 +142,9 @@ def allocation_inputs(seeds=(13, 21, 42), sizes=(446, 280, 274), **changes):
     names = ("diffuse", "concentrated")
     made = inputs(names, seeds, sizes)
     allocation = {"allocation": dict(zip(names, names, strict=True))}
-    of = replace(made, recipe={**made.recipe, **allocation}, parts=compared(exposures(seeds)))
+    of = replace(
+        made, recipe={**made.recipe, "experiments": allocation}, parts=compared(exposures(seeds))
+    )
     return replace(of, **changes)
 
 

@@ -234,9 +234,7 @@ def test_halves_are_read_off_the_selections_and_decisions(compared, tmp_path):
 
 def test_without_the_key_no_selection_is_looked_for(compared, tmp_path):
     manifest = write_run(tmp_path, replace(compared, parts=()))
-    manifest["recipe"]["allocation"] = None
-    assert read_inputs(tmp_path, manifest, PARTS).read("allocation") is None
-    del manifest["recipe"]["allocation"]  # a run of an earlier version
+    manifest["recipe"]["experiments"] = {}
     assert read_inputs(tmp_path, manifest, PARTS).read("allocation") is None
 
 

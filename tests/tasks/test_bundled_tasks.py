@@ -174,7 +174,7 @@ def test_what_is_calibrated_on_is_in_neither_pool_nor_audit_by_content(data, err
     assert load_task("gapft_logiqa").published()
     message = error_of(load_task("gapft_math").validation)
     assert "without test.jsonl the audit is of train" in message
-    assert "give scaling.calibration a number" in message
+    assert "give experiments.scaling.calibration a number" in message
     assert "dev.txt is missing" in error_of(load_task("gapft_logiqa").validation)
 
 

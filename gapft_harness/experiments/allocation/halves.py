@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm, Example
-from gapft_harness.recipe.sections import Allocation
+from gapft_harness.experiments.allocation.settings import Allocation
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples
@@ -63,7 +63,7 @@ def find_halves(
             differs, or training on missed problems; the message names the arms.
     """
     names = f"arms {diffuse.name} and {concentrated.name}"
-    fix = "the key allocation needs two conditions of that kind, or must be left out"
+    fix = "the key experiments.allocation needs two conditions of that kind, or must be left out"
     for arm, examples in ((diffuse, of_diffuse), (concentrated, of_concentrated)):
         missed = sorted(e.problem_id for e in examples if e.state == "U")
         if missed:

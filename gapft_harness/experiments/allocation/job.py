@@ -13,6 +13,7 @@ from typing import Any
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.experiments.allocation.halves import exposed_file, read_halves
+from gapft_harness.experiments.allocation.settings import compared
 from gapft_harness.hooks.protocols import ReportProgress
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_ids
@@ -35,11 +36,11 @@ def exposed_arm(
         UserError: the recipe compares no allocations, or the selections are no such comparison.
     """
     run, arm = RunDirectory.open(run_path), Arm(condition, seed)
-    allocation = run.recipe.allocation
+    allocation = compared(run.recipe)
     if allocation is None or condition not in (allocation.diffuse, allocation.concentrated):
         raise UserError(
             f"{run.path}: condition {condition!r} is no part of an allocation comparison; its "
-            f"recipe says allocation: {allocation and allocation.model_dump()}"
+            f"recipe says experiments.allocation: {allocation and allocation.model_dump()}"
         )
 
     def halves() -> tuple[str, ...]:
@@ -51,7 +52,7 @@ def exposed_arm(
 
 def stale_exposed(run: RunDirectory, arms: Sequence[Arm]) -> list[str]:
     """Files of decisions on other halves than the arms have now: they were compared otherwise."""
-    allocation, stale = run.recipe.allocation, []
+    allocation, stale = compared(run.recipe), []
     for arm in arms if allocation else ():
         path = run.path / exposed_file(arm)
         assert allocation is not None

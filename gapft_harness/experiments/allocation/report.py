@@ -35,10 +35,10 @@ class AllocationPart(Part):
         self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[Arm]
     ) -> Exposures | None:
         """The problems that both conditions trained on, and how each now decides them."""
-        compared = manifest["recipe"].get("allocation")  # an earlier run's recipe has no such key
-        if not compared or not arms:
-            return None
-        return read_exposures(run_path, compared, manifest["recipe"]["seeds"])
+        said = manifest["recipe"]["experiments"].get(self.name)
+        return (
+            read_exposures(run_path, said, manifest["recipe"]["seeds"]) if said and arms else None
+        )
 
     def in_order(self, read: Exposures, seeds: Sequence[int]) -> Exposures:
         """The same with seeds ascending and problems by id."""

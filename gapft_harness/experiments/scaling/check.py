@@ -18,7 +18,7 @@ from gapft_harness.experiments.scaling.job import (
     choose,
     greedy_passed,
 )
-from gapft_harness.recipe.sections import Scaling
+from gapft_harness.experiments.scaling.settings import Scaling
 from gapft_harness.report.reading.adapters import read_choice
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory

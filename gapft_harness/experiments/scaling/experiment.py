@@ -15,6 +15,7 @@ from gapft_harness.experiments.scaling.job import (
     calibration_file,
     no_scale_warning,
 )
+from gapft_harness.experiments.scaling.settings import Scaling, scaled
 from gapft_harness.experiments.scaling.stage import scale_stage, scaled_audits, scaled_decisions
 from gapft_harness.hooks.protocols import Job
 from gapft_harness.recipe.recipe import Recipe
@@ -33,6 +34,8 @@ class ScalingExperiment(Experiment):
     """Chooses the scale of each adapter on problems that are in neither pool nor audit."""
 
     name = "scaling"
+    section = Scaling
+    renews = True  # another level or tolerance chooses anew from the same decisions
     stage = "scale"
     folder = FOLDER
 
@@ -44,7 +47,7 @@ class ScalingExperiment(Experiment):
 
     def searched(self, context: Context, split: Split, facts: Mapping[str, Any]) -> list[str]:
         """Too few solved calibration problems for any scale above 0 are told at once."""
-        settings = context.run.recipe.scaling
+        settings = scaled(context.run.recipe)
         if split != CALIBRATION or settings is None:
             return []
         hopeless = no_scale_warning(facts["verdicts"].get("pass", 0), settings)
@@ -78,28 +81,29 @@ class ScalingExperiment(Experiment):
         found: Differences,
     ) -> None:
         """Every scale is chosen again, and every adapter scaled again."""
-        settings = run.recipe.scaling
+        settings = scaled(run.recipe)
         if settings is None:
             return
-        scaled = [arm for arm in trained if layout.of_arm(FOLDER, arm) in manifest["files"]]
-        for arm in scaled:
+        there = [arm for arm in trained if layout.of_arm(FOLDER, arm) in manifest["files"]]
+        for arm in there:
             check = partial(check_scaled, run, arm, settings, manifest)
             found.gather(layout.of_arm(FOLDER, arm), check)
-        found.missing += [f"{arm.name} has no scale" for arm in trained if arm not in scaled]
-        if scaled:
+        found.missing += [f"{arm.name} has no scale" for arm in trained if arm not in there]
+        if there:
             found.checked.append(
-                f"{len(scaled)} chosen scale{'s' * (len(scaled) > 1)} computed again from the "
+                f"{len(there)} chosen scale{'s' * (len(there) > 1)} computed again from the "
                 "calibration split's decisions, and so the scaled weights from the trained ones"
             )
 
     def plan(self, recipe: Recipe, run_dir: str, adapters: int) -> list[str]:
         """The scale stage."""
-        if recipe.scaling is None:
+        settings = scaled(recipe)
+        if settings is None:
             return []
         scales = ", ".join(f"{scale:g}" for scale in SCALES)
         return [
             f"scale   {adapters} adapters x scales {scales}, 1 greedy a calibration problem; the "
-            f"largest with bounds up to {recipe.scaling.tolerance:g}",
+            f"largest with bounds up to {settings.tolerance:g}",
             f"        -> {run_dir}/{FOLDER}/",
         ]
 

@@ -19,8 +19,8 @@ from gapft_harness.analysis.scaling import FIXED, SCALES, choose_scale, simultan
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import GREEDY, Adapter, Arm
 from gapft_harness.core.weights import adapter_facts
+from gapft_harness.experiments.scaling.settings import Scaling, scaled
 from gapft_harness.hooks.protocols import ReportProgress
-from gapft_harness.recipe.sections import Scaling
 from gapft_harness.report.reading.adapters import read_choice
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, require
@@ -106,7 +106,7 @@ def scale_arm(
         facts of ``sealing.write_responses``.
 
     Raises:
-        UserError: the recipe has no section ``scaling``, the adapter cannot be scaled, or the
+        UserError: the recipe has no experiment ``scaling``, the adapter cannot be scaled, or the
             folder of the scaled one is there and incomplete.
     """
     run = RunDirectory.open(run_path)
@@ -155,8 +155,8 @@ def audit_scaled_arm(
     """
     run, arm = RunDirectory.open(run_path), Arm(condition, seed)
     file, purpose = layout.decisions_at(arm, scale), f"audit/{arm.name}/{scale:g}"
-    scaled = partial(_adapter_at, run, arm, scale)
-    return decode_split(run, arm, "audit", file, purpose, plugin_files, progress, adapter=scaled)
+    made = partial(_adapter_at, run, arm, scale)
+    return decode_split(run, arm, "audit", file, purpose, plugin_files, progress, adapter=made)
 
 
 def choose(run: RunDirectory, arm: Arm, settings: Scaling) -> ScaleChoice:
@@ -234,9 +234,10 @@ def _adapter_at(run: RunDirectory, arm: Arm, scale: float) -> Iterator[Adapter]:
 
 
 def _settings(run: RunDirectory) -> Scaling:
-    if run.recipe.scaling is None:
-        raise UserError(f"{run.path}: its recipe has no section scaling, so no scale is chosen")
-    return run.recipe.scaling
+    settings = scaled(run.recipe)
+    if settings is None:
+        raise UserError(f"{run.path}: its recipe has no experiments.scaling: no scale is chosen")
+    return settings
 
 
 def greedy_passed(path: Path) -> dict[str, bool]:

@@ -15,6 +15,7 @@ from gapft_harness.experiments.scaling import section as scaling_section
 from gapft_harness.experiments.scaling.findings import ScalingFindings, compute_scaling
 from gapft_harness.experiments.scaling.job import FOLDER
 from gapft_harness.experiments.scaling.reading import ScaledRun, read_scaled_run
+from gapft_harness.experiments.scaling.settings import scaled
 from gapft_harness.report.reading.adapters import read_choice
 from gapft_harness.report.rendering import markdown
 from gapft_harness.report.rendering.blocks import Section, Table
@@ -140,8 +141,9 @@ def _read(place: str, path: Path) -> PooledRun:
     recipe, manifest = run.recipe, run.manifest()
     files = manifest["files"]
     trained = [arm for arm in arms(recipe) if arm.name in manifest["budgets"]]
-    if recipe.scaling is None or not trained:
-        why = "its recipe has no section scaling" if trained else "it has trained nothing"
+    settings = scaled(recipe)
+    if settings is None or not trained:
+        why = "its recipe has no experiments.scaling" if trained else "it has trained nothing"
         raise UserError(f"{place}: {why}, so it has no scaled adapters to compare")
     for table in (layout.responses("audit"), layout.states("audit")):
         run.sealed(table)
@@ -150,8 +152,8 @@ def _read(place: str, path: Path) -> PooledRun:
         chosen = read_choice(path, arm)["scale"]
         for scale in {chosen, FIXED, 1.0} - {0.0}:
             run.sealed(layout.decisions_at(arm, scale))
-    scaled = read_scaled_run(path, manifest, trained)
-    assert scaled is not None
+    decided = read_scaled_run(path, manifest, trained)
+    assert decided is not None
     return PooledRun(
         place=place,
         checkpoints=frozenset(
@@ -159,10 +161,10 @@ def _read(place: str, path: Path) -> PooledRun:
         ),
         task=manifest["task"]["name"],
         model=recipe.model.args["pretrained"],
-        rule=(recipe.scaling.level, recipe.scaling.tolerance),
+        rule=(settings.level, settings.tolerance),
         replicates=recipe.statistics.replicates,
         seed=recipe.statistics.seed,
-        scaled=scaled,
+        scaled=decided,
     )
 
 

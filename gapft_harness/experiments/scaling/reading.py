@@ -94,7 +94,7 @@ def read_scaled_run(
         GapftError: the tables are not of the same problems.
     """
     recipe = manifest["recipe"]
-    if not recipe.get("scaling") or not arms:
+    if "scaling" not in recipe["experiments"] or not arms:
         return None
     found = columns(
         run_path / layout.responses("audit"),

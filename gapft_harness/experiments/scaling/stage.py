@@ -1,4 +1,4 @@
-"""The scale stage: every arm's scale, and the adapter at it; nothing without a section scaling."""
+"""The scale stage: every arm's scale, and the adapter at it; nothing if none is asked."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from gapft_harness.experiments.scaling.job import (
     is_stale,
     scale_arm,
 )
+from gapft_harness.experiments.scaling.settings import scaled
 from gapft_harness.hooks.protocols import Job
 from gapft_harness.report.reading.adapters import read_choice
 from gapft_harness.run_directory import layout
@@ -39,8 +40,8 @@ def scale_stage(context: Context) -> None:
     from gapft_harness.stages.context import require_selected
 
     run = context.run
-    if run.recipe.scaling is None:
-        context.say("the recipe has no section scaling: every adapter stays as it was trained")
+    if scaled(run.recipe) is None:
+        context.say("the recipe has no experiments.scaling: every adapter stays as it was trained")
         return
     require_selected(run)
     run.sealed(layout.responses(CALIBRATION))
@@ -79,14 +80,14 @@ def scaled_decisions(context: Context) -> Iterator[tuple[Arm, float]]:
     Raises:
         UserError: the scale stage has not run, or chose at another level or tolerance.
     """
-    if context.run.recipe.scaling is None:
+    if scaled(context.run.recipe) is None:
         return
     for arm in context.arms():
         folder = context.run.sealed(layout.of_arm(FOLDER, arm))
         if is_stale(context.run, arm):
             raise UserError(
                 f"{folder}: its scale was chosen at another level or tolerance than the recipe's "
-                "section scaling has now; gapft run --only scale chooses anew"
+                "experiments.scaling has now; gapft run --only scale chooses anew"
             )
         for scale in audited_scales(read_choice(context.run.path, arm)["scale"]):
             yield arm, scale

@@ -106,8 +106,8 @@ def load(revision: str, audit_size: int = AUDIT_SIZE, **_: Any) -> Splits:
         if _audit_part() != "test":
             raise UserError(
                 f"{SOURCE.benchmark}: without test.jsonl the audit is of train, and no problem is "
-                "left to calibrate on; give scaling.calibration a number of problems to take out "
-                "of the pool (in a new run), or add the file"
+                "left to calibrate on; give experiments.scaling.calibration a number of problems "
+                "to take out of the pool (in a new run), or add the file"
             )
         source, known = read("test"), {_key(d) for d in read("train").documents}
         known |= {_key(d) for d in audit().documents}

@@ -107,7 +107,7 @@ def searched(run_path: Path, recipe: Mapping[str, Any], split: str) -> list[Figu
     """
     asked = [figure for figure in printed(recipe) if figure.of == split]
     data = recipe["data"]
-    taken = (recipe.get("scaling") or {}).get("calibration")
+    taken = recipe["experiments"].get("scaling", {}).get("calibration")
     if data.get(f"{split}_limit") or (split == "pool" and isinstance(taken, int)):
         return asked  # of other problems than the paper's
     if not asked:

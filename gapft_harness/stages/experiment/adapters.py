@@ -20,7 +20,7 @@ class OfAdapters(RecipeSection):
 
     adapters: Literal["trained", "scaled"] = Field(
         "trained",
-        description="`scaled`: the models at the scales that the section `scaling` chose for them",
+        description="`scaled`: the models at the scales that experiments.scaling chose for them",
     )
 
 
@@ -28,12 +28,12 @@ def require_scales(recipe: Recipe, name: str, found: OfAdapters | None) -> None:
     """Refuses scaled adapters of a run that scales none.
 
     Raises:
-        UserError: the recipe has no section scaling.
+        UserError: the recipe has no experiment scaling.
     """
-    if found is not None and found.adapters == "scaled" and recipe.scaling is None:
+    if found is not None and found.adapters == "scaled" and "scaling" not in recipe.experiments:
         raise UserError(
             f"recipe {recipe.name}: key 'experiments.{name}.adapters': is 'scaled', and the recipe "
-            "has no section scaling, which chooses the scales; add it, or leave adapters out"
+            "has no experiments.scaling, which chooses the scales; add it, or leave adapters out"
         )
 
 

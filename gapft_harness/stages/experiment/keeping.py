@@ -26,8 +26,8 @@ def keep(context: Context, experiment: Experiment) -> None:
         UserError: its code was changed, and what it made before is there.
     """
     run, name = context.run, experiment.name
-    if name not in run.recipe.experiments:
-        return  # a bundled one, which is of this version and has its own section
+    if experiment.renews:
+        return
     settings: BaseModel = experiment.settings(run.recipe)
     code = context.plugins.code("experiment", name) or ""
     now = {"settings": settings.model_dump(mode="json"), "code": code}

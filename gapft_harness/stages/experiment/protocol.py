@@ -68,6 +68,8 @@ class Experiment:
         stage: the name of a stage of its own, between training and audit; empty: it has none.
         folder: where that stage seals a file or a folder for each arm; empty: it seals none.
         suffix: how the names of these files end, such as ``.json``; empty: they are folders.
+        renews: it makes anew itself what other settings made, and keeps what still holds; else all
+            that it made goes when a setting changes.
     """
 
     name: str = ""
@@ -75,6 +77,7 @@ class Experiment:
     stage: str = ""
     folder: str = ""
     suffix: str = ""
+    renews: bool = False
 
     def settings(self, recipe: Recipe, options: Mapping[str, str] | None = None) -> Any:
         """What a recipe says of it, checked; None if the recipe does not ask for it.
@@ -86,9 +89,9 @@ class Experiment:
         Raises:
             UserError: a key is unknown, missing or wrong; the message names it.
         """
-        given = recipe.experiment(self.name)
-        if given is None or isinstance(given, BaseModel):
-            return given
+        given = recipe.experiments.get(self.name)
+        if given is None:
+            return None
         model = self.section or _Nothing
         try:
             return model.model_validate(given)

@@ -31,7 +31,8 @@ ADVICE_FURTHER = (
 ADVICE = {
     "pool": "take them out of the data, or have them left out of the pool (data.drop_shared=true)",
     "calibration": (
-        "take them out of the data, or name other calibration problems (key 'scaling.calibration')"
+        "take them out of the data, or name other calibration problems (key "
+        "'experiments.scaling.calibration')"
     ),
 }
 

@@ -177,7 +177,8 @@ def _read(
             halved = _halved(taken, len(problems), len(division.pool))
             problems = division.pool
             dropped.append(
-                f"pool: {taken} problems taken out to calibrate on (scaling.calibration)"
+                f"pool: {taken} problems taken out to calibrate on "
+                "(experiments.scaling.calibration)"
             )
             dropped += [division.dropped] if division.dropped else []
     limits = {"pool": recipe.data.pool_limit, "audit": recipe.data.audit_limit}
@@ -197,9 +198,9 @@ def _halved(taken: int, before: int, left: int) -> str:
     if 2 * left > before:
         return ""
     return (
-        f"scaling.calibration: {taken:,} leaves {left:,} of {before:,} training problems in the "
-        "pool, so every condition has half as many to learn from or fewer; take fewer, or "
-        "calibrate on a validation split (scaling.calibration: validation)"
+        f"experiments.scaling.calibration: {taken:,} leaves {left:,} of {before:,} training "
+        "problems in the pool, so every condition has half as many to learn from or fewer; take "
+        "fewer, or calibrate on a validation split (experiments.scaling.calibration: validation)"
     )
 
 
@@ -245,9 +246,9 @@ def divide(problems: Sequence[Problem], count: int, audit: Sequence[Problem] = (
     shared = len(problems) - len(candidates)
     if shared and count > len(candidates):
         raise UserError(
-            f"key 'scaling.calibration': takes {count} problems out of a training split that has "
-            f"{len(problems)}, but {shared} of these are also in the audit; expected at most "
-            f"{len(candidates)}"
+            f"key 'experiments.scaling.calibration': takes {count} problems out of a training "
+            f"split that has {len(problems)}, but {shared} of these are also in the audit; "
+            f"expected at most {len(candidates)}"
         )
     taken = hash_order(candidates)[-count:]
     ids = {problem.id for problem in taken}
@@ -256,8 +257,8 @@ def divide(problems: Sequence[Problem], count: int, audit: Sequence[Problem] = (
     pool = [p for p in rest if known.find((p.id, p.prompt)) is None]
     if not pool:
         raise UserError(
-            f"key 'scaling.calibration': takes {count} problems out of a training split that has "
-            f"{len(problems)}, which leaves none for the pool; expected fewer"
+            f"key 'experiments.scaling.calibration': takes {count} problems out of a training "
+            f"split that has {len(problems)}, which leaves none for the pool; expected fewer"
         )
     repeats = len(rest) - len(pool)
     plural = "s" * (repeats > 1)
