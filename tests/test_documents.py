@@ -73,20 +73,9 @@ def test_the_reference_of_recipes_says_defaults_and_parameters() -> None:
     assert "| `seeds` | `[13, 21, 73]` |" in text
     assert "| `randomized_inclusion` | `share`, `within: 4` | " in text
     assert "\\|E_S,K\\|" in text
-    assert [key for key in recipe_keys() if f"\n| `{key}` | " not in text] == []
-
-
-def test_every_key_of_a_study_and_of_its_cells_is_documented_with_its_meaning() -> None:
-    text = (DOCS / "studies.md").read_text().partition("\n## The recipe\n")[2].partition("\n## ")[0]
-    of_study, of_cells = text.split("| key of a cell |")
-    for part, model in ((of_study, StudyRecipe), (of_cells, CellChoice)):
-        rows = dict(re.findall(r"^\| `([a-z_]+)` \| ([^|]*) \|$", part, flags=re.MULTILINE))
-        assert rows == {key: info.description for key, info in model.model_fields.items()}
-
-
-def test_every_task_is_documented() -> None:
-    text = (DOCS / "tasks.md").read_text()
-    assert [t.name for t in list_tasks() if f"`{t.name}`" not in text] == []
+    rows = [*recipe_keys(), *StudyRecipe.model_fields, *CellChoice.model_fields]
+    rows += [task.name for task in list_tasks()]
+    assert [row for row in rows if f"\n| `{row}` | " not in text] == []
 
 
 def test_everything_that_ships_is_documented() -> None:

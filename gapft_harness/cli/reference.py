@@ -1,4 +1,4 @@
-"""The pages of docs/ that are made from what the code declares: the command line, recipes' keys.
+"""The pages of docs/ that are made from what the code declares: command line, recipes, studies.
 
 ``python -m gapft_harness.cli.reference`` writes them; a test holds them fresh.
 """
@@ -20,11 +20,13 @@ from gapft_harness.cli.commands.list_ import recipes
 from gapft_harness.cli.main import app
 from gapft_harness.cli.options import GROUPS
 from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.lm_eval_bridge.discovery import list_tasks
 from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.faults import keys_of
 from gapft_harness.recipe.reading import recipe_keys
 from gapft_harness.recipe.sections import AuditChoice
 from gapft_harness.stages.experiment import every_experiment
+from gapft_harness.study.recipe import CellChoice, StudyRecipe
 
 _OPENING = """\
 # The command line
@@ -91,9 +93,11 @@ def _cell(text: str) -> str:
 
 
 def recipe_reference() -> str:
-    """docs/recipe-keys.md: what ships for recipes, and every key of one."""
+    """docs/recipe-keys.md: what ships for recipes, and every key of one and of a study."""
     shipped = load_plugins().all()
     parts = [_RECIPES_OPENING, "## Recipes\n", _table(("recipe", "what it is"), recipes())]
+    tasks = [(task.name, task.description) for task in list_tasks()]
+    parts += ["## Tasks\n", _table(("task", "what it is"), tasks)]
     selectors = [(e.name, _parameters(e.value), e.summary) for e in shipped if e.kind == "selector"]
     parts += ["## Selectors\n", _table(("selector", "parameters", "what it takes"), selectors)]
     for kind, does in (
@@ -110,8 +114,14 @@ def recipe_reference() -> str:
         for key, info in (keys_of(experiment.section) if experiment.section else ())
     ]
     parts += ["## Keys of experiments\n", _table(("key", "default", "meaning"), keys)]
-    parts += ["## Keys of a condition\n", _keys(Condition), "## Keys of an audit\n"]
-    return "\n".join([*parts, _keys(AuditChoice)])
+    for part, model in (
+        ("condition", Condition),
+        ("further audit", AuditChoice),
+        ("study", StudyRecipe),
+        ("cell of a study", CellChoice),
+    ):
+        parts += [f"## Keys of a {part}\n", _keys(model)]
+    return "\n".join(parts)
 
 
 def _parameters(function: Any) -> str:
