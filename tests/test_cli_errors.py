@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import yaml
 from typer.testing import CliRunner
 
 from gapft_harness.cli.main import app
+from gapft_harness.compare.places import runs_of
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.recipe.bundled import find_recipe
 from gapft_harness.recipe.reading import Setting, check_recipe, read_recipe
@@ -16,6 +19,8 @@ from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from tests.command import gapft
 
+#: What an import needs to know to make its run.
+TINY_TASK = ("--task", "gapft_demo", "--model-args", "pretrained=bundled:demo")
 TINY = "name: r\ndata: {task: gapft_demo}\nmodel: {args: {pretrained: 'bundled:demo'}}\n"
 
 CASES = {
@@ -109,22 +114,39 @@ PATHS = {
     "run --run-dir": ["run", "demo", "--set", "data.task=nope", "--run-dir", "?"],
     "run --plugin": ["run", "demo", "--dry-run", "--plugin", "?"],
     "import --recipe": ["import", "R", "f.json", "--recipe", "?"],
+    "run --include-path": [
+        *("run", "demo", "--set", "data.task=nope", "--run-dir", "O", "--include-path", "?")
+    ],
     **{
         f"run --only {stage}": ["run", "?", "--only", stage]
         for stage in ("search", "merge", "states", "select", "train", "scale", "audit", "report")
     },
     "run --run-dir --only": ["run", "--run-dir", "?", "--only", "states"],
     "merge, a shard": ["run", "--run-dir", "R", "--only", "merge", "--shards-of", "?"],
+    "demo --plugin": ["demo", "--plugin", "?"],
     "verify": ["verify", "?"],
-    "study --scaling": ["study", "--scaling", "?"],
+    "gap": ["gap", "?"],
     "study": ["study", "?"],
     "study --run-dir": ["study", "s.yaml", "--dry-run", "--run-dir", "?"],
+    "study --scaling": ["study", "--scaling", "?"],
+    "study --scaling --out": ["study", "--scaling", "R", "--out", "?"],
     "export": ["export", "?", "--to", "trl", "--out", "O"],
+    "export --out": ["export", "R", "--to", "trl", "--out", "?"],
     "compare": ["compare", "?", "?"],
+    "compare --out": ["compare", "L", "L", "--out", "?"],
+    "compare --tables": ["compare", "L", "L", "--tables", "?"],
     "import": ["import", "?", "f.json"],
+    "import, a file": ["import", "R", "?", *TINY_TASK],
     "rejudge": ["rejudge", "?", "--verifier", "option_letter"],
+    "rejudge --out": ["rejudge", "L", "--verifier", "option_letter", "--out", "?"],
+    "rejudge --include-path": ["rejudge", "L", "--verifier", "math", "--include-path", "?"],
+    "list --plugin": ["list", "plugins", "--plugin", "?"],
     "judge": ["judge", "?"],
 }
+ODD = (
+    "", ".", "/", "..", "d", "nope.yaml", "f.json", "f.json/x", "/proc", "/proc/self/mem",
+    "/proc/x",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -132,7 +154,7 @@ PATHS = {
     [
         (name, path)
         for name in PATHS
-        for path in ("", ".", "/", "..", "d", "nope.yaml", "f.json", "f.json/x")
+        for path in ODD
         if path != "/" or name not in ("compare", "rejudge")  # which look through all of it
     ],
 )
@@ -150,8 +172,41 @@ def test_an_odd_path_is_a_mistake_and_leaves_nothing(
     if isinstance(done.exception, SystemExit):
         assert done.exit_code == 2
     else:
-        assert isinstance(done.exception, UserError), repr(done.exception)
+        assert isinstance(done.exception, GapftError), repr(done.exception)
+        assert done.exception.exit_status == 2
+        assert "unexpectedly" not in str(done.exception)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("words", [["run"], ["verify"], ["compare", "L"], ["study", "--scaling"]])
+def test_a_name_that_no_file_can_have_is_a_mistake(words: list[str], tmp_path: Path) -> None:
+    done = gapft(*words, "x" * 300, cwd=tmp_path)
+    assert done.returncode == 2
+    [line] = done.stderr.splitlines()
+    assert line.startswith("gapft: ")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_goes_away_while_logs_are_looked_for_is_no_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As folders of processes do below /proc; a folder that cannot be read may hold logs."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "b/samples_t.jsonl").touch()
+    really, failing = os.scandir, FileNotFoundError(errno.ENOENT, "gone", str(tmp_path / "a"))
+
+    def scandir(path: str) -> object:
+        if str(path) == str(tmp_path / "a"):
+            raise failing
+        return really(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    [run] = runs_of(str(tmp_path))
+    assert [log.path for log in run.logs] == [tmp_path / "b/samples_t.jsonl"]
+    failing = PermissionError(errno.EACCES, "Permission denied", str(tmp_path / "a"))
+    with pytest.raises(UserError, match="a: cannot be read: Permission denied"):
+        runs_of(str(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import pkgutil
 import sys
 from importlib import import_module
@@ -73,6 +74,11 @@ def main() -> None:
         sys.exit(error.exit_status)
     except BrokenPipeError:
         sys.exit(0)
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        typer.echo(f"gapft: {error.filename}: {error.strerror}", err=True)
+        sys.exit(2)
 
 
 if __name__ == "__main__":

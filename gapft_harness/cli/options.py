@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
+
+from gapft_harness.core.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,17 @@ def task_names() -> list[str]:
     from gapft_harness.lm_eval_bridge.task_file.paths import tasks_path
 
     return sorted(path.stem for path in tasks_path().glob("*/*.yaml"))
+
+
+def as_folder(text: str) -> Path:
+    """The folder that an option names.
+
+    Raises:
+        UserError: the text is empty, as that of a shell's variable that is not set.
+    """
+    if not text:
+        raise UserError("'': expected a folder; . is this one")
+    return Path(text)
 
 
 RunDir = Annotated[str, typer.Argument(metavar="RUN", help="the run directory, a folder or a URL")]

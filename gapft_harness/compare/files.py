@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from gapft_harness.compare.items import changed, entries, gold, prompt, response
 from gapft_harness.compare.page import PAGE_SHOWN, changes, sections
 from gapft_harness.compare.reading import Rows
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.files import replace_file, write_json
+from gapft_harness.core.files import replace_file, require_folder, write_json
 from gapft_harness.core.text import whole, whole_text
 from gapft_harness.report.explorer import page as explorer
 from gapft_harness.report.explorer.explored import EQUAL, HIGHER, LOWER, Explored, Model, outcome
@@ -34,15 +34,14 @@ FILES = (
 )  # fmt: skip
 
 
-def require_free(folder: Path) -> None:
-    """Holds a folder to have no comparison in it, so that none is overwritten silently.
+def require_free(folder: Path, files: Sequence[str] = FILES, *, overwrite: bool = False) -> None:
+    """Holds a folder to have none of some files, so that none is overwritten silently.
 
     Raises:
-        UserError: it has, or is a file.
+        UserError: it has, and not ``overwrite``; or it cannot be written.
     """
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"--out {folder}: is a file; expected a folder")
-    for name in FILES:
+    require_folder(folder)
+    for name in () if overwrite else files:
         if (folder / name).exists():
             raise UserError(
                 f"--out {folder}: holds {name} already; give another folder, or --overwrite "
@@ -62,8 +61,7 @@ def write(of: Comparison, folder: Path, *, overwrite: bool = False) -> None:
         UserError: the folder holds a comparison already.
         GapftError: the folder cannot be written, or the disk is full.
     """
-    if not overwrite:
-        require_free(folder)
+    require_free(folder, overwrite=overwrite)
     built = sections(of, min(of.choice.shown, PAGE_SHOWN))
     write_json(folder / "results.json", whole(results(of)))
     write_text(folder / "comparison.csv", as_csv(_rows(of)))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import glob
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby, zip_longest
@@ -13,12 +15,14 @@ from typing import Any
 
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.core.json_values import parse_object
-from gapft_harness.core.text import natural, read_text
+from gapft_harness.core.text import natural, read_text, unreadable
 
 #: ``samples_TASK_DATE.jsonl``, as lm_eval names its logs; packed by gzip or not.
 _LOG_NAME = re.compile(
     r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?)\.jsonl(\.gz)?"
 )
+#: What is said of a folder that went away while it was looked through, as those of processes do.
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESRCH, errno.EINVAL)
 #: What is kept of lm_eval's results file.
 _FACTS = ("versions", "higher_is_better", "results", "groups", "group_subtasks", "n-samples")
 
@@ -128,7 +132,9 @@ def runs_of(argument: str, tasks: Sequence[str] = (), *, latest: bool = False) -
         UserError: it names no log, or a run has two logs of one task.
     """
     path = Path(argument)
-    if path.exists():
+    if not argument:
+        raise UserError("'': expected a file, a folder or a glob")
+    if os.path.exists(argument):  # False too where no file can have such a name
         return [_run(_logs_in(path), tasks, latest)]
     if not glob.has_magic(argument):
         raise UserError(f"{argument}: no such file or folder")
@@ -147,7 +153,7 @@ def runs_of(argument: str, tasks: Sequence[str] = (), *, latest: bool = False) -
 
 def _model(argument: str, tasks: Sequence[str], latest: bool) -> Model:
     name, equals, place = argument.partition("=")
-    if not equals or not name or not place or "/" in name or Path(argument).exists():
+    if not equals or not name or not place or "/" in name or os.path.exists(argument):
         name, place = argument, argument
     return Model(name, tuple(runs_of(place, tasks, latest=latest)))
 
@@ -155,13 +161,30 @@ def _model(argument: str, tasks: Sequence[str], latest: bool) -> Model:
 def _logs_in(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
-    found = sorted([*path.rglob("samples_*.jsonl"), *path.rglob("samples_*.jsonl.gz")])
+    found = sorted(_below(path))
     if not found:
         raise UserError(
             f"{path}: holds no samples_*.jsonl; lm_eval writes them with "
             "--log_samples --output_path FOLDER"
         )
     return found
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """The logs in a folder and in those below it; what goes away meanwhile was none.
+
+    Raises:
+        UserError: a folder cannot be read, so that logs may be missed.
+    """
+
+    def fault(error: OSError) -> None:
+        if error.errno not in _GONE:
+            raise UserError(unreadable(Path(error.filename), error)) from error
+
+    for within, _, names in os.walk(folder, onerror=fault):
+        for name in names:
+            if name.startswith("samples_") and name.endswith((".jsonl", ".jsonl.gz")):
+                yield Path(within, name)
 
 
 def _run(paths: list[Path], tasks: Sequence[str], latest: bool) -> Run:

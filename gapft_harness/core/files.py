@@ -7,12 +7,13 @@ import errno
 import hashlib
 import json
 import os
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.errors import GapftError
+from gapft_harness.core.errors import GapftError, UserError
 
 #: What the system says where there is no room: on the disk, in a quota, under a size limit.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -51,6 +52,21 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
         if isinstance(error, OSError):
             raise unwritable(path, error) from error
         raise
+
+
+def require_folder(folder: Path, option: str = "--out") -> None:
+    """Holds a folder that a command will write to be one that can be made and written.
+
+    Raises:
+        UserError: it cannot; nothing is left behind.
+    """
+    there = next(path for path in (folder, *folder.parents, Path(".")) if os.path.lexists(path))
+    if not os.path.isdir(there):
+        raise UserError(f"{option} {folder}: {there} is a file; expected a folder")
+    try:
+        tempfile.TemporaryDirectory(dir=there).cleanup()
+    except OSError as error:
+        raise UserError(f"{option} {folder}: cannot be written: {error.strerror}") from error
 
 
 def is_full(error: Exception) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gapft_harness.compare.files import write_text
 from gapft_harness.core.errors import UserError
+from gapft_harness.core.files import require_folder
 from gapft_harness.executors.local import LocalExecutor
 from gapft_harness.report.findings.whole import Findings, compute
 from gapft_harness.report.reading.inputs import ReportInputs
@@ -41,7 +42,8 @@ def require_new(out: Path, option: str = "--out") -> None:
     Raises:
         UserError: it holds something, or is a file.
     """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    require_folder(out, option)
+    if out.exists() and any(out.iterdir()):
         raise UserError(f"{option} {out}: is there already and not empty; give another folder")
 
 

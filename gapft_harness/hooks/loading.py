@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import os.path
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -16,6 +17,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import pluggy
 
 from gapft_harness.core.errors import PluginError, describe, did_you_mean
+from gapft_harness.core.text import unreadable
 from gapft_harness.hooks import specs as hookspecs
 from gapft_harness.hooks.code import LOOKS, SOURCES, code_hash
 from gapft_harness.hooks.registered import (
@@ -209,9 +211,12 @@ def _line_within(error: BaseException, module: str) -> str:
 def _from_file(file: str) -> ModuleType:
     """Imports a single-file plugin under a name of its own."""
     path = Path(file)
-    if not path.is_file():
+    if not os.path.isfile(file):
         raise PluginError(f"--plugin {file}: there is no such file")
-    source = path.read_text(encoding="utf-8", errors="replace")
+    try:
+        source = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise PluginError(f"--plugin {unreadable(path, error)}") from error
     # Files of one name are different modules, and a file has one name in all processes.
     name = f"gapft_plugin_{path.stem}_{hashlib.sha256(source.encode()).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(name, path)

@@ -56,16 +56,22 @@ class Choice:
         Raises:
             UserError: one is not there, or is no file that can be read more than once.
         """
-        for path in map(Path, self.paths):
-            if path.exists() and not path.is_file() and not path.is_dir():
+        for given in self.paths:
+            path = Path(given)
+            if path.is_dir():
+                raise UserError(f"{path}: is a folder; expected files of responses")
+            if path.exists() and not path.is_file():
                 raise UserError(
                     f"{path}: is no file (a pipe?), and an import reads what it takes more than "
                     "once; write it to a file first"
                 )
+        found: dict[str, str] = {}
         try:
-            return {path: sha256(Path(path)) for path in self.paths}
+            for given in self.paths:
+                found[given] = sha256(Path(given))
         except OSError as error:
-            raise UserError(unreadable(Path(str(error.filename)), error)) from error
+            raise UserError(unreadable(Path(given), error)) from error
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from gapft_harness.core.errors import GapftError, UserError, did_you_mean
+from gapft_harness.core.text import unreadable
 from gapft_harness.lm_eval_bridge.command import run_lm_eval
 from gapft_harness.lm_eval_bridge.command_checks import near_tasks
 from gapft_harness.lm_eval_bridge.task_file.faults import (
@@ -62,30 +63,51 @@ def load_task(name: str, include_paths: Sequence[Path] = ()) -> LoadedTask:
         NoSuchTaskError: the name is unknown or a group's.
         UserError: the YAML is malformed, or the data are missing or malformed.
     """
-    from lm_eval.tasks import TaskManager
-
     for path in include_paths:
+        if Path(path).resolve() == Path(Path(path).resolve().anchor):
+            raise NoSuchTaskError(
+                f"--include-path {path}: is all of the file system; expected a folder with task "
+                "YAML, which is looked through"
+            )
         if not Path(path).is_dir():
             file = "it is a file; expected a folder"
             found = file if Path(path).is_file() else "there is no such folder"
             raise NoSuchTaskError(f"--include-path {path}: {found}")
     paths = [*installed_task_paths(), *(Path(path).resolve() for path in include_paths)]
-    manager = TaskManager(include_defaults=False, include_path=list(paths))
-    if not _has(manager, name):
-        ours, unreadable = manager.all_tasks, [u for path in paths for u in _unreadable(path)]
-        if meant := [problem for file, problem in unreadable if means_task(file, name)]:
-            raise NoSuchTaskError(f"task {name!r}: {'; '.join(meant)}")
-        manager = TaskManager(include_path=list(paths))
-        if not _has(manager, name):
-            rest = "; ".join(problem for _, problem in unreadable)
-            note = f"; these files could not be read: {rest}" if rest else ""
-            near = near_tasks(name, ours, manager)
-            raise NoSuchTaskError(f"unknown task {name!r}; {near}{note}")
+    try:
+        manager = _manager_with(name, paths)
+    except OSError as error:  # as of folders that go away meanwhile, below /proc
+        raise NoSuchTaskError(
+            f"--include-path {unreadable(Path(error.filename or paths[-1]), error)}"
+        ) from error
     if name in manager.all_groups:
         raise NoSuchTaskError(
             f"{name!r} is a group of tasks; name one of them: {_members(manager, name)}"
         )
     return _build(manager, name, paths)
+
+
+def _manager_with(name: str, paths: Sequence[Path]) -> TaskManager:
+    """lm-eval's finder of tasks, of ours alone if one of them has the name.
+
+    Raises:
+        NoSuchTaskError: nobody has.
+        OSError: a folder cannot be looked through.
+    """
+    from lm_eval.tasks import TaskManager
+
+    manager = TaskManager(include_defaults=False, include_path=list(paths))
+    if not _has(manager, name):
+        ours, unread = manager.all_tasks, [u for path in paths for u in _unreadable(path)]
+        if meant := [problem for file, problem in unread if means_task(file, name)]:
+            raise NoSuchTaskError(f"task {name!r}: {'; '.join(meant)}")
+        manager = TaskManager(include_path=list(paths))
+        if not _has(manager, name):
+            rest = "; ".join(problem for _, problem in unread)
+            note = f"; these files could not be read: {rest}" if rest else ""
+            near = near_tasks(name, ours, manager)
+            raise NoSuchTaskError(f"unknown task {name!r}; {near}{note}")
+    return manager
 
 
 def list_tasks() -> list[TaskInfo]:

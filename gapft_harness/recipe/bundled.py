@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gapft_harness.core.errors import UserError, plain
+from gapft_harness.core.text import unreadable
 
 _CELLS = re.compile(r"^cells:", flags=re.MULTILINE)
 
@@ -54,7 +55,11 @@ def _shipped() -> dict[str, Path]:
 
 
 def _of_study(path: Path) -> bool:
-    return _CELLS.search(path.read_text("utf-8", errors="replace")) is not None
+    try:
+        text = path.read_text("utf-8", errors="replace")
+    except OSError as error:
+        raise UserError(f"recipe {unreadable(path, error)}") from error
+    return _CELLS.search(text) is not None
 
 
 def _find(name: str, bundled: Mapping[str, Path], kind: str) -> Path:
@@ -76,9 +81,8 @@ def _find(name: str, bundled: Mapping[str, Path], kind: str) -> Path:
     hint = f"; did you mean {near[0]!r}?" if near else ""
     if is_file:
         raise UserError(f"{kind} {plain(name)}: no such file{hint}")
-    raise UserError(
-        f"no {kind} {name!r}: neither a file nor bundled{hint or '; gapft list recipes shows those'}"
-    )
+    hint = hint or "; gapft list recipes shows those"
+    raise UserError(f"no {kind} {name!r}: neither a file nor bundled{hint}")
 
 
 def _folder(path: Path, kind: str) -> str:

@@ -19,6 +19,9 @@ from gapft_harness.report.rendering.blocks import Section
 from gapft_harness.report.rendering.markdown import render
 from gapft_harness.report.tables import as_csv
 
+#: The files, those for people first.
+FILES = ("rejudged.md", "rejudged.html", "results.json", "rejudged.csv", "flips.csv")
+
 
 def write(of: LogsJudged, folder: Path) -> None:
     """Writes the files; what is there of an earlier command is replaced.

@@ -207,6 +207,18 @@ def test_what_is_refused(runs: dict[str, Path], tmp_path: Path) -> None:
     assert not (run / "again").exists()
 
 
+def test_out_overwrites_nothing_silently(runs: dict[str, Path], tmp_path: Path) -> None:
+    rule = ("--verifier", "option_letter", "--out", tmp_path / "out")
+    assert rejudge(runs[RULES[0]], *rule).exit_code == 0
+    (tmp_path / "out/flips.csv").write_text("mine\n")
+    done = rejudge(runs[RULES[0]], *rule)
+    assert isinstance(done.exception, UserError)
+    assert "holds rejudged.md already; give another folder, or --overwrite" in str(done.exception)
+    assert (tmp_path / "out/flips.csv").read_text() == "mine\n"
+    assert rejudge(runs[RULES[0]], *rule, "--overwrite").exit_code == 0
+    assert (tmp_path / "out/flips.csv").read_text() != "mine\n"
+
+
 @pytest.mark.parametrize(
     "table", ["audit/responses", "pool/problems", "pool/states", "decisions/uniform-seed21"]
 )

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from gapft_harness.cli.options import as_folder
 from gapft_harness.core.errors import GapftError, UserError, describe, plain
 
 GROUP = "Measure and compare"
@@ -101,6 +102,7 @@ def command(
             "--out",
             metavar="DIR",
             help="write figures, tables and a page of all documents there (docs/comparing.md)",
+            parser=as_folder,
         ),
     ] = None,
     overwrite: Annotated[
@@ -119,7 +121,10 @@ def command(
     tables: Annotated[
         Path | None,
         typer.Option(
-            "--tables", metavar="DIR", help="write each table as LaTeX and CSV into this new folder"
+            "--tables",
+            metavar="DIR",
+            help="write each table as LaTeX and CSV into this new folder",
+            parser=as_folder,
         ),
     ] = None,
 ) -> None:
@@ -141,8 +146,8 @@ def command(
             )
         if tables is not None:
             require_new(tables, "--tables")
-        if out is not None and not overwrite:
-            require_free(out)
+        if out is not None:
+            require_free(out, overwrite=overwrite)
         choice = Choice(
             *(metric, filter, task, on, cluster, by, common, seeds, source_samples),
             higher_is_better=higher_is_better,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from gapft_harness.cli.options import PluginFile, RunDir
+from gapft_harness.cli.options import PluginFile, RunDir, as_folder
 
 GROUP = "Exchange"
 EXAMPLE = "gapft export runs/demo --to dataset --out evidence"
@@ -25,7 +25,9 @@ def command(
             "with model cards; inspect: logs of Inspect; tables: the report's",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="a new folder")],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="a new folder", parser=as_folder)
+    ],
     condition: Annotated[
         list[str], typer.Option("--condition", metavar="NAME", help="only this one; repeatable")
     ] = [],

@@ -254,6 +254,7 @@ def _forecast(
     from rich.console import Console
 
     from gapft_harness.compare.terminal import show
+    from gapft_harness.core.files import require_folder
     from gapft_harness.forecast.files import write
     from gapft_harness.forecast.findings import Choice
     from gapft_harness.forecast.findings import forecast as computed
@@ -267,6 +268,8 @@ def _forecast(
             raise UserError(f"{name} {value}: expected 1 or more")
     if not 0 <= shared <= 1:
         raise UserError(f"--shared {shared:g}: expected a share within 0 and 1")
+    if out is not None:
+        require_folder(Path(out))
     choice = Choice(tuple(k), seeds, items, _share(discordance), shared)
     with placed(place, writes=False) as (path, _):
         found = computed(read_run(path), choice)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gapft_harness.cli.options import PluginFile
+from gapft_harness.cli.options import PluginFile, as_folder
 from gapft_harness.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -89,8 +89,12 @@ def command(
             metavar="DIR",
             help="write results.json, rejudged.csv, flips.csv and the pages rejudged.md and "
             "rejudged.html there",
+            parser=as_folder,
         ),
     ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="let --out replace what an earlier rejudge wrote")
+    ] = False,
     plugin: PluginFile = [],
     include_path: Annotated[
         Path | None,
@@ -102,12 +106,16 @@ def command(
     ] = None,
 ) -> None:
     """Judge saved responses again by another verifier, and list what flips."""
+    from gapft_harness.compare.files import require_free
     from gapft_harness.rejudge.choice import Choice, Rule
+    from gapft_harness.rejudge.files import FILES
 
     if was is None and was_param:
         raise UserError("--was-param: names no verifier; add --was NAME")
     if was is not None and metric is not None:
         raise UserError("--metric: with --was the log is not asked what was right; leave one out")
+    if out is not None:
+        require_free(out, FILES, overwrite=overwrite)
     now = Rule(verifier, _params(param, "--param"))
     held = None if was is None else Rule(was, _params(was_param, "--was-param"))
     if include_path is not None:
@@ -202,12 +210,12 @@ def _print(built: Sequence[Section], out: Path | None) -> None:
     from rich.console import Console
 
     from gapft_harness.compare.terminal import show
+    from gapft_harness.rejudge.files import FILES
 
     with contextlib.suppress(BrokenPipeError, SystemExit):  # who reads may stop early
         show(built, Console(highlight=False))
         if out is not None:
-            files = "rejudged.html, results.json, rejudged.csv, flips.csv"
-            typer.echo(f"written: {out / 'rejudged.md'}, {files}")
+            typer.echo(f"written: {out / FILES[0]}, {', '.join(FILES[1:])}")
 
 
 def _params(given: Sequence[str], option: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from gapft_harness.cli.options import (
     OptionalRunDir,
     Options,
     PluginFile,
+    as_folder,
     study_names,
 )
 from gapft_harness.core.errors import UserError
@@ -45,7 +46,12 @@ def command(
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="DIR", help="with --scaling: also write the tables there"),
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="with --scaling: also write the tables there",
+            parser=as_folder,
+        ),
     ] = None,
     plugin: PluginFile = [],
     include_path: IncludePath = [],
@@ -96,8 +102,11 @@ def command(
 
 
 def _scaling(runs: list[str], out: Path | None) -> None:
+    from gapft_harness.core.files import require_folder
     from gapft_harness.experiments.scaling.pooled import pool_scaling
 
+    if out is not None:
+        require_folder(out)
     pooled = pool_scaling(runs)
     if out is not None:
         pooled.write(out)
