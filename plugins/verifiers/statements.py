@@ -14,6 +14,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import Literal
 
@@ -149,6 +150,7 @@ def _mentions(read: Plain, last: str, texts: Sequence[str]) -> Iterator[_Mention
     candidate = re.compile(
         rf"(?<![\w'+#\\/.&-])[{both}](?![\w'+#*]|[./-]\w)(?!\s?\+\+)|\b[{upper}](?=/[{upper}]\b)"
     )
+    options = [_words(option) for option in texts]
     text, position = read.text, 0
     while match := candidate.search(text, position):
         start, after = match.span()
@@ -163,10 +165,34 @@ def _mentions(read: Plain, last: str, texts: Sequence[str]) -> Iterator[_Mention
             alternatives = bool(re.search(r"\bor\b|/", joined[0]))
             after = joined.end()
         position = max(match.end(), after)
-        context = _Context(read, opened, start, after, enclosed, len(letters) > 1, texts)
-        if (level := context.level()) is not None:
+        number = ord(text[start].upper()) - ord("A")
+        option = options[number] if number < len(options) else ""
+        follows = text[after : after + 2 * len(option) + 9] if option else ""
+        # Marks may enclose a bracket or stand within it, and a full stop with it.
+        emphasised = any(
+            read.emphasised(a, b) for a in {opened, start} for b in (start + 1, after, after + 1)
+        )
+        level, alone = _level(
+            *(text[max(0, opened - _HEAD) : opened], text[start], text[after : after + _TAIL]),
+            begins=opened <= _HEAD,
+            enclosed=enclosed,
+            joined=len(letters) > 1,
+            emphasised=emphasised,
+            text_follows=bool(option) and _words(follows)[: len(option)] == option,
+        )
+        if level is not None:
             sign = text.startswith("A:") and start == 0
-            yield _Mention(letters, start, after, level, context.alone, alternatives, sign)
+            yield _Mention(letters, start, after, level, alone, alternatives, sign)
+
+
+@lru_cache(maxsize=4096)
+def _level(head: str, letter: str, tail: str, **about: bool) -> tuple[_Level | None, bool]:
+    """What a letter is, and whether nothing else is on its line; once for all like it.
+
+    A text of megabytes that says the same again and again has few kinds of places.
+    """
+    context = _Context(head, letter, tail, **about)
+    return context.level(), context.alone
 
 
 class _Context:
@@ -174,37 +200,25 @@ class _Context:
 
     def __init__(
         self,
-        read: Plain,
-        opened: int,
-        start: int,
-        after: int,
+        head: str,
+        letter: str,
+        tail: str,
+        *,
+        begins: bool,
         enclosed: bool,
         joined: bool,
-        texts: Sequence[str],
+        emphasised: bool,
+        text_follows: bool,
     ) -> None:
-        text = read.text
-        self._head = text[max(0, opened - _HEAD) : opened]
-        self._near = self._head[-_NEAR:]
-        self._tail = text[after : after + _TAIL]
-        self._letter = text[start]
-        self._enclosed = enclosed
-        self._labelled = joined or enclosed or bool(_LABELLED.match(self._tail))
-        # Marks may enclose a bracket or stand within it, and a full stop with it.
-        self._emphasised = any(
-            read.emphasised(a, b) for a in {opened, start} for b in (start + 1, after, after + 1)
-        )
-        noun = _NOUN.search(self._head, max(0, len(self._head) - 20))
-        self._before_noun = self._head[: noun.start()] if noun else self._head
+        self._head, self._near, self._tail = head, head[-_NEAR:], tail
+        self._letter, self._enclosed = letter, enclosed
+        self._labelled = joined or enclosed or bool(_LABELLED.match(tail))
+        self._emphasised, self._text_follows = emphasised, text_follows
+        noun = _NOUN.search(head, max(0, len(head) - 20))
+        self._before_noun = head[: noun.start()] if noun else head
         self._noun = noun is not None
-        self._opens = opened <= _HEAD and not self._before_noun.strip()
-        number = ord(self._letter.upper()) - ord("A")
-        option = _words(texts[number]) if number < len(texts) else ""
-        self._text_follows = bool(option) and _words(text[after : after + 2 * len(option) + 9])[
-            : len(option)
-        ] == (option)
-        self.alone = bool(
-            _ALONE.match(self._tail) and (self._opens or self._before_noun.endswith("\n"))
-        )
+        self._opens = begins and not self._before_noun.strip()
+        self.alone = bool(_ALONE.match(tail) and (self._opens or self._before_noun.endswith("\n")))
 
     def level(self) -> _Level | None:
         """What the letter is; None where it is no statement."""

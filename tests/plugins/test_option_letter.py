@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Verdict
+from gapft_harness.plugins.verifiers import statements
 from gapft_harness.plugins.verifiers.option_letter import OptionLetter
 from gapft_harness.plugins.verifiers.statements import first_statement
 
@@ -411,3 +413,20 @@ def test_without_a_letter_nothing_is_stated(text):
 def test_what_a_table_was_judged_by_says_the_edition_of_its_rule():
     assert OptionLetter("first_explicit").describe() == {"rules": 2}
     assert OptionLetter("whole_response").describe() == OptionLetter("permissive").describe() == {}
+
+
+@pytest.mark.parametrize("repeated", ["B ", "B. ", "Option B is wrong, so C\n", "(a) one (b) two "])
+def test_what_is_said_again_and_again_is_judged_once(
+    repeated: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each place that is judged costs a fraction of a millisecond, and a text has millions."""
+    judged, really = [], statements._Context.level
+
+    def level(context: Any) -> Any:
+        judged.append(context)
+        return really(context)
+
+    monkeypatch.setattr(statements._Context, "level", level)
+    statements._level.cache_clear()
+    statements.first_statement(repeated * 20_000, "E", ["one", "two", "three", "four", "five"])
+    assert 1 <= len(judged) < 500
