@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 
 import gapft_harness
 from gapft_harness.core.errors import PluginError, UserError
-from gapft_harness.hooks.loading import BUNDLED
+from gapft_harness.hooks.loading import bundled
 from gapft_harness.hooks.manager import KINDS, load_plugins
 
 PACKAGE = Path(gapft_harness.__file__).parent
@@ -43,15 +42,19 @@ def test_the_bundled_plugins_offer_what_the_documents_say() -> None:
     } <= names
 
 
-def test_every_file_that_registers_something_is_loaded() -> None:
-    """A bundled plugin that is missing in BUNDLED would be silently absent."""
-    files = [*PACKAGE.glob("plugins/*/*.py"), *PACKAGE.glob("experiments/*/*.py")]
+def test_what_lies_in_its_folder_and_registers_something_is_bundled(tmp_path: Path) -> None:
     hooked = {
-        ".".join(file.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
-        for file in files
-        if re.search(r"^@hookimpl$", file.read_text("utf-8"), re.MULTILINE)
+        "plugins/selectors/mine.py": "plugins.selectors.mine",
+        "experiments/one.py": "experiments.one",
+        "experiments/several/__init__.py": "experiments.several",
     }
-    assert hooked == set(BUNDLED), "BUNDLED in gapft_harness/hooks/loading.py"
+    others = ("plugins/selectors/__init__.py", "plugins/selectors/helper.py", "experiments/kit.py")
+    for file in (*hooked, *others, "experiments/several/part.py"):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text("@hookimpl\n" if file in hooked else "# no @hookimpl\n")
+    assert bundled(tmp_path) == [*hooked.values()]
+    loaded = {entry.plugin for entry in load_plugins().all()}
+    assert {f"gapft_harness.{name}" for name in bundled()} == loaded
 
 
 def test_every_registration_says_what_it_is() -> None:

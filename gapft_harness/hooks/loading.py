@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import importlib.util
 import os.path
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -34,40 +35,8 @@ ENTRY_POINT_GROUP = hookspecs.PROJECT
 
 _BUNDLED = "gapft_harness."
 
-#: The plugins that ship, by their modules' names within the package.
-BUNDLED = (
-    "plugins.executors.local",
-    "plugins.executors.ray",
-    "plugins.response_rules.paper_rules",
-    "plugins.samplers.dummy",
-    "plugins.samplers.hf",
-    "plugins.samplers.recorded",
-    "plugins.samplers.server",
-    "plugins.samplers.sglang",
-    "plugins.samplers.vllm",
-    "plugins.selectors.allocation",
-    "plugins.selectors.evidence_states",
-    "plugins.selectors.gold_labels",
-    "plugins.selectors.related",
-    "plugins.selectors.replacing_replay",
-    "plugins.selectors.shared_core",
-    "plugins.selectors.strata",
-    "plugins.trackers.accelerate_trackers",
-    "plugins.trainers.lora",
-    "plugins.verifiers.boxed_math",
-    "plugins.verifiers.math",
-    "plugins.verifiers.option_letter",
-    "plugins.verifiers.program_tests",
-    "plugins.verifiers.task_metric",
-    "experiments.allocation",
-    "experiments.controls",
-    "experiments.diversity",
-    "experiments.redistribution",
-    "experiments.retraining_noise",
-    "experiments.scaling",
-    "experiments.scope",
-    "experiments.stability",
-)
+#: A file that has this line registers something; others in these folders are what it imports.
+_HOOKED = re.compile(r"^@hookimpl$", re.MULTILINE)
 
 #: What imports a plugin.
 Loader = Callable[[], Any]
@@ -172,9 +141,21 @@ def _declaration_fault(declared: Any, given: Any) -> str:
     return "" if given is None or callable(given) else "a function"
 
 
+def bundled(package: Path = Path(__file__).parents[1]) -> list[str]:
+    """The plugins that ship, by their modules' names within the package: they lie in its folders.
+
+    Args:
+        package: the folder of the package.
+    """
+    places = ("plugins/*/*.py", "experiments/*.py", "experiments/*/__init__.py")
+    files = [file for place in places for file in sorted(package.glob(place))]
+    hooked = [file for file in files if _HOOKED.search(file.read_text("utf-8"))]
+    names = [".".join(file.relative_to(package).with_suffix("").parts) for file in hooked]
+    return [name.removesuffix(".__init__") for name in names]
+
+
 def _bundled() -> list[tuple[str, Loader]]:
-    """The plugins that ship."""
-    names = [f"{_BUNDLED}{name}" for name in BUNDLED]
+    names = [f"{_BUNDLED}{name}" for name in bundled()]
     return [(name, partial(importlib.import_module, name)) for name in names]
 
 
