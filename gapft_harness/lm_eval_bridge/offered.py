@@ -123,4 +123,5 @@ def _verifier(where: str, name: str, params: str) -> Any:
     try:
         return load_verifier(name, **json.loads(params))
     except UserError as error:
-        raise type(error)(f"{where}: {error}") from error
+        error.args = (f"{where}: {error}",)
+        raise

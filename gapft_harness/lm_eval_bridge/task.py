@@ -77,7 +77,8 @@ class GapTask(GenerationTask):
         try:
             return Judge(load_verifier(self.settings.verifier, **self.settings.params))
         except UserError as error:
-            raise type(error)(f"{named(self.config)}: metadata.gapft: {error}") from error
+            error.args = (f"{named(self.config)}: metadata.gapft: {error}",)
+            raise
 
     def build_all_requests(self, **options: Any) -> None:
         """Builds lm-eval's requests.

@@ -254,8 +254,10 @@ def _judge(
     except UserError as error:
         if override.name or override.params:
             section = f"audits.{audit}.verifier" if audit else "verifier"
-            raise type(error)(f"recipe, section {section}: {error}") from error
-        raise type(error)(f"{task.where}: {error}") from error
+            error.args = (f"recipe, section {section}: {error}",)
+            raise
+        error.args = (f"{task.where}: {error}",)
+        raise
     facts = {
         "name": task.name,
         "version": task.version,
