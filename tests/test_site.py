@@ -24,6 +24,7 @@ def test_links_are_rewritten_to_where_pages_lie_in_the_site(tmp_path: Path) -> N
         "[x](tasks.md#math)": "[x](tasks.md#math)",
         "[x](#here) [y](https://a.org/b.md)": "[x](#here) [y](https://a.org/b.md)",
         "[`f`](../tests/example_plugin/f.py)": "`f`",
+        "```python title=f.py\nx = 1\n```": '```python title="f.py"\nx = 1\n```',
     }
     assert {text: site.rewritten(text, page.parent) for text in texts} == texts
     readme = {

@@ -22,6 +22,8 @@ AT_ROOT = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
 }
+#: A code block with a title, which the repository's pages write without quotes.
+TITLED = re.compile(r"^(```\w+ title=)(\S+)$", re.M)
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 
 
@@ -48,7 +50,7 @@ def navigation() -> list[str]:
 
 
 def rewritten(text: str, folder: Path) -> str:
-    """A page of a folder with its links as in the site; a file outside of it is only named."""
+    """A page of a folder as in the site: its links, without those to files outside, and titles."""
 
     def link(match: re.Match[str]) -> str:
         picture, words, target = match.groups()
@@ -62,7 +64,7 @@ def rewritten(text: str, folder: Path) -> str:
             return f"{picture}[{words}]({file.relative_to(DOCS).as_posix()}{hash_}{anchor})"
         return words
 
-    return LINK.sub(link, text)
+    return TITLED.sub(r'\1"\2"', LINK.sub(link, text))
 
 
 def lay_out() -> None:
