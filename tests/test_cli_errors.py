@@ -11,12 +11,12 @@ import yaml
 from typer.testing import CliRunner
 
 from gapft_harness.cli.main import app
-from gapft_harness.compare.places import runs_of
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.recipe.bundled import find_recipe
 from gapft_harness.recipe.reading import Setting, check_recipe, read_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.verdicts.places import runs_of
 from tests.command import gapft
 
 #: What an import needs to know to make its run.

@@ -14,10 +14,10 @@ from gapft_harness.compare.findings import Aggregate, Found, Paired, Table, find
 from gapft_harness.compare.groups import aggregates
 from gapft_harness.compare.joining import Item, Joined, join, refuse_other_tasks
 from gapft_harness.compare.notes import notes
-from gapft_harness.compare.places import Log, Run, models, single
 from gapft_harness.compare.reading import Figure, Rows, figures_of, read
 from gapft_harness.compare.source_samples import Samples, source_samples
 from gapft_harness.core.errors import UserError, plain
+from gapft_harness.verdicts.places import Log, Run, models, single
 
 #: More groups than these are no groups.
 _MOST_GROUPS = 1_000

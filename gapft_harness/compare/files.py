@@ -13,7 +13,7 @@ from gapft_harness.analysis.k_equivalent import k_label
 from gapft_harness.analysis.pass_at_k import mean_pass_at_k, reported_k
 from gapft_harness.compare.comparison import Comparison
 from gapft_harness.compare.findings import ByState, Paired
-from gapft_harness.compare.items import changed, entries, gold, prompt, response
+from gapft_harness.compare.items import changed, entries
 from gapft_harness.compare.page import PAGE_SHOWN, changes, sections
 from gapft_harness.compare.reading import Rows
 from gapft_harness.core.errors import UserError
@@ -228,13 +228,13 @@ def _write_items(of: Comparison, path: Path) -> None:
             cells = (
                 *(one.model, one.seed, of.seeds[one.model][one.seed - 1]),
                 *(rose if one.gained else fell, task),
-                *(one.before.get("doc_id"), digest.hex()),
+                *(one.before.doc_id, digest.hex()),
                 "" if groups is None else groups[one.position],
                 "" if states is None else states[one.position],
                 of.table.before[one.position],
                 of.table.after[one.model][one.seed - 1, one.position],
-                *(prompt(one.before), gold(one.before)),
-                *(response(one.before), response(one.after)),
+                *(one.before.prompt, one.before.gold),
+                *(one.before.response, one.after.response),
             )
             lines.writerow([whole_text(c) if isinstance(c, str) else c for c in cells])
 

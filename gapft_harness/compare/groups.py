@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gapft_harness.compare.findings import Aggregate
-from gapft_harness.compare.places import Run
 from gapft_harness.compare.reading import Figure
+from gapft_harness.verdicts.places import Run
 
 #: How far a group's number may be from the mean that it is.
 _ROUNDING = 1e-9

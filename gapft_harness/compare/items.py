@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import gzip
-import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
 from gapft_harness.compare.comparison import Comparison
-from gapft_harness.compare.reading import Rows, record_at
+from gapft_harness.compare.reading import Rows
 from gapft_harness.core.text import opened
 from gapft_harness.report.explorer.explored import Entry
+from gapft_harness.verdicts.sample_logs import LogRow, row_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class Changed:
     seed: int
     position: int
     gained: bool
-    before: dict[str, Any]
-    after: dict[str, Any]
+    before: LogRow
+    after: LogRow
 
 
 def changed(of: Comparison, most: int | None = None) -> Iterator[Changed]:
@@ -78,24 +78,24 @@ def entries(of: Comparison, positions: Sequence[int]) -> Iterator[Entry]:
                 for rows, by_item in runs
             )
             yield Entry(
-                prompt=prompt(before),
-                gold=gold(before),
-                responses=[response(before), *map(response, after)],
-                document=before["doc"],
+                prompt=before.prompt,
+                gold=before.gold,
+                responses=[before.response, *(row.response for row in after)],
+                document=before.fields["doc"],
             )
 
 
 @contextmanager
-def _reading() -> Iterator[Callable[[Rows, int], dict[str, Any]]]:
+def _reading() -> Iterator[Callable[[Rows, int], LogRow]]:
     """Reads rows by their numbers; each log is opened once."""
     with ExitStack() as stack:
         files: dict[Path, IO[bytes]] = {}
 
-        def record(rows: Rows, row: int) -> dict[str, Any]:
-            path = rows.logs[rows.log[row]].path
-            if path not in files:
-                files[path] = stack.enter_context(_seekable(path))
-            return record_at(files[path], rows.offsets[row], rows.place(row))
+        def record(rows: Rows, row: int) -> LogRow:
+            log = rows.logs[rows.log[row]]
+            if log.path not in files:
+                files[log.path] = stack.enter_context(_seekable(log.path))
+            return row_at(files[log.path], log, rows.lines[row], rows.offsets[row])
 
         yield record
 
@@ -109,55 +109,3 @@ def _seekable(path: Path) -> IO[bytes]:
     with file:
         shutil.copyfileobj(file, whole)
     return whole
-
-
-def response(record: dict[str, Any]) -> str:
-    """What the model answered: the text, or of several options the likeliest."""
-    options = record.get("filtered_resps")
-    scores = [_score(option) for option in options] if isinstance(options, list) else []
-    known = [score for score in scores if score is not None]
-    if len(scores) > 1 and len(known) == len(scores):
-        named = _option(record, int(np.argmax(known)))
-        if named is not None:
-            return named
-    responses = record.get("resps")
-    while isinstance(responses, list) and responses:
-        responses = responses[0]
-    return str(responses)
-
-
-def gold(record: dict[str, Any]) -> str:
-    """The right answer as the log has it; of several options named as a response is."""
-    target = record.get("target", "")
-    scored = record.get("filtered_resps")
-    if isinstance(scored, list) and len(scored) > 1 and all(_score(o) is not None for o in scored):
-        # lm_eval counts options from 0
-        text = str(target)
-        if text.isdecimal() and int(text) < len(scored):
-            return _option(record, int(text)) or text
-    return str(target)
-
-
-def _option(record: dict[str, Any], number: int) -> str | None:
-    """An option by its number from 0, as people count them from 1; None: the log lacks it."""
-    arguments = record.get("arguments")
-    asked = arguments.get(f"gen_args_{number}") if isinstance(arguments, dict) else None
-    if not isinstance(asked, dict):
-        return None
-    return f"option {number + 1}: {str(asked.get('arg_1')).strip()}"
-
-
-def prompt(record: dict[str, Any]) -> str:
-    """What the model was asked: the first request's text."""
-    arguments = record.get("arguments")
-    first = arguments.get("gen_args_0") if isinstance(arguments, dict) else None
-    asked = first.get("arg_0") if isinstance(first, dict) else None
-    return asked if isinstance(asked, str) else json.dumps(record["doc"], ensure_ascii=False)
-
-
-def _score(option: Any) -> float | None:
-    """The log-likelihood of an option, as lm_eval logs it: ``["-1.25", "False"]``."""
-    try:
-        return float(option[0]) if isinstance(option, list) and len(option) == 2 else None
-    except (TypeError, ValueError, OverflowError):
-        return None

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.compare.places import Run
 from gapft_harness.compare.reading import Rows
 from gapft_harness.core.errors import UserError, plain
+from gapft_harness.verdicts.places import Run
 
 #: An item: task, content, and the number of the document where content alone does not tell.
 Item = tuple[str, bytes, str]

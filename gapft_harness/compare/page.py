@@ -10,7 +10,7 @@ from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.compare.choice import REPLICATES
 from gapft_harness.compare.comparison import Comparison
 from gapft_harness.compare.findings import Paired
-from gapft_harness.compare.items import Changed, changed, gold, prompt, response
+from gapft_harness.compare.items import Changed, changed
 from gapft_harness.compare.reading import Figure
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Block, Bullets, Case, Cases, Section, Table, Text
@@ -309,12 +309,11 @@ def _case(of: Comparison, one: Changed) -> Case:
         old, new = of.table.before[one.position], of.table.after[one.model][one.seed - 1]
         numbers += f", {old:.4g} to {new[one.position]:.4g}"
     return Case(
-        heading=f"{rose if one.gained else fell}{numbers}: "
-        f"doc_id {one.before.get('doc_id')} ({which})",
-        prompt=_bounded(prompt(one.before)),
-        gold=gold(one.before),
-        before=_bounded(response(one.before)),
-        after=_bounded(response(one.after)),
+        heading=f"{rose if one.gained else fell}{numbers}: doc_id {one.before.doc_id} ({which})",
+        prompt=_bounded(one.before.prompt),
+        gold=one.before.gold,
+        before=_bounded(one.before.response),
+        after=_bounded(one.after.response),
         gained=one.gained if of.judged() else None,
     )
 

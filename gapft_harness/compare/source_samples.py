@@ -7,26 +7,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gapft_harness.compare.choice import Choice
 from gapft_harness.compare.joining import Item
-from gapft_harness.compare.places import Log, Run, runs_of
-from gapft_harness.compare.reading import (
-    Figure,
-    content,
-    document_of,
-    filter_of,
-    records,
-    value_of,
-)
-from gapft_harness.core.errors import UserError, did_you_mean, plain
+from gapft_harness.compare.reading import Figure
+from gapft_harness.core.errors import UserError, did_you_mean
+from gapft_harness.verdicts.places import Log, Run, runs_of
+from gapft_harness.verdicts.sample_logs import Criterion, log_rows
 
-#: How far n times a logged Pass@1 may be from a whole number.
-_ROUNDING = 1e-6
+_REMEDY = (
+    "samples need verdicts (gapft gap logs them), an unbiased pass@1 over several responses, or "
+    "several logs, one for each; gapft import --judge has the task judge each response and "
+    "finds the states"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +54,8 @@ _Key = tuple[bytes, str]
 def source_samples(choice: Choice, items: Sequence[Item], figure: Figure, source: Run) -> Samples:
     """Counts each document's passing samples, over all logs named; each run is further samples.
 
-    A row tells of several samples by ``verdicts``, which our tasks log, or by an unbiased
-    ``pass@1`` over its responses; else it is one sample, and its metric says whether it passed.
+    What passed is told as in every command (``verdicts/sample_logs.py``). The compared metric
+    counts for rows of one sample, and where it was chosen for all rows that name it.
 
     Args:
         choice: the logs, and how documents are joined.
@@ -139,71 +135,36 @@ def _of_log(log: Log, wanted: set[_Key], figure: Figure, choice: Choice) -> dict
     repeated = {digest for digest, doc_id in wanted if doc_id}
     by_filter: dict[str, dict[_Key, _Count]] = {}
     faults: dict[str, UserError] = {}
-    for _, _, record, place in records(log.path):
-        digest = content(document_of(record, place), choice.on, place)
-        key = digest, str(record.get("doc_id")) if digest in repeated else ""
+    criteria: dict[str, Criterion] = {}
+    for row in log_rows(log):
+        digest = row.content(choice.on)
+        key = digest, str(row.doc_id) if digest in repeated else ""
         if key not in wanted:
             continue
-        of = filter_of(record)
-        counts = by_filter.setdefault(of, {})
+        counts = by_filter.setdefault(row.filter, {})
         if key in counts:
             raise UserError(
-                f"{counts[key].place} and {place}: the same document twice; is a log of samples "
-                "written to twice?"
+                f"{counts[key].place} and {row.place}: the same document twice; is a log of "
+                "samples written to twice?"
             )
         told = 0, 0
         try:
-            told = _told(record, figure, place)
+            if row.filter not in criteria:
+                chosen = choice.metric if choice.metric in row.fields else None
+                criteria[row.filter] = Criterion.of(row, chosen, _REMEDY, figure.metric)
+            told = criteria[row.filter].passing(row)
         except UserError as error:  # another filter's may be right
-            faults.setdefault(of, error)
-        counts[key] = _Count(*told, place)
+            faults.setdefault(row.filter, error)
+        counts[key] = _Count(*told, row.place)
     if not by_filter:
         return {}
-    chosen = figure.filter if figure.filter in by_filter else next(iter(by_filter))
-    if chosen in faults:
-        raise faults[chosen]
-    single = any(count.samples == 1 for count in by_filter[chosen].values())
-    if chosen != figure.filter and (single or len(by_filter) > 1):
+    taken = figure.filter if figure.filter in by_filter else next(iter(by_filter))
+    if taken in faults:
+        raise faults[taken]
+    single = any(count.samples == 1 for count in by_filter[taken].values())
+    if taken != figure.filter and (single or len(by_filter) > 1):
         raise UserError(
             f"{log.path}: holds no row of these documents under filter {figure.filter!r}; "
             f"{did_you_mean(figure.filter, by_filter)}"
         )
-    return by_filter[chosen]
-
-
-def _told(record: dict[str, Any], figure: Figure, place: str) -> tuple[int, int]:
-    """Passing samples and samples of a row."""
-    verdicts = record.get("verdicts")
-    if isinstance(verdicts, list) and verdicts:
-        statuses = [of.get("status") if isinstance(of, dict) else None for of in verdicts]
-        return statuses.count("pass"), len(statuses)
-    samples = _responses(record)
-    if samples > 1 and "pass@1" not in record:
-        raise UserError(
-            f"{place}: {samples} responses, and {plain(figure.metric)} does not say how many of "
-            "them passed; expected verdicts (gapft gap logs them), an unbiased pass@1 over the "
-            "responses, or several logs, one for each sample; gapft import --judge has the task "
-            "judge each response and finds the states"
-        )
-    if samples > 1:
-        passing = value_of(record, "pass@1", place) * samples
-        if abs(passing - round(passing)) > _ROUNDING or not 0 <= round(passing) <= samples:
-            raise UserError(
-                f"{place}: pass@1 is {record['pass@1']} over {samples} responses, which is no "
-                "whole number of them; expected the unbiased pass@1 over all samples"
-            )
-        return round(passing), samples
-    value = value_of(record, figure.metric, place)
-    if value not in (0, 1):
-        raise UserError(
-            f"{place}: {plain(figure.metric)} is {value:g}, which tells of no sample whether it "
-            "passed; expected verdicts, pass@1 over several responses, or a metric of 0 or 1"
-        )
-    return int(value), 1
-
-
-def _responses(record: dict[str, Any]) -> int:
-    responses = record.get("resps")
-    if not isinstance(responses, list) or not responses or not isinstance(responses[0], list):
-        return 0
-    return len(responses[0])
+    return by_filter[taken]

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from gapft_harness.gap.findings import Found
 from gapft_harness.gap.logs import GREEDY_LOG, SAMPLES_LOG
 from gapft_harness.gap.measuring import Measured
 from gapft_harness.report.explorer.explored import Entry, Explored, word
+from gapft_harness.verdicts.places import log_at
+from gapft_harness.verdicts.sample_logs import LogRow, SampleLog
 
 #: A row of each log: the same document under the same filter.
-_Pair = tuple[dict[str, Any], dict[str, Any]]
+_Pair = tuple[LogRow, LogRow]
 
 
 def explored(of: Measured, found: Mapping[str, Found]) -> Explored:
@@ -41,21 +41,19 @@ def explored(of: Measured, found: Mapping[str, Found]) -> Explored:
 
 def _pairs(of: Measured, chosen: str) -> Iterator[_Pair]:
     """The rows under the chosen filter, in the order of the problems."""
-    with of.logs[GREEDY_LOG].open("rb") as greedy, of.logs[SAMPLES_LOG].open("rb") as samples:
-        for pair in zip(map(json.loads, greedy), map(json.loads, samples), strict=True):
-            if pair[0]["filter"] == chosen:
-                yield pair
+    logs = (SampleLog(log_at(of.logs[kind]), chosen) for kind in (GREEDY_LOG, SAMPLES_LOG))
+    return zip(*logs, strict=True)
 
 
-def _words(row: Mapping[str, Any]) -> list[str]:
-    return [word(verdict["status"]) for verdict in row["verdicts"]]
+def _words(row: LogRow) -> list[str]:
+    return [word(status) for status in row.statuses or ()]
 
 
 def _entry(pair: _Pair) -> Entry:
     greedy, samples = pair
     return Entry(
-        prompt=greedy["arguments"]["gen_args_0"]["arg_0"],
-        gold=greedy["target"],
-        responses=[*greedy["resps"][0], *samples["resps"][0]],
-        document=greedy["doc"],
+        prompt=greedy.prompt,
+        gold=greedy.gold,
+        responses=[*greedy.texts, *samples.texts],
+        document=greedy.document,
     )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gapft_harness.compare.reading import records
 from gapft_harness.core.errors import UserError, plain
 from gapft_harness.importing.inspect_logs import read_inspect
 from gapft_harness.importing.logs import read_log
 from gapft_harness.importing.nemo_skills import ON, read_nemo_skills
 from gapft_harness.importing.plain import read_plain
 from gapft_harness.importing.rows import Format
+from gapft_harness.verdicts.sample_logs import records
 
 PLAIN = Format("jsonl", read_plain, numbered=True)
 LM_EVAL = Format("lm-eval", read_log)

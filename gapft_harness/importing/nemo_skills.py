@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.compare.reading import records
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Verdict
 from gapft_harness.importing.rows import Choice, Row, taken, text_of, verdict_of
+from gapft_harness.verdicts.sample_logs import records
 
 #: The fields by which its evaluators say whether a generation is right.
 _TELLING = ("symbolic_correct", "is_correct", "judgement")

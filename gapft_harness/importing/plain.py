@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.compare.reading import document_of, records
 from gapft_harness.core.errors import UserError, refuse_unknown
+from gapft_harness.core.json_values import as_object
 from gapft_harness.core.records import CONTEXT, GREEDY
 from gapft_harness.importing.rows import Choice, Key, Row, text_of, verdict_of
+from gapft_harness.verdicts.sample_logs import records
 
 _NAMES = ("id", "prompt", "doc")
 _KEYS = (*_NAMES, "index", "text", "passed", "finish_reason")
@@ -56,7 +57,7 @@ def _key(record: dict[str, Any], place: str) -> Key:
             "the keys id, prompt and doc"
         )
     if named == ["doc"]:
-        return "doc", document_of(record, place)
+        return "doc", as_object(record["doc"], f"{place}: doc")
     return named[0], text_of(record, named[0], place)
 
 

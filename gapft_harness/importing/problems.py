@@ -6,10 +6,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from gapft_harness.compare.reading import content, value_at
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Problem
 from gapft_harness.importing.rows import Row
+from gapft_harness.verdicts.sample_logs import digest, value_at
 
 
 class Problems:
@@ -81,4 +81,4 @@ class Problems:
             values = {pair[1]: value_at(document, pair[side], place) for pair in self._on}
         else:
             values = {name: document.get(name) for name in self._fields}
-        return content(values, (), place)
+        return digest(values)

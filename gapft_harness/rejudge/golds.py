@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-from gapft_harness.compare.reading import document_of, value_at
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Gold
 from gapft_harness.rejudge.judge import Judge
+from gapft_harness.verdicts.sample_logs import LogRow
 
 #: Fields of documents that hold the gold answer, by their names.
 _FIELDS = ("gold", "answer", "solution", "label")
@@ -23,35 +22,34 @@ class Golds:
 
     Attributes:
         where: in words.
-        read: from a row and its place to the gold answer.
+        read: from a row to the gold answer.
         chosen: whether it was found by trying, not named by the user.
     """
 
     where: str
-    read: Callable[[dict[str, Any], str], Gold]
+    read: Callable[[LogRow], Gold]
     chosen: bool = False
 
-    def of(self, row: dict[str, Any], place: str, judge: Judge) -> Gold:
+    def of(self, row: LogRow, judge: Judge) -> Gold:
         """A row's gold answer.
 
         Raises:
             UserError: it has none, or the verifier does not take it; file and line are named.
         """
-        gold = self.read(row, place)
+        gold = self.read(row)
         judge.check(
-            [(gold, place)],
+            [(gold, row.place)],
             f"(gold: {self.where}, for verifier {judge.rule}); --gold FIELD takes another field of "
             "the document, --gold doc the whole document",
         )
         return gold
 
 
-def golds_of(row: dict[str, Any], place: str, field: str | None, judge: Judge) -> Golds:
+def golds_of(row: LogRow, field: str | None, judge: Judge) -> Golds:
     """Where the gold answers of a log are, from its first row.
 
     Args:
         row: the first row.
-        place: its file and line.
         field: as the user named it; None: the first that the verifier takes, of lm_eval's
             ``target``, the letter in it, the fields named gold, answer, solution or label, and the
             whole document.
@@ -60,23 +58,23 @@ def golds_of(row: dict[str, Any], place: str, field: str | None, judge: Judge) -
     Raises:
         UserError: the verifier takes none of these.
     """
-    document = document_of(row, place)
+    document = row.document
     if field is not None:
         if field == "doc" and "doc" not in document:
-            return Golds("the whole document", document_of)
+            return Golds("the whole document", _document)
         if field == "target" and "target" not in document:
             return Golds("target", _target)
-        value_at(document, field, place)
+        row.value_at(field)
         return Golds(f"doc.{field}", _field(field))
-    tried = [Golds("target", _target, True)] if row.get("target") is not None else []
-    if isinstance(target := row.get("target"), str) and _LETTER.fullmatch(target):
+    tried = [Golds("target", _target, True)] if row.target is not None else []
+    if isinstance(row.target, str) and _LETTER.fullmatch(row.target):
         tried.append(Golds("the letter in target", _letter, True))
     tried += [Golds(f"doc.{of}", _field(of), True) for of in _FIELDS if document.get(of)]
-    tried.append(Golds("the whole document", document_of, True))
+    tried.append(Golds("the whole document", _document, True))
     first: UserError | None = None
     for golds in tried:
         try:
-            golds.of(row, place, judge)
+            golds.of(row, judge)
         except UserError as error:
             if type(error) is not UserError:
                 raise
@@ -87,17 +85,22 @@ def golds_of(row: dict[str, Any], place: str, field: str | None, judge: Judge) -
     raise first
 
 
-def _target(row: dict[str, Any], place: str) -> Gold:
-    target = row.get("target")
-    if target is None:
-        raise UserError(f"{place}: has no target, or it is null; expected the gold answer there")
-    return target
+def _document(row: LogRow) -> Gold:
+    return row.document
 
 
-def _letter(row: dict[str, Any], place: str) -> Gold:
-    found = _LETTER.fullmatch(str(_target(row, place)))
-    return found[1] if found else row["target"]
+def _target(row: LogRow) -> Gold:
+    if row.target is None:
+        raise UserError(
+            f"{row.place}: has no target, or it is null; expected the gold answer there"
+        )
+    return row.target
 
 
-def _field(name: str) -> Callable[[dict[str, Any], str], Gold]:
-    return lambda row, place: value_at(document_of(row, place), name, place)
+def _letter(row: LogRow) -> Gold:
+    found = _LETTER.fullmatch(str(_target(row)))
+    return found[1] if found else row.target
+
+
+def _field(name: str) -> Callable[[LogRow], Gold]:
+    return lambda row: row.value_at(name)

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gapft_harness.compare.findings import Found, Table, find
-from gapft_harness.compare.places import Log, runs_of
 from gapft_harness.core.errors import UserError
 from gapft_harness.rejudge.choice import Choice
 from gapft_harness.rejudge.flips import Flip, Flips, shown
 from gapft_harness.rejudge.judge import AT_ONCE, Judge, ahead, judging
-from gapft_harness.rejudge.rows import Reading, Row, read
+from gapft_harness.rejudge.rows import Reading, Row
+from gapft_harness.verdicts.places import Log, runs_of
 from gapft_harness.verification.judging import Judged
 from gapft_harness.verification.reasons import Reasons
 
@@ -99,15 +99,15 @@ def judge_logs(arguments: list[str], choice: Choice, flips: Flips) -> LogsJudged
         if choice.was is not None:
             was = stack.enter_context(judging(choice.was, choice.plugin_files))
         for number, log in enumerate(logs):
-            reading, rows = read(number, log, choice, now)
+            reading = Reading.of(log, choice, now)
             found.readings.append(reading)
-            batches = _batches(rows)
+            batches = _batches(reading.rows(now))
             for batch in ahead(batches) if now.by_processes else batches:
-                _judge(batch, found, now, was)
+                _judge(batch, number, found, now, was)
     return found
 
 
-def _judge(batch: list[Row], found: LogsJudged, now: Judge, was: Judge | None) -> None:
+def _judge(batch: list[Row], log: int, found: LogsJudged, now: Judge, was: Judge | None) -> None:
     pairs = [(text, row.gold) for row in batch for text in row.texts]
     texts, golds = [text for text, _ in pairs], [gold for _, gold in pairs]
     after = iter(now.judge(texts, golds))
@@ -124,17 +124,16 @@ def _judge(batch: list[Row], found: LogsJudged, now: Judge, was: Judge | None) -
             sums[0] += passed
             sums[1] += verdict.passed
             if passed != verdict.passed:
-                where = f"{found.logs[row.log].path}, line {row.line}"
                 found.flips.add(
                     Flip(
-                        *(where, row.doc_id, index, verdict.passed, read_as, answer),
+                        *(row.place, row.doc_id, index, verdict.passed, read_as, answer),
                         *(verdict.reason, shown(row.gold), text),
                     )
                 )
         found.before.append(sums[0] / len(row.texts))
         found.after.append(sums[1] / len(row.texts))
-        found.log.append(row.log)
-        found.contents += row.content
+        found.log.append(log)
+        found.contents += row.identity
         found.responses += len(row.texts)
 
 

@@ -56,12 +56,14 @@ def notes(of: LogsJudged) -> Iterator[str]:
     for reading in of.readings:
         if reading.golds.chosen:
             told[f"gold answer: {reading.golds.where}; --gold FIELD takes another"] = None
-        rest = ", ".join(name for name in reading.filters if name != reading.filter)
+        taken = reading.source.filter
+        rest = ", ".join(name for name in reading.source.filters if name != taken)
         if of.choice.filter is None and rest:
-            told[f"filter {reading.filter}, the first in the log; --filter: {rest}"] = None
-        if reading.metric:
-            by = "the log's verdicts" if reading.by_verdicts else f"{reading.metric} of the log"
-            others = [n for n in reading.metrics if reading.by_verdicts or n != reading.metric]
+            told[f"filter {taken}, the first in the log; --filter: {rest}"] = None
+        if (by_what := reading.criterion) is not None:
+            metric = None if by_what.by_verdicts else by_what.metric
+            by = f"{metric} of the log" if metric else "the log's verdicts"
+            others = [name for name in reading.metrics if name != metric]
             more = f"; --metric: {', '.join(others)}" if others and not of.choice.metric else ""
             told[f"what was right: {by}{more}"] = None
     yield from told

@@ -18,7 +18,7 @@ def row(number: int, value: Any, **changes: Any) -> dict[str, Any]:
         "doc": doc,
         "target": "42",
         "arguments": {"gen_args_0": {"arg_0": f"Question q{number}", "arg_1": {"until": []}}},
-        "resps": [[f"response {value} to {number}"]],
+        "resps": [[f"response {value} to {number}"] * len(changes.get("verdicts", [0]))],
         "filtered_resps": [str(value)],
         "filter": "none",
         "metrics": ["exact_match"],

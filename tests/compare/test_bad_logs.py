@@ -138,7 +138,9 @@ def test_source_samples_that_do_not_tell(before: Path, tmp_path: Path) -> None:
     assert "line 5: the same document twice" in told([*uneven, uneven[0]])
     passk = [row(i, 0, resps=[["a", "b", "c"]], **{"pass@1": 0.4}) for i in range(4)]
     assert "line 1: pass@1 is 0.4 over 3 responses" in told(passk)
-    assert "tells of no sample" in told([row(i, 0.5) for i in range(4)])
+    assert "exact_match is 0.5, expected 0 or 1; samples need verdicts" in told(
+        [row(i, 0.5) for i in range(4)]
+    )
     numbers = write(tmp_path / "numbers", [0.5] * 4)
     assert "states need a metric of 0 or 1" in refused(numbers, after, source_samples=[str(before)])
 

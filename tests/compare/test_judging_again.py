@@ -115,7 +115,7 @@ def test_several_responses_of_a_document(tmp_path: Path) -> None:
     assert found.after.tolist() == [2 / 3, 2 / 3]
     done = run(log, "--verifier", "option_letter")
     assert isinstance(done.exception, UserError)
-    assert "line 1: 3 responses, and exact_match does not say which" in str(done.exception)
+    assert "line 1: 3 responses, and exact_match does not say how many" in str(done.exception)
     verdicts = [{"status": s, "reason": ""} for s in ("pass", "pass", "fail")]
     log = write(tmp_path, rows=letters([["B", "C", "B"]], verdicts=verdicts))
     assert keyed(judged(log, STRICT)) == {("0", 1, False), ("0", 2, True)}

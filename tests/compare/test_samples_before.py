@@ -82,7 +82,7 @@ def test_several_answers_and_one_number_do_not_tell_how_many_passed(
     majority = write(tmp_path / "maj", rows=[row(i, 1, resps=[["a"] * 8]) for i in range(4)])
     told = refused(before, majority)
     assert f"{majority}, line 1: 8 responses, and exact_match does not say how many" in told
-    assert "expected verdicts" in told
+    assert "samples need verdicts" in told
 
 
 def test_of_several_filters_the_compared_one_is_taken(before: Path, tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from gapft_harness.cli import main
 from gapft_harness.compare.choice import Choice
 from gapft_harness.compare.comparison import compare
 from gapft_harness.compare.files import write as write_files
-from gapft_harness.compare.items import response
 from gapft_harness.report.rendering.blocks import Case, Cases, Section
 from gapft_harness.report.rendering.page import render
 from tests.compare.logs import row, write
@@ -53,13 +52,6 @@ def test_fewer_errors_are_not_lost(tmp_path: Path) -> None:
     assert (found["models"]["new"]["lower"], found["models"]["new"]["test"]) == (1, "mcnemar")
     (item,) = csv.DictReader((tmp_path / "out" / "items.csv").open())
     assert item["change"] == "lower"
-
-
-def test_scores_that_are_no_numbers_choose_no_option() -> None:
-    asked = {f"gen_args_{i}": {"arg_1": text} for i, text in enumerate("ab")}
-    of = {"arguments": asked, "resps": [["text"]]}
-    assert response(of | {"filtered_resps": [["-2.5", "False"], ["-1", "True"]]}) == "option 2: b"
-    assert response(of | {"filtered_resps": [[10**400, "x"], ["-1", "x"]]}) == "text"
 
 
 def test_a_page_of_neither_right_nor_wrong() -> None:

@@ -97,7 +97,9 @@ def test_a_log_that_does_not_say_which_passed_is_refused(made: Letters, model: P
     for row in rows:
         del row["verdicts"]
     file = write(made.folder / "samples.jsonl", rows)
-    with pytest.raises(UserError, match=r"line 1: 3 responses, and nothing says which .* 0\.333"):
+    with pytest.raises(
+        UserError, match=r"line 1: 3 responses, and pass@1 of 0\.333 does not say which"
+    ):
         imported(made, model, "run", [file], greedy=greedy, k=3)
     rows[0]["pass@1"] = rows[1]["pass@1"] = 1.0
     write(made.folder / "samples.jsonl", rows)

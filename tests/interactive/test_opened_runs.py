@@ -159,7 +159,7 @@ def test_decompose_wants_every_arm_and_files_as_they_were_sealed(tmp_path: Path)
 
 
 def test_compare_is_the_function_whatever_was_imported() -> None:
-    import gapft_harness.compare.places  # noqa: F401 - sets the room as the package's attribute
+    import gapft_harness.compare.comparison  # noqa: F401 - sets the attribute
     from gapft_harness import compare
 
     assert compare is g.compare

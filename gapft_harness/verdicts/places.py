@@ -151,6 +151,15 @@ def runs_of(argument: str, tasks: Sequence[str] = (), *, latest: bool = False) -
     return [_run(logs, tasks, latest) for logs in groups]
 
 
+def log_at(path: Path) -> Log:
+    """A log by its file.
+
+    Raises:
+        UserError: lm_eval's results file beside it is damaged.
+    """
+    return Log(path, _task_of(path), _facts(path))
+
+
 def _model(argument: str, tasks: Sequence[str], latest: bool) -> Model:
     name, equals, place = argument.partition("=")
     if not equals or not name or not place or "/" in name or os.path.exists(argument):
@@ -209,7 +218,7 @@ def _run(paths: list[Path], tasks: Sequence[str], latest: bool) -> Run:
             )
         by_task[task] = path
     ordered = sorted(by_task.items(), key=lambda one: natural(one[0]))
-    return Run(tuple(Log(path, task, _facts(path)) for task, path in ordered))
+    return Run(tuple(log_at(path) for _, path in ordered))
 
 
 def _task_of(path: Path) -> str:
