@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from gapft_harness.cli.reference import recipe_reference
 from gapft_harness.recipe.bundled import bundled_recipes
-from gapft_harness.recipe.reading import load_recipe, recipe_keys
+from gapft_harness.recipe.reading import load_recipe
 
 ROOT = Path(__file__).parents[1]
 #: Words of task files and of registration, which are no recipe keys.
@@ -33,7 +34,7 @@ ROWS = [pytest.param(row, id=f"{name}: {row[0]}") for name, of in sections().ite
 
 @pytest.mark.parametrize("row", ROWS)
 def test_every_place_named_is_a_recipe_key_or_a_file(row: list[str]) -> None:
-    keys = set(recipe_keys()) | {"verifier.params", "model.args"}
+    keys = set(re.findall(r"^\| `([a-z_.]+)` \|", recipe_reference(), re.MULTILINE))
     assert len(row) == 5
     places = re.findall(r"`(.+?)`", row[-1])
     assert places or row[-1] == "–"
