@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 from collections.abc import Iterable
+from typing import Self
 
 
 class GapftError(Exception):
     """A failure with a message a person can act on. The command line prints it and exits with 1."""
 
     exit_status = 1
+
+    def at(self, where: str) -> Self:
+        """The same failure, its message behind the place where it showed."""
+        error = copy.copy(self)
+        error.args = (f"{where}: {self}",)
+        return error
 
 
 class UserError(GapftError):
@@ -25,15 +33,19 @@ class PluginError(UserError):
 class UnknownPluginError(UserError):
     """A name that no loaded plugin registered.
 
-    Args:
+    Attributes:
         kind: of what it names, e.g. ``verifier``.
         name: the name.
-        known: the names that are known.
     """
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
-        super().__init__(f"unknown {kind} {name!r}; {did_you_mean(name, known)}")
-        self.kind, self.name = kind, name
+    kind = name = ""
+
+    @classmethod
+    def of(cls, kind: str, name: str, known: Iterable[str]) -> Self:
+        """The error, with the names that are known in its message."""
+        error = cls(f"unknown {kind} {name!r}; {did_you_mean(name, known)}")
+        error.kind, error.name = kind, name
+        return error
 
 
 class PoolTooSmallError(UserError):

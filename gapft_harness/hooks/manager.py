@@ -79,7 +79,7 @@ class Plugins:
         """
         names = self._by_kind[kind]
         if name not in names:
-            raise UnknownPluginError(kind, name, names)
+            raise UnknownPluginError.of(kind, name, names)
         return names[name]
 
     def has(self, kind: str, name: str) -> bool:

@@ -123,5 +123,4 @@ def _verifier(where: str, name: str, params: str) -> Any:
     try:
         return load_verifier(name, **json.loads(params))
     except UserError as error:
-        error.args = (f"{where}: {error}",)
-        raise
+        raise error.at(where) from error

@@ -77,8 +77,7 @@ class GapTask(GenerationTask):
         try:
             return Judge(load_verifier(self.settings.verifier, **self.settings.params))
         except UserError as error:
-            error.args = (f"{named(self.config)}: metadata.gapft: {error}",)
-            raise
+            raise error.at(f"{named(self.config)}: metadata.gapft") from error
 
     def build_all_requests(self, **options: Any) -> None:
         """Builds lm-eval's requests.

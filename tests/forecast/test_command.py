@@ -80,7 +80,7 @@ def test_a_run_is_forecast_and_nothing_in_it_changes(
     finished: Path, run: Path, tmp_path: Path
 ) -> None:
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    done = command(run, "--k", 32, "--k", 4, "--out", tmp_path / "out")
+    done = command(run, "--k", 32, "--k", 4, "--out", tmp_path / "out", "--details")
     assert done.exit_code == 0, done.output
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
     report = json.loads((finished / "report/results.json").read_text())
@@ -118,7 +118,7 @@ def test_a_run_after_its_search_alone_is_enough(run: Path) -> None:
     for name in ("selections", "adapters", "decisions", "scaled", "report"):
         shutil.rmtree(run / name, ignore_errors=True)
     (run / "pool/states.parquet").unlink()
-    done = command(run)
+    done = command(run, "--details")
     assert done.exit_code == 0, done.output
     assert "the search's seconds are not recorded" in said(done)
     assert "no training of this run has recorded its seconds" in said(done)
@@ -130,7 +130,7 @@ def test_a_merged_run_does_not_know_how_long_its_search_took(run: Path) -> None:
     manifest["stages"] |= {"merge": {"seconds": 3.0}, "search": {"seconds": 0.02}}
     (run / "manifest.json").write_text(json.dumps(manifest))
     assert read_run(run).seconds is None
-    assert "the search's seconds are not recorded" in said(command(run))
+    assert "the search's seconds are not recorded" in said(command(run, "--details"))
 
 
 def test_what_cannot_be_forecast_is_said_and_ends_with_2(run: Path, tmp_path: Path) -> None:

@@ -220,7 +220,8 @@ def gap(folder: Path, task: str, *options: str, out: str = "") -> Result:
     return CliRunner().invoke(
         app,
         [
-            "gap", "--tasks", task, "--model", "canned", "--k", str(K),
+            "gap", "--tasks", task, "--model", "canned",
+            *(() if "--k" in options else ("--k", str(K))),
             "--model_args", f"pretrained={POLICY},said={folder / f'{task}.json'}",
             "--include_path", str(folder / "tasks"), "--plugin", str(folder / "canned.py"),
             "--output_path", str(folder / (out or task)), "--set", "executor.name=here", *options,

@@ -88,7 +88,13 @@ def write_run(folder, inputs):
         ("audit", list(zip(ids, audit.states.tolist(), strict=True))),
         ("pool", [(f"{s}{i}", s) for s, n in inputs.pool_states.items() for i in range(n)]),
     ):
-        rows = [{"problem_id": i, "state": s, "passing_samples": 0} for i, s in states]
+        rows = [
+            {
+                "problem_id": i, "state": s, "passing_samples": 0,
+                "first_success": 0 if s == "S" else None,
+            }
+            for i, s in states
+        ]  # fmt: skip
         write(folder / split / "states.parquet", rows, states_table.schema())
     for trained in inputs.in_order().arms:
         rows = [

@@ -254,10 +254,8 @@ def _judge(
     except UserError as error:
         if override.name or override.params:
             section = f"audits.{audit}.verifier" if audit else "verifier"
-            error.args = (f"recipe, section {section}: {error}",)
-            raise
-        error.args = (f"{task.where}: {error}",)
-        raise
+            raise error.at(f"recipe, section {section}") from error
+        raise error.at(task.where) from error
     facts = {
         "name": task.name,
         "version": task.version,
