@@ -221,7 +221,7 @@ def test_what_goes_away_while_logs_are_looked_for_is_no_log(
         (["run", "nope.yaml"], "recipe nope.yaml: no such file"),
         (["study", "/nope"], "study /nope: no such file"),
         (["run", "dmo.yaml"], "did you mean 'demo'?"),
-        (["run", "xyz"], "neither a file nor bundled; gapft list recipes shows those"),
+        (["run", "xyz"], "neither a file nor bundled; see gapft list recipes"),
         (["run", ""], "recipe '': expected a file or a bundled name"),
         (["run", "demo", "--run-dir", ""], "run directory '': expected"),
         (["verify", ""], "run directory '': expected"),

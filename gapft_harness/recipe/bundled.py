@@ -81,7 +81,7 @@ def _find(name: str, bundled: Mapping[str, Path], kind: str) -> Path:
     hint = f"; did you mean {near[0]!r}?" if near else ""
     if is_file:
         raise UserError(f"{kind} {plain(name)}: no such file{hint}")
-    hint = hint or "; gapft list recipes shows those"
+    hint = hint or "; see gapft list recipes"
     raise UserError(f"no {kind} {name!r}: neither a file nor bundled{hint}")
 
 
