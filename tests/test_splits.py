@@ -375,6 +375,8 @@ def test_a_task_without_a_split_to_spare(folder: Path, line: str, why: str) -> N
     [
         ({"calibration": 0}, "at least 1"),
         ({"calibration": "dev"}, "experiments.scaling.calibration"),
+        ({"calibration": "9"}, "experiments.scaling.calibration"),
+        ({"calibration": True}, "experiments.scaling.calibration"),
         ({}, "missing key 'experiments.scaling.calibration'"),
         ({"calibration": 5, "level": 1}, "less than 1"),
         ({"calibration": 5, "tolerance": 1.5}, "less than or equal to 1"),

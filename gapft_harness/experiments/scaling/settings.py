@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, StrictInt, field_validator
 
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.recipe.section import RecipeSection
@@ -13,7 +13,8 @@ from gapft_harness.recipe.section import RecipeSection
 class Scaling(RecipeSection):
     """What a recipe says of adapter scaling."""
 
-    calibration: int | Literal["validation"] = Field(
+    # strict, as the search reads it off the recipe as it stands there
+    calibration: StrictInt | Literal["validation"] = Field(
         description="the calibration problems: `validation`, the task's validation split, or how "
         "many to take out of the training split"
     )
