@@ -123,7 +123,7 @@ def _figure(figure: Figure) -> str:
 
 
 def _number(value: float) -> str:
-    return "–" if math.isnan(value) else f"{value:+.1f}"
+    return "–" if math.isnan(value) else f"{value:+.1f}".replace("-", "−")
 
 
 def _policies(seeds: Runs) -> list[str]:

@@ -23,6 +23,7 @@ from gapft_harness.report.explorer import page as explorer
 from gapft_harness.report.explorer.explored import EQUAL, HIGHER, LOWER, Explored, Model, outcome
 from gapft_harness.report.rendering import page
 from gapft_harness.report.rendering.markdown import render
+from gapft_harness.report.rendering.wording import number
 from gapft_harness.report.tables import as_csv
 
 #: Most documents that explorer.html shows.
@@ -252,7 +253,7 @@ def explored(of: Comparison, most: int = EXPLORED) -> Explored:
     def verdicts(values: Any) -> list[str]:
         if judged:
             return ["right" if value else "wrong" for value in values]
-        return [f"{value:.4g}" for value in values]
+        return [number(value) for value in values]
 
     def outcomes(values: Any) -> str:
         if judged:

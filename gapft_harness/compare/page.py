@@ -98,7 +98,7 @@ def changes(of: Comparison) -> tuple[str, str]:
 def _words(of: Comparison, binary: bool) -> _Words:
     if binary:
         return _Words(percent, points, *changes(of))
-    return _Words("{:.4g}".format, lambda change: wording.signed(change, 4), *changes(of))
+    return _Words(wording.number, lambda change: wording.signed(change, 4), *changes(of))
 
 
 def _opening(of: Comparison) -> str:
@@ -307,7 +307,7 @@ def _case(of: Comparison, one: Changed) -> Case:
     numbers = f" {task}" if task and len(of.figures) > 1 else ""
     if not of.judged():
         old, new = of.table.before[one.position], of.table.after[one.model][one.seed - 1]
-        numbers += f", {old:.4g} to {new[one.position]:.4g}"
+        numbers += f", {wording.number(old)} to {wording.number(new[one.position])}"
     return Case(
         heading=f"{rose if one.gained else fell}{numbers}: doc_id {one.before.doc_id} ({which})",
         prompt=_bounded(one.before.prompt),

@@ -78,11 +78,7 @@ def expected_value(text: str) -> Any:
         UserError: it is no JSON, or holds NaN, which equals nothing, or an infinity.
     """
     try:
-        value = parse(text)
-        named = "NaN" in text or "Infinity" in text  # Python's reader takes them
-        if named and (fault := json_fault(value, finite=True, deepest=DEEPEST)):
-            raise ValueError(f"it {fault}")
-        return value
+        return _finite(parse(text), text)
     except (ValueError, RecursionError) as error:
         raise UserError(
             f"a function test's expected value must be JSON; found {_short(text)} ({error})"
@@ -93,14 +89,21 @@ def check_arguments(text: str) -> None:
     """Whether a function test's input can be a call at all.
 
     Raises:
-        UserError: a line of it is no JSON.
+        UserError: a line of it is no JSON, or holds NaN or an infinity.
     """
     try:
-        parse_arguments(text)
+        _finite(parse_arguments(text), text)
     except (ValueError, RecursionError) as error:
         raise UserError(
             f"a function test's input must be one JSON value a line; found {_short(text)} ({error})"
         ) from error
+
+
+def _finite(value: Any, text: str) -> Any:
+    named = "NaN" in text or "Infinity" in text  # Python's reader takes them
+    if named and (fault := json_fault(value, finite=True, deepest=DEEPEST + 1)):
+        raise ValueError(f"it {fault}")
+    return value
 
 
 def _same_decimals(one: str, other: str, lcb: bool) -> bool:

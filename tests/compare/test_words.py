@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from controlled_study.outcome.page import _number
 from gapft_harness.cli import main
 from gapft_harness.compare.choice import Choice
 from gapft_harness.compare.comparison import compare
 from gapft_harness.compare.files import write as write_files
+from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Case, Cases, Section
 from gapft_harness.report.rendering.page import render
 from tests.compare.logs import row, write
@@ -107,3 +109,12 @@ def test_errors_show_what_cannot_be_seen(
     assert told.count("\n") == 1
     assert "\x1b" not in told
     assert repr(FORGED) in told
+
+
+def test_numbers_have_the_minus_sign_of_the_tables() -> None:
+    assert [wording.number(value) for value in (-12.3456, 0.5, -1e-7)] == [
+        "−12.35",
+        "0.5",
+        "−1e−07",
+    ]
+    assert _number(-1.25) == "−1.2"

@@ -10,7 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.sandbox.comparison import expected_value, same_output, same_value
+from gapft_harness.sandbox.comparison import (
+    check_arguments,
+    expected_value,
+    same_output,
+    same_value,
+)
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -137,6 +142,13 @@ def test_values_nested_deeply_are_compared_and_no_crash():
 def test_an_expected_value_must_be_json():
     with pytest.raises(UserError, match=r"must be JSON; found '\[1, 2'"):
         expected_value("[1, 2")
+
+
+@pytest.mark.parametrize("text", ["NaN", "1\n[1, NaN]", '{"a": -Infinity}'])
+def test_an_input_that_is_no_number_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match="input must be one JSON value a line"):
+        check_arguments(text)
+    check_arguments('"NaN"\n[1, "Infinity"]')
 
 
 @pytest.mark.parametrize("text", ["NaN", "[1, NaN]", '{"a": -Infinity}'])

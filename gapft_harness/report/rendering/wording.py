@@ -92,6 +92,11 @@ def signed(change: float, digits: int) -> str:
     return f"{change:+.{digits}g}".replace("-", _MINUS) if change else "0"
 
 
+def number(value: float) -> str:
+    """Any number with four significant digits: ``−12.34``."""
+    return f"{value:.4g}".replace("-", _MINUS)
+
+
 def span(counts: Sequence[int]) -> str:
     """Counts of several seeds: ``120``, or from the least to the most, ``118–121``."""
     least, most = min(counts), max(counts)
