@@ -244,6 +244,8 @@ def test_the_command_works_with_its_own_streams_closed(tmp_path, closed):
     assert done.read_text() == "0\n", found.stderr
     if ">&-" not in closed.replace("2>&-", ""):
         assert json.loads(found.stdout)["verdict"] == "accepted"
+    told = "gapft: standard output is closed, so" in found.stderr
+    assert told == (closed == ">&-")
 
 
 def test_workers_start_in_a_process_without_streams(tmp_path):

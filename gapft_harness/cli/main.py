@@ -55,9 +55,12 @@ for _found in pkgutil.iter_modules(commands.__path__):
 def _open_streams() -> None:
     """Those that are closed (``<&- >&-``) lead nowhere; libraries expect that they are there."""
     open_standard_streams()
+    nowhere = sys.stdout is None
     sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115 - lives as long as the process
     sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+    if nowhere:
+        print("gapft: standard output is closed, so what is printed there is lost", file=sys.stderr)
 
 
 def main() -> None:
