@@ -87,7 +87,9 @@ def test_whatever_else_fails_does_not_end_with_1(
 ) -> None:
     before = write(tmp_path / "a", [1] * 40)
     (tmp_path / "file").write_text("")
-    assert "cannot be written" in refused(before, before, "--out", tmp_path / "file" / "out")
+    assert "is a file; expected a folder" in refused(
+        before, before, "--out", tmp_path / "file" / "out"
+    )
 
     def broken(*of: object, **_: object) -> None:
         raise OverflowError("too large")
