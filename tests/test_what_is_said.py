@@ -47,7 +47,9 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
 def test_each_stage_says_what_comes_next(steps: tuple[Path, str, str]) -> None:
     said = [line.strip() for line in steps[1].splitlines() if "next: " in line]
     following = ("states", "select", "train", "audit", "report")
-    assert said == [f"next: gapft {stage} r" for stage in following]
+    assert said == [
+        f"next: gapft run r --only {stage}, or without --only to the end" for stage in following
+    ]
 
 
 def test_selection_says_the_budget_of_each_condition(steps: tuple[Path, str, str]) -> None:

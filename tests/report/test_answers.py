@@ -106,13 +106,6 @@ def test_what_cannot_be_redistributed_is_refused_by_name(tmp_path: Path, why: st
     assert str(tmp_path) not in str(caught.value), "the report may quote it, on any machine"
 
 
-def test_a_table_of_version_0_1_has_no_answers(tmp_path: Path) -> None:
-    path = written(tmp_path) / "decisions/uniform-seed13.parquet"
-    pq.write_table(pq.read_table(path).drop_columns(["answer"]), path)
-    with pytest.raises(NoAnswersError, match="gives no answers"):
-        read_answers(tmp_path, TASK, ARMS)
-
-
 def test_tables_of_other_problems_are_refused(tmp_path: Path) -> None:
     path = written(tmp_path) / "decisions/uniform-seed13.parquet"
     pq.write_table(pq.read_table(path).slice(1), path)

@@ -155,7 +155,8 @@ def test_verdicts_on_the_trained_problems_are_counted(inputs, written):
 
 
 def test_the_tolerance_of_supervised_tokens_is_said_where_it_was_enforced(inputs, tmp_path):
-    recipe = {**inputs.recipe, "budget": {"token_tolerance": 0.02}}
+    budget = {**inputs.recipe["budget"], "token_tolerance": 0.02}
+    recipe = {**inputs.recipe, "budget": budget}
     write_report(replace(inputs, recipe=recipe), tmp_path / "report")
     markdown = (tmp_path / "report/report.md").read_text("utf-8")
     assert "supervised tokens differ by at most 2.0% within a seed" in markdown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -46,7 +47,8 @@ def test_a_study_of_runs_that_are_there(folder):
     with (folder / "tables" / "main-comparison.csv").open(newline="") as file:
         rows = [*csv.reader(file)]
     assert len(rows) == 3
-    assert all(f"| {' | '.join(map(escape, row))} |" in text for row in rows)
+    unlinked = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text)
+    assert all(f"| {' | '.join(map(escape, row))} |" in unlinked for row in rows)
     told = gapft("export", "study", "--to", "dataset", "--out", "data", cwd=folder).stderr
     assert "--to dataset: is of a run" in told
 
@@ -108,7 +110,7 @@ def test_damaged_cells_are_told_and_break_nothing(folder):
     (folder / "runs/b" / file).write_bytes(b"no table")
     reseal(folder / "runs/b", file)
     said = describe_study(read_study("study.yaml"), folder / "study", pytest.fail)
-    assert "left: cannot be read: TypeError" in said
+    assert "left: cannot be read: " in said
     with pytest.raises(GapftError, match=r"A: cannot be read: (.|\n)*B / b: cannot be read: "):
         study(folder)
     assert content(folder)["cells"].keys() == {"A", "B / b"}
