@@ -66,6 +66,28 @@ def test_a_total_that_falls_ends_the_job_with_what_was_done() -> None:
     assert seen.tell(9, "search pool", 25, 25) == ""
 
 
+def test_a_jobs_end_tells_how_long_the_rest_of_the_run_takes() -> None:
+    seen = Seen()
+    seen.display.stage("search")
+    seen.tell(0, "search audit", 0, 100)
+    seen.tell(10, "search audit", 100, 100)  # 10 responses a second
+    seen.display.stage("train")
+    seen.display.expect({"steps": 60, "responses": 300})
+    for arm in ("a", "b"):  # side by side: 2 steps a second together, whatever came before
+        seen.tell(100, f"train {arm}", 0, 20)
+    for at in range(101, 120):
+        for arm in ("a", "b"):
+            seen.tell(at, f"train {arm}", at - 100, 20)
+    # 21 steps and 300 responses are left, then 20 steps
+    assert "in 20 s · run: 41 s left" in seen.tell(120, "train a", 20, 20)
+    assert "in 20 s · run: 40 s left" in seen.tell(120, "train b", 20, 20)
+    seen.tell(200, "train c", 0, 20)  # its loading is no step's time
+    assert "run: 30 s left" in seen.tell(210, "train c", 20, 20)
+    seen.display.stage("audit")
+    seen.tell(300, "audit a", 0, 300)
+    assert "left" not in seen.tell(330, "audit a", 300, 300), "nothing is"
+
+
 def test_one_is_no_plural() -> None:
     seen = Seen()
     seen.tell(0, "train a", 0, 1)

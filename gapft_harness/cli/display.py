@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -30,6 +30,9 @@ _JUDGED = ("import", "search", "audit", "decode")
 
 #: Seconds between two lines on the same job where there is no terminal to draw bars on.
 _QUIET_S = 60.0
+
+#: Seconds below which judging by itself is not told.
+_SHORT_S = 2.0
 
 #: Columns that a terminal needs for bars beside the words.
 _ROOM = 100
@@ -69,6 +72,21 @@ class _Running:
         return f"{done:,} of {total:,} {unit}, {_pace(rate)}, about {left} to go"
 
 
+@dataclass(slots=True)
+class _Pace:
+    """How fast a unit is counted, over all jobs side by side; a model's loading does not count.
+
+    Attributes:
+        done: how many were counted.
+        seconds: in how long.
+        since: when the latest count of this stage was; None before its first.
+    """
+
+    done: int = 0
+    seconds: float = 0.0
+    since: float | None = None
+
+
 class Display:
     """A progress display on standard error: a line as a stage begins and as a job ends.
 
@@ -94,6 +112,8 @@ class Display:
         self._running: dict[str, _Running] = {}
         self._ended: set[str] = set()
         self._start = clock()
+        self._paces: dict[str, _Pace] = {}
+        self._ahead: dict[str, int] = {}
 
     def __enter__(self) -> Display:
         self._progress.start()
@@ -111,6 +131,12 @@ class Display:
         """A stage begins."""
         seconds = self._clock() - self._start
         self._console.print(f"[bold]{name}[/] [dim]at {seconds:.0f} s[/]")
+        for pace in self._paces.values():
+            pace.since = None
+
+    def expect(self, ahead: Mapping[str, int]) -> None:
+        """How much the rest of the run counts, by unit; jobs' ends then tell what is left."""
+        self._ahead = dict(ahead)
 
     def say(self, line: str) -> None:
         """A sentence of a stage: what was dropped, or a warning."""
@@ -134,12 +160,37 @@ class Display:
             running.first = done, now
         words = running.words(done, total or 0, now)
         self._progress.update(running.task, completed=done, total=total or None, words=words)
+        self._count(running, done - running.last[0] if running.last != (0, 0) else 0, now)
         running.last = done, total or 0
         if total and done >= total:
             self._end(running, total, now, at_once)
         elif not self._console.is_terminal and now - running.told >= _QUIET_S:
             running.told = now
             self._console.print(f"  {label}: {words}", style="dim", markup=False)
+
+    def _count(self, running: _Running, more: int, now: float) -> None:
+        """Takes in how much of a unit was done, by all jobs that count it."""
+        unit = _WORDS.get(running.label.split(" ")[0], ("items",))[0]
+        pace = self._paces.setdefault(unit, _Pace())
+        begins = running.last == (0, 0)  # what came before was its loading
+        if pace.since is not None and not begins:
+            pace.seconds += now - pace.since
+            pace.done += max(more, 0)
+        pace.since = now
+        if unit in self._ahead:
+            self._ahead[unit] -= max(more, 0)
+
+    def _left(self) -> str:
+        """How long the rest of the run takes, where the pace of all that is left is known."""
+        left = {unit: count for unit, count in self._ahead.items() if count > 0}
+        paces = [self._paces.get(unit, _Pace()) for unit in left]
+        if not left or not all(pace.done and pace.seconds for pace in paces):
+            return ""
+        seconds = sum(
+            count * pace.seconds / pace.done
+            for count, pace in zip(left.values(), paces, strict=True)
+        )
+        return f" · run: {duration(seconds)} left"
 
     def _leg(self, label: str, done: int, total: int) -> str:
         """The job's name, or that of its verdicts once it counts these."""
@@ -157,9 +208,12 @@ class Display:
         self._ended.add(running.label)
         del self._running[running.label]
         self._progress.remove_task(running.task)
+        if running.label.startswith("verdicts ") and now - running.begun < _SHORT_S:
+            return  # of a few moments' work a line is enough, that of its responses
         unit = _WORDS.get(running.label.split(" ")[0], ("items",))[0]
         unit = unit[:-1] if total == 1 else unit
-        seconds = f"[dim]{'already there' if at_once else f'in {duration(now - running.begun)}'}[/]"
+        took = "already there" if at_once else f"in {duration(now - running.begun)}"
+        seconds = f"[dim]{took}{self._left()}[/]"
         self._console.print(f"  [green]✓[/] {running.label:<28} {total:>7,} {unit} {seconds}")
 
 

@@ -43,7 +43,7 @@ from gapft_harness.stages.foundation.holding import hold as rested
 from gapft_harness.stages.foundation.sources import check_sources
 from gapft_harness.stages.pipeline import STAGES, run_stages, stages_of
 from gapft_harness.stages.search.stage import keep_searched, merge_all, read_data
-from gapft_harness.stages.selection.stage import trained_conditions
+from gapft_harness.stages.selection.stage import arms, trained_conditions
 from gapft_harness.stages.train.kernels import require_kernels
 from gapft_harness.stages.train.trackers import check_trackers
 
@@ -298,10 +298,31 @@ def _run(
                 if mirror:
                     mirror.push()
 
-            page = run_stages(context, stages, display.stage, end)
+            def begin(name: str) -> None:
+                display.stage(name)
+                if name == "train":
+                    display.expect(_ahead(run))
+
+            page = run_stages(context, stages, begin, end)
             if len(stages) == 1 and choice.searching is None and not choice.alone:
                 _say_next(context, stages[0], mirror.url if mirror else str(path))
             return page
+
+
+def _ahead(run: RunDirectory) -> dict[str, int]:
+    """Steps and responses to come, as training begins: the adapters' and their audits'."""
+    import pyarrow.parquet as pq
+
+    manifest, asked = run.manifest(), arms(run.recipe)
+    untrained = [arm for arm in asked if layout.adapter(arm) not in manifest["files"]]
+    responses = 0
+    for audit in ("", *run.recipe.further):
+        problems = run.path / layout.problems(layout.audit(audit) if audit else "audit")
+        if problems.exists():
+            open_arms = (layout.decisions_on(arm, audit) not in manifest["files"] for arm in asked)
+            responses += pq.read_metadata(problems).num_rows * sum(open_arms)
+    steps = (manifest["budgets"].get(arm.name, {}).get("steps", 0) for arm in untrained)
+    return {"steps": sum(steps), "responses": responses}
 
 
 def _say_grown(run: RunDirectory, display: Display, stages: Sequence[str]) -> None:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from gapft_harness.core.errors import PluginError, UserError
 from gapft_harness.core.records import Gold, Response, Verdict
 from gapft_harness.hooks.checked import answers_of
+from gapft_harness.hooks.jobs import Progress
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.hooks.registered import VerifierTraits
@@ -39,6 +40,7 @@ class Judge:
         rule: its verifier's name and parameters.
         verifier: the verifier, made in this process.
         by_processes: whether many pairs are judged in other processes, and this one is free.
+        progress: told how many responses were judged so far.
     """
 
     def __init__(
@@ -46,6 +48,8 @@ class Judge:
     ) -> None:
         self.rule, self.verifier, self._pool = rule, verifier, pool
         self.by_processes = pool is not None
+        self.progress: Progress = lambda *_: None
+        self._judged = 0
         self._answers = answers_of(verifier)
         self._said = json.dumps([rule.name, dict(rule.params), list(plugin_files)])
 
@@ -74,8 +78,12 @@ class Judge:
             PluginError: the verifier is broken.
         """
         if self._pool is None or len(texts) < _FEW:
-            return judge_and_answer(self.verifier, self._answers, _responses(texts), golds)
-        return once_each(self._by_processes, texts, golds)
+            found = judge_and_answer(self.verifier, self._answers, _responses(texts), golds)
+        else:
+            found = once_each(self._by_processes, texts, golds)
+        self._judged += len(texts)
+        self.progress(f"verdicts of {self.rule.name}", self._judged, 0)
+        return found
 
     def _by_processes(self, texts: Sequence[str], golds: Sequence[Gold]) -> list[Judged]:
         assert self._pool is not None

@@ -11,6 +11,7 @@ import numpy as np
 
 from gapft_harness.compare.findings import Found, Table, find
 from gapft_harness.core.errors import UserError
+from gapft_harness.hooks.jobs import Progress
 from gapft_harness.rejudge.choice import Choice
 from gapft_harness.rejudge.flips import Flip, Flips, shown
 from gapft_harness.rejudge.judge import AT_ONCE, Judge, ahead, judging
@@ -81,7 +82,9 @@ class LogsJudged:
         return found
 
 
-def judge_logs(arguments: list[str], choice: Choice, flips: Flips) -> LogsJudged:
+def judge_logs(
+    arguments: list[str], choice: Choice, flips: Flips, progress: Progress = lambda *_: None
+) -> LogsJudged:
     """Judges the responses of all logs that are named.
 
     Raises:
@@ -95,6 +98,7 @@ def judge_logs(arguments: list[str], choice: Choice, flips: Flips) -> LogsJudged
     found = LogsJudged(choice, logs, flips)
     with ExitStack() as stack:
         now = stack.enter_context(judging(choice.now, choice.plugin_files))
+        now.progress = progress
         was = None
         if choice.was is not None:
             was = stack.enter_context(judging(choice.was, choice.plugin_files))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from gapft_harness.core.errors import GapftError
+from gapft_harness.hooks.jobs import Progress
 
 T = TypeVar("T")
 
@@ -21,12 +22,20 @@ class Differences:
         differences: sentences; empty if the run holds.
         missing: what the run has not come to yet.
         remark: a sentence on the differences as a whole, if there is something to say of them.
+        progress: told how many verdicts were judged again so far.
     """
 
     checked: list[str] = field(default_factory=list)
     differences: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     remark: str = ""
+    progress: Progress = lambda *_: None
+    _judged: int = 0
+
+    def count(self, verdicts: int) -> None:
+        """So many more verdicts were judged again."""
+        self._judged += verdicts
+        self.progress("verdicts", self._judged, 0)
 
     def gather(self, what: str, check: Callable[[], Iterable[str]]) -> None:
         """Takes in a check's differences; one that breaks is a difference more, not the end."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.hooks.jobs import Progress
 from gapft_harness.report.rendering.blocks import Drawing
 from gapft_harness.run_directory.mirror import placed
 from gapft_harness.stages.differences import Differences
@@ -25,7 +26,9 @@ def is_study(path: Path) -> bool:
     return (path / STUDY).is_file()
 
 
-def verify_study(path: Path, plugin_files: Sequence[str] = ()) -> Differences:
+def verify_study(
+    path: Path, plugin_files: Sequence[str] = (), progress: Progress = lambda *_: None
+) -> Differences:
     """Verifies every cell as ``gapft verify RUN`` does, then the study's report.
 
     The report is computed again from the cells' sealed tables and compared file by file.
@@ -40,7 +43,7 @@ def verify_study(path: Path, plugin_files: Sequence[str] = ()) -> Differences:
                 found.missing.append(f"{name}: not run yet")
                 continue
             try:
-                of = verification.verify(folder, plugin_files)
+                of = verification.verify(folder, plugin_files, progress)
             except UserError as error:
                 raise UserError(f"cell {name!r}: {error}") from error
         for kind in ("checked", "differences", "missing"):

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from gapft_harness.rejudge.choice import Rule
+from gapft_harness.rejudge.judge import judging
 from gapft_harness.stages.verify.run import verify
 from tests.verify.tampering import (
     ARM,
@@ -138,3 +140,18 @@ def test_decisions_without_an_adapter(made: Path, run: Path) -> None:
     assert differences(made, run) == [
         f"decisions/{ARM}.parquet: is there, and adapters/{ARM} is not"
     ]
+
+
+def test_verify_and_rejudge_say_how_many_verdicts_they_have_judged(made: Path, run: Path) -> None:
+    told: list[tuple[str, int, int]] = []
+    found = verify(run, [str(made / "plugin.py")], lambda *count: told.append(count))
+    (said,) = [line for line in found.checked if line.endswith("were judged again")]
+    assert [count for _, count, _ in told] == sorted(count for _, count, _ in told)
+    assert told[-1] == ("verdicts", int(said.split()[0]), 0)
+    judge_again: list[int] = []
+    rule = Rule("contains", {})
+    with judging(rule, [str(made / "plugin.py")]) as judge:
+        judge.progress = lambda _, count, __: judge_again.append(count)
+        for texts in (["a"] * 3, ["b"]):
+            judge.judge(texts, ["a"] * len(texts))
+    assert judge_again == [3, 4]

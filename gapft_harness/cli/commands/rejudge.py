@@ -161,19 +161,23 @@ def _looking_in(
 
 
 def _logs(logs: list[str], choice: Choice, out: Path | None) -> None:
+    from gapft_harness.cli.display import Display
     from gapft_harness.rejudge.files import write
     from gapft_harness.rejudge.flips import collecting
     from gapft_harness.rejudge.logs import judge_logs
     from gapft_harness.rejudge.page import sections
 
+    display = Display()
     with collecting(choice.shown, written=out is not None) as flips:
-        found = judge_logs(logs, choice, flips)
+        with display:
+            found = judge_logs(logs, choice, flips, display.job)
         if out is not None:
             write(found, out)
         _print(sections(found), out)
 
 
 def _run(logs: list[str], choice: Choice, out: Path | None) -> None:
+    from gapft_harness.cli.display import Display
     from gapft_harness.rejudge.flips import collecting
     from gapft_harness.rejudge.run.files import write
     from gapft_harness.rejudge.run.judged import judge_run
@@ -199,8 +203,10 @@ def _run(logs: list[str], choice: Choice, out: Path | None) -> None:
         raise UserError(
             f"--out {out}: lies in the run directory, which is not written; give another"
         )
+    display = Display()
     with collecting(choice.shown, written=out is not None) as flips:
-        found = judge_run(path, choice, flips)
+        with display:
+            found = judge_run(path, choice, flips, display.job)
         if out is not None:
             write(found, out)
         _print(sections(found), out)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import write_json
 from gapft_harness.core.records import Arm, State
+from gapft_harness.hooks.jobs import Progress
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.recipe.called_plugins import find_selector
 from gapft_harness.rejudge.choice import Choice, Rule
@@ -80,7 +81,9 @@ class RunJudged:
     left: tuple[str, ...]
 
 
-def judge_run(path: Path, choice: Choice, flips: Flips) -> RunJudged:
+def judge_run(
+    path: Path, choice: Choice, flips: Flips, progress: Progress = lambda *_: None
+) -> RunJudged:
     """Judges a finished run again. Nothing in its folder is written.
 
     Raises:
@@ -88,10 +91,10 @@ def judge_run(path: Path, choice: Choice, flips: Flips) -> RunJudged:
             the recipe is not there, or the verifier does not take the run's gold answers.
     """
     with naming_plugins(path):
-        return _judge_run(path, choice, flips)
+        return _judge_run(path, choice, flips, progress)
 
 
-def _judge_run(path: Path, choice: Choice, flips: Flips) -> RunJudged:
+def _judge_run(path: Path, choice: Choice, flips: Flips, progress: Progress) -> RunJudged:
     run, manifest = _opened(path)
     plugins = load_plugins(choice.plugin_files)
     task = manifest["task"]
@@ -103,6 +106,7 @@ def _judge_run(path: Path, choice: Choice, flips: Flips) -> RunJudged:
     with tempfile.TemporaryDirectory(prefix="gapft-rejudge-") as folder:
         scratch = RunDirectory(Path(folder), run.recipe)
         with judging(choice.now, choice.plugin_files) as judge:
+            judge.progress = progress
             for split in SPLITS:
                 problems = layout.problems(split)
                 require_golds(judge, run.path / problems)

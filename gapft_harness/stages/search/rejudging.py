@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ class Rejudge:
         other_rules: what differs in a table that was judged by another edition of the verifier's
             rules (``rules`` in what it says of itself).
         taken: by table, what differs in one whose verdicts were imported: no difference of a run.
+        count: told how many more verdicts were judged.
     """
 
     verifier: Verifier | None
@@ -48,6 +49,7 @@ class Rejudge:
     timed_out: list[str] = field(default_factory=list)
     other_rules: list[str] = field(default_factory=list)
     taken: dict[str, list[str]] = field(default_factory=dict)
+    count: Callable[[int], None] = lambda _: None
 
     def check(
         self, run: RunDirectory, manifest: Manifest, relative: str, split: str
@@ -143,6 +145,7 @@ class Rejudge:
         pairs = [(each, gold) for gold, of_problem in batch for each in of_problem]
         responses, golds = [each.response for each, _ in pairs], [gold for _, gold in pairs]
         found = judge_and_answer(self.verifier, answers, responses, golds)
+        self.count(len(pairs))
         self.verdicts += 0 if relative in self.taken else len(pairs)
         self.answers += len(pairs) if answers else 0
         for (each, _), (again, answer) in zip(pairs, found, strict=True):
@@ -191,7 +194,7 @@ def judging(manifest: Manifest, plugins: Plugins, found: Differences) -> Iterato
             found.differences.append(str(error))
             yield Rejudge(None)
             return
-        judge = Rejudge(verifier)
+        judge = Rejudge(verifier, count=found.count)
         with closing_verifier(verifier):
             yield judge
         found.checked.append(f"{judge.verdicts} verdicts of {name} were judged again")

@@ -15,6 +15,7 @@ from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm, Example
+from gapft_harness.hooks.jobs import Progress
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.registered import TrainerTraits
 from gapft_harness.recipe.called_plugins import find_selector
@@ -39,18 +40,21 @@ from gapft_harness.stages.verify.files import check_files, open_run, other_versi
 from gapft_harness.stages.verify.taken_sets import TakenSets
 
 
-def verify(path: Path, plugin_files: Sequence[str] = ()) -> Differences:
+def verify(
+    path: Path, plugin_files: Sequence[str] = (), progress: Progress = lambda *_: None
+) -> Differences:
     """Verifies a run directory as far as the run has come.
 
     Args:
         path: the run directory.
         plugin_files: files given by ``--plugin``, those that the run was made with.
+        progress: told how many verdicts were judged again so far.
 
     Raises:
         UserError: it is no run directory, or a plugin of the recipe is not there.
     """
     plugins = load_plugins(plugin_files)
-    found = Differences()
+    found = Differences(progress=progress)
     opened = open_run(path, found)
     if opened is not None:
         run, manifest = opened
