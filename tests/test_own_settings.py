@@ -14,16 +14,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Arm
+from gapft_harness.core.records import Arm, Budget, Example
+from gapft_harness.exporting.adapters import write_adapters
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.recipe.conditions import own_settings
+from gapft_harness.hooks.protocols import TrainingJob
+from gapft_harness.recipe.called_plugins import find_selector
+from gapft_harness.recipe.conditions import Condition, own_settings
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_evidence, read_examples
+from gapft_harness.run_directory.tables.selections import write_examples
 from gapft_harness.run_directory.tables.states import read_states
 from gapft_harness.stages.selection.budgets import divided, in_groups
+from gapft_harness.stages.selection.check import _replay
+from gapft_harness.stages.selection.choosing import Pools, fill, slots_of, to_example
+from gapft_harness.stages.selection.taking import Taking
+from gapft_harness.stages.train.job import _check_folder
 from gapft_harness.stages.train.sharing import shared
 from gapft_harness.stages.train.unsealed import stale
 from gapft_harness.stages.verify.run import verify
@@ -295,6 +303,89 @@ def test_an_adapter_of_other_settings_is_never_taken_again(folder: Path, tmp_pat
         now = own(name, {"rank": 4})
         assert [*stale(now, arms, plugins)] == [Arm(name, 13)]
     assert [*stale(run, arms, plugins)] == []
+
+
+def with_condition(run: RunDirectory, name: str, of: Condition) -> RunDirectory:
+    conditions = {**run.recipe.conditions, name: of}
+    return RunDirectory(run.path, run.recipe.model_copy(update={"conditions": conditions}))
+
+
+def selected(run: RunDirectory, name: str, folder: Path) -> list[Example]:
+    """What a condition's arm is given, before anything is sealed of it."""
+    plugins = load_plugins([str(folder / "plugin.py"), str(folder / "online.py")])
+    selector, entry = find_selector(run.recipe, name, plugins)
+    pool, arm = Pools(run).of(name), Arm(name, 13)
+    n = slots_of(run.recipe.slots(name), pool)
+    return [to_example(e) for e in fill(selector, entry, pool, n, run.recipe.replay(name), arm)]
+
+
+def test_conditions_of_other_windows_replay_the_same_problems(folder: Path) -> None:
+    """What a window does not reach of a replayed problem's samples makes it no other example."""
+    run = with_condition(
+        RunDirectory.open(folder / "run"), "whole", Condition(selector="gapft", replay=5)
+    )
+    run = with_condition(run, "early", Condition(selector="gapft", replay=4, k=1))
+    examples = {Arm(name, 13): selected(run, name, folder) for name in ("whole", "early")}
+    replay = dict(zip(examples, (5, 4), strict=True))
+    whole, early = (of[-replay[arm] :] for arm, of in examples.items())
+    assert [e.problem_id for e in early] == [e.problem_id for e in whole[:4]]
+    assert [e.first_success for e in early] != [e.first_success for e in whole[:4]]
+    assert [*_replay(examples, replay)] == []
+    other = Arm("early", 13)
+    examples[other] = [*examples[other][:-1], examples[other][-2]]
+    assert [*_replay(examples, replay)] == [
+        "arms whole-seed13 and early-seed13 replay other examples (4 slots)"
+    ]
+
+
+def test_a_set_of_a_smaller_k_can_be_taken_by_another_run(folder: Path, tmp_path: Path) -> None:
+    """It is held to the evidence that its condition saw there, of its window."""
+    shutil.copytree(folder / "run", tmp_path / "source")
+    source = RunDirectory.open(tmp_path / "source")
+    early = with_condition(source, "early", Condition(selector="gapft", replay=4, k=1))
+    RunDirectory(source.path, early.recipe).commit()
+    examples = selected(early, "early", folder)
+    assert any(e.state == "G" and e.first_success is None for e in examples)
+    plain = dict(zip(("n", "repetitions", "exposures", "tokens"), range(4), strict=True))
+    budget = Budget(**plain, supervised_tokens=4, steps=5)
+    write_examples(source.path / layout.selection(Arm("early", 13)), examples, budget)
+    early.seal(layout.selection(Arm("early", 13)))
+    takes = Condition(selector="", run=str(source.path), condition="early")
+    run = with_condition(RunDirectory.open(folder / "run"), "theirs", takes)
+    taken = Taking(run, load_plugins()).take(Arm("theirs", 13), RunDirectory.open(source.path))
+    assert taken.examples == examples
+
+
+def test_a_card_says_what_its_own_adapter_was_trained_by(folder: Path, tmp_path: Path) -> None:
+    plugins = (str(folder / "plugin.py"), str(folder / "online.py"))
+    run = RunDirectory.open(folder / "run")
+    write_adapters(run, tmp_path, ("gapft", "fast"), plugin_files=plugins)
+    rates = {name: run.recipe.training_of(name).learning_rate for name in ("gapft", "fast")}
+    assert rates["fast"] == 0.001 != rates["gapft"]
+    for name, rate in rates.items():
+        card = (tmp_path / f"{name}-seed13" / "README.md").read_text()
+        assert f"| training.learning_rate | {rate} |" in card, name
+
+
+def test_what_a_trainer_says_of_its_settings_is_not_replaced(folder: Path, tmp_path: Path) -> None:
+    """By another trainer too: one that trained otherwise and says so is not made to agree."""
+    run = RunDirectory.open(folder / "run")
+    arm, out = Arm("online", 13), tmp_path / "adapter"
+    shutil.copytree(run.path / layout.adapter(arm), out)
+    settings = run.recipe.training_of("online").model_dump(mode="json")
+    job = TrainingJob(arm, chosen(run.path, "online"), settings, {}, out)
+    entry = load_plugins([str(folder / "online.py")]).get("trainer", "online")
+    said = {"settings": settings | {"learning_rate": 1.0}, "sequences_sha256": "of others"}
+    for facts, written in (({}, said), (said, {})):
+        (out / "training.json").write_text(json.dumps({"steps": 1, **written}))
+        given = dict(facts)
+        _check_folder(entry, job, given)
+        told = json.loads((out / "training.json").read_text())
+        for key, value in said.items():
+            assert told[key] == given[key] == value
+    (out / "training.json").unlink()
+    _check_folder(entry, job, given := {})
+    assert given["settings"] == settings, "one that says nothing is known by what it was given"
 
 
 # Laws

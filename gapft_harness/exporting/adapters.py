@@ -97,7 +97,7 @@ def _model_card(run: RunDirectory, arm: Arm, inputs: ReportInputs, findings: Fin
             Section("What it reached", [_reached(arm, inputs, findings)]),
             Section("Contrasts", comparison.contrasts(inputs, findings)),
             Section("Where the change comes from", [comparison.decomposition(findings)]),
-            Section("How it was made", [*asked(run), _training(run)]),
+            Section("How it was made", [*asked(run), _training(run, arm)]),
             Section("To make it again", _again(run)),
             Section("Seals", [seals(run, [*made, *tables])]),
         ],
@@ -171,8 +171,8 @@ def _reached(arm: Arm, inputs: ReportInputs, findings: Findings) -> Table:
     return Table(["", "this adapter"], rows, note=note)
 
 
-def _training(run: RunDirectory) -> Table:
-    training = run.recipe.training.model_dump(mode="json")
+def _training(run: RunDirectory, arm: Arm) -> Table:
+    training = run.recipe.training_of(arm.condition).model_dump(mode="json")
     rows = [list(row) for row in flat({"training": training})]
     return Table(["key", "value"], rows, words=2)
 

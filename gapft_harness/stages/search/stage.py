@@ -74,8 +74,7 @@ def search_stage(context: Context) -> None:
             merge_stage(context, split, [run])
     _seal_subsets(context)
     if context.shard is None:
-        for line in held_to_paper(context.run):
-            context.say(line)
+        _hold_to_paper(context)
 
 
 def held_to_paper(run: RunDirectory) -> list[str]:
@@ -89,6 +88,11 @@ def held_to_paper(run: RunDirectory) -> list[str]:
     recipe = run.recipe.model_dump(mode="json")
     there = [split for split in SPLITS if run.is_sealed(layout.responses(split))]
     return told([of for split in there for of in searched(run.path, recipe, split)])
+
+
+def _hold_to_paper(context: Context) -> None:
+    for line in held_to_paper(context.run):
+        context.say(line)
 
 
 def _seal_subsets(context: Context) -> None:
@@ -218,12 +222,13 @@ def merge_all(context: Context, shard_runs: Sequence[RunDirectory]) -> None:
     if not [split for split in context.splits if merge_stage(context, split, [*places.values()])]:
         raise UserError(
             f"no shards in {', '.join(str(run.path) for run in places.values())}: expected "
-            f"{layout.shards('pool')}/I-of-N or {layout.shards('audit')}/I-of-N, which gapft "
-            "search --shard I/N makes"
+            f"{layout.shards('pool')}/I-of-N or {layout.shards('audit')}/I-of-N, which gapft run "
+            "--only search --shard I/N makes"
         )
     if grounds:
         context.run.update_manifest(lambda manifest: manifest.setdefault(SECTION, grounds[0]))
     _seal_subsets(context)
+    _hold_to_paper(context)
 
 
 def _job(context: Context, split: Split, shard: Shard | None) -> Job:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -234,8 +234,14 @@ def _tolerated(budgets: dict[Arm, Budget], run: RunDirectory) -> Iterable[str]:
 
 
 def _replay(examples: dict[Arm, list[Example]], replay: Mapping[Arm, int]) -> Iterable[str]:
-    """The last g slots of a seed's matched arms are the same examples; of fewer, the first."""
-    drawn = {arm: of[len(of) - replay[arm] :] for arm, of in examples.items()}
+    """The last g slots of a seed's matched arms are the same examples; of fewer, the first.
+
+    But for their first success: it is one of the condition's own window of samples.
+    """
+    drawn = {
+        arm: [replace(one, first_success=None) for one in of[len(of) - replay[arm] :]]
+        for arm, of in examples.items()
+    }
     most: dict[int, Arm] = {}
     for arm, of in drawn.items():
         if len(of) > len(drawn[most.setdefault(arm.seed, arm)]):

@@ -20,15 +20,19 @@ from gapft_harness.core.records import Arm, Evidence, Example
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.tables import read_evidence, read_examples, read_problems
+from gapft_harness.run_directory.tables import read_examples, read_problems
 from gapft_harness.stages.foundation.sources import (
     check_task,
     open_source,
     sealed_set,
     taken_arm,
 )
-from gapft_harness.stages.generation.generation import decoding_from
-from gapft_harness.stages.selection.choosing import Selected, has_own_budget, to_example
+from gapft_harness.stages.selection.choosing import (
+    Pools,
+    Selected,
+    has_own_budget,
+    to_example,
+)
 
 
 class Taking:
@@ -41,7 +45,7 @@ class Taking:
 
     def __init__(self, run: RunDirectory, plugins: Plugins) -> None:
         self._run, self._plugins = run, plugins
-        self._evidence: dict[Path, dict[str, Evidence]] = {}  # of one run many arms take
+        self._pools: dict[Path, Pools] = {}  # of one run many arms take
 
     def take(self, arm: Arm, source: RunDirectory | None = None) -> Selected:
         """An arm's set, as it is there.
@@ -60,14 +64,14 @@ class Taking:
         examples = read_examples(file)
         ids = {name for example in examples for name in (example.problem_id, example.origin)}
         _check_problems(self._run, arm, source, ids)
-        known = self.known(source)
+        of = taken_arm(arm, condition)
+        known = self.known(source, of.condition)
         for slot, example in enumerate(examples):
             if fault := example_fault(example, known):
                 raise UserError(
                     f"key {f'conditions.{arm.condition}'!r}: {file}, slot {slot}, problem "
                     f"{example.problem_id}: {fault}. Only verified responses can be taken"
                 )
-        of = taken_arm(arm, condition)
         said = source.manifest()["budgets"].get(of.name, {})
         return Selected(
             examples,
@@ -76,15 +80,18 @@ class Taking:
             {"run": str(source.path.resolve()), "arm": of.name, "sha256": sha256(file)},
         )
 
-    def known(self, source: RunDirectory) -> dict[str, Evidence]:
-        """The evidence of a run's pool by problem, from its sealed tables."""
-        if source.path not in self._evidence:
-            for table in (layout.problems, layout.responses, layout.states):
-                source.sealed(table("pool"))
-            limit = decoding_from(source.manifest()["task"]).max_gen_toks
-            found = read_evidence(source.path, "pool", source.recipe.evidence.context, limit)
-            self._evidence = {source.path: {evidence.problem_id: evidence for evidence in found}}
-        return self._evidence[source.path]
+    def known(self, source: RunDirectory, condition: str) -> dict[str, Evidence]:
+        """The evidence of a run's pool by problem, as a condition of that run sees it.
+
+        Args:
+            source: the run.
+            condition: its condition, which may have a K of its own; one that its recipe has no
+                more saw all samples.
+        """
+        if source.path not in self._pools:
+            self._pools = {source.path: Pools(source)}
+        named = condition if condition in source.recipe.conditions else None
+        return {of.problem_id: of for of in self._pools[source.path].evidence(named)}
 
     def _matched(self, source: RunDirectory, of: Arm, said: Mapping[str, Any]) -> bool:
         """By what its selector declares; where that is not loaded, by what the other run says."""

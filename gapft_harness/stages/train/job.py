@@ -212,18 +212,22 @@ def _trained(
 
 
 def _check_folder(entry: Registered, job: TrainingJob, facts: dict[str, Any]) -> None:
-    """Any trainer's folder gets a ``training.json`` with its weights' hash, written last."""
+    """Any trainer's folder gets a ``training.json`` with its weights' hash, written last.
+
+    What a trainer itself says of settings and sequences stays: ``gapft verify`` holds it to that.
+    """
     if not (job.output / "adapter_config.json").is_file():
         raise entry.broke(f"wrote no PEFT folder at {job.output}")
     settings = Training.model_validate(dict(job.settings))
-    # by these a folder that is left unsealed is known again, whoever wrote it
-    told = {
-        "settings": dict(job.settings),
-        "sequences_sha256": sequences_hash(sequences(job.examples, settings)),
-        "adapter_sha256": weights_hash(job.output),  # whatever a plugin made of the bundled one
-    }
-    facts.update(told)
     path = job.output / "training.json"
     written = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    # by these a folder that is left unsealed is known again, whoever wrote it
+    known = {
+        "settings": dict(job.settings),
+        "sequences_sha256": sequences_hash(sequences(job.examples, settings)),
+    }
+    told = {key: facts.get(key, written.get(key, value)) for key, value in known.items()}
+    told["adapter_sha256"] = weights_hash(job.output)  # whatever a plugin made of the bundled one
+    facts.update(told)
     if any(written.get(key) != value for key, value in told.items()):
         write_json(path, {**(written or facts), **told})

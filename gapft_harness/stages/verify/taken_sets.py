@@ -110,10 +110,13 @@ class TakenSets:
                     f"{where}: slot {slot}, problem {one.problem_id}: is not that of {file}; "
                     f"differing: {differing_keys(one, other)}"
                 )
-        yield from self._passed(source, again.examples)
+        condition = taken_arm(arm, self._run.recipe.conditions[arm.condition]).condition
+        yield from self._passed(source, condition, again.examples)
 
-    def _passed(self, source: RunDirectory, examples: Sequence[Example]) -> Iterable[str]:
-        known = self._taking.known(source)
+    def _passed(
+        self, source: RunDirectory, condition: str, examples: Sequence[Example]
+    ) -> Iterable[str]:
+        known = self._taking.known(source, condition)
         pairs = []
         for example in examples:  # each is this evidence, with a gold that this run has too
             lender = known[example.origin]
