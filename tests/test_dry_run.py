@@ -144,6 +144,11 @@ def test_what_is_done_already_and_what_is_refused(tmp_path: Path) -> None:
         "searched: pool, audit\nselected: 1 of 1\ntrained:  0 of 1\naudited:  0 of 1"
     )
     assert said["steps"] == "12 a matched adapter, of 1 adapters (n = 24)"
+    by_itself = replace(choice, recipe=None)  # as `gapft run FOLDER --dry-run` has it
+    again = takes(describe(by_itself, str(run.path)))
+    assert [again[key] for key in ("done", "steps")] == [said[key] for key in ("done", "steps")]
+    with pytest.raises(UserError, match="nowhere: is no run directory"):
+        describe(by_itself, "nowhere")
     other = replace(choice, overrides=["search.k=3"])
     refused = takes(describe(other, str(run.path)))["done"]
     assert refused.startswith("REFUSED: ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,10 @@ def describe(choice: Options, run_dir: str | None) -> str:
     Raises:
         UserError: the recipe itself does not hold, or names an unknown plugin or task.
     """
+    if choice.recipe is None and not choice.task and run_dir is not None:
+        if not is_url(run_dir):
+            RunDirectory.open(run_dir)
+        choice = replace(choice, recipe=f"{run_dir}/{layout.RECIPE}")  # as ``run_recipe`` goes on
     recipe = resolve_recipe(choice)
     place = f"runs/{recipe.name}" if run_dir is None else run_dir
     plugins = load_plugins(choice.plugin_files)
@@ -128,11 +133,15 @@ def _paper(recipe: Recipe, place: str) -> list[str]:
     """What the paper prints of the source, beside the run's search where that is finished."""
     run = RunDirectory(Path(place), recipe)
     there = not is_url(place) and (run.path / layout.MANIFEST).exists()
-    said = held_to_paper(run) if there else []
     figures = [of for of in printed(recipe.model_dump(mode="json")) if of.of in SPLITS]
-    return said or [
-        f"{of.label}: {of.shown(of.printed)} ({of.where}); held against the search once it is done"
-        for of in figures
+    ahead = [of for of in figures if not (there and run.is_sealed(layout.responses(of.of)))]
+    return [
+        *(held_to_paper(run) if there else ()),
+        *(
+            f"{of.label}: {of.shown(of.printed)} ({of.where}); held against the search once it is "
+            "done"
+            for of in ahead
+        ),
     ]
 
 

@@ -36,6 +36,7 @@ from gapft_harness.stages.differences import Differences
 from gapft_harness.stages.experiment import every_experiment
 from gapft_harness.stages.foundation.sources import is_taken
 from gapft_harness.stages.report import require_sealed
+from gapft_harness.stages.search.states import Window
 from gapft_harness.stages.selection.stage import arms
 from gapft_harness.stages.verify.files import open_run
 from gapft_harness.verification.reasons import Reasons
@@ -126,6 +127,11 @@ def _judge_run(path: Path, choice: Choice, flips: Flips, progress: Progress) -> 
                 [of.state for of in read_states(run.path / layout.states(split))],
                 [of.state for of in found],
             )
+        for k in run.recipe.windows():
+            responses = scratch.path / layout.responses("pool")
+            table = scratch.path / layout.states("pool", (0, k))
+            table.parent.mkdir(exist_ok=True)
+            rewrite_states(responses, table, run.recipe.search, rule, Window(0, k))
         before = replace(read_inputs(run.path, manifest), further=(), failures=()).in_order()
         after = _under_new_rule(before, scratch.path, states["pool"])
         _seal(run, manifest, scratch)
@@ -206,6 +212,8 @@ def _seal(run: RunDirectory, manifest: Manifest, scratch: RunDirectory) -> None:
         scratch.seal(name)
     for table in (layout.problems, layout.responses, layout.states):
         scratch.seal(table("pool"))
+    for k in run.recipe.windows():
+        scratch.seal(layout.states("pool", (0, k)))
 
 
 def _foreign(taken: Mapping[str, str], verifier: str) -> Iterator[str]:

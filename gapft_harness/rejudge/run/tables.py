@@ -16,7 +16,7 @@ from gapft_harness.rejudge.judge import AT_ONCE, Judge, ahead
 from gapft_harness.run_directory.tables import read_judged, read_problems, sealed_status
 from gapft_harness.run_directory.tables.parquet import write_batches
 from gapft_harness.run_directory.tables.states import ProblemState, write_states
-from gapft_harness.stages.search.states import state_row
+from gapft_harness.stages.search.states import Window, state_row
 from gapft_harness.verification.judging import BEYOND_CONTEXT, Judged
 from gapft_harness.verification.reasons import Reasons
 
@@ -179,7 +179,11 @@ def require_golds(judge: Judge, problems: Path) -> None:
 
 
 def rewrite_states(
-    responses: Path, path: Path, search: Search, rule: Registered
+    responses: Path,
+    path: Path,
+    search: Search,
+    rule: Registered,
+    window: Window | None = None,
 ) -> tuple[list[ProblemState], int]:
     """Writes the states that new verdicts give.
 
@@ -188,6 +192,7 @@ def rewrite_states(
         path: what is written.
         search: how they were searched.
         rule: chooses which passing sample is kept.
+        window: the samples that they rest on, of those that were drawn; None: all.
 
     Returns:
         The states, and how many problems are in U although search stopped before its K samples:
@@ -196,7 +201,7 @@ def rewrite_states(
     found, stopped = [], 0
     for problem_id, judged in read_judged(responses):
         drawn = len(judged) - 1
-        state = state_row(problem_id, judged, drawn, False, rule)
+        state = state_row(problem_id, judged, drawn, False, rule, window)
         stopped += state.state == "U" and drawn < search.k
         found.append(state)
     write_states(path, found, dict)
