@@ -42,6 +42,15 @@ def test_how_to(page: str, printed: list[str], demo_run: Path, tmp_path: Path) -
     assert [text for text in printed if text not in log] == []
 
 
+def test_the_example_of_a_gap(tmp_path: Path) -> None:
+    """What the page shows of the greedy decodes, which no sampling moves, its command prints."""
+    run_blocks(DOCS / "gap.md", tmp_path)
+    shown = re.findall(r"^ (?:greedy|G:) .*$", (DOCS / "gap.md").read_text(), re.MULTILINE)
+    log = (tmp_path / "log.txt").read_text()
+    assert len(shown) == 2
+    assert [line for line in shown if line not in log] == []
+
+
 def test_slurm_scripts(tmp_path: Path) -> None:
     """Both scripts with the variables that Slurm sets, and with a recipe that is here."""
     for block in blocks(DOCS / "machines.md"):
