@@ -155,6 +155,32 @@ def test_what_is_done_already_and_what_is_refused(tmp_path: Path) -> None:
     assert "differing: search.k (2 there, 3 here)" in refused
 
 
+def missing_in(choice: Options, place: Path) -> str:
+    """What a dry run ends with."""
+    return describe(choice, str(place)).partition("# missing here\n")[2]
+
+
+def test_what_a_run_would_refuse_is_missing(tmp_path: Path) -> None:
+    task = letters(tmp_path, pool=24, audit=8)
+    run = task.run("r", ["states", "select"], SPLITS, conditions=["gapft"], search={"k": 2})
+    given = Options(str(run.path / "recipe.yaml"), plugin_files=task.plugins)
+    choice = replace(given, include_paths=[str(tmp_path / "tasks")])
+    said = missing_in(choice, run.path)
+    assert str(run.path) not in said
+    other = missing_in(replace(choice, overrides=["search.k=3"]), run.path)
+    assert "differing: search.k (2 there, 3 here)" in other
+
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/notes.txt").write_text("mine")
+    assert "mine: holds files, but no recipe.yaml" in missing_in(choice, tmp_path / "mine")
+    assert "notes.txt: is a file" in missing_in(choice, tmp_path / "mine/notes.txt")
+
+    task.write("pool", range(1, 25))
+    changed = missing_in(choice, run.path)
+    assert "what the run rests on was changed since it was searched" in changed
+    assert "data, pool: 24 problems" in changed
+
+
 @pytest.mark.parametrize(
     ("name", "dtype", "weights"),
     [

@@ -187,3 +187,12 @@ value = {made}
         hashes.append(code_hash(names["value"], {}, "test_plugin"))
     assert hashes[0] != hashes[1]
     assert "" not in hashes
+
+
+def test_a_run_of_which_only_a_shard_is_searched_is_verified_so_far(tmp_path: Path) -> None:
+    task = letters(tmp_path, pool=8, audit=8)
+    run = task.run("r", splits=("pool",), shard="1/2")
+    done = succeed("verify", run.path, "--plugin", task.plugins[0])
+    assert "not yet: the pool is not searched" in done.stdout
+    assert "verified so far: " in done.stdout
+    assert "verified: the arms" not in done.stdout

@@ -156,6 +156,7 @@ def test_a_seed_below_zero_is_refused(
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, [*command, "--seed", "-1"])
     assert isinstance(done.exception, UserError)
-    assert "--seed -1" in str(done.exception)
+    assert str(done.exception).startswith("--seed -1: key 'seeds.0': ")
+    assert "expected a list" not in str(done.exception)
     assert "greater than or equal to 0" in str(done.exception)
     assert not any(tmp_path.iterdir())

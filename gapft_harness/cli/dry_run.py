@@ -34,6 +34,7 @@ from gapft_harness.run_directory.manifest import naming_plugins
 from gapft_harness.run_directory.mirror import is_url
 from gapft_harness.stages.experiment import Experiment, asked
 from gapft_harness.stages.foundation.foundation import searched_in
+from gapft_harness.stages.foundation.holding import hold
 from gapft_harness.stages.foundation.sources import check_sources
 from gapft_harness.stages.foundation.subsets import told
 from gapft_harness.stages.generation.early_stop import check_early_stop
@@ -73,6 +74,8 @@ def describe(choice: Options, run_dir: str | None) -> str:
     size = size_of(recipe, config)
     missing += [*of_model, *_no_gpu(recipe, sampler, size), *missing_packages(recipe, plugins)]
     missing += [*_sources(recipe, place), *filter(None, [refused_kernels(recipe, plugins)])]
+    run, with_trained, refused = _there(recipe, place, plugins, choice.include_paths)
+    missing += filter(None, [refused])
     lines = [
         "# resolved recipe",
         yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False).rstrip(),
@@ -81,7 +84,7 @@ def describe(choice: Options, run_dir: str | None) -> str:
         *_stages(recipe, experiments, place, task),
         "",
         "# what it takes",
-        *forecast(recipe, experiments, problems, task, size, place, plugins),
+        *forecast(with_trained, experiments, problems, task, size, place, run, refused),
         *(["", "# warnings", *warnings] if warnings else []),
         *(["", "# the paper's source", *_paper(recipe, place)] if recipe.paper else []),
         "",
@@ -89,6 +92,29 @@ def describe(choice: Options, run_dir: str | None) -> str:
         *(dict.fromkeys(missing) or [NOTHING_MISSING]),
     ]
     return "\n".join(lines)
+
+
+def _there(
+    recipe: Recipe, place: str, plugins: Plugins, include_paths: Sequence[str]
+) -> tuple[RunDirectory | None, Recipe, str]:
+    """The run that is there, the recipe with what that has trained, or why the run is refused."""
+    if is_url(place):
+        return None, recipe, ""
+
+    def read(paths: Sequence[str]) -> dict[str, Any]:
+        return check_splits(recipe, plugins, paths)[2]
+
+    path = Path(place)
+    try:
+        fitted = RunDirectory.fitted(path, recipe, plugins)
+        if not (path / layout.RECIPE).exists():
+            return None, recipe, ""
+        run = RunDirectory(path, fitted)
+        if (path / layout.MANIFEST).exists() and not run.is_empty():
+            hold(run, run.manifest(), plugins, include_paths, read)
+        return run, fitted, ""
+    except GapftError as error:
+        return None, recipe, str(error)
 
 
 def _read(

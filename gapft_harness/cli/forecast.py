@@ -15,11 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.records import Arm
-from gapft_harness.hooks.manager import Plugins
 from gapft_harness.recipe.models import model_args
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.binding import grown, require_audits, require_bound
 from gapft_harness.run_directory.directory import (
     SPLITS,
     RunDirectory,
@@ -88,20 +86,21 @@ def forecast(
     task: Mapping[str, Any],
     size: Size | None,
     run_dir: str,
-    plugins: Plugins,
+    run: RunDirectory | None,
+    refused: str,
 ) -> list[str]:
     """The lines, a topic each.
 
     Args:
-        recipe: what is to be run.
+        recipe: what is to be run, with what is trained there already.
         experiments: those that it asks for.
         problems: of each split whose data can be read here.
         task: the task's facts; empty where its data cannot be read here.
         size: the model's.
         run_dir: where the run will lie, or lies.
-        plugins: those that are loaded.
+        run: the run that is there.
+        refused: why what is there does not fit the recipe.
     """
-    run, recipe, refused = _there(recipe, run_dir, plugins)
     known = {} if run is None else run.manifest()
     unread = [split for split in splits_of(recipe) if split not in problems]
     counts = [f"{split} {problems[split]:,}" for split in splits_of(recipe) if split in problems]
@@ -117,30 +116,13 @@ def forecast(
         "steps": [_steps(recipe, problems.get("pool"), known)],
         "memory": [_memory(size, found)],
         "disk": [_disk(recipe, task, found, kept, None if unread else total, run_dir)],
-        "done": [refused] if refused else _done(recipe, experiments, run, run_dir),
+        "done": [f"REFUSED: {refused}"] if refused else _done(recipe, experiments, run, run_dir),
     }
     return [
         f"{topic if number == 0 else '':<11}{line}"
         for topic, lines in topics.items()
         for number, line in enumerate(lines)
     ]
-
-
-def _there(
-    recipe: Recipe, run_dir: str, plugins: Plugins
-) -> tuple[RunDirectory | None, Recipe, str]:
-    """The run that is there, the recipe with what that has trained, or why they do not fit."""
-    if is_url(run_dir) or not (Path(run_dir) / layout.RECIPE).exists():
-        return None, recipe, ""
-    try:
-        run = RunDirectory.open(run_dir)
-        trained = run.trained_arms()
-        folders = run.trained_folders()
-        require_bound(run.path, run.recipe, recipe, trained, folders, plugins)
-        require_audits(run.path, run.manifest().get("audits", {}), recipe)
-        return run, grown(run.recipe, recipe, trained), ""
-    except GapftError as error:
-        return None, recipe, f"REFUSED: {error}"
 
 
 def _responses(

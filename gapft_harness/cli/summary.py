@@ -41,9 +41,9 @@ def print_summary(
     console = console or Console(highlight=False)
     source = results["source"]
     few = source["n"] < STABLE_ITEMS
-    states = {name: f"{count}{_mark(count)}" for name, count in source["states"].items()}
+    states = {name: f"{count:,}{_mark(count)}" for name, count in source["states"].items()}
     console.print(
-        f"{results['task']}: {source['n']}{_mark(source['n'])} audit problems, "
+        f"{results['task']}: {source['n']:,}{_mark(source['n'])} audit problems, "
         f"K = {results['k']}; solved in one decode (G) {states['G']}, recovered by search (S) "
         f"{states['S']}, missed (U) {states['U']}"
     )

@@ -14,7 +14,7 @@ from gapft_harness.analysis.pass_at_k import mean_pass_at_k, reported_k
 from gapft_harness.compare.comparison import Comparison
 from gapft_harness.compare.findings import ByState, Paired
 from gapft_harness.compare.items import changed, entries
-from gapft_harness.compare.page import PAGE_SHOWN, changes, sections
+from gapft_harness.compare.page import changes, sections
 from gapft_harness.compare.reading import Rows
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import replace_file, require_folder, write_json
@@ -63,7 +63,8 @@ def write(of: Comparison, folder: Path, *, overwrite: bool = False) -> None:
         GapftError: the folder cannot be written, or the disk is full.
     """
     require_free(folder, overwrite=overwrite)
-    built = sections(of, min(of.choice.shown, PAGE_SHOWN))
+    shown = _explored(of, EXPLORED)
+    built = sections(of, dict(zip(shown, _names(of, shown), strict=True)))
     write_json(folder / "results.json", whole(results(of)))
     write_text(folder / "comparison.csv", as_csv(_rows(of)))
     write_text(folder / "comparison.md", render("Comparison", "", built))
@@ -241,13 +242,8 @@ def _write_items(of: Comparison, path: Path) -> None:
 
 
 def explored(of: Comparison, most: int = EXPLORED) -> Explored:
-    """What explorer.html shows: changed documents first, and of the others as many as fit."""
-    unchanged = np.ones(len(of.items), dtype=bool)
-    for after in of.table.after.values():
-        unchanged &= (after == of.table.before).all(axis=0)
-    # items are in the order of their hashes, so these are drawn, and always the same
-    shown = np.argsort(unchanged, kind="stable")[:most]
-    positions: list[int] = shown[np.argsort(of.rows_before[shown])].tolist()
+    """What explorer.html shows."""
+    positions = _explored(of, most)
     judged = of.judged()
 
     def verdicts(values: Any) -> list[str]:
@@ -290,6 +286,17 @@ def explored(of: Comparison, most: int = EXPLORED) -> Explored:
         fields=fields,
         entries=lambda: entries(of, positions),
     )
+
+
+def _explored(of: Comparison, most: int) -> list[int]:
+    """Positions of changed documents first, and of the others as many as fit; as in the log."""
+    unchanged = np.ones(len(of.items), dtype=bool)
+    for after in of.table.after.values():
+        unchanged &= (after == of.table.before).all(axis=0)
+    # items are in the order of their hashes, so these are drawn, and always the same
+    shown = np.argsort(unchanged, kind="stable")[:most]
+    positions: list[int] = shown[np.argsort(of.rows_before[shown])].tolist()
+    return positions
 
 
 def _names(of: Comparison, positions: list[int]) -> list[str]:

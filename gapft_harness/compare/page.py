@@ -12,7 +12,7 @@ from gapft_harness.compare.comparison import Comparison
 from gapft_harness.compare.findings import Paired
 from gapft_harness.compare.items import Changed, changed
 from gapft_harness.compare.reading import Figure
-from gapft_harness.report.rendering import wording
+from gapft_harness.report.rendering import links, wording
 from gapft_harness.report.rendering.blocks import Block, Bullets, Case, Cases, Section, Table, Text
 from gapft_harness.report.rendering.wording import UNSTABLE, percent, points, whole
 
@@ -38,15 +38,15 @@ class _Words:
         return f"[{self.change(of.low)}, {self.change(of.high)}]{few}"
 
 
-def sections(of: Comparison, shown: int | None = None) -> list[Section]:
+def sections(of: Comparison, names: Mapping[int, str] | None = None) -> list[Section]:
     """The whole comparison.
 
     Args:
         of: the comparison.
-        shown: of each model's gained documents, and of its lost ones, how many; default: as the
-            user chose.
+        names: of documents, by position, in the explorer that a written page has beside it;
+            default: for the terminal, with as many gained and lost documents as the user chose.
     """
-    shown = of.choice.shown if shown is None else shown
+    shown = of.choice.shown if names is None else PAGE_SHOWN
     found = [Section("", [Text(_opening(of), "lead"), *_remarks(of)])]
     if of.found.models:
         found.append(Section("Before and after", [_models(of)]))
@@ -58,8 +58,8 @@ def sections(of: Comparison, shown: int | None = None) -> list[Section]:
         found.append(Section("Where the change comes from", _states(of)))
     order = list(of.table.after)
     few = sorted(changed(of, shown), key=lambda one: (order.index(one.model), not one.gained))
-    cases = [_case(of, one) for one in few]
-    told = _how_many(of, shown)
+    cases = [_case(of, one, names or {}) for one in few]
+    told = _how_many(of, shown, written=names is not None)
     if told:
         rose, fell = changes(of)
         blocks: list[Block] = [told, *([Cases(cases)] if cases else [])]
@@ -67,7 +67,7 @@ def sections(of: Comparison, shown: int | None = None) -> list[Section]:
     return found
 
 
-def _how_many(of: Comparison, shown: int) -> Text | None:
+def _how_many(of: Comparison, shown: int, *, written: bool) -> Text | None:
     """How many documents changed, and how many of them follow."""
     rose, fell = changes(of)
     told, more = [], False
@@ -87,6 +87,8 @@ def _how_many(of: Comparison, shown: int) -> Text | None:
     if not told:
         return None
     hint = "; --show N shows more, and --out writes all to items.csv and explorer.html"
+    if written:
+        hint = "; all are in items.csv and explorer.html"
     return Text(f"{'; '.join(told)}{hint if more else ''}.")
 
 
@@ -299,7 +301,7 @@ def _states(of: Comparison) -> list[Block]:
     return [Text(text), Table(columns, rows, note=note)]
 
 
-def _case(of: Comparison, one: Changed) -> Case:
+def _case(of: Comparison, one: Changed, names: Mapping[int, str]) -> Case:
     name = of.seeds[one.model][one.seed - 1]
     which = f"{one.model}, seed {name}" if len(of.seeds[one.model]) > 1 else one.model
     rose, fell = changes(of)
@@ -308,8 +310,12 @@ def _case(of: Comparison, one: Changed) -> Case:
     if not of.judged():
         old, new = of.table.before[one.position], of.table.after[one.model][one.seed - 1]
         numbers += f", {wording.number(old)} to {wording.number(new[one.position])}"
+    document, there = f"doc_id {one.before.doc_id}", names.get(one.position)
+    told = f"{rose if one.gained else fell}{numbers}"
     return Case(
-        heading=f"{rose if one.gained else fell}{numbers}: doc_id {one.before.doc_id} ({which})",
+        heading=f"{told}: {document} ({which})" if there is None else f"{told} ({which})",
+        name="" if there is None else document,
+        link="" if there is None else links.problem(there),
         prompt=_bounded(one.before.prompt),
         gold=one.before.gold,
         before=_bounded(one.before.response),

@@ -34,8 +34,14 @@ def explain(
         under: the key that the content stands at, if it is a part of a recipe.
     """
     said: dict[tuple[str, str], dict[str, Any]] = {}
-    for problem in error.errors():
-        location = _location(problem["loc"], content)
+    faults = error.errors()
+    places = [fault["loc"] for fault in faults]
+    for problem in faults:
+        place = problem["loc"]
+        within = any(other[: len(place)] == place != other for other in places)
+        if problem["type"] == "too_short" and within:
+            continue  # only because of what is said of its parts
+        location = _location(place, content)
         key = ".".join((*under, *location))
         whose = _whose(key, source, options, of_several=problem["type"] == "value_error")
         complaint = _complaint(problem, location, model, under)

@@ -68,6 +68,21 @@ class RunDirectory:
             UserError: the folder holds something else, or what another recipe made; the message
                 names the keys that differ.
         """
+        recipe = cls.fitted(path, recipe, plugins)
+        run = cls(path, recipe, is_new=not (path / layout.RECIPE).exists())
+        if run.is_new or not run._manifest_path.exists():
+            write_json(run._manifest_path, new_manifest(recipe))
+        if run.is_new:
+            run.commit()
+        return run
+
+    @classmethod
+    def fitted(cls, path: Path, recipe: Recipe, plugins: Plugins | None = None) -> Recipe:
+        """The recipe with what a folder has trained already; nothing is written.
+
+        Raises:
+            UserError: as ``create_or_open``.
+        """
         if path.exists() and not path.is_dir():
             raise UserError(f"run directory {path}: is a file")
         stored = path / layout.RECIPE
@@ -85,12 +100,7 @@ class RunDirectory:
             raise UserError(
                 f"run directory {path}: holds files, but no recipe.yaml; give an empty folder"
             )
-        run = cls(path, recipe, is_new=not stored.exists())
-        if run.is_new or not run._manifest_path.exists():
-            write_json(run._manifest_path, new_manifest(recipe))
-        if run.is_new:
-            run.commit()
-        return run
+        return recipe
 
     def tell_jobs(self) -> None:
         """Writes how jobs run and how the model is asked to the recipe on disk, which jobs read."""

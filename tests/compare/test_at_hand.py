@@ -37,6 +37,17 @@ def test_changed_documents_have_prompts_and_say_how_many_they_are(tmp_path: Path
             assert "prompt: Question q1\n" in done.output
 
 
+def test_a_page_shows_more_than_the_terminal_and_leads_to_the_explorer(tmp_path: Path) -> None:
+    before, after = write(tmp_path / "a", [0] * 30), write(tmp_path / "b", [1] * 30)
+    out = tmp_path / "out"
+    assert run(before, after, "--out", out).output.count("prompt: ") == 3
+    page = (out / "comparison.html").read_text()
+    assert "25 of 30 gained; all are in items.csv and explorer.html." in page
+    assert page.count('<article class="case') == 25
+    assert '<a href="explorer.html#open=0">doc_id 0</a> · gained (' in page
+    assert "--show" not in page + (out / "comparison.md").read_text()
+
+
 def test_a_run_compared_with_itself_is_told(tmp_path: Path) -> None:
     before = write(tmp_path / "a", [0, 1] * 4)
     copied = write(tmp_path / "b", [0, 1] * 4)

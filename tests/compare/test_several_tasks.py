@@ -131,6 +131,8 @@ def test_each_task_by_its_own_metric_and_filter_and_groups_as_lm_eval_has_them(
     assert "metric acc, the first in the log of chosen; --metric chooses another: acc_norm" in words
     for page in ("comparison.md", "comparison.html"):
         assert "exact_match, filter strict" in (tmp_path / "out" / page).read_text()
+    contents = (tmp_path / "out/comparison.html").read_text().partition('<nav class="contents"')[2]
+    assert '<a href="#by-task">By task</a>' in contents.partition("</nav>")[0]
 
 
 def test_the_python_face_takes_them_too(evaluated: Path, tmp_path: Path) -> None:

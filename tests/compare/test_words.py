@@ -34,8 +34,8 @@ def written(tmp_path: Path, before: Path, *after: object) -> tuple[str, dict[str
 def test_numbers_are_higher_or_lower_not_right_or_wrong(tmp_path: Path) -> None:
     before, after = write(tmp_path / "a", [0.3, 0.9]), write(tmp_path / "b", [0.4, 0.8])
     page, found = written(tmp_path, before, f"f1={after}")
-    assert "### higher, 0.3 to 0.4: doc_id 0 (f1)" in page
-    assert "### lower, 0.9 to 0.8: doc_id 1 (f1)" in page
+    assert "### doc_id 0 · higher, 0.3 to 0.4 (f1)" in page
+    assert "### doc_id 1 · lower, 0.9 to 0.8 (f1)" in page
     assert "Before:\n" in page
     assert "wrong" not in page
     (line,) = csv.DictReader((tmp_path / "out" / "comparison.csv").open())
@@ -47,8 +47,8 @@ def test_fewer_errors_are_not_lost(tmp_path: Path) -> None:
     before = write(tmp_path / "a", [1, 1, 0], higher=False)
     after = write(tmp_path / "b", [0, 1, 0], higher=False)
     page, found = written(tmp_path, before, f"new={after}")
-    assert "### lower, 1 to 0: doc_id 0 (new)" in page
-    assert "lost:" not in page
+    assert "### doc_id 0 · lower, 1 to 0 (new)" in page
+    assert "· lost" not in page
     assert "wrong" not in page
     assert "−33.3" in page  # still in points
     assert (found["models"]["new"]["lower"], found["models"]["new"]["test"]) == (1, "mcnemar")

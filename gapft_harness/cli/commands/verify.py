@@ -31,4 +31,7 @@ def command(run_dir: RunDir, plugin: PluginFile = []) -> None:
         raise GapftError("\n".join([f"{run_dir}: holds nothing to verify yet", *missing]))
     for line in [*found.checked, *missing]:
         typer.echo(line)
-    typer.echo("verified: the arms differ in nothing that the recipe does not declare")
+    if missing:
+        typer.echo("verified so far: what is there agrees; the lines above say what is not")
+    else:
+        typer.echo("verified: the arms differ in nothing that the recipe does not declare")

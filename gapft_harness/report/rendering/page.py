@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 #: Sections with which a page has a list of them.
-_LONG = 5
+_LONG = 3
 
 
 def render(
