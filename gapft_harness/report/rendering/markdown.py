@@ -96,7 +96,7 @@ def _linked(text: str, links: Mapping[str, str]) -> str:
 def _case(case: Case) -> Iterable[str]:
     before, after = differences(visible(case.before), visible(case.after))
     width = _width(case.before + case.after)
-    yield f"### {escape(f'{case.name} · ' if case.name else '')}{escape(case.heading)}"
+    yield f"### {escape(f'{case.name} · {case.heading}' if case.name else case.heading)}"
     yield fenced(visible(case.prompt))
     yield f"Gold: {escape(shortened(case.gold))}"
     if case.others:
