@@ -17,6 +17,7 @@ from rich.text import Text
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.cli.options import Options
 from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.report.findings.whole import DIFFERS
 from gapft_harness.report.rendering.wording import UNSTABLE, k_eq, points
 from gapft_harness.stages.experiment import every_experiment, parts
 
@@ -79,7 +80,7 @@ def print_summary(
         change = changes[name]
         low, high = change["ci95"]
         table.add_row(
-            name,
+            f"{name} {DIFFERS}" if condition.get("own") else name,
             _rate(condition["pass_at_1"], few),
             points(change["delta"]),
             f"[{points(low)}, {points(high)}]",
@@ -88,6 +89,9 @@ def print_summary(
             str(budget["J"]),
         )
     console.print(table)
+    if any(of.get("own") for of in results["conditions"].values()):
+        said = f"{DIFFERS} has settings of its own, so it is matched with none of other settings"
+        console.print(said)
     for name, found in results.get("audits", {}).items():
         console.print(_on_audit(name, found), markup=False)
     for said in summaries:
