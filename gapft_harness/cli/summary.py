@@ -90,8 +90,9 @@ def print_summary(
         )
     console.print(table)
     if any(of.get("own") for of in results["conditions"].values()):
-        said = f"{DIFFERS} has settings of its own, so it is matched with none of other settings"
-        console.print(said)
+        console.print(
+            f"{DIFFERS} has settings of its own, so it is matched with none of other settings"
+        )
     for name, found in results.get("audits", {}).items():
         console.print(_on_audit(name, found), markup=False)
     for said in summaries:
