@@ -121,7 +121,7 @@ def test_a_report_says_how_far_tokens_may_be_apart_and_matches_no_strata_where_n
     None
 ):
     inputs = planted.inputs(recipe=planted.recipe(
-        statistics={"replicates": 20, "seed": 0}, budget={"token_tolerance": 0.9},
+        statistics={"replicates": 20, "seed": 0}, budget={"token_tolerance": 0.9, "replay": 0},
     ))  # fmt: skip
     few = {Arm("gapft", 13): 900, Arm("uniform", 21): 600, Arm("replay", 21): 1}
     arms = [
