@@ -29,7 +29,7 @@ from gapft_harness.run_directory.tables import (
     read_states,
     responses,
 )
-from gapft_harness.run_directory.tables.parquet import Values, table_of, write_batches
+from gapft_harness.run_directory.tables.parquet import Values, write_batches
 from gapft_harness.run_directory.tables.selections import write_examples
 from gapft_harness.run_directory.tables.states import ProblemState, write_states
 
@@ -69,23 +69,10 @@ def test_responses_come_back_as_they_were(tmp_path_factory: Any, found: list[Jud
     assert read_facts(path) == {"verdicts": len(found)}
 
 
-@given(st.lists(judged, min_size=1, max_size=3))
-def test_responses_of_version_0_1_come_back_without_answers(
-    tmp_path_factory: Any, found: list[Judged]
-) -> None:
-    path = tmp_path_factory.mktemp("table") / "responses.parquet"
-    found = sorted(found, key=lambda each: each.response.problem_id)
-    whole = table_of(responses.schema(), rows(found))
-    pq.write_table(whole.drop_columns(list(responses.LATER)), path)
-    read = [each for _, of_problem in read_judged(path) for each in of_problem]
-    assert read == [Judged(each.response, each.verdict) for each in found]
-
-
-def test_the_columns_of_version_0_1_are_in_their_places() -> None:
-    later = [name for name in responses.schema().names if name in responses.LATER]
+def test_the_columns_are_in_their_places() -> None:
     assert responses.schema().names == [
         "problem_id", "index", "text", "token_ids", "finish_reason", "seed", "tokens_from",
-        "attempts", "context_ids", "status", "reason", *later,
+        "attempts", "context_ids", "status", "reason", "answer",
     ]  # fmt: skip
 
 
@@ -136,11 +123,3 @@ def test_a_selection_comes_back_in_its_order(tmp_path: Path) -> None:
         "problem_id", "state", "response_index", "first_success", "prompt_ids", "response_ids",
         "ended", "origin",
     ]  # fmt: skip
-
-
-def test_a_selection_of_version_0_1_has_each_problems_own_responses(tmp_path: Path) -> None:
-    path = tmp_path / "selection.parquet"
-    found = [Example("b", "S", (1, 2), (3,), 4, 4)]
-    write_examples(path, found, Budget(1, 1, 1, 3, 1, 1))
-    pq.write_table(pq.read_table(path).drop_columns(["origin"]), path)
-    assert read_examples(path) == found
