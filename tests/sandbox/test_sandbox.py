@@ -141,7 +141,7 @@ def test_a_missing_function_is_a_runtime_error(sandbox):
     ],
 )
 def test_values_that_json_would_make_equal_are_not(sandbox, source):
-    tests = [Test("1", '{"1": 2}')], [Test("1", "NaN")], [Test("1", "1")]
+    tests = [Test("1", '{"1": 2}')], [Test("1", "null")], [Test("1", "1")]
     results = sandbox.judge([(call(source), t) for t in tests])
     assert {result.verdict for result in results} == {"wrong_answer"}
 
