@@ -130,16 +130,14 @@ def _run(study: Study, seed: int, run: str) -> None:
     ]
     tasks = ("--include-path", str(study.tasks))
     if not (out / layout.REPORT / "results.json").exists():
-        slots = out / SLOTS
+        slots, where = out / SLOTS, [str(_recipe(study.size)), "--run-dir", str(out)]
         if not slots.exists():
-            recipe = ["--recipe", str(_recipe(study.size))]
-            _gapft(log, "search", str(out), *recipe, *_set(settings), *tasks)
-            _gapft(log, "states", str(out))
+            _gapft(log, "run", *where, *_set(settings), *tasks, "--only", "search")
+            _gapft(log, "run", str(out), "--only", "states")
             write_json(slots, {"n": slots_of(out, gold=run == MAIN)})
         n = json.loads(slots.read_text("utf-8"))["n"]
         if n:
             settings.append(f"budget.n={n}")
-            where = [str(_recipe(study.size)), "--run-dir", str(out)]
             _gapft(log, "run", *where, *_set(settings), *tasks)
     print(f"seed {seed}: {run}", flush=True)
 

@@ -11,12 +11,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Generator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from itertools import count, islice
-from multiprocessing import get_context
+from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from controlled_study import tokens
 from controlled_study.families import Problem
@@ -27,6 +26,7 @@ from gapft_harness.verification.boxes import last_box
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from torch.utils.data import Dataset
     from transformers import LlamaForCausalLM
 
 #: Facts of a pre-training, in the policy's folder.
@@ -79,32 +79,35 @@ def encoded(problems: Sequence[Problem]) -> list[tuple[int, list[int]]]:
     return found
 
 
-def _batches_from(kind: Kind, seed: int, first: int, size: int) -> list[tuple[Counter[str], Any]]:
-    """Some consecutive batches with their counts by cell, for a process of its own."""
-    made = [batch_of(kind, seed, number, size) for number in range(first, first + _AHEAD)]
-    return [(Counter(p.cell for p in problems), encoded(problems)) for problems in made]
+@dataclass(frozen=True)
+class _Batches:
+    """Consecutive batches with their counts by cell, by the first one's number."""
+
+    kind: Kind
+    seed: int
+    size: int
+
+    def __getitem__(self, first: int) -> list[tuple[Counter[str], Any]]:
+        numbers = range(first, first + _AHEAD)
+        made = [batch_of(self.kind, self.seed, number, self.size) for number in numbers]
+        return [(Counter(p.cell for p in problems), encoded(problems)) for problems in made]
 
 
 def batches(
     kind: Kind, seed: int, size: int, processes: int
 ) -> Generator[tuple[Counter[str], list[tuple[int, list[int]]]], None, None]:
     """Endless batches; with ``processes`` they are made beside the training, in the same order."""
-    starts = count(0, _AHEAD)
-    if not processes:
-        for first in starts:
-            yield from _batches_from(kind, seed, first, size)
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        waiting = [
-            pool.submit(_batches_from, kind, seed, first, size)
-            for first in islice(starts, 2 * processes)
-        ]
-        try:
-            for first in starts:
-                yield from waiting.pop(0).result()
-                waiting.append(pool.submit(_batches_from, kind, seed, first, size))
-        finally:
-            for future in waiting:
-                future.cancel()
+    from torch.utils.data import DataLoader
+
+    for made in DataLoader(
+        cast("Dataset[Any]", _Batches(kind, seed, size)),
+        batch_size=None,
+        sampler=count(0, _AHEAD),
+        num_workers=processes,
+        collate_fn=list,
+        multiprocessing_context="spawn" if processes else None,
+    ):
+        yield from made
 
 
 def padded(rows: Sequence[tuple[int, list[int]]], width: int | None) -> tuple[Tensor, Tensor]:

@@ -393,8 +393,8 @@ def _creating(path: Path) -> Iterator[None]:
     finally:
         if path.is_dir() and not (path / layout.RECIPE).exists():
             for lock in locks:
-                if lock not in before:
-                    lock.unlink(missing_ok=True)
+                if lock not in before and lock.exists():
+                    lock.unlink()
             if not existed and not any(path.iterdir()):
                 path.rmdir()
 

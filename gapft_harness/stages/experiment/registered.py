@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, cast
 
-from gapft_harness.core.errors import UserError
+from gapft_harness.core.errors import UnknownPluginError, UserError
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.registered import Registered
 from gapft_harness.recipe.recipe import Recipe
@@ -68,8 +68,9 @@ def asked(
     for name in recipe.experiments:
         try:
             plugins.get("experiment", name)
-        except UserError as error:
-            raise UserError(f"{error}; --plugin FILE gives one that is in a file") from error
+        except UnknownPluginError as error:  # keeps its class: the run may know the file
+            error.args = (f"{error}; --plugin FILE gives one that is in a file",)
+            raise
     return [
         each for each in every_experiment(plugins) if each.settings(recipe, options) is not None
     ]
