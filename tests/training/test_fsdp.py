@@ -58,6 +58,7 @@ assert sum(counts) == whole, (counts, whole)
 assert max(counts) < 0.6 * whole, (counts, whole)
 # one write: what print writes in parts mixes with the other process's
 sys.stdout.write(f"held {devices.share}\\n")
+torch.distributed.barrier()  # none leaves while another still reads
 torch.distributed.destroy_process_group()
 """
 
