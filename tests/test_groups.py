@@ -84,7 +84,7 @@ def test_within_a_group_n_exposures_and_steps_are_equal(
     examples = selected(of, source, (13, 21))
     slots = slots_by_condition(of, lambda _: source)
     budgets: dict[Arm, Budget] = {arm: budget(chosen, training) for arm, chosen in examples.items()}
-    split = in_groups(budgets, slots, of)
+    split = in_groups(budgets, slots, of, {})
     assert sum(map(len, split)) == len(budgets)
     for group in split:
         sizes = {(b.n, b.exposures, b.steps) for b in group.values()}

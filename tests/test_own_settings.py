@@ -476,7 +476,7 @@ def test_conditions_of_one_group_have_the_same_settings(
         name: (slots[name], of.k(name), of.replay(name), of.training_of(name))
         for name in of.conditions
     }
-    groups = in_groups({Arm(name, 13): None for name in of.conditions}, slots, of)
+    groups = in_groups({Arm(name, 13): None for name in of.conditions}, slots, of, {})
     for group in groups:
         assert len({settled[arm.condition] for arm in group}) == 1
     assert len(groups) == len(set(settled.values())), "and those that have them are of one group"

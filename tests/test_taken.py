@@ -36,6 +36,7 @@ from tests.verify.tampering import change_rows
 
 N, SEED = 4, 13
 ARM = f"theirs-seed{SEED}"
+FIRST_TWO = {"first_two": {"selector": "uniform", "k": 2, "replay": 1, "n": N - 1}}
 TRAINING = {"dtype": "float32", "repetitions": 1}
 TAKES = {"theirs": {"run": "source", "condition": "gapft"}, "uniform": {}}
 SELECTION = f"selections/{ARM}.parquet"
@@ -78,7 +79,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     byte_llama(folder / "other", seed=1)
     write_letters(folder, {"pool": 48, "audit": 12})
     (folder / "plugin.py").write_text(CONTAINS)
-    write_recipe(folder, "source", "model", conditions=["gapft", "all_verified"])
+    write_recipe(folder, "source", "model", conditions=["gapft", "all_verified", FIRST_TWO])
     write_recipe(
         folder, "taking", "other", conditions=TAKES, training=TRAINING | {"repetitions": 3}
     )
@@ -128,6 +129,8 @@ def test_another_base_is_trained_by_other_settings_on_the_same_set(made: Path) -
         "run": str((made / "source").resolve()),
         "arm": f"gapft-seed{SEED}",
         "sha256": sha256(made / SOURCE),
+        "k": 4,
+        "replay": 0,
     }
     assert here["budgets"][ARM]["matched"]
     assert here["budgets"][ARM]["exposures"] == 3 * N
@@ -141,7 +144,7 @@ def test_another_base_is_trained_by_other_settings_on_the_same_set(made: Path) -
     assert "These training sets were taken from another run" in report
     assert f"theirs, seed {SEED}: gapft-seed{SEED} of {made.resolve() / 'source'}" in report
     results = json.loads((made / "taking/report/results.json").read_text())
-    told = {"arm": f"gapft-seed{SEED}", "sha256": sha256(made / SOURCE)}
+    told = {"arm": f"gapft-seed{SEED}", "sha256": sha256(made / SOURCE), "k": 4, "replay": 0}
     assert results["conditions"]["theirs"]["seeds"][str(SEED)]["taken"] == told
     assert "taken" not in results["conditions"]["uniform"]["seeds"][str(SEED)]
     assert all(c["matched_budget"] for c in results["contrasts"] if c["b"] == "uniform")
@@ -149,6 +152,29 @@ def test_another_base_is_trained_by_other_settings_on_the_same_set(made: Path) -
     assert f"{ARM} was compared with the set that it was taken from" in " ".join(
         done.stdout.split()
     )
+
+
+def test_a_set_chosen_by_another_k_and_replay_is_never_called_matched(made: Path) -> None:
+    """It has as many examples as the others, and this run's recipe says nothing of either."""
+    early = {"run": "source", "condition": "first_two", "n": N - 1}
+    write_recipe(made, "wide", "other", conditions={**TAKES, "early": early})
+    succeed("run", "wide.yaml", "--run-dir", "wide", *loaded(), cwd=made)
+    budgets = json.loads((made / "wide/manifest.json").read_text())["budgets"]
+    early = budgets[f"early-seed{SEED}"]
+    assert early["matched"], "it is the other run's matched budget"
+    assert (early["taken"]["k"], early["taken"]["replay"]) == (2, 1)
+    assert early["exposures"] == budgets[ARM]["exposures"]
+    results = json.loads((made / "wide/report/results.json").read_text())
+    matched = {(c["a"], c["b"]): c["matched_budget"] for c in results["contrasts"]}
+    pairs = {frozenset(pair): same for pair, same in matched.items() if "source" not in pair}
+    assert pairs == {
+        frozenset({"theirs", "uniform"}): True,
+        frozenset({"early", "theirs"}): False,
+        frozenset({"early", "uniform"}): False,
+    }
+    report = (made / "wide/report/report.md").read_text("utf-8").replace("\\", "")
+    assert "early (K = 2 of 4, replay 1)" in report
+    assert "verified" in succeed("verify", "wide", "--plugin", "plugin.py", cwd=made).stdout
 
 
 def test_the_dry_run_says_where_sets_come_from_and_what_is_missing(work: Path) -> None:
@@ -241,7 +267,11 @@ def unselected(run: str) -> None:
     [
         (forged, [], "slot 1, problem .*: is not the evidence that the states table keeps; differ"),
         (None, ["budget.n=3"], f"has {N} examples, and its group has 3 slots; set conditions.the"),
-        (None, ["budget.replay=2"], f"has {N} examples, and its group has {N} slots and 2 of rep"),
+        (
+            None,
+            ["conditions.theirs.condition=first_two"],
+            f"has {N} examples, and its group has {N} slots and 1 of replay; set conditions.the",
+        ),
         (
             None,
             ["conditions.theirs.condition=all_verified", "conditions.theirs.n=9"],

@@ -102,13 +102,17 @@ def conditions_of(recipe: Mapping[str, Any]) -> Mapping[str, Condition]:
     return {name: named(name, of or {}) for name, of in said.items()}
 
 
-def own_settings(recipe: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def own_settings(
+    recipe: Mapping[str, Any], taken: Mapping[str, Mapping[str, Any]] | None = None
+) -> dict[str, dict[str, Any]]:
     """What each condition has of its own in place of the run's settings.
 
     Conditions that differ here are never called matched, whatever their budgets are.
 
     Args:
         recipe: as a manifest has it.
+        taken: by condition whose sets are another run's, what ``budgets`` says of that run; before
+            selection its K and replay are not known.
 
     Returns:
         By condition, by dotted key (``k``, ``replay``, ``training.learning_rate``), its value; what
@@ -118,8 +122,8 @@ def own_settings(recipe: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     run |= {f"training.{key}": value for key, value in recipe["training"].items()}
     found = {}
     for name, of in conditions_of(recipe).items():
-        said = {"k": of.k, "replay": of.replay} if of.run is None else {}
-        said = {key: value for key, value in said.items() if value is not None}
+        own = {"k": of.k, "replay": of.replay} if of.run is None else (taken or {}).get(name, {})
+        said = {key: own[key] for key in ("k", "replay") if own.get(key) is not None}
         said |= {f"training.{key}": value for key, value in of.training.items()}
         found[name] = {key: value for key, value in said.items() if value != run.get(key)}
     return found

@@ -135,9 +135,9 @@ def _seed(found: SeedFindings) -> dict[str, Any]:
     }
 
 
-def _taken(taken: Mapping[str, str] | None) -> dict[str, Any]:
-    """The arm of another run and the hash of its set; where that run lay is no finding."""
-    return {} if taken is None else {"taken": {key: taken[key] for key in ("arm", "sha256")}}
+def _taken(taken: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The arm of another run, its set's hash, K and replay; where that run lay is no finding."""
+    return {} if taken is None else {"taken": {k: v for k, v in taken.items() if k != "run"}}
 
 
 def _rates(parts: Decomposition) -> dict[str, Any]:

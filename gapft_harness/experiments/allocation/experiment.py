@@ -68,6 +68,7 @@ class AllocationExperiment(Experiment):
         """Selections that are no such comparison are refused before anything is trained."""
         allocation = compared(context.run.recipe)
         if allocation is not None and context.arms():
+            self.require_same_origins(context)
             for seed in context.run.recipe.seeds:
                 read_halves(context.run, allocation, seed)
 

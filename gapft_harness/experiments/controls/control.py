@@ -86,6 +86,7 @@ class Control(Experiment, ABC):
         Raises:
             UserError: they are not; the message says in what.
         """
+        self.require_same_origins(context)
         for fault in self.faults(context.run, context.arms()):
             raise UserError(f"key 'experiments.{self.name}': {fault}")
 

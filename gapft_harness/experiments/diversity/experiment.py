@@ -90,6 +90,7 @@ class MatchedDiversity(Experiment):
         Raises:
             UserError: a stratum differs by more than one problem; the message names it.
         """
+        self.require_same_origins(context)
         for _, faults in self._faults(context.run, context.arms()):
             for fault in faults:
                 raise UserError(f"key 'experiments.{self.name}': {fault}")

@@ -77,7 +77,7 @@ class SeedFindings:
     problems: int
     verdicts: Mapping[str, int]
     trained_as: str = ""
-    taken: Mapping[str, str] | None = None
+    taken: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +319,8 @@ def _condition(inputs: ReportInputs, name: str, interval: Interval) -> Condition
         for trained in arms
     }
     mean = pool([seed.decomposition for seed in seeds.values()])
-    own = own_settings(inputs.recipe)[name]
+    origin = next((trained.taken for trained in arms if trained.taken), {})
+    own = own_settings(inputs.recipe, {name: origin})[name]
     return ConditionFindings(
         name=name,
         matched=all(trained.matched for trained in arms),

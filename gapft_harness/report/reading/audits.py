@@ -76,7 +76,8 @@ class TrainedArm:
         budget: what it was trained on.
         matched: whether the budget is the comparison's matched one, not a reference's own.
         problems: distinct problems among the budget's n example slots.
-        taken: of a set of another run: ``run``, ``arm`` there, and the file's ``sha256``.
+        taken: of a set of another run: ``run``, ``arm`` there, the file's ``sha256``, and its
+            ``k`` and ``replay``.
     """
 
     arm: Arm
@@ -85,7 +86,7 @@ class TrainedArm:
     budget: Budget
     matched: bool
     problems: int
-    taken: Mapping[str, str] | None = None
+    taken: Mapping[str, Any] | None = None
 
     def at(self, positions: NDArray[np.intp]) -> TrainedArm:
         """It on some of the audit's problems, or on all in another order, by their positions."""

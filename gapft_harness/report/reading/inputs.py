@@ -241,6 +241,8 @@ def _require_slots(inputs: ReportInputs) -> None:
         recovered = inputs.pool_recovered[(said.k or inputs.k) - 1]
         known = {"recovered": recovered, "verified": solved + recovered}
         replay = budget["replay"] if said.replay is None else said.replay
+        if of.taken is not None:
+            replay = of.taken["replay"]
         more = replay if isinstance(replay, int) else 0  # a share is of the n
         slots = (wanted if isinstance(wanted, int) else known[wanted]) + more
         require(

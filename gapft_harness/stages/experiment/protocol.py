@@ -21,6 +21,7 @@ from gapft_harness.run_directory.binding import differences
 from gapft_harness.run_directory.directory import RunDirectory, Split
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.differences import Differences
+from gapft_harness.stages.foundation.sources import origins
 
 if TYPE_CHECKING:
     from gapft_harness.report.part import Part
@@ -99,13 +100,23 @@ class Experiment:
             under, source = ("experiments", self.name), f"recipe {recipe.name}"
             raise explain(error, given, model, source, options or {}, under) from error
 
-    def require_same_settings(self, recipe: Recipe, names: Sequence[str]) -> None:
+    def require_same_settings(
+        self,
+        recipe: Recipe,
+        names: Sequence[str],
+        taken: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
         """Holds conditions to one K, replay and training: they are to differ in their sets alone.
+
+        Args:
+            recipe: the recipe.
+            names: the conditions.
+            taken: where sets of other runs come from, by condition, once it is known.
 
         Raises:
             UserError: one has settings of its own; the message names the keys.
         """
-        own = own_settings(recipe.model_dump(mode="json"))
+        own = own_settings(recipe.model_dump(mode="json"), taken)
         for name in names:
             if differing := differences(own[names[0]], own[name]):
                 raise UserError(
@@ -132,6 +143,16 @@ class Experiment:
     def searched(self, context: Context, split: Split, facts: Mapping[str, Any]) -> Sequence[str]:
         """A split was searched; returns warnings, which the run keeps."""
         return ()
+
+    def require_same_origins(self, context: Context) -> None:
+        """Holds the sets that it compares to one K and replay where another run chose them.
+
+        Raises:
+            UserError: they differ; the message names the keys.
+        """
+        recipe = context.run.recipe
+        names = self.conditions(recipe)
+        self.require_same_settings(recipe, names, origins(context.run.manifest()))
 
     def selected(self, context: Context) -> None:
         """Every arm's training set is sealed: what makes the experiment impossible is refused."""

@@ -175,6 +175,15 @@ def source_states(manifest: Manifest) -> Iterator[str]:
             )
 
 
+def origins(manifest: Manifest) -> dict[str, Mapping[str, Any]]:
+    """Where the sets of conditions were taken from, by condition: what ``budgets`` say of it."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for name, entry in manifest["budgets"].items():
+        if (arm := layout.arm_of(name)) and "taken" in entry:
+            found[arm.condition] = entry["taken"]
+    return found
+
+
 def file_of(entry: Mapping[str, Any]) -> Path | None:
     """The file that a set was taken from, by its arm's entry in ``budgets``; None: of none."""
     taken = entry.get("taken") or {}

@@ -16,6 +16,7 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.facts import Manifest
 from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.differences import Differences, unequal
+from gapft_harness.stages.foundation.sources import origins
 from gapft_harness.stages.selection.budgets import divided, enforce_tokens, in_groups
 from gapft_harness.stages.selection.choosing import (
     Pools,
@@ -143,7 +144,7 @@ def _check_budgets(
         found.gather(what, partial(_budget, arm, {**asdict(counted), **said}, recorded))
         if not own:
             matched[arm] = counted
-    for group in in_groups(matched, slots, run.recipe):
+    for group in in_groups(matched, slots, run.recipe, origins(manifest)):
         found.gather("budgets", partial(_matched, group))
         found.gather("supervised tokens", partial(_tolerated, group, run))
         first = next(iter(group.values()))

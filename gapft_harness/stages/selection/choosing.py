@@ -30,14 +30,14 @@ class Selected:
         examples: in order.
         matched: whether its budget is the comparison's matched one.
         ends_unknown: examples whose generator did not say how they ended.
-        taken: of a set of another run: ``run``, its folder, ``arm``, whose set it is there, and
-            ``sha256`` of the file.
+        taken: of a set of another run: ``run``, its folder, ``arm``, whose set it is there,
+            ``sha256`` of the file, and the ``k`` and ``replay`` that it was chosen by.
     """
 
     examples: list[Example]
     matched: bool
     ends_unknown: int
-    taken: dict[str, str] | None = None
+    taken: dict[str, Any] | None = None
 
     def said(self) -> dict[str, Any]:
         """What the manifest's ``budgets`` say of it besides the budget."""

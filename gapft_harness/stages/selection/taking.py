@@ -18,6 +18,7 @@ from gapft_harness.core.files import sha256
 from gapft_harness.core.identities import canonical
 from gapft_harness.core.records import Arm, Evidence, Example
 from gapft_harness.hooks.manager import Plugins
+from gapft_harness.recipe.conditions import named
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples, read_problems
@@ -27,6 +28,7 @@ from gapft_harness.stages.foundation.sources import (
     sealed_set,
     taken_arm,
 )
+from gapft_harness.stages.selection.budgets import divided
 from gapft_harness.stages.selection.choosing import (
     Pools,
     Selected,
@@ -77,7 +79,12 @@ class Taking:
             examples,
             self._matched(source, of, said),
             said.get("ends_unknown", 0),
-            {"run": str(source.path.resolve()), "arm": of.name, "sha256": sha256(file)},
+            {
+                "run": str(source.path.resolve()),
+                "arm": of.name,
+                "sha256": sha256(file),
+                **_chosen_by(source, of),
+            },
         )
 
     def known(self, source: RunDirectory, condition: str) -> dict[str, Evidence]:
@@ -113,21 +120,32 @@ def check_slots(arm: Arm, found: Selected, run: RunDirectory, n: int) -> None:
     Raises:
         UserError: it has another number, or one was said of a reference with its own budget.
     """
-    name, size, budget = arm.condition, len(found.examples), run.recipe.budget
+    name, size, taken = arm.condition, len(found.examples), found.taken or {}
     if not found.matched and run.recipe.conditions[name].n is not None:
         raise UserError(
             f"key {f'conditions.{name}.n'!r}: the set that is taken is a reference's, with a "
             "budget of its own; leave n out"
         )
-    if found.matched and size != n + budget.replay:
-        replay = f" and {budget.replay} of replay" if budget.replay else ""
-        fits = size - budget.replay
-        remedy = f"conditions.{name}.n={fits}, a group of its own, or budget.n={fits}"
+    replay = taken.get("replay", run.recipe.budget.replay)
+    if found.matched and size != sum(divided(n, replay)):
+        fits = size - divided(size, replay)[1] if isinstance(replay, int) else size
+        kept = f" and {replay} of replay" if isinstance(replay, int) and replay else ""
         raise UserError(
             f"key {f'conditions.{name}.run'!r}: the set taken for {arm.name} has {size} examples, "
-            f"and its group has {n} slots{replay}; set "
-            + (remedy if fits > 0 else "budget.replay to that of the run it is taken from")
+            f"and its group has {n} slots{kept}; set conditions.{name}.n={fits}, a group of its "
+            f"own, or budget.n={fits}"
         )
+
+
+def _chosen_by(source: RunDirectory, of: Arm) -> dict[str, Any]:
+    """The K and the replay that a run chose an arm's set by, its condition's own before the run's.
+
+    Of a condition that its recipe has no more, what selection recorded says its own.
+    """
+    said = source.manifest()["budgets"].get(of.name, {}).get("condition") or {}
+    by = source.recipe.conditions.get(of.condition) or named(of.condition, said)
+    budget, k = source.recipe.budget, source.recipe.search.k
+    return {"k": by.k or k, "replay": budget.replay if by.replay is None else by.replay}
 
 
 def check_one_source(chosen: Mapping[Arm, Selected]) -> None:
