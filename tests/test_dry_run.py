@@ -72,6 +72,17 @@ def test_slots_exposures_and_steps(sets: list[str], expected: str) -> None:
     assert select_line(*sets) == f"select  diffuse, concentrated; {expected}"
 
 
+def test_steps_of_conditions_with_settings_of_their_own_are_lines_of_their_own() -> None:
+    own = "conditions={gapft: null, few: {selector: gapft, n: 30, replay: 2, training: {%s}}}"
+    lines = describe(
+        Options("demo", overrides=[own % "repetitions: 1", "budget.n=64", "training.rank=4"]), None
+    ).splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("steps "))
+    at, own_line = lines[start : start + 2]
+    assert re.fullmatch(r"steps +\d+ an adapter of gapft, of \d+ adapters \(n = 64\)", at)
+    assert re.fullmatch(r" +2 an adapter of few, of \d+ adapters \(n = 30\)", own_line)
+
+
 def test_too_few_examples_for_the_update_groups_are_told_at_once() -> None:
     with pytest.raises(UserError, match=r"update_groups is 64, but .* is only 50, less than one"):
         select_line("budget.n=30", "budget.replay=20")

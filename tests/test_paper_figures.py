@@ -70,7 +70,12 @@ def test_what_is_of_other_problems_or_samples_is_not_compared(tmp_path: Path) ->
     paper = {"Table 1": {"pool.recovered@8": 3, "pool.solved": 2}}
     assert [of.here for of in searched(tmp_path, recipe(paper), "pool")] == [None, 2]
     limited = recipe(paper, data={"pool_limit": 6})
-    assert [of.here for of in searched(tmp_path, limited, "pool")] == [None, None]
+    found = searched(tmp_path, limited, "pool")
+    assert [of.here for of in found] == [None, None]
+    assert all(
+        line.endswith("not comparable here, data.pool_limit leaves other problems")
+        for line in told(found)
+    )
     calibrated = recipe(paper, experiments={"scaling": {"calibration": 3}})
     assert [of.here for of in searched(tmp_path, calibrated, "pool")] == [None, None]
     elsewhere = recipe(paper, experiments={"scaling": {"calibration": "validation"}})
@@ -196,6 +201,9 @@ def test_a_search_a_dry_run_and_a_report_say_it(tmp_path: Path) -> None:
     assert "warning: the source differs from the paper's by more than chance explains" in said
     dry = gapft("run", *asked, "--run-dir", "run", "--dry-run", cwd=tmp_path).stdout
     assert pool in dry
+    limit = ("--set", "data.pool_limit=4")
+    dry = gapft("run", *asked, "--run-dir", "other", *limit, "--dry-run", cwd=tmp_path).stdout
+    assert "3 (Table 1); not comparable: data.pool_limit leaves other problems" in dry
     succeed("run", *asked, "--run-dir", "run", cwd=tmp_path)
     page = (tmp_path / "run/report/report.md").read_text()
     section = page.partition("## Beside the paper")[2].partition("\n## ")[0]

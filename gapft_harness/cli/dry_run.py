@@ -164,8 +164,8 @@ def _paper(recipe: Recipe, place: str) -> list[str]:
     return [
         *(held_to_paper(run) if there else ()),
         *(
-            f"{of.label}: {of.shown(of.printed)} ({of.where}); held against the search once it is "
-            "done"
+            f"{of.label}: {of.shown(of.printed)} ({of.where}); "
+            + (f"not comparable: {of.why}" if of.why else "held against the search once it is done")
             for of in ahead
         ),
     ]

@@ -17,6 +17,7 @@ from gapft_harness.core.errors import GapftError
 from gapft_harness.core.records import Arm
 from gapft_harness.recipe.models import model_args
 from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.recipe.training import Training
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import (
     SPLITS,
@@ -26,6 +27,7 @@ from gapft_harness.run_directory.directory import (
 )
 from gapft_harness.run_directory.mirror import is_url
 from gapft_harness.stages.experiment import Decodes, Experiment
+from gapft_harness.stages.selection.budgets import divided
 from gapft_harness.stages.selection.stage import arms
 from gapft_harness.training.plan import Fitted, count_steps
 
@@ -113,7 +115,7 @@ def forecast(
     topics = {
         "problems": [", ".join(counts)],
         "responses": [] if unread else responses,
-        "steps": [_steps(recipe, problems.get("pool"), known)],
+        "steps": _steps(recipe, problems.get("pool"), known),
         "memory": [_memory(size, found)],
         "disk": [_disk(recipe, task, found, kept, None if unread else total, run_dir)],
         "done": [f"REFUSED: {refused}"] if refused else _done(recipe, experiments, run, run_dir),
@@ -147,20 +149,39 @@ def _responses(
     return lines, total
 
 
-def _steps(recipe: Recipe, pool: int | None, known: Mapping[str, Any]) -> str:
-    """J of a matched adapter, or a bound."""
-    wanted, budget, replay = recipe.budget.n, recipe.training, recipe.budget.replay
-    n = wanted if isinstance(wanted, int) else known.get("n")
-    each = f"a matched adapter, of {len(arms(recipe))} adapters"
+def _steps(recipe: Recipe, pool: int | None, known: Mapping[str, Any]) -> list[str]:
+    """J of a matched adapter, or a bound: a line for all conditions that agree in it."""
+    trained = arms(recipe)
+    counts: dict[str, list[str]] = {}
+    for name in dict.fromkeys(arm.condition for arm in trained):
+        counts.setdefault(_steps_of(recipe, name, pool, known), []).append(name)
+    if len(counts) == 1:
+        names = ["a matched adapter"]
+    else:
+        names = [f"an adapter of {', '.join(conditions)}" for conditions in counts.values()]
+    return [
+        count.format(each=f"{name}, of {len(trained)} adapters")
+        for count, name in zip(counts, names, strict=True)
+    ]
+
+
+def _steps_of(recipe: Recipe, name: str, pool: int | None, known: Mapping[str, Any]) -> str:
+    wanted, training, replay = recipe.slots(name), recipe.training_of(name), recipe.replay(name)
+    if not isinstance(wanted, int) and (wanted, recipe.k(name)) == (
+        recipe.budget.n,
+        recipe.search.k,
+    ):
+        wanted = known.get("n") or wanted
     try:
-        if n:
-            return f"{count_steps(budget.repetitions * (n + replay), budget):,} {each} (n = {n:,})"
+        if isinstance(wanted, int):
+            steps = count_steps(training.repetitions * sum(divided(wanted, replay)), training)
+            return f"{steps:,} {{each}} (n = {wanted:,})"
         if pool is None:
             return "known after search"
-        most = count_steps(budget.repetitions * (pool + replay), budget)
-        return f"at most {most:,} {each} (n is at most the pool's {pool:,} problems)"
+        most = count_steps(training.repetitions * sum(divided(pool, replay)), training)
+        return f"at most {most:,} {{each}} (n is at most the pool's {pool:,} problems)"
     except GapftError as error:
-        return str(error)
+        return str(error).replace("{", "{{").replace("}", "}}")
 
 
 def _memory(size: Size | None, found: Estimate | None) -> str:
@@ -183,13 +204,22 @@ def _memory(size: Size | None, found: Estimate | None) -> str:
 
 
 def _estimate(recipe: Recipe, task: Mapping[str, Any], size: Size) -> Estimate | None:
-    """The estimate that training makes, with the longest sequences that it would take."""
+    """The largest estimate that training makes, with the longest sequences that it would take."""
+    if size.model is None:
+        return None
+    trained = dict.fromkeys(recipe.training_of(arm.condition) for arm in arms(recipe))
+    each = [_estimate_of(recipe, settings, task, size) for settings in trained]
+    known = [estimate for estimate in each if estimate is not None]
+    return max(known, key=lambda e: e.total, default=None) if len(known) == len(each) else None
+
+
+def _estimate_of(
+    recipe: Recipe, settings: Training, task: Mapping[str, Any], size: Size
+) -> Estimate | None:
     from gapft_harness.training.machine.memory import estimate
     from gapft_harness.training.passes import Member
 
-    if size.model is None:
-        return None
-    settings, longest = recipe.training, recipe.training.max_length
+    longest = settings.max_length
     learned = min(longest - 1, _longest_response(recipe, task) or longest)
     sequence = Fitted("", (0,) * (longest - learned), (0,) * learned, False, False)
     count = settings.max_tokens // longest if settings.padding_free else settings.micro_batch

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gapft_harness.forecast.reading import Run
+from gapft_harness.recipe.conditions import conditions_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class Costs:
             is part of what a run is: all of them and the greedy decodes. Unknown where this search
             stopped early: how many samples such a search draws depends on when they pass.
         arms: adapters that the recipe trains, conditions times seeds.
-        training: all of them at GapFT's budget, n = |S|, or the recipe's.
+        training: all of them at their conditions' budgets, of which n may be |S|.
         audit: a greedy decode of every audit item by each.
     """
 
@@ -74,20 +75,28 @@ def costs(run: Run, depths: Sequence[int], seeds: int, items: int) -> Costs:
         search=Cost(total if known else None, run.seconds),
         deeper=deeper,
         arms=arms,
-        training=_training(run, arms),
+        training=_training(run, seeds),
         audit=generating(None if decode is None else decode * items * arms),
     )
 
 
-def _training(run: Run, arms: int) -> Cost:
-    """Exposures times the mean tokens of an example, for every arm."""
+def _training(run: Run, seeds: int) -> Cost:
+    """Exposures times the mean tokens of an example, over every condition's own budget."""
     pool = run.splits.get("pool")
     if pool is None or pool.example is None:
         return Cost(None)
-    wanted = run.recipe["budget"]["n"]
-    slots = wanted if isinstance(wanted, int) else int(pool.recovered.sum())
-    slots += run.recipe["budget"]["replay"]
-    tokens = arms * slots * run.recipe["training"]["repetitions"] * pool.example
+    budget, exposures = run.recipe["budget"], 0
+    for condition in conditions_of(run.recipe).values():
+        wanted = condition.n or budget["n"]
+        if not isinstance(wanted, int):
+            recovered = pool.failures & pool.passed[:, : condition.k].any(axis=1)
+            verified = pool.greedy | recovered
+            wanted = int((recovered if wanted == "recovered" else verified).sum())
+        replay = budget["replay"] if condition.replay is None else condition.replay
+        repetitions = {**run.recipe["training"], **condition.training}["repetitions"]
+        slots = wanted + (replay if isinstance(replay, int) else 0)  # a share is of the n
+        exposures += slots * repetitions
+    tokens = seeds * exposures * pool.example
     if run.trained is None:
         return Cost(tokens)
     of_tokens, seconds = run.trained

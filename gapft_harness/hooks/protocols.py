@@ -175,7 +175,7 @@ class TrainingJob:
 
     Attributes:
         arm: condition and seed.
-        examples: the n examples in the selection's order.
+        examples: the whole training set in the selection's order, replay at its end.
         settings: the recipe's ``training`` section, resolved (``recipe.Training`` as a dict).
         model_args: the recipe's model arguments; ``pretrained`` names the base.
         output: the folder to write; it does not exist yet.

@@ -44,7 +44,8 @@ def judge_call(outcome: TestOutcome, test: Test, limits: Limits) -> TestResult:
     if failure is not None:
         check_arguments(test.input)
     if failure is None and (value is None or outcome.exit):
-        failure = ("runtime_error", f"it ended with status {outcome.exit} and returned no value")
+        said = "returned no value" if value is None else "had returned"
+        failure = ("runtime_error", f"it ended with status {outcome.exit} and {said}")
     if failure is None:
         assert value is not None
         failure = _compared(same_value(value[0], expected_value(test.expected)))

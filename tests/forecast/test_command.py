@@ -289,6 +289,12 @@ def test_costs_are_tokens_times_problems_at_the_runs_rates() -> None:
     assert found.deeper[64].seconds == pytest.approx(150 * (64 * 20 + 10) / rate)
     assert found.arms == 6
     assert found.training.tokens == 6 * pool.recovered.sum() * 8 * 50
+    own = {"gapft": None, "two": {"selector": "uniform", "k": 2, "n": "verified", "replay": 3}}
+    other = replace(run_of(pool=pool, audit=audit), recipe={**RECIPE, "conditions": own})
+    early = int(pool.passed[:, :2].any(axis=1).sum())
+    assert of(other).costs.training.tokens == 3 * (pool.recovered.sum() + early + 3) * 8 * 50, (
+        "of a condition its own K, n and replay count"
+    )
     assert found.training.seconds == pytest.approx(found.training.tokens * 4 / 1000)
     assert found.audit.tokens == 6 * 50 * 10
     stopped = of(run_of(pool=replace(pool, complete=False), audit=audit)).costs

@@ -35,6 +35,7 @@ class Figure:
         printed: a count, or a rate in percent.
         here: the same of this run; None: it is not known here, or was not drawn.
         n: problems that it is a share of; 0 where it is not held to chance.
+        why: where it is not comparable here, the setting by which it is not.
     """
 
     where: str
@@ -43,6 +44,7 @@ class Figure:
     printed: float
     here: float | None = None
     n: int = 0
+    why: str = ""
 
     @property
     def is_count(self) -> bool:
@@ -89,12 +91,28 @@ class Figure:
 
 
 def printed(recipe: Mapping[str, Any]) -> list[Figure]:
-    """The figures that a recipe says are printed, in its order."""
-    return [
-        Figure(where, name.rpartition(".")[0], name.rpartition(".")[2], value)
-        for where, figures in recipe.get("paper", {}).items()
-        for name, value in figures.items()
-    ]
+    """The figures that a recipe says are printed, in its order; ``why`` says which it cannot give.
+
+    Args:
+        recipe: JSON values.
+    """
+    figures = []
+    for where, values in recipe.get("paper", {}).items():
+        for name, value in values.items():
+            split, _, what = name.rpartition(".")
+            figures.append(Figure(where, split, what, value, why=_apart(recipe, split, what)))
+    return figures
+
+
+def _apart(recipe: Mapping[str, Any], split: str, what: str) -> str:
+    """By which setting a split's problems or samples are not the paper's."""
+    calibration = recipe["experiments"].get("scaling", {}).get("calibration")
+    k, at = recipe["search"]["k"], what.partition("@")[2]
+    if recipe["data"].get(f"{split}_limit"):
+        return f"data.{split}_limit leaves other problems"
+    if split == "pool" and isinstance(calibration, int):
+        return f"experiments.scaling.calibration: {calibration} leaves other problems"
+    return f"search.k is {k}" if at and int(at) > k else ""
 
 
 def searched(run_path: Path, recipe: Mapping[str, Any], split: str) -> list[Figure]:
@@ -106,12 +124,8 @@ def searched(run_path: Path, recipe: Mapping[str, Any], split: str) -> list[Figu
         split: ``pool`` or ``audit``.
     """
     asked = [figure for figure in printed(recipe) if figure.of == split]
-    data = recipe["data"]
-    taken = recipe["experiments"].get("scaling", {}).get("calibration")
-    if data.get(f"{split}_limit") or (split == "pool" and isinstance(taken, int)):
-        return asked  # of other problems than the paper's
-    if not asked:
-        return []
+    if all(figure.why for figure in asked):
+        return asked
     found = columns(run_path / layout.responses(split), ("problem_id", "index", "status"))
     ids, problem = np.unique(np.array(found["problem_id"], dtype=np.str_), return_inverse=True)
     passed = np.array([status == "pass" for status in found["status"]])
@@ -137,7 +151,7 @@ def _held(
     for figure in asked:
         name, _, at = figure.what.partition("@")
         k = int(at) if at else samples
-        if k > samples:
+        if figure.why:
             yield figure
             continue
         right_at_once = int(solved.sum())
@@ -167,6 +181,7 @@ def told(figures: list[Figure]) -> list[str]:
 
 def _beside(of: Figure) -> str:
     if of.here is None:
-        return f"{of.shown(of.printed)} in the paper ({of.where}); not comparable here"
+        why = f", {of.why}" if of.why else ""
+        return f"{of.shown(of.printed)} in the paper ({of.where}); not comparable here{why}"
     off = f"; OFF by {of.apart:.1f} standard errors" if of.is_far else ""
     return f"{of.shown(of.here)} here, {of.shown(of.printed)} in the paper ({of.where}){off}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, cast
 
-from gapft_harness.core.errors import UnknownPluginError, UserError
+from gapft_harness.core.errors import UnknownPluginError
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.registered import Registered
 from gapft_harness.recipe.recipe import Recipe

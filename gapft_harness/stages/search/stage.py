@@ -82,11 +82,16 @@ def held_to_paper(run: RunDirectory) -> list[str]:
 
     Args:
         run: the run; with no search yet there is nothing to say.
+
+    Raises:
+        GapftError: a table of responses is not as it was sealed.
     """
     from gapft_harness.report.reading.paper import searched, told
 
     recipe = run.recipe.model_dump(mode="json")
     there = [split for split in SPLITS if run.is_sealed(layout.responses(split))]
+    for split in there:
+        run.sealed(layout.responses(split))
     return told([of for split in there for of in searched(run.path, recipe, split)])
 
 
