@@ -109,7 +109,7 @@ HOSTILE = {
 READ_ALL = """
 import resource, sys
 from gapft_harness.verification.boxes import last_box
-from gapft_harness.verification.math_notation import spelled_out
+from gapft_harness.verification.math import spelled_out
 from gapft_harness.plugins.verifiers.boxed_math import shortcut
 from gapft_harness.plugins.verifiers.option_letter import OptionLetter
 from gapft_harness.verification.feedback import own_error

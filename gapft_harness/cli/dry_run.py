@@ -125,7 +125,7 @@ def _read(
     Raises:
         NoSuchTaskError: the task is unknown.
     """
-    from gapft_harness.lm_eval_bridge.benchmarks.sources import DataNotFound
+    from gapft_harness.lm_eval_bridge.benchmarks.splits import DataNotFound
     from gapft_harness.lm_eval_bridge.discovery import NoSuchTaskError
 
     try:

@@ -80,7 +80,7 @@ def stage_names() -> list[str]:
 
 def task_names() -> list[str]:
     """The bundled tasks, for the shell: by their files, without loading lm-eval."""
-    from gapft_harness.lm_eval_bridge.task_file.paths import tasks_path
+    from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path
 
     return sorted(path.stem for path in tasks_path().glob("*/*.yaml"))
 

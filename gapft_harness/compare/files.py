@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gapft_harness.analysis.k_equivalent import k_label
-from gapft_harness.analysis.pass_at_k import mean_pass_at_k, reported_k
+from gapft_harness.analysis.pass_at_k import k_label, mean_pass_at_k, reported_k
 from gapft_harness.compare.comparison import Comparison
 from gapft_harness.compare.findings import ByState, Paired
 from gapft_harness.compare.items import changed, entries

@@ -16,8 +16,8 @@ from gapft_harness.analysis.bootstrap import (
     seed_weights,
 )
 from gapft_harness.analysis.decomposition import Decomposition, decompose, partition, pool
-from gapft_harness.analysis.k_equivalent import k_equivalent
 from gapft_harness.analysis.paired import holm, mcnemar, sign_flips
+from gapft_harness.analysis.pass_at_k import k_equivalent
 from gapft_harness.compare.choice import PERMUTATIONS, REPLICATES
 from gapft_harness.compare.source_samples import Samples
 from gapft_harness.core.streams import Stream

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gapft_harness.analysis.forecast.extrapolation import Fit, fit, histogram
-from gapft_harness.analysis.forecast.one_component import OneComponent, one_component
+from gapft_harness.analysis.forecast.mixtures import OneComponent, one_component
 from gapft_harness.analysis.forecast.power import detectable
 from gapft_harness.analysis.pass_at_k import mean_pass_at_k
 from gapft_harness.core.errors import UserError

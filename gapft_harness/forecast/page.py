@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
-from gapft_harness.analysis.forecast.mixtures import PARTS
-from gapft_harness.analysis.forecast.one_component import REJECTED
+from gapft_harness.analysis.forecast.mixtures import PARTS, REJECTED
 from gapft_harness.analysis.pass_at_k import reported_k
 from gapft_harness.forecast.costs import Cost
 from gapft_harness.forecast.findings import Fitted, Forecast, Guess

@@ -11,15 +11,14 @@ import yaml
 
 from gapft_harness.core.errors import GapftError, UserError, did_you_mean
 from gapft_harness.core.text import unreadable
-from gapft_harness.lm_eval_bridge.command import run_lm_eval
-from gapft_harness.lm_eval_bridge.command_checks import near_tasks
+from gapft_harness.lm_eval_bridge.command import near_tasks, run_lm_eval
 from gapft_harness.lm_eval_bridge.task_file.faults import (
     SPLIT_KEYS,
     means_task,
     naming_key,
     yaml_fault,
 )
-from gapft_harness.lm_eval_bridge.task_file.paths import installed_task_paths, tasks_path
+from gapft_harness.lm_eval_bridge.task_file.opened_files import installed_task_paths, tasks_path
 
 if TYPE_CHECKING:
     from lm_eval.tasks import TaskManager

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.identities import content_hash, is_repeat, problem_ids, searched
+from gapft_harness.core.identities import canonical, content_hash, is_repeat, problem_ids, searched
 from gapft_harness.core.records import Decoding, Gold, Problem
 from gapft_harness.core.streams import derive
 from gapft_harness.hooks.protocols import Verifier
@@ -16,12 +16,10 @@ from gapft_harness.lm_eval_bridge.benchmarks.splits import Published, Splits
 from gapft_harness.lm_eval_bridge.fewshot import OrderFreeExamples, check_examples
 from gapft_harness.lm_eval_bridge.task import GapTask
 from gapft_harness.lm_eval_bridge.task_file.data import json_row, json_rows, numbered
-from gapft_harness.lm_eval_bridge.task_file.decoding import greedy_decoding
 from gapft_harness.lm_eval_bridge.task_file.documents import Document, Documents
 from gapft_harness.lm_eval_bridge.task_file.faults import named, naming_key
 from gapft_harness.lm_eval_bridge.task_file.opened_files import code_files, data_files
-from gapft_harness.lm_eval_bridge.task_file.resolved import resolved
-from gapft_harness.lm_eval_bridge.task_file.settings import Episode
+from gapft_harness.lm_eval_bridge.task_file.settings import Episode, greedy_decoding
 from gapft_harness.lm_eval_bridge.task_file.templates import compiled_templates
 from gapft_harness.lm_eval_bridge.task_file.versions import prefix
 from gapft_harness.recipe.sections import Search
@@ -293,3 +291,26 @@ class LoadedTask:
             self._examples.reseed(derive("fewshot", name), document)
         start = prefix(self._task, document)
         return self._task.fewshot_context(document, num_fewshot=self.shots, gen_prefix=start)
+
+
+def resolved(task: Any) -> dict[str, Any]:
+    """The configuration of a task; a function stands as its name."""
+    config = task.config.to_dict(keep_callable=True)
+    metadata = config.get("metadata") or {}
+    config["metadata"] = {key: metadata.get(key) for key in ("version", "gapft")}
+    if not config.get("num_fewshot"):  # then it matters not what an example would show
+        config["fewshot_config"]["doc_to_target"] = config.get("doc_to_target")
+    plain: dict[str, Any] = _plain(config)
+    return plain
+
+
+def _plain(value: Any) -> Any:
+    """JSON values; a function stands as its module's last name and its own."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in sorted(value.items(), key=str)}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if callable(value):
+        module = str(getattr(value, "__module__", "")).replace("/", ".").rpartition(".")[2]
+        return f"{module}.{getattr(value, '__qualname__', type(value).__name__)}"
+    return value if isinstance(value, str | int | float | bool | None) else canonical(str(value))

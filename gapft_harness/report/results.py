@@ -7,8 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from gapft_harness.analysis.decomposition import Decomposition, Terms
-from gapft_harness.analysis.k_equivalent import k_label
-from gapft_harness.analysis.pass_at_k import reported_k
+from gapft_harness.analysis.pass_at_k import k_label, reported_k
 from gapft_harness.core.records import Budget
 from gapft_harness.report.findings import cases, ledger
 from gapft_harness.report.findings.whole import (

@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from gapft_harness.analysis.k_equivalent import k_label
+from gapft_harness.analysis.pass_at_k import k_label
 from gapft_harness.core.errors import PluginError
 from gapft_harness.report.findings.cases import changes
 from gapft_harness.report.findings.whole import Findings

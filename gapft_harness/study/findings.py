@@ -9,7 +9,12 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.analysis.across_runs.joint import Cell, equal_weight, joint_replicates, share_of
+from gapft_harness.analysis.across_runs.hierarchical import (
+    Cell,
+    equal_weight,
+    joint_replicates,
+    share_of,
+)
 from gapft_harness.analysis.bootstrap import (
     Difference,
     Interval,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.analysis.changes import Changes, changes, mean_share
+from gapft_harness.analysis.paired import Changes, changes, mean_share
 
 pairs = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=40)
 

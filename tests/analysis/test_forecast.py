@@ -12,16 +12,15 @@ from scipy import integrate, stats
 from scipy.special import expit, log_expit
 
 from gapft_harness.analysis.forecast.distributions import LogitNormal, log_pmf, shapes
-from gapft_harness.analysis.forecast.extrapolation import Estimates, fit, histogram
+from gapft_harness.analysis.forecast.extrapolation import Estimates, fit, histogram, posterior
 from gapft_harness.analysis.forecast.mixtures import (
     FAMILIES,
     Family,
     draw_prior,
     log_likelihood,
     missed,
+    one_component,
 )
-from gapft_harness.analysis.forecast.one_component import one_component
-from gapft_harness.analysis.forecast.posterior import posterior
 from gapft_harness.analysis.forecast.power import detectable, power
 from gapft_harness.analysis.paired import mcnemar
 from gapft_harness.analysis.pass_at_k import mean_pass_at_k

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.analysis.k_equivalent import k_equivalent, k_label
-from gapft_harness.analysis.pass_at_k import mean_pass_at_k
+from gapft_harness.analysis.pass_at_k import k_equivalent, k_label, mean_pass_at_k
 from tests.analysis.k_eq_bounds import k_equivalent_bounds
 
 

@@ -13,12 +13,11 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from gapft_harness.analysis.across_runs.joint import equal_weight, share_of
+from gapft_harness.analysis.across_runs.hierarchical import equal_weight, share_of
 from gapft_harness.analysis.allocation import Successes
 from gapft_harness.analysis.decomposition import Decomposition, Terms
-from gapft_harness.analysis.k_equivalent import k_label
-from gapft_harness.analysis.partition.scope import ScopeRow
-from gapft_harness.analysis.partition.stability import agreement
+from gapft_harness.analysis.partition.stability import ScopeRow, agreement
+from gapft_harness.analysis.pass_at_k import k_label
 from gapft_harness.analysis.scaling import upper_bound
 from gapft_harness.experiments.controls.shared_core import Settings
 from gapft_harness.recipe.training import Training

@@ -14,7 +14,7 @@ from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import Decoding, Problem
 from gapft_harness.hooks.protocols import Request, SamplerSettings, beyond_context
 from gapft_harness.lm_eval_bridge.samplers.server.client import Patience
-from gapft_harness.lm_eval_bridge.samplers.server.errors import retry_after
+from gapft_harness.lm_eval_bridge.samplers.server.replies import retry_after
 from gapft_harness.lm_eval_bridge.samplers.server.sampler import ServerSampler
 from gapft_harness.run_directory.journal import Journal
 from gapft_harness.stages.generation.generation import Phase, generate

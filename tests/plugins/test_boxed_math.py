@@ -9,8 +9,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Verdict
 from gapft_harness.plugins.verifiers.boxed_math import BoxedMath, shortcut
 from gapft_harness.verification import math
-from gapft_harness.verification.math import compare
-from gapft_harness.verification.math_notation import spelled_out
+from gapft_harness.verification.math import compare, spelled_out
 
 HANGS = r"5^{5^{5^{5}}}"
 

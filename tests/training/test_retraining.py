@@ -15,7 +15,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.analysis.changes import Changes
+from gapft_harness.analysis.paired import Changes
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.core.weights import weights_hash

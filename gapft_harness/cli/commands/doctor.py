@@ -116,7 +116,7 @@ def _data() -> list[str]:
 
 
 def _task_data(name: str) -> list[str]:
-    from gapft_harness.lm_eval_bridge.benchmarks.sources import DataNotFound
+    from gapft_harness.lm_eval_bridge.benchmarks.splits import DataNotFound
     from gapft_harness.lm_eval_bridge.discovery import load_task
 
     unverified = [f"  {_COUNTS}: not verified"] if name in _WITH_PUBLISHED_COUNTS else []

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from gapft_harness.analysis.changes import Changes
+from gapft_harness.analysis.paired import Changes
 from gapft_harness.core.records import Arm
 
 

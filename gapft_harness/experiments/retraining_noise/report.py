@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.analysis.changes import changes, mean_share
+from gapft_harness.analysis.paired import changes, mean_share
 from gapft_harness.core.records import Arm
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.experiments.retraining_noise import section

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from gapft_harness.analysis.partition.scope import ScopeRow
+from gapft_harness.analysis.partition.stability import ScopeRow
 from gapft_harness.core.records import State
 from gapft_harness.report.reading.adapters import Decided
 from gapft_harness.report.reading.answers import Answers

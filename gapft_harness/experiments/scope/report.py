@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapft_harness.analysis.partition.redistribution import null_rates
-from gapft_harness.analysis.partition.scope import scope_row
+from gapft_harness.analysis.partition.stability import scope_row
 from gapft_harness.core.records import Arm, State
 from gapft_harness.experiments.scope import section
 from gapft_harness.experiments.scope.figure import scope

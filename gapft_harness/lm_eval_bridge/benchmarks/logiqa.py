@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.lm_eval_bridge.benchmarks.sources import Source
-from gapft_harness.lm_eval_bridge.benchmarks.splits import Published, SplitData, Splits
+from gapft_harness.lm_eval_bridge.benchmarks.splits import Published, Source, SplitData, Splits
 from gapft_harness.lm_eval_bridge.task_file.documents import (
     Document,
     Documents,

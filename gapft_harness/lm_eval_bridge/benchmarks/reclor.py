@@ -9,8 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from gapft_harness.lm_eval_bridge.benchmarks.sources import Source
-from gapft_harness.lm_eval_bridge.benchmarks.splits import Published, SplitData, Splits
+from gapft_harness.lm_eval_bridge.benchmarks.splits import Published, Source, SplitData, Splits
 from gapft_harness.lm_eval_bridge.task_file.documents import (
     check_choice,
     check_fields,

@@ -140,10 +140,10 @@ def _loaded(config: Any, arguments: dict[str, Any], adapters: Sequence[Named], r
         from gapft_harness.lm_eval_bridge.samplers.vllm.process import prepare_process
 
         prepare_process(threads=None, asked_by="--model vllm")
-        from gapft_harness.lm_eval_bridge.samplers.vllm.wearing import VllmBase
+        from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmBase
 
         return VllmBase(arguments, others, adapters[0], rank)
-    from gapft_harness.lm_eval_bridge.samplers.hf.wearing import HfBase
+    from gapft_harness.lm_eval_bridge.samplers.hf.sampler import HfBase
 
     return HfBase(arguments, others)
 

@@ -16,7 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.lm_eval_bridge.task_file.paths import installed_task_paths
+import gapft_harness
+from gapft_harness.autoload import entry_point_paths
 
 _CODE = (".py", ".pyc", ".so")
 
@@ -141,3 +142,13 @@ def _leaves(value: Any) -> Iterator[Any]:
             yield from _leaves(inner)
     else:
         yield value
+
+
+def tasks_path() -> Path:
+    """The folder of the bundled tasks, for ``lm_eval --include_path``."""
+    return (Path(gapft_harness.__file__).parent / "tasks").resolve()
+
+
+def installed_task_paths() -> list[Path]:
+    """The bundled folder, then those of the entry-point group ``lm_eval.tasks``, each once."""
+    return list(dict.fromkeys([tasks_path(), *(Path(p) for p in entry_point_paths())]))

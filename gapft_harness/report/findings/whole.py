@@ -18,8 +18,7 @@ from gapft_harness.analysis.decomposition import (
     pool,
     unstable_states,
 )
-from gapft_harness.analysis.k_equivalent import k_equivalent
-from gapft_harness.analysis.pass_at_k import mean_pass_at_k
+from gapft_harness.analysis.pass_at_k import k_equivalent, mean_pass_at_k
 from gapft_harness.core.records import SOURCE, Arm, Budget, State
 from gapft_harness.core.streams import Stream
 from gapft_harness.recipe.conditions import own_settings

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from gapft_harness.hooks.manager import Plugins
-from gapft_harness.lm_eval_bridge.samplers.start_tokens import started
+from gapft_harness.lm_eval_bridge.samplers.retokenizer import started
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.facts import Manifest

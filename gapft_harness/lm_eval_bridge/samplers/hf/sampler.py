@@ -6,10 +6,12 @@ import contextlib
 import gc
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from lm_eval.api.registry import get_model
+from peft import PeftModel
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import Adapter, Decoding
@@ -20,7 +22,7 @@ from gapft_harness.hooks.protocols import (
     SamplerSettings,
     beyond_context,
 )
-from gapft_harness.lm_eval_bridge.samplers.adapter_fit import misfit, peft_folder
+from gapft_harness.lm_eval_bridge.samplers.adapter_fit import AdapterFolder, misfit, peft_folder
 from gapft_harness.lm_eval_bridge.samplers.endings import ignored_message
 from gapft_harness.lm_eval_bridge.samplers.hf.arguments import check_arguments, refused_argument
 from gapft_harness.lm_eval_bridge.samplers.hf.tokens import Row, TokenHFLM
@@ -30,8 +32,8 @@ from gapft_harness.lm_eval_bridge.samplers.retokenizer import (
     check_chat_settings,
     check_chat_template,
     first_line,
+    start_ids,
 )
-from gapft_harness.lm_eval_bridge.samplers.start_tokens import start_ids
 from gapft_harness.lm_eval_bridge.samplers.text import generation_kwargs, instances, which_fit
 
 logger = logging.getLogger(__name__)
@@ -186,3 +188,37 @@ def _no_progress_bars() -> Iterator[None]:
     finally:
         if were_on:
             hf_logging.enable_progress_bar()
+
+
+class HfBase:
+    """A base loaded by lm_eval; see ``in_turn.Base``."""
+
+    def __init__(self, arguments: dict[str, Any], others: Mapping[str, Any]) -> None:
+        """Loads it.
+
+        Raises:
+            UserError: there are several processes.
+        """
+        self.lm: Any = get_model("hf").create_from_arg_obj(arguments, dict(others))
+        if self.lm.world_size > 1:
+            raise UserError("--adapters: evaluates with one process; start it without a launcher")
+        self._pretrained = arguments["pretrained"]
+
+    def put_on(self, adapter: AdapterFolder) -> None:
+        """Puts it on unmerged, as ``peft=`` does."""
+        try:
+            worn = PeftModel.from_pretrained(self.lm._model, adapter.path)
+        except (OSError, ValueError, RuntimeError, KeyError) as error:
+            raise misfit(adapter, self._pretrained, first_line(error)) from error
+        self.lm._model = worn.eval()
+
+    def take_off(self) -> None:
+        """Gives the layers back that the adapter had replaced."""
+        self.lm._model = self.lm._model.unload()
+
+    def probed(self, text: str) -> list[float]:
+        """Every next token's logits, in three numbers."""
+        ids = self.lm.tok_encode(text)
+        with torch.no_grad():
+            logits = self.lm._model_call(torch.tensor([ids], device=self.lm.device)).float()
+        return [float(each) for each in (logits.sum(), logits.abs().sum(), logits.std())]

@@ -23,7 +23,7 @@ from gapft_harness.lm_eval_bridge.samplers.endings import (
     ids_of_text,
     split_generation_config,
 )
-from gapft_harness.lm_eval_bridge.samplers.start_tokens import started
+from gapft_harness.lm_eval_bridge.samplers.retokenizer import started
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,12 @@ from gapft_harness.core.credentials import KEY_VARIABLE, without_credentials
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.lm_eval_bridge.samplers.server.arguments import PATHS, ServerArguments
 from gapft_harness.lm_eval_bridge.samplers.server.client import ServerClient
-from gapft_harness.lm_eval_bridge.samplers.server.errors import ServerError, from_json
-from gapft_harness.lm_eval_bridge.samplers.server.replies import ServerReply, read_reply
+from gapft_harness.lm_eval_bridge.samplers.server.replies import (
+    ServerError,
+    ServerReply,
+    from_json,
+    read_reply,
+)
 
 #: Fields beyond OpenAI's. They put every sampling setting into the request: vLLM takes those that
 #: a request leaves out from the model's generation_config, a repetition penalty even for greedy

@@ -30,7 +30,7 @@ from gapft_harness.core.credentials import KEY_VARIABLE
 from gapft_harness.core.errors import UserError
 from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.lm_eval_bridge.samplers.server.arguments import ServerArguments
-from gapft_harness.lm_eval_bridge.samplers.server.errors import (
+from gapft_harness.lm_eval_bridge.samplers.server.replies import (
     PassingError,
     ServerError,
     TooLongError,

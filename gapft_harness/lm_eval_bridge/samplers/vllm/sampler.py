@@ -6,18 +6,25 @@ gives all repeats of a request the same settings, so generation goes to the engi
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import logging
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
+from lm_eval.api.registry import get_model
 from lm_eval.models.utils import postprocess_generated_text
 from lm_eval.models.vllm_causallms import VLLM
 from transformers import AutoConfig, GenerationConfig
-from vllm import SamplingParams, TokensPrompt
+from vllm import LLM, SamplingParams, TokensPrompt
 from vllm.config.lora import MaxLoRARanks
+from vllm.engine.arg_utils import EngineArgs
 from vllm.exceptions import VLLMError
+from vllm.lora.request import LoRARequest
+from vllm.platforms import current_platform
 
-from gapft_harness.core.errors import UserError
+from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.core.records import Adapter, Decoding
 from gapft_harness.core.streams import derive
 from gapft_harness.hooks.protocols import (
@@ -27,7 +34,7 @@ from gapft_harness.hooks.protocols import (
     SamplerSettings,
     beyond_context,
 )
-from gapft_harness.lm_eval_bridge.samplers.adapter_fit import check_adapter
+from gapft_harness.lm_eval_bridge.samplers.adapter_fit import AdapterFolder, check_adapter, misfit
 from gapft_harness.lm_eval_bridge.samplers.endings import (
     as_ids,
     end_ids,
@@ -35,12 +42,106 @@ from gapft_harness.lm_eval_bridge.samplers.endings import (
     ignored_message,
     split_generation_config,
 )
+from gapft_harness.lm_eval_bridge.samplers.hf.arguments import check_dtype, check_pretrained
 from gapft_harness.lm_eval_bridge.samplers.model_identity import describe_engine
-from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, first_line
-from gapft_harness.lm_eval_bridge.samplers.start_tokens import started
+from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, first_line, started
 from gapft_harness.lm_eval_bridge.samplers.text import which_fit
-from gapft_harness.lm_eval_bridge.samplers.vllm.arguments import check_arguments
 from gapft_harness.lm_eval_bridge.samplers.vllm.process import release_engine
+
+#: Arguments whose effect this sampler cannot hold together with its promises.
+_UNSUPPORTED = {
+    "lora_local_path": "adapters come from the run's own training",
+    "enable_lora": "it is set where an adapter is served",
+    "max_lora_rank": "it is set from the adapter's own rank",
+    "seed": "every sample has a seed of its own, from search.seed",
+    "think_end_token": "the text would no longer be that of the generated ids",
+    "enable_thinking": "use chat_template_args: {enable_thinking: …}",
+    "truncation_side": "prompts are never cut in silence",
+}
+
+#: Bytes of the CPU engine's cache of keys and values. Its own default is nearly all of the memory.
+_CPU_CACHE = 2**30
+
+
+def check_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Checks what lm-eval or vLLM would take in silence, and sets defaults.
+
+    ``batch_size`` becomes ``max_num_seqs``, and ``device`` is dropped once it is known to be the
+    one that vLLM uses.
+
+    Raises:
+        UserError: names the argument, what was found and what was expected.
+    """
+    arguments = {key: value for key, value in given.items() if value is not None}
+    for key, why in _UNSUPPORTED.items():
+        if key in arguments:
+            raise UserError(f"model.args: {key!r} is not supported by the backend 'vllm': {why}")
+    known = _known_arguments()
+    for key in arguments:
+        if key not in known:
+            raise UserError(f"model.args: unknown argument {key!r}; {did_you_mean(key, known)}")
+    if _number(arguments.pop("data_parallel_size", 1), "data_parallel_size") != 1:
+        raise UserError(
+            "model.args: data_parallel_size: expected 1; lm_eval's parallel engines share one "
+            "seed, and deal the same samples twice; search in shards instead, a process each"
+        )
+    check_pretrained(arguments.get("pretrained"))
+    check_dtype(arguments.get("dtype", "auto"))
+    _check_device(arguments.pop("device", None))
+    batch_size = arguments.pop("batch_size", "auto")
+    if not str(batch_size).startswith("auto"):
+        arguments.setdefault("max_num_seqs", _number(batch_size, "batch_size"))
+    arguments.setdefault("enable_prefix_caching", True)
+    if current_platform.is_cpu():
+        _set_cpu_defaults(arguments)
+    return arguments
+
+
+def _set_cpu_defaults(arguments: dict[str, Any]) -> None:
+    """Defaults without which the CPU engine takes all memory, compiles, or fails at a seed.
+
+    A prompt prefilled in parts has its draws for unfinished parts undone by setting the random
+    generator back, which a generator on CPU cannot do (the GPU model runner of vLLM 0.32.0).
+    """
+    arguments.setdefault("enforce_eager", True)
+    if arguments.setdefault("enable_chunked_prefill", False):
+        raise UserError(
+            "model.args: enable_chunked_prefill: found True; expected False: on CPU, vLLM cannot "
+            "prefill a prompt in parts for a request that has a seed"
+        )
+    sized = {"kv_cache_memory_bytes", "gpu_memory_utilization"} & arguments.keys()
+    if not sized and "VLLM_CPU_KVCACHE_SPACE" not in os.environ:
+        arguments["kv_cache_memory_bytes"] = _CPU_CACHE
+
+
+def _known_arguments() -> set[str]:
+    """The names that lm-eval's class takes, itself or for vLLM's."""
+    own = set(inspect.signature(VLLM.__init__).parameters)
+    engine = set(inspect.signature(LLM.__init__).parameters)
+    engine |= {field.name for field in dataclasses.fields(EngineArgs)}
+    return (own | engine | {"device"}) - {"self", "kwargs", "model", *_UNSUPPORTED}
+
+
+def _check_device(device: Any) -> None:
+    kind = current_platform.device_type
+    if device is not None and str(device).split(":")[0] != kind:
+        raise UserError(
+            f"model.args: device: found {device!r}, but vLLM runs on {kind!r} here; leave it out "
+            "(CUDA_VISIBLE_DEVICES chooses among GPUs)"
+        )
+    if device is not None and ":" in str(device):
+        raise UserError(
+            f"model.args: device: found {device!r}; vLLM takes no number: set "
+            "CUDA_VISIBLE_DEVICES, and leave it out"
+        )
+
+
+def _number(value: Any, key: str) -> int:
+    text = str(value)
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise UserError(f"model.args: {key}: found {value!r}; expected a whole number from 1")
+    return int(text)
+
 
 logger = logging.getLogger(__name__)
 
@@ -261,3 +362,67 @@ def reason(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     return first_line(error)
+
+
+class VllmBase:
+    """An engine that can serve adapters; see ``in_turn.Base``.
+
+    lm_eval's class asks for one adapter, by ``lora_local_path``, and passes it on with every
+    request. Here that request is exchanged, under another number each time: the engine keeps what
+    it has computed of a prompt by the adapter's number.
+    """
+
+    def __init__(
+        self,
+        arguments: dict[str, Any],
+        others: Mapping[str, Any],
+        adapter: AdapterFolder,
+        rank: int,
+    ) -> None:
+        """Starts the engine, without an adapter on.
+
+        Args:
+            arguments: ``model_args`` of ``lm_eval --model vllm``.
+            others: lm_eval's further settings of a model.
+            adapter: any of the adapters: that there is one lets the engine serve all.
+            rank: the highest rank of all.
+
+        Raises:
+            UserError: the engine does not start, or serves no adapters of this rank.
+        """
+        lora = {"lora_local_path": adapter.path, "max_lora_rank": least_rank(adapter.path, rank)}
+        try:
+            self.lm: Any = get_model("vllm").create_from_arg_obj(arguments | lora, dict(others))
+        except (*REFUSALS, VLLMError) as error:
+            raise UserError(
+                f"--model_args: vLLM cannot serve {arguments['pretrained']!r}: {reason(error)}"
+            ) from error
+        self.lm.lora_request = None
+        self._pretrained = arguments["pretrained"]
+        self._numbers = 0
+
+    def put_on(self, adapter: AdapterFolder) -> None:
+        """Has every request from now on ask for it."""
+        self._numbers += 1
+        request = LoRARequest(adapter.arm.name, self._numbers, adapter.path)
+        try:
+            self.lm.model.llm_engine.add_lora(request)
+        except (*REFUSALS, VLLMError) as error:
+            raise misfit(adapter, self._pretrained, first_line(error)) from error
+        self.lm.lora_request = request
+
+    def take_off(self) -> None:
+        """Has requests ask for the base alone."""
+        self.lm.lora_request = None
+
+    def probed(self, text: str) -> list[float]:
+        """The log-likelihood of each token but the first."""
+        ids = self.lm.tok_encode(text)
+        [output] = self.lm.model.generate(
+            [TokensPrompt(prompt_token_ids=ids)],
+            SamplingParams(max_tokens=1, temperature=0.0, prompt_logprobs=0),
+            use_tqdm=False,
+            lora_request=self.lm.lora_request,
+        )
+        found = output.prompt_logprobs[1:]
+        return [float(each[token].logprob) for each, token in zip(found, ids[1:], strict=True)]
