@@ -1,1 +1,1 @@
-"""One folder an experiment; none knows another."""
+"""One file or folder an experiment; none knows another."""
