@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from gapft_harness.cli.display import Display
-from gapft_harness.report.rendering.durations import duration
+from gapft_harness.report.rendering.wording import duration
 
 
 class Seen:

@@ -10,7 +10,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
-from gapft_harness.report.rendering.durations import duration
+from gapft_harness.report.rendering.wording import duration
 
 #: By the first word of a job's label: what it counts, and what it does before the first of them.
 _WORDS = {

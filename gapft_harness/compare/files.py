@@ -18,7 +18,7 @@ from gapft_harness.compare.reading import Rows
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import replace_file, require_folder, write_json
 from gapft_harness.core.text import whole, whole_text
-from gapft_harness.report.explorer import page as explorer
+from gapft_harness.report.explorer import packing as explorer
 from gapft_harness.report.explorer.explored import EQUAL, HIGHER, LOWER, Explored, Model, outcome
 from gapft_harness.report.rendering import page
 from gapft_harness.report.rendering.markdown import render

@@ -1,4 +1,4 @@
-"""Every table that a report shows, as LaTeX and as CSV."""
+"""Every table that a report shows, as LaTeX (with booktabs) and as CSV: the same cells in both."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from gapft_harness.core.files import require_folder
 from gapft_harness.executors.local import LocalExecutor
 from gapft_harness.report.findings.whole import Findings, compute
 from gapft_harness.report.reading.inputs import ReportInputs
-from gapft_harness.report.rendering import latex
 from gapft_harness.report.rendering.blocks import Section, Table
+from gapft_harness.report.rendering.visible import visible
 from gapft_harness.report.tables import as_csv
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.context import Context
@@ -22,6 +22,31 @@ from gapft_harness.stages.report import report_inputs
 
 #: A document with every table.
 DOCUMENT = "tables.tex"
+
+#: Rows from which a table may break between pages.
+_LONG = 40
+
+#: What LaTeX would not print as it stands; all else is left to the engine.
+_WRITTEN = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#",
+    "%": r"\%", "_": r"\_", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}",
+    "`": r"\textasciigrave{}", "−": "$-$", "–": r"\textendash{}", "—": r"\textemdash{}",
+    "…": r"\textellipsis{}", "×": r"$\times$", "½": r"$\frac{1}{2}$", "≤": r"$\leq$",
+    "≥": r"$\geq$", "→": r"$\rightarrow$", "†": r"\textdagger{}", "Δ": r"$\Delta$",
+    "α": r"$\alpha$", "κ": r"$\kappa$", "ρ": r"$\rho$",
+}  # fmt: skip
+_SPECIAL = re.compile("|".join(map(re.escape, _WRITTEN)))
+#: Signs that fonts draw as one if they stand together: ``--`` would be a dash.
+_JOINED = re.compile(r"([-',])(?=\1)")
+
+_PREAMBLE = r"""\documentclass{article}
+\usepackage[T1]{fontenc}
+\usepackage[landscape,margin=1cm]{geometry}
+\usepackage{booktabs,longtable}
+\begin{document}
+\small
+"""
 
 
 def reported(run: RunDirectory, plugin_files: Sequence[str] = ()) -> tuple[ReportInputs, Findings]:
@@ -62,9 +87,10 @@ def write_tables(sections: Sequence[Section], out: Path) -> list[Path]:
     texts, names = {}, []
     for name, title, table in _named(sections):
         names.append(f"{name}.tex")
-        texts[f"{name}.tex"] = latex.table(table, title, name)
+        texts[f"{name}.tex"] = latex(table, title, name)
         texts[f"{name}.csv"] = as_csv(iter([table.columns, *table.rows]))
-    texts[DOCUMENT] = latex.document(names)
+    inputs = "".join(f"\\input{{{name}}}\n" for name in names)
+    texts[DOCUMENT] = f"{_PREAMBLE}{inputs}\\end{{document}}\n"
     for name, text in texts.items():
         write_text(out / name, text)
     return [out / name for name in texts]
@@ -80,3 +106,44 @@ def _named(sections: Sequence[Section]) -> Iterator[tuple[str, str, Table]]:
             name = next(name for name in names if name not in used)
             used.add(name)
             yield name, section.title, table
+
+
+def latex(table: Table, title: str, label: str) -> str:
+    r"""A table with its title and note as caption; a long one breaks between pages.
+
+    Args:
+        table: any.
+        title: begins the caption.
+        label: what ``\ref`` takes, after ``tab:``.
+    """
+    said = [f"{part.rstrip('.:')}." for part in (title, table.summary) if part]
+    caption = f"\\caption{{{' '.join([*map(escape, said), escape(table.note)]).strip()}}}"
+    columns = "l" * table.words + "r" * (len(table.columns) - table.words)
+    head = f"\\toprule\n{_row(table.columns)}\\midrule\n"
+    body = "".join(map(_row, table.rows))
+    if len(table.rows) >= _LONG:
+        return (
+            f"\\begin{{longtable}}{{{columns}}}\n{caption}\\label{{tab:{label}}}\\\\\n{head}"
+            f"\\endfirsthead\n{head}\\endhead\n{body}\\bottomrule\n\\end{{longtable}}\n"
+        )
+    return (
+        f"\\begin{{table}}\n\\centering\n{caption}\n\\label{{tab:{label}}}\n"
+        f"\\begin{{tabular}}{{{columns}}}\n{head}{body}\\bottomrule\n"
+        "\\end{tabular}\n\\end{table}\n"
+    )
+
+
+def escape(text: str) -> str:
+    """Text that LaTeX prints as it is, on one line; other scripts are left to the engine's fonts.
+
+    Control characters and unseen ones are made visible, as on the page.
+    """
+    one_line = " ".join(visible(text).split())
+    written = _SPECIAL.sub(lambda found: _WRITTEN[found[0]], one_line)
+    return _JOINED.sub(r"\1{}", written)
+
+
+def _row(cells: Sequence[str]) -> str:
+    r"""A line; ``\\`` and ``\midrule`` before it would take ``[`` or ``*`` for an argument."""
+    line = " & ".join(map(escape, cells))
+    return f"{'{}' if line[:1] in '[*' else ''}{line} \\\\\n"

@@ -10,8 +10,7 @@ from gapft_harness.forecast.findings import Fitted, Forecast, Guess
 from gapft_harness.forecast.verdict import judge
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Block, Bullets, Section, Table, Text
-from gapft_harness.report.rendering.durations import duration
-from gapft_harness.report.rendering.wording import percent, points, whole
+from gapft_harness.report.rendering.wording import duration, percent, points, whole
 
 #: Of longer searches only some k are shown; forecast.json has all.
 _SHOWN = 10

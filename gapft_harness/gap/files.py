@@ -12,7 +12,7 @@ from gapft_harness.gap.explored import explored
 from gapft_harness.gap.findings import Found, Share
 from gapft_harness.gap.measuring import Measured
 from gapft_harness.gap.page import notes, sections
-from gapft_harness.report.explorer import page as explorer
+from gapft_harness.report.explorer import packing as explorer
 from gapft_harness.report.rendering import page
 from gapft_harness.report.rendering.markdown import render
 from gapft_harness.report.tables import as_csv

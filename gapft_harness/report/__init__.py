@@ -51,10 +51,10 @@ def write_report(
         GapftError: the folder cannot be written.
     """
     from gapft_harness.report import document, figures, results, tables
-    from gapft_harness.report.explorer import page as explorer
+    from gapft_harness.report.explorer import packing as explorer
     from gapft_harness.report.explorer.of_run import of_audits
     from gapft_harness.report.findings import whole as findings
-    from gapft_harness.report.rendering.durations import made_on
+    from gapft_harness.report.rendering.wording import made_on
 
     inputs = inputs.in_order()
     found = findings.compute(inputs)

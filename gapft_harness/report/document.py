@@ -2,32 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from typing import Any
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.analysis.pass_at_k import reported_k
-from gapft_harness.core.records import State
+from gapft_harness.core.records import SOURCE, State
+from gapft_harness.report import document
 from gapft_harness.report.figures.contrasts import principal
-from gapft_harness.report.findings import cases
-from gapft_harness.report.findings.whole import Findings
-from gapft_harness.report.reading.inputs import ReportInputs
-from gapft_harness.report.rendering import wording
-from gapft_harness.report.rendering.blocks import Block, Cases, Figure, Section, Table, Text
-from gapft_harness.report.rendering.wording import condition_name, percent, whole
-from gapft_harness.report.sections import (
-    audits,
-    budgets,
-    comparison,
-    costs,
-    other_rule,
-    paper,
-    provenance,
-    stopping,
+from gapft_harness.report.findings import cases, ledger
+from gapft_harness.report.findings.whole import (
+    NOTHING_TO_TRAIN_ON,
+    ConditionFindings,
+    Contrast,
+    Findings,
+    budget_matched,
 )
+from gapft_harness.report.part import Opening
+from gapft_harness.report.reading.inputs import Further, ReportInputs
+from gapft_harness.report.rendering import wording
+from gapft_harness.report.rendering.blocks import (
+    Block,
+    Bullets,
+    Cases,
+    Figure,
+    Section,
+    Stat,
+    Stats,
+    Table,
+    Text,
+)
+from gapft_harness.report.rendering.wording import (
+    STATE_NAMES,
+    condition_name,
+    listed,
+    percent,
+    whole,
+)
+from gapft_harness.report.sections import budgets, comparison, other_rule, paper, provenance
 from gapft_harness.report.sections import episodes as episodes_section
 from gapft_harness.report.sections import failures as failures_section
-from gapft_harness.report.sections.verdict import opening
 
 _STATES: tuple[State, ...] = ("G", "S", "U")
 
@@ -55,7 +70,7 @@ def build(inputs: ReportInputs, findings: Findings) -> list[Section]:
     if trained:
         sections += [
             Section("Training budgets", budgets.blocks(inputs, findings)),
-            Section("What it cost", costs.blocks(inputs, findings)),
+            Section("What it cost", ledger.costs(inputs, findings)),
             Section("Problems gained and lost", _cases(inputs, findings)),
         ]
     if beside := paper.figures(inputs, findings):
@@ -65,7 +80,7 @@ def build(inputs: ReportInputs, findings: Findings) -> list[Section]:
         sections.append(Section(other_rule.TITLE, other_rule.blocks(inputs, findings)))
     if inputs.episodes is not None:
         sections.append(Section("Episodes", episodes_section.blocks(inputs.episodes)))
-    sections += audits.sections(inputs, findings)
+    sections += document.sections(inputs, findings)
     for of in findings.parts:
         titles = [section.title for section in sections]
         own = [*of.part.sections(inputs, findings, of.found)]
@@ -222,7 +237,7 @@ def _states(inputs: ReportInputs, findings: Findings) -> list[Block]:
             "not mean impossible: more samples would move problems from U to S.",
         ),
         *_by_k(inputs, findings),
-        *stopping.blocks(inputs),
+        *budgets.early_stop(inputs),
     ]
 
 
@@ -272,3 +287,161 @@ def _cases(inputs: ReportInputs, findings: Findings) -> list[Block]:
             else:
                 blocks.append(Text(f"{name} {change} no problem."))
     return blocks
+
+
+def sections(inputs: ReportInputs, findings: Findings) -> Iterator[Section]:
+    """A section for each, in the recipe's order."""
+    for of in inputs.further:
+        yield Section(f"Audit {of.name}", _blocks(inputs, of, findings.further[of.name]))
+
+
+def _what(inputs: ReportInputs, of: Further) -> str:
+    """Whose problems these are, and what is compared."""
+    n, task = whole(len(of.inputs.audit.ids)), of.inputs.task
+    if not of.of:
+        return (
+            f"A further audit: {n} problems of task {task['name']}, version {task['version']}, "
+            f"verified by {task['verifier']}{_params(task['verifier_params'])}. The source was "
+            "searched and every adapter decoded on them as on the run's own audit; figures of two "
+            "audits are not compared."
+        )
+    whole_of = next((f.inputs for f in inputs.further if f.name == of.of), inputs)
+    which = "the audit" if of.of == "audit" else f"the audit {of.of}"
+    return (
+        f"A named subset: {n} of the {whole(len(whole_of.audit.ids))} problems of {which}. Nothing "
+        "was decoded for it; the same decisions are scored on these problems alone, and compared "
+        "with one another, never with those on other problems."
+    )
+
+
+def _params(params: Mapping[str, Any]) -> str:
+    return f" ({', '.join(f'{k}: {v}' for k, v in params.items())})" if params else ""
+
+
+def _blocks(inputs: ReportInputs, of: Further, findings: Findings) -> list[Block]:
+    source = findings.source
+    states = [
+        f"{whole(count)} {STATE_NAMES[state]} ({state}, {percent(Fraction(count, source.n))})"
+        for state, count in source.states.items()
+    ]
+    blocks: list[Block] = [Text(f"{_what(inputs, of)} Under the source model: {listed(states)}.")]
+    if not of.of and (dropped := of.inputs.task.get("dropped", ())):
+        blocks.append(Bullets(list(dropped)))
+    if source.n < STABLE_ITEMS:
+        few = f"Its rates rest on fewer than {STABLE_ITEMS} problems: they are unstable."
+        blocks.append(Text(few, "warning"))
+    rows = [["source, greedy", percent(source.pass_at_1), "", "", ""]]
+    rows += [comparison.accuracy(each, inputs.k) for each in findings.conditions.values()]
+    note = "Columns as in the table of conditions above. * Not budget-matched."
+    if all(each.matched for each in findings.conditions.values()):
+        note = note.partition(" *")[0]
+    blocks.append(Table(list(comparison.ACCURACY), rows, note=note))
+    if findings.conditions:
+        blocks += [
+            *comparison.contrasts(of.inputs, findings, explained=False),
+            comparison.decomposition(findings, explained=False),
+        ]
+    return blocks
+
+
+#: Rivals that the opening compares the lead with, each in a sentence.
+_SAID = 2
+
+
+def opening(findings: Findings, k: int) -> list[Block]:
+    """The verdict and the numbers that it rests on."""
+    if not findings.conditions:
+        return [Text(NOTHING_TO_TRAIN_ON, "lead"), Text(_source_alone(findings, k))]
+    lead = findings.conditions[findings.lead]
+    others = [c for c in findings.distinct.values() if c.name != lead.name]
+    rivals = [c for c in others if budget_matched(c, lead)]
+    sentences = [_against_source(findings, lead)]
+    said_first = rivals[:_SAID] if len(rivals) > _SAID + 1 else rivals
+    sentences += [_against(findings.contrast(lead.name, rival.name)) for rival in said_first]
+    if more := len(rivals) - len(said_first):
+        sentences.append(f"The other {more} conditions of this budget are compared below.")
+    sentences.append(_worth(lead, k))
+    openings = [said for of in findings.parts if (said := of.part.opening(findings, of.found))]
+    for said in openings:
+        sentences.insert(0 if said.first else len(sentences), said.sentence)
+    sentences.append("Brackets are 95% intervals.")
+    return [Text(" ".join(sentences), "lead"), Stats(_stats(findings, lead, rivals, openings, k))]
+
+
+def _against_source(findings: Findings, lead: ConditionFindings) -> str:
+    gain = findings.contrast(lead.name, SOURCE)
+    seeds = len(lead.seeds)
+    return (
+        f"{_subject(lead.name)} answers {wording.percent(lead.mean.pass_at_1)} of "
+        f"{wording.whole(findings.source.n)} audit problems correctly in one greedy decode"
+        f"{f' (mean of {seeds} seeds)' if seeds > 1 else ''}; the source model answers "
+        f"{wording.percent(findings.source.pass_at_1)}: {wording.points(gain.delta)} points "
+        f"{wording.points_interval(gain.interval)}."
+    )
+
+
+def _against(contrast: Contrast) -> str:
+    return (
+        f"Against {_name(contrast.b)} at the same training budget: "
+        f"{wording.points(contrast.delta)} points {wording.points_interval(contrast.interval)}; "
+        f"{wording.resolution(contrast.interval)}."
+    )
+
+
+def _worth(lead: ConditionFindings, k: int) -> str:
+    if lead.k_eq == 0:
+        return "Its one decode is worth less than one sample of the source."
+    at_least = "at least " if lead.k_eq == k else ""
+    samples = "sample" if lead.k_eq == 1 else "samples"
+    return (
+        f"Its one decode is worth {at_least}{lead.k_eq} {samples} of the source with a verifier "
+        "to choose among them."
+    )
+
+
+def _stats(
+    findings: Findings,
+    lead: ConditionFindings,
+    rivals: list[ConditionFindings],
+    openings: list[Opening],
+    k: int,
+) -> list[Stat]:
+    stats = [
+        Stat("source", wording.percent(findings.source.pass_at_1), "Pass@1, greedy"),
+        Stat(
+            _name(lead.name),
+            wording.percent(lead.mean.pass_at_1),
+            f"Pass@1 {wording.percent_interval(lead.interval)}",
+        ),
+    ]
+    if rivals:
+        contrast = findings.contrast(lead.name, rivals[0].name)
+        stats.append(
+            Stat(
+                f"against {_name(rivals[0].name)}",
+                wording.points(contrast.delta),
+                f"points {wording.points_interval(contrast.interval)}",
+            )
+        )
+    worth = Stat("worth in samples", wording.k_eq(lead.k_eq, k), f"K_eq, of {k} drawn")
+    return [*stats, next((said.stat for said in openings if said.first and said.stat), worth)]
+
+
+def _source_alone(findings: Findings, k: int) -> str:
+    source = findings.source
+    return (
+        f"The source model answers {wording.percent(source.pass_at_1)} of "
+        f"{wording.whole(source.n)} audit problems correctly in one greedy decode; with a verifier "
+        f"to choose among {k} samples, {wording.percent(source.curve[k])}. Selection, training and "
+        "audit of trained models were left out. A larger search.k, a higher temperature or an "
+        "easier pool may expose failures that can be recovered."
+    )
+
+
+def _subject(name: str) -> str:
+    """A condition as the subject of a sentence; GapFT alone is a name by itself."""
+    return _name(name) if name == "gapft" else f"The condition {_name(name)}"
+
+
+def _name(name: str) -> str:
+    return wording.condition_name(name)

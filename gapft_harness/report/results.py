@@ -20,9 +20,9 @@ from gapft_harness.report.findings.whole import (
     differs,
 )
 from gapft_harness.report.reading.inputs import ReportInputs
+from gapft_harness.report.sections import budgets, other_rule, paper
 from gapft_harness.report.sections import episodes as episodes_section
 from gapft_harness.report.sections import failures as failures_section
-from gapft_harness.report.sections import other_rule, paper, stopping
 from gapft_harness.run_directory.facts import ImportFacts
 
 #: Keys that are the report's own: no experiment may have such a name.
@@ -59,8 +59,8 @@ def results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
             }
             for of in inputs.further
         }
-    if stopping.stopped(inputs):
-        content["pool"]["drawn"] = stopping.pool_drawn(inputs)
+    if budgets.stopped(inputs):
+        content["pool"]["drawn"] = budgets.pool_drawn(inputs)
     for of in findings.parts:
         own = of.part.results(of.found)
         if own is not None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gapft_harness.report.figures import Drawing, rendered
+from gapft_harness.report.figures import AXIS, Drawing, curve, outcomes, outcomes_handles, rendered
 from gapft_harness.report.figures.contrasts import forest
-from gapft_harness.report.figures.flows import outcomes, outcomes_handles
-from gapft_harness.report.figures.search_curve import AXIS, curve
 from gapft_harness.report.figures.style import WIDTH, spread
 from gapft_harness.report.rendering.wording import condition_name
 from gapft_harness.study.findings import StudyFindings

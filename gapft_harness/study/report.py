@@ -11,7 +11,7 @@ from gapft_harness.report import files_of, replace_folder
 from gapft_harness.report import results as of_run
 from gapft_harness.report.part import Rows
 from gapft_harness.report.rendering.blocks import Drawing, Section
-from gapft_harness.report.rendering.durations import made_on
+from gapft_harness.report.rendering.wording import made_on
 from gapft_harness.report.tables import as_csv, tables_of_cells
 from gapft_harness.study import figures, sections
 from gapft_harness.study.cells import Collected, collect, require_different

@@ -9,7 +9,7 @@ import pytest
 from gapft_harness.compare.choice import Choice
 from gapft_harness.compare.comparison import compare
 from gapft_harness.compare.files import explored
-from gapft_harness.report.explorer import page
+from gapft_harness.report.explorer import packing
 from tests.compare.logs import row, write
 from tests.report.explorer.made import unpacked
 
@@ -21,7 +21,7 @@ def test_seeds_groups_and_outcomes_are_those_of_the_logs(tmp_path: Path) -> None
     for number, values in enumerate(seeds):
         write(tmp_path / f"after{number}", values)
     of = explored(compare(str(tmp_path / "before"), [f"a={tmp_path}/after*"], Choice(by="subject")))
-    index, texts = unpacked(page.render(of))
+    index, texts = unpacked(packing.render(of))
     assert index["ids"] == [str(number) for number in range(9)], "in the order of the log"
     assert [model["seed"] for model in index["models"]] == ["after0", "after1"]
     for model, values in zip(index["models"], seeds, strict=True):

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.exporting import tables
 from gapft_harness.exporting.kinds import Asked, export
 from gapft_harness.exporting.tables import write_tables
-from gapft_harness.report.rendering import latex
 from gapft_harness.report.rendering.blocks import Section, Table
 from gapft_harness.report.rendering.markdown import escape
 from gapft_harness.report.rendering.visible import visible
@@ -36,7 +36,7 @@ def shown(text: str) -> str:
 )
 def test_latex_prints_every_text_as_it_is(rows: list[list[str]], note: str, words: int) -> None:
     head, *body = rows
-    tex = latex.table(Table(head, body, words=words, note=note), "Title", "name")
+    tex = tables.latex(Table(head, body, words=words, note=note), "Title", "name")
     assert latex_reader.rows(tex) == [[shown(text) for text in row] for row in rows]
     assert latex_reader.caption(tex) == f"Title. {shown(note)}".strip()
 

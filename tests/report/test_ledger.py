@@ -6,13 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from gapft_harness.report.findings.ledger import Spent, ledger
+from gapft_harness.report.findings.ledger import Spent, costs, ledger
 from gapft_harness.report.findings.whole import compute
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.reading.tokens import Generated
 from gapft_harness.report.rendering.blocks import Table
 from gapft_harness.report.results import results
-from gapft_harness.report.sections import costs
 from tests.report import planted
 
 
@@ -64,7 +63,7 @@ def test_a_model_that_gains_nothing_is_never_paid() -> None:
     assert cheaper.queries == (None, None), "the source's own decode answers as well"
     assert entry.a_point.tokens is entry.a_point.seconds is None
     assert entry.queries == (None, None)
-    (table,) = costs.blocks(worse, compute(worse))
+    (table,) = costs(worse, compute(worse))
     assert isinstance(table, Table)
     assert table.rows[0][-4:] == ["–", "–", "never", "never"]
 
@@ -76,12 +75,12 @@ def test_what_was_not_recorded_is_said_and_not_invented() -> None:
     assert of.search.tokens is of.search.seconds is of.a_sample.tokens is None
     assert of.entries[0].queries == (None, None)
     assert of.entries[0].training.tokens is not None, "L is sealed with the training set"
-    (table,) = costs.blocks(untold, compute(untold))
+    (table,) = costs(untold, compute(untold))
     assert isinstance(table, Table)
     assert "Not recorded: tokens, as the backend gave no token ids" in table.note
     assert "the time of training" in table.note
     no_time = replace(inputs, seconds={})
-    (table,) = costs.blocks(no_time, compute(no_time))
+    (table,) = costs(no_time, compute(no_time))
     assert isinstance(table, Table)
     assert "Not recorded: the search's time." in table.note
     assert table.rows[0][-1] == "–"
@@ -94,7 +93,7 @@ def test_a_merged_run_does_not_know_how_long_its_search_took() -> None:
     merged = replace(inputs, seconds={"merge": 3.0, "search": 0.02})
     of = ledger(merged, compute(merged))
     assert (of.search.tokens, of.search.seconds) == (68_000, None)
-    (table,) = costs.blocks(merged, compute(merged))
+    (table,) = costs(merged, compute(merged))
     assert isinstance(table, Table)
     assert "Not recorded: the search's time." in table.note
 

@@ -15,7 +15,7 @@ from gapft_harness.report import write_report
 from gapft_harness.report.reading.failures import Failed, Failures
 from gapft_harness.report.rendering import markdown, page
 from gapft_harness.report.rendering.blocks import Section, Text
-from gapft_harness.report.rendering.durations import made_on
+from gapft_harness.report.rendering.wording import made_on
 from gapft_harness.run_directory.directory import RunDirectory
 from tests.report import planted
 from tests.report.chromium import show

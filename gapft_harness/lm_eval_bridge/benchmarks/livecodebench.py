@@ -289,6 +289,7 @@ def _paths(pinned: str) -> list[Path]:
         )
     return paths
 
+
 def flag_of(question_id: str, title: str) -> str | None:
     """The problem's flag, found by its id or by the slug of its title; None for a sound one."""
     slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")

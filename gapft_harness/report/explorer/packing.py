@@ -1,4 +1,4 @@
-"""The explorer's data: an index of all problems, and their texts in chunks, compressed apart."""
+"""explorer.html as one file: an index of all problems, texts in compressed chunks, a script."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Any
 
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.records import Verdict
 from gapft_harness.core.text import natural, whole_text
 from gapft_harness.report.explorer.explored import Entry, Explored, Judging
+from gapft_harness.report.rendering import page
 from gapft_harness.report.rendering.visible import visible
 from gapft_harness.verification.reasons import OTHER, kind_of
 
@@ -267,3 +269,25 @@ class _Fields:
             full = values + [""] * (self._count - len(values))
             if 1 < len(set(full)) <= self._count / _RECURS:
                 yield name, full
+
+
+#: The scripts in the order in which they build on each other.
+_SCRIPTS = ("data", "differences", "view", "dom", "list", "detail", "filters", "main")
+
+
+def render(of: Explored) -> str:
+    """The whole page. Texts are in its data alone, and the script shows them as text."""
+    return whole_text(
+        page.filled(
+            "explorer/explorer.html.j2",
+            style=page.style("style.css", "explorer/explorer.css"),
+            script="\n".join(_read(f"{name}.js") for name in _SCRIPTS),
+            of=of,
+            packed=pack(of),
+        )
+    )
+
+
+def _read(name: str) -> str:
+    templates = files("gapft_harness.report.rendering").joinpath("templates", "explorer")
+    return templates.joinpath(name).read_text("utf-8")

@@ -6,19 +6,21 @@ Drawn small, so that their text stays readable when a phone shows them 350 pixel
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from gapft_harness.report.figures.contrasts import contrasts
-from gapft_harness.report.figures.flows import flows
-from gapft_harness.report.figures.search_curve import search_curve
-from gapft_harness.report.figures.style import STYLE
+from gapft_harness.report.figures.style import STYLE, WIDTH, condition_rows, legend_below, spread
 from gapft_harness.report.findings.whole import Findings
+from gapft_harness.report.rendering import palette, wording
 from gapft_harness.report.rendering.blocks import Drawing
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
 
 __all__ = ["Drawing", "draw_all", "rendered"]
 
@@ -45,3 +47,140 @@ def rendered(name: str, draw: Callable[[], Figure]) -> Drawing:
         no_software: Any = {"Software": None}
         figure.savefig(png, format="png", dpi=180, metadata=no_software)
     return Drawing(name, svg.getvalue(), png.getvalue())
+
+
+def flows(findings: Findings) -> Figure:
+    """Where problems of each source state end up, in shares of the audit and as rates."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, 5.0), layout="constrained")
+    above, below = figure.subplots(2, 1, height_ratios=[1, 1.15])
+    spread(figure)
+    outcomes(above, findings)
+    above.set_title(f"Every audit problem after {wording.condition_name(findings.lead)}", x=0)
+    legend_below(above, outcomes_handles())
+    _rates(below, findings)
+    return figure
+
+
+def outcomes(axes: Axes, findings: Findings) -> None:
+    """Stacked bars of the lead condition: every state's problems, right and wrong afterwards."""
+    mean = findings.conditions[findings.lead].mean
+    bars = [
+        ("G", mean.n_g - mean.regressed_g, palette.RIGHT_PALE, mean.regressed_g, palette.WRONG),
+        ("S", mean.corrected_s, palette.RIGHT, mean.n_s - mean.corrected_s, palette.WRONG_PALE),
+        ("U", mean.corrected_u, palette.RIGHT, mean.n_u - mean.corrected_u, palette.WRONG_PALE),
+    ]
+    for y, (_, right, right_colour, wrong, wrong_colour) in enumerate(bars):
+        shares = [100 * count / mean.n for count in (right, wrong)]
+        axes.barh(y, shares[0], color=right_colour, height=0.62)
+        axes.barh(y, shares[1], left=shares[0], color=wrong_colour, height=0.62)
+        axes.annotate(
+            f"{shares[0]:.1f} right, {shares[1]:.1f} wrong",
+            (sum(shares), y),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8.5,
+        )
+    axes.set_yticks(range(3), [f"{s}  {wording.STATE_NAMES[s]}" for s, *_ in bars])
+    axes.invert_yaxis()
+    widest = max(mean.n_g, mean.n_s, mean.n_u) * 100 / mean.n
+    axes.set_xlim(0, widest * 2.05)  # room for the words
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    axes.set_xlabel("share of the audit, %")
+
+
+def outcomes_handles() -> list[Patch]:
+    """What the colours of ``outcomes`` mean, for a legend."""
+    from matplotlib.patches import Patch
+
+    names = {
+        "stays right": palette.RIGHT_PALE,
+        "corrected": palette.RIGHT,
+        "regressed": palette.WRONG,
+        "stays wrong": palette.WRONG_PALE,
+    }
+    return [Patch(color=colour, label=name) for name, colour in names.items()]
+
+
+def _rates(axes: Axes, findings: Findings) -> None:
+    """Rates within each state, one marker a condition."""
+    means = {name: of.mean for name, of in findings.distinct.items()}
+    condition_rows(
+        axes,
+        list(findings.conditions),
+        {
+            r"$\kappa_S$  of recovered, corrected": {n: [of.kappa_s] for n, of in means.items()},
+            r"$\kappa_U$  of missed, corrected": {n: [of.kappa_u] for n, of in means.items()},
+            r"$\rho_G$  of solved, lost": {n: [of.rho_g] for n, of in means.items()},
+        },
+    )
+    axes.set_xlabel("rate within the state, %")
+    axes.set_title("The same as rates, every condition", x=0)
+    legend_below(axes, axes.get_legend_handles_labels()[0])
+
+
+#: What stands along the curve.
+AXIS = "k, source samples a verifier may choose from"
+
+
+def search_curve(findings: Findings) -> Figure:
+    """The source's Pass@k by k; each condition's one decode as a line, marked at its K_eq."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
+    axes = figure.subplots()
+    curve(axes, findings)
+    axes.set_xlabel(AXIS)
+    axes.set_title("Correct audit problems, %", x=0)
+    return figure
+
+
+def curve(axes: Axes, findings: Findings) -> None:
+    """The same on axes that may be one panel of several."""
+    from matplotlib.ticker import FixedLocator, NullLocator
+
+    ks = list(findings.source.curve)
+    rates = [100 * float(rate) for rate in findings.source.curve.values()]
+    axes.plot(ks, rates, color=palette.INK, marker=".", linewidth=1.6, zorder=3)
+    lines = [("source, greedy", 100 * float(findings.source.pass_at_1), palette.MUTED, 0, "")]
+    looks = palette.of_conditions(list(findings.conditions))
+    for name, condition in findings.distinct.items():
+        colour, marker = looks[name]
+        rate = 100 * float(condition.mean.pass_at_1)
+        lines.append((wording.condition_name(name), rate, colour, condition.k_eq, marker))
+    for _, rate, colour, k, marker in lines:
+        axes.axhline(rate, color=colour, linewidth=1.1, linestyle="-" if marker else (0, (4, 3)))
+        if k:
+            axes.plot([k], [rate], color=colour, marker=marker, markersize=6.5, zorder=4)
+    low, high = axes.get_ylim()
+    gap = 0.062 * (high - low)
+    heights = _apart([rate for _, rate, *_ in lines], gap)
+    for (label, rate, colour, *_), height in zip(lines, heights, strict=True):
+        axes.annotate(
+            f"{label} {rate:.1f}",
+            (1.015, height),
+            xycoords=("axes fraction", "data"),
+            color=colour,
+            va="center",
+            fontsize=9,
+        )
+    if ks[-1] > 16:
+        axes.set_xscale("log", base=2)
+    shown = [k for k in ks if len(ks) <= 10 or k & (k - 1) == 0]
+    axes.xaxis.set_major_locator(FixedLocator(shown))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xticks(shown, [str(k) for k in shown])
+    axes.set_yticks([tick for tick in axes.get_yticks() if tick <= 100])
+    axes.set_ylim(low, max(high, max(heights) + gap))
+
+
+def _apart(heights: Sequence[float], gap: float) -> list[float]:
+    """Moves labels up until no two are nearer than ``gap``; their order stays."""
+    order = sorted(range(len(heights)), key=lambda i: heights[i])
+    moved = list(heights)
+    for below, above in pairwise(order):
+        moved[above] = max(moved[above], moved[below] + gap)
+    return moved

@@ -1,9 +1,10 @@
-"""Numbers and names as people read them: one place, so that every table agrees."""
+"""Numbers, times and names as people read them: one place, so that every table agrees."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
 from fractions import Fraction
 from typing import Any
 
@@ -138,3 +139,18 @@ def listed(words: list[str]) -> str:
 def _signless_zero(value: float, digits: int) -> float:
     """A value that prints as zero loses its sign."""
     return 0.0 if abs(value) < 0.5 * 10**-digits else value
+
+
+def duration(seconds: float) -> str:
+    """``12 s``, ``3.4 min``, ``2.1 h``."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def made_on(days: Iterable[str]) -> str:
+    """When something was made, of its days as ``2026-11-23``: a sentence, or nothing of none."""
+    if not (known := sorted(days)):
+        return ""
+    first, last = (f"{of.day} {of:%B %Y}" for of in map(date.fromisoformat, (known[0], known[-1])))
+    return f"Made on {last}." if first == last else f"Made from {first} to {last}."

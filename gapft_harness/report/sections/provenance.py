@@ -10,7 +10,7 @@ from gapft_harness.report.findings.whole import ConditionFindings, Findings
 from gapft_harness.report.reading.inputs import STATUSES, ReportInputs
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Block, Bullets, Code, Section, Table, Text
-from gapft_harness.report.rendering.durations import duration
+from gapft_harness.report.rendering.wording import duration
 
 
 def sections(inputs: ReportInputs, findings: Findings) -> list[Section]:

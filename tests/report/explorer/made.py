@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gapft_harness.report.explorer import page
+from gapft_harness.report.explorer import packing
 from gapft_harness.report.explorer.explored import Entry, Explored, Model, outcome
 from gapft_harness.report.explorer.packing import PROBLEMS, TEXTS
 
@@ -99,7 +99,7 @@ def with_texts(of: Explored, text: Callable[[str], str]) -> Explored:
 def write(of: Explored, folder: Path) -> str:
     """Writes the page; its address."""
     path = folder / "explorer.html"
-    path.write_text(page.render(of), "utf-8")
+    path.write_text(packing.render(of), "utf-8")
     return path.as_uri()
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gapft_harness.core.text import whole_text
-from gapft_harness.report.explorer import page as explorer
+from gapft_harness.report.explorer import packing as explorer
 from gapft_harness.report.explorer.explored import Model
 from gapft_harness.report.rendering.visible import visible
 from tests.report.explorer.driving import press, rows, searched, until

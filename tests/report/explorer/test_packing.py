@@ -15,7 +15,7 @@ import pytest
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.records import Attempt, Problem, Response, Verdict
 from gapft_harness.report import write_report
-from gapft_harness.report.explorer import packing, page
+from gapft_harness.report.explorer import packing
 from gapft_harness.report.explorer.explored import Entry, Judging
 from gapft_harness.report.explorer.of_run import of_run
 from gapft_harness.report.explorer.packing import pack
@@ -31,7 +31,7 @@ from tests.report.explorer.made import explored, unpacked
 
 def test_the_page_holds_every_text_whole() -> None:
     of = explored()
-    index, texts = unpacked(page.render(of))
+    index, texts = unpacked(packing.render(of))
     wanted = [[e.prompt, e.gold, *e.responses] for e in of.entries()]
     assert texts == wanted
     assert index["ids"] == of.ids
@@ -46,7 +46,7 @@ def test_the_page_holds_every_text_whole() -> None:
 
 
 def test_fields_of_few_values_are_filters_and_a_prompt_begins_where_it_is_its_own() -> None:
-    index, _ = unpacked(page.render(explored()))
+    index, _ = unpacked(packing.render(explored()))
     assert list(index["fields"]) == ["subject", "level"]
     level = index["fields"]["level"]
     assert [level["values"][code] for code in level["codes"]] == [str(i % 5) for i in range(120)]
@@ -74,7 +74,7 @@ def test_which_fields_are_filters(values: list[Any], kept: bool) -> None:
         of,
         entries=lambda: (Entry(e.prompt, e.gold, e.responses, {"f": v}) for e, v in pairs),
     )
-    assert list(unpacked(page.render(made))[0]["fields"]) == (["f"] if kept else [])
+    assert list(unpacked(packing.render(made))[0]["fields"]) == (["f"] if kept else [])
 
 
 def test_a_field_that_some_documents_lack_has_an_empty_value_there() -> None:
@@ -83,7 +83,7 @@ def test_a_field_that_some_documents_lack_has_an_empty_value_there() -> None:
         Entry(e.prompt, e.gold, e.responses, {"f": "a"} if i % 3 else {})
         for i, e in enumerate(of.entries())
     ]
-    field = unpacked(page.render(replace(of, entries=lambda: iter(entries))))[0]["fields"]["f"]
+    field = unpacked(packing.render(replace(of, entries=lambda: iter(entries))))[0]["fields"]["f"]
     assert field["values"] == ["", "a"]
     assert field["codes"] == [1 if i % 3 else 0 for i in range(60)]
 
@@ -91,7 +91,7 @@ def test_a_field_that_some_documents_lack_has_an_empty_value_there() -> None:
 def test_texts_lose_their_middle_only_where_the_page_would_grow_too_large() -> None:
     of = explored(60)
     whole = sum(map(len, pack(of).chunks))
-    assert unpacked(page.render(of))[0]["cut"] is None
+    assert unpacked(packing.render(of))[0]["cut"] is None
     assert pack(of, most=whole).chunks == pack(of).chunks
     most = whole * 5 // 6
     assert sum(map(len, pack(of, most).chunks)) <= most
@@ -137,7 +137,7 @@ def test_a_run_is_explored_from_its_sealed_tables(tmp_path: Path) -> None:
         table.parent.mkdir(exist_ok=True)
         write_batches(table, response_table.schema(), [rows])
     of_tables = of_run(replace(inputs, unread=Unread(tmp_path)), "a run")
-    index, texts = unpacked(page.render(of_tables))
+    index, texts = unpacked(packing.render(of_tables))
     earlier = [("first", "it failed"), ("second", "again")]
     for entry in of_tables.entries():
         assert [*entry.judged] == [
@@ -166,7 +166,7 @@ def test_a_run_is_explored_from_its_sealed_tables(tmp_path: Path) -> None:
         was = ["kr".count(letter) == 1 for letter in found["outcomes"]]
         assert was == audit.greedy_passed.tolist()
     with pytest.raises(GapftError, match="holds other problems than"):
-        page.render(of_run(replace(inputs.at(ids[1:]), unread=Unread(tmp_path)), "another"))
+        packing.render(of_run(replace(inputs.at(ids[1:]), unread=Unread(tmp_path)), "another"))
 
 
 def test_a_further_audit_has_a_page_and_a_subset_is_a_filter(tmp_path: Path) -> None:
@@ -209,4 +209,4 @@ def test_a_problem_is_listed_without_its_few_shot_examples(
 ) -> None:
     entries = [Entry(prompt, "", ["x"], {}) for prompt in prompts]
     made = replace(explored(2), models=[], k=0, samples=(), entries=lambda: iter(entries))
-    assert unpacked(page.render(made))[0]["heads"] == heads
+    assert unpacked(packing.render(made))[0]["heads"] == heads
