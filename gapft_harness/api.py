@@ -39,6 +39,7 @@ from gapft_harness.hooks.protocols import (
     Job,
     Progress,
     RegisterExecutor,
+    RegisterLogReader,
     RegisterReportSection,
     RegisterResponseRule,
     RegisterSampler,
@@ -93,6 +94,8 @@ if TYPE_CHECKING:  # each of these stands in api_modules.py too
     )
     from gapft_harness.training.lora import train as train_lora
     from gapft_harness.training.lora import train_together
+    from gapft_harness.verdicts.places import Log
+    from gapft_harness.verdicts.sample_logs import LogRow
     from gapft_harness.verification.boxes import last_box
     from gapft_harness.verification.feedback import NO_PROGRAM, failure_feedback, without_paths
     from gapft_harness.verification.judging import once_each
@@ -207,6 +210,10 @@ __all__ = [  # noqa: RUF022 - by use, each with what it is for
     "RayExecutor",  # Ray tasks
     # Reports
     "RegisterReportSection",  # the type of register in register_report_sections
+    # Log readers
+    "Log",  # what a reader gets: path
+    "LogRow",  # what it yields, best made by LogRow.of: a document with its responses
+    "RegisterLogReader",  # the type of register in register_log_readers
     # Texts and files
     "read_lines",  # a file's lines with their numbers; what is no UTF-8 is named by its line
     "parse_object",  # a JSON object of a text, or an error that names its place

@@ -19,6 +19,8 @@ _FROM = {
     "lm_eval_bridge.stock": "StockTask",
     "sandbox": "InfrastructureError Limits Program Result Sandbox Test TestResult",
     "training.lora": "train_lora:train train_together",
+    "verdicts.places": "Log",
+    "verdicts.sample_logs": "LogRow",
     "verification.boxes": "last_box",
     "verification.feedback": "NO_PROGRAM failure_feedback without_paths",
     "verification.judging": "once_each",

@@ -88,6 +88,7 @@ def test_everything_that_ships_is_documented() -> None:
         "tracker": "training.md",
         "executor": "plugins.md",
         "experiment": "recipe-keys.md",
+        "log reader": "import-export.md",
     }
     assert {entry.kind for entry in load_plugins().all()} <= pages.keys()
     for entry in load_plugins().all():

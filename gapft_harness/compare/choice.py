@@ -28,6 +28,9 @@ class Choice:
         seeds: all AFTERs are training seeds of one model.
         source_samples: logs with several samples a document of the model before.
         higher_is_better: of the metric; None: as lm_eval's results files say.
+        latest: of several logs of one task in a folder, take the newest.
+        shown: gained and lost documents of each model on the terminal.
+        plugin_files: files given by ``--plugin``, whose log readers are asked first.
     """
 
     metric: str | None = None
@@ -42,3 +45,4 @@ class Choice:
     higher_is_better: bool | None = None
     latest: bool = False
     shown: int = SHOWN
+    plugin_files: Sequence[str] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,8 +129,9 @@ def compare(before: str, after: Sequence[str], choice: Choice) -> Comparison:
     Raises:
         UserError: what was named is not there, is damaged, or cannot be compared.
     """
-    source = single(before, choice.tasks, "BEFORE", latest=choice.latest)
-    others = models(after, choice.tasks, seeds=choice.seeds, latest=choice.latest)
+    how: Any = {"latest": choice.latest, "plugin_files": choice.plugin_files}
+    source = single(before, choice.tasks, "BEFORE", **how)
+    others = models(after, choice.tasks, seeds=choice.seeds, **how)
     for model in others:
         for run in model.runs:
             refuse_other_tasks(source, run)

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import gzip
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
 from gapft_harness.compare.comparison import Comparison
 from gapft_harness.compare.reading import Rows
-from gapft_harness.core.text import opened
 from gapft_harness.report.explorer.explored import Entry
-from gapft_harness.verdicts.sample_logs import LogRow, row_at
+from gapft_harness.verdicts.sample_logs import LogRow, seekable
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,23 +84,12 @@ def entries(of: Comparison, positions: Sequence[int]) -> Iterator[Entry]:
 def _reading() -> Iterator[Callable[[Rows, int], LogRow]]:
     """Reads rows by their numbers; each log is opened once."""
     with ExitStack() as stack:
-        files: dict[Path, IO[bytes]] = {}
+        readers: dict[Path, Callable[[int, int], LogRow]] = {}
 
         def record(rows: Rows, row: int) -> LogRow:
             log = rows.logs[rows.log[row]]
-            if log.path not in files:
-                files[log.path] = stack.enter_context(_seekable(log.path))
-            return row_at(files[log.path], log, rows.lines[row], rows.offsets[row])
+            if log.path not in readers:
+                readers[log.path] = stack.enter_context(seekable(log))
+            return readers[log.path](rows.lines[row], rows.offsets[row])
 
         yield record
-
-
-def _seekable(path: Path) -> IO[bytes]:
-    """A log in which any row can be read; one that is packed is unpacked once."""
-    file = opened(path)
-    if not isinstance(file, gzip.GzipFile):
-        return file
-    whole = tempfile.TemporaryFile()  # noqa: SIM115 the caller closes it
-    with file:
-        shutil.copyfileobj(file, whole)
-    return whole

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,7 +75,8 @@ def source_samples(choice: Choice, items: Sequence[Item], figure: Figure, source
             "--source-samples: two of the compared tasks have a document in common, so that "
             "samples of it cannot be told apart; take one task: --task NAME"
         )
-    runs = [run for argument in arguments for run in runs_of(argument, latest=choice.latest)]
+    how: Any = {"latest": choice.latest, "plugin_files": choice.plugin_files}
+    runs = [run for argument in arguments for run in runs_of(argument, **how)]
     found: dict[_Key, _Count] = {}
     for run in runs:
         for key, count in _of_run(run, set(keys), figure, choice, source).items():

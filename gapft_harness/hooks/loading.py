@@ -147,7 +147,7 @@ def bundled(package: Path = Path(__file__).parents[1]) -> list[str]:
     Args:
         package: the folder of the package.
     """
-    places = ("plugins/*/*.py", "experiments/*.py", "experiments/*/__init__.py")
+    places = ("plugins/*/*.py", "importing/*.py", "experiments/*.py", "experiments/*/__init__.py")
     files = [file for place in places for file in sorted(package.glob(place))]
     hooked = [file for file in files if _HOOKED.search(file.read_text("utf-8"))]
     names = [".".join(file.relative_to(package).with_suffix("").parts) for file in hooked]

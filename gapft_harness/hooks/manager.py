@@ -28,7 +28,7 @@ from gapft_harness.hooks.protocols import (
     Verifier,
 )
 from gapft_harness.hooks.registered import KINDS as KINDS
-from gapft_harness.hooks.registered import Owned, SamplerTraits, VerifierTraits
+from gapft_harness.hooks.registered import LogReaderTraits, Owned, SamplerTraits, VerifierTraits
 from gapft_harness.hooks.registered import Registered as Registered
 from gapft_harness.hooks.signatures import setting_fault
 
@@ -196,6 +196,26 @@ class Plugins:
         with self.blaming("executor", settings["name"]) as entry:
             made: Executor = entry.value(settings, files)
         return made
+
+    def log_reader(self, path: Path) -> Registered | None:
+        """Who reads a file or folder of logged responses: a plugin before what ships, or nobody.
+
+        Raises:
+            UserError: two plugins recognise it.
+            PluginError: a plugin failed.
+        """
+        found = []
+        for entry in self._by_kind["log reader"].values():
+            recognises = entry.declared(LogReaderTraits).recognises
+            with entry.blamed():
+                if recognises is not None and recognises(path):
+                    found.append(entry)
+        own = [entry for entry in found if entry.code]
+        if len(own) > 1:
+            raise UserError(
+                f"{path}: recognised by {own[0].who} and by {own[1].who}; leave one out"
+            )
+        return next(iter([*own, *found]), None)
 
     def report_sections(self) -> list[tuple[str, Callable[[Mapping[str, Any]], str]]]:
         """Plugins' report sections, by name."""

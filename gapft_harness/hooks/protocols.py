@@ -6,7 +6,7 @@ All names are here; those of samplers, jobs and trackers are defined in ``sampli
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -270,3 +270,22 @@ class RegisterExperiment(Protocol):
     """Registers an experiment: ``factory()`` gives an ``api.Experiment`` of the same name."""
 
     def __call__(self, name: str, factory: Callable[[], Any]) -> None: ...
+
+
+# Log readers
+
+
+class RegisterLogReader(Protocol):
+    """Registers a reader of logged responses: ``rows(log)`` yields an ``api.LogRow`` a document.
+
+    ``recognises(path)`` says whether a file or folder is one that it reads. A plugin's is asked
+    before those that ship.
+    """
+
+    def __call__(
+        self,
+        name: str,
+        rows: Callable[[Any], Iterable[Any]],
+        *,
+        recognises: Callable[[Path], bool] | None = None,
+    ) -> None: ...

@@ -26,6 +26,7 @@ KINDS = {
     "register_executors": "executor",
     "register_report_sections": "report section",
     "register_experiments": "experiment",
+    "register_log_readers": "log reader",
 }
 
 #: What a plugin's code may raise by mistake. Ctrl-C is none of it.
@@ -108,6 +109,13 @@ class ExecutorTraits(Traits):
     by_workers: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class LogReaderTraits(Traits):
+    """Of a log reader; see ``RegisterLogReader``."""
+
+    recognises: Callable[[Path], bool] | None = None
+
+
 #: What each kind may declare. Kinds that are not here declare nothing.
 TRAITS: Mapping[str, type[Traits]] = {
     "verifier": VerifierTraits,
@@ -117,6 +125,7 @@ TRAITS: Mapping[str, type[Traits]] = {
     "trainer": TrainerTraits,
     "tracker": TrackerTraits,
     "executor": ExecutorTraits,
+    "log reader": LogReaderTraits,
 }
 
 T = TypeVar("T", bound=Traits)

@@ -11,6 +11,7 @@ import pluggy
 from gapft_harness.hooks.protocols import (
     RegisterExecutor,
     RegisterExperiment,
+    RegisterLogReader,
     RegisterReportSection,
     RegisterResponseRule,
     RegisterSampler,
@@ -68,3 +69,8 @@ def register_report_sections(register: RegisterReportSection) -> None:
 @hookspec
 def register_experiments(register: RegisterExperiment) -> None:
     """``register(name, factory)``: ``factory()`` gives an ``Experiment`` of that name."""
+
+
+@hookspec
+def register_log_readers(register: RegisterLogReader) -> None:
+    """``register(name, rows, recognises=...)``: ``rows(log)`` yields a ``LogRow`` a document."""

@@ -1,38 +1,73 @@
-"""The formats of files with responses, told apart by their first record or the file's name."""
+"""The formats of files with responses, each with a log reader: told apart by the first record."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from gapft_harness.core.errors import UserError, plain
-from gapft_harness.importing.inspect_logs import read_inspect
+from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.hooks.protocols import RegisterLogReader
+from gapft_harness.hooks.specs import hookimpl
+from gapft_harness.importing.inspect_logs import inspect_rows, read_inspect
 from gapft_harness.importing.logs import read_log
-from gapft_harness.importing.nemo_skills import ON, read_nemo_skills
-from gapft_harness.importing.plain import read_plain
+from gapft_harness.importing.nemo_skills import ON, nemo_skills_rows, read_nemo_skills
+from gapft_harness.importing.plain import plain_rows, read_plain
 from gapft_harness.importing.rows import Format
-from gapft_harness.verdicts.sample_logs import records
+from gapft_harness.verdicts.places import LM_EVAL
+from gapft_harness.verdicts.sample_logs import lm_eval_rows, records
 
-PLAIN = Format("jsonl", read_plain, numbered=True)
-LM_EVAL = Format("lm-eval", read_log)
-NEMO_SKILLS = Format("nemo-skills", read_nemo_skills, on=ON)
-INSPECT = Format("inspect", read_inspect)
+#: What an import reads of a response beyond a log's row: how it ended, and which sample it is.
+_FORMATS = (
+    Format("jsonl", read_plain, numbered=True),
+    Format("nemo-skills", read_nemo_skills, on=ON),
+    Format("inspect", read_inspect),
+)
+#: A key that only its format has; the first counts.
+_MARKS = {"resps": LM_EVAL, "generation": "nemo-skills", "text": "jsonl"}
 
-#: A key that only its format has.
-_MARKS = {"resps": LM_EVAL, "generation": NEMO_SKILLS, "text": PLAIN}
+
+def _marked(name: str) -> Callable[[Path], bool]:
+    """Whether a file's first record has the key of a format before those of others."""
+
+    def recognises(path: Path) -> bool:
+        if not path.is_file() or path.suffix in (".eval", ".json"):
+            return False
+        try:
+            first = next((record for _, _, record, _ in records(path)), {})
+        except UserError:
+            return False  # lm_eval's reader says what is wrong with it
+        return next((of for mark, of in _MARKS.items() if mark in first), None) == name
+
+    return recognises
 
 
-def format_of(path: Path) -> Format:
-    """The format of a file.
+def _of_inspect(path: Path) -> bool:
+    return path.is_file() and path.suffix in (".eval", ".json")
+
+
+@hookimpl
+def register_log_readers(register: RegisterLogReader) -> None:
+    """Registers the readers that ship."""
+    register(LM_EVAL, lm_eval_rows, recognises=_marked(LM_EVAL))
+    register("nemo-skills", nemo_skills_rows, recognises=_marked("nemo-skills"))
+    register("jsonl", plain_rows, recognises=_marked("jsonl"))
+    register("inspect", inspect_rows, recognises=_of_inspect)
+
+
+def format_of(path: Path, plugin_files: Sequence[str] = ()) -> Format:
+    """The format of a file, by the log reader that recognises it.
 
     Raises:
         UserError: it is empty, or of no known format.
     """
-    if path.suffix in (".eval", ".json"):
-        return INSPECT
+    reader = load_plugins(plugin_files).log_reader(path)
+    if reader is not None:
+        known = {form.name: form for form in _FORMATS if not reader.code}
+        read = partial(read_log, plugin_files=plugin_files)
+        return known.get(reader.name) or Format(reader.name, read, filters=True)
     for _, _, record, place in records(path):
-        for mark, of in _MARKS.items():
-            if mark in record:
-                return of
         raise UserError(
             f"{place}: of no known format (its keys: {', '.join(map(plain, record))}); expected a "
             "sample log of lm_eval (resps), output of NeMo-Skills (generation), or plain JSON "

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import CONTEXT, GREEDY, Problem, Verdict
 from gapft_harness.hooks.protocols import Generated, Generation, Request
-from gapft_harness.importing.formats import LM_EVAL, format_of
+from gapft_harness.importing.formats import format_of
 from gapft_harness.importing.problems import Problems
 from gapft_harness.importing.rows import Choice, Format, Row
 from gapft_harness.importing.seen import Seen
@@ -36,6 +36,7 @@ class Gathering:
         problems: those of the split.
         split: its name.
         k: samples to take of each problem; 0: the greedy response alone.
+        plugin_files: files given by ``--plugin``, whose log readers are asked first.
         formats: the format of each file that was read.
         hashes: the hash of each file, before it was read and after.
         taken: how many responses were taken.
@@ -49,6 +50,7 @@ class Gathering:
     problems: Sequence[Problem]
     split: str
     k: int
+    plugin_files: Sequence[str] = ()
     formats: dict[str, str] = field(default_factory=dict)
     hashes: dict[str, str] = field(default_factory=dict)
     taken: int = 0
@@ -75,9 +77,9 @@ class Gathering:
         paths = self.choice.paths
         self.hashes = self.choice.hashes()
         _require_different(paths, self.hashes)
-        forms = [format_of(Path(path)) for path in paths]
+        forms = [format_of(Path(path), self.plugin_files) for path in paths]
         whole, seen = ", ".join(paths), Seen(paths)
-        if self.choice.filter is not None and LM_EVAL not in forms:
+        if self.choice.filter is not None and not any(form.filters for form in forms):
             raise UserError(f"{whole}: no log of lm_eval, and --filter is of these alone")
         numbered = {form.numbered for form in forms[bool(self.choice.greedy) :]}
         if len(numbered) > 1:

@@ -11,6 +11,8 @@ from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.core.records import CONTEXT, GREEDY, Verdict
 from gapft_harness.core.text import whole_text
 from gapft_harness.importing.rows import Choice, Key, Row, verdict_of
+from gapft_harness.verdicts.places import Log
+from gapft_harness.verdicts.sample_logs import LogRow
 
 if TYPE_CHECKING:
     from inspect_ai.log import EvalSample
@@ -27,6 +29,32 @@ def read_inspect(path: Path, choice: Choice, greedy: bool) -> Iterator[Row]:
         UserError: inspect_ai is not installed, the log is damaged or not complete, or a sample
             does not tell whether it passed; it names file, sample and epoch.
     """
+    for number, place, sample in _samples(path):
+        yield _row(sample, number, place, choice, greedy)
+
+
+def inspect_rows(log: Log) -> Iterator[LogRow]:
+    """Yields a row for each sample; its metrics are its scores, and later epochs have a filter.
+
+    Raises:
+        UserError: as ``read_inspect``.
+    """
+    by_document = Choice([], judge=True, on=[("id", "id")])
+    for number, place, sample in _samples(log.path):
+        told = {name: _verdict(sample, name, place)[0] for name in sample.scores or {}}
+        row = _row(sample, number, place, by_document, False)
+        document = row.key[1]
+        yield LogRow.of(
+            *(log, number, document, [row.text]),
+            metrics={name: verdict.passed for name, verdict in told.items() if verdict},
+            filter="none" if sample.epoch == 1 else f"epoch {sample.epoch}",
+            target=sample.target,
+            arguments={"gen_args_0": {"arg_0": document["input"]}},
+        )
+
+
+def _samples(path: Path) -> Iterator[tuple[int, str, EvalSample]]:
+    """Each sample with its number from 1 and its place, one in memory at a time."""
     try:
         from inspect_ai.log import read_eval_log_samples
     except ImportError as error:
@@ -36,9 +64,7 @@ def read_inspect(path: Path, choice: Choice, greedy: bool) -> Iterator[Row]:
         ) from error
     try:
         for number, sample in enumerate(read_eval_log_samples(str(path)), 1):
-            yield _row(
-                sample, number, f"{path}, sample {sample.id}, epoch {sample.epoch}", choice, greedy
-            )
+            yield number, f"{path}, sample {sample.id}, epoch {sample.epoch}", sample
     except (OSError, RuntimeError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise UserError(
             f"{path}: Inspect cannot read it as a whole log: {' '.join(str(error).split())}"

@@ -72,7 +72,7 @@ def import_split(
             said = description_of(verifier)
             require_same_rules(run.manifest(), split, task["verifier"], said)
         k = 0 if split == CALIBRATION else run.recipe.search.k
-        gathering = Gathering(how, problems, split, k)
+        gathering = Gathering(how, problems, split, k, plugin_files)
         source, tokenizer = _source(run)
         require_same_model(run.manifest(), split, source)
         total = len(problems) * (1 + k)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gapft_harness.core.errors import UserError
@@ -18,15 +18,17 @@ _REMEDY = (
 )
 
 
-def read_log(path: Path, choice: Choice, greedy: bool) -> Iterator[Row]:
-    """Yields the responses of a log, under one filter.
+def read_log(
+    path: Path, choice: Choice, greedy: bool, plugin_files: Sequence[str] = ()
+) -> Iterator[Row]:
+    """Yields the responses of a log of lm_eval or of a plugin's reader, under one filter.
 
     Raises:
         UserError: a row is damaged, or does not tell which of its responses passed; it names file
             and line.
     """
     criterion: Criterion | None = None
-    for row in SampleLog(log_at(path), choice.filter):
+    for row in SampleLog(log_at(path, plugin_files), choice.filter):
         texts = row.texts
         if greedy and len(texts) > 1:
             raise UserError(

@@ -14,12 +14,15 @@ from typing import Any
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Verdict
 from gapft_harness.importing.rows import Choice, Row, taken, text_of, verdict_of
-from gapft_harness.verdicts.sample_logs import records
+from gapft_harness.verdicts.places import Log
+from gapft_harness.verdicts.sample_logs import LogRow, records
 
 #: The fields by which its evaluators say whether a generation is right.
 _TELLING = ("symbolic_correct", "is_correct", "judgement")
 #: What its judges' answers come behind, in plain text or bold.
 _MARKER = re.compile(r"\*{0,2}judgement\*{0,2}\s*:\s*\*{0,2}\s*", re.IGNORECASE)
+#: The fields of a record that are its problem's; others are of the generation.
+_PROBLEM = ("problem", "expected_answer")
 #: What tells its problems apart: the field ``problem``, in its records and in the task's.
 ON = (("problem", "problem"),)
 
@@ -43,6 +46,23 @@ def read_nemo_skills(path: Path, choice: Choice, greedy: bool) -> Iterator[Row]:
             by,
             finish if finish in ("stop", "length") else "unknown",
             {"field": by},
+        )
+
+
+def nemo_skills_rows(log: Log) -> Iterator[LogRow]:
+    """Yields a row for each line; its metrics are the fields that say whether it is right.
+
+    Raises:
+        UserError: as ``read_nemo_skills``.
+    """
+    for line, _, record, place in records(log.path):
+        told = {name: _verdict(record, name, place)[0] for name in _TELLING if name in record}
+        document = {name: record[name] for name in _PROBLEM if name in record}
+        yield LogRow.of(
+            *(log, line, document or record, [text_of(record, "generation", place)]),
+            metrics={name: verdict.passed for name, verdict in told.items() if verdict},
+            target=record.get("expected_answer"),
+            arguments={"gen_args_0": {"arg_0": record.get("problem")}},
         )
 
 

@@ -11,7 +11,8 @@ from gapft_harness.core.errors import UserError, refuse_unknown
 from gapft_harness.core.json_values import as_object
 from gapft_harness.core.records import CONTEXT, GREEDY
 from gapft_harness.importing.rows import Choice, Key, Row, text_of, verdict_of
-from gapft_harness.verdicts.sample_logs import records
+from gapft_harness.verdicts.places import Log
+from gapft_harness.verdicts.sample_logs import LogRow, records
 
 _NAMES = ("id", "prompt", "doc")
 _KEYS = (*_NAMES, "index", "text", "passed", "finish_reason")
@@ -46,6 +47,22 @@ def read_plain(path: Path, choice: Choice, greedy: bool) -> Iterator[Row]:
             verdict,
             field,
             finish,
+        )
+
+
+def plain_rows(log: Log) -> Iterator[LogRow]:
+    """Yields a row for each line; a sample's filter is its number, and greedy ones have none.
+
+    Raises:
+        UserError: as ``read_plain``.
+    """
+    for row in read_plain(log.path, Choice([]), True):
+        by, value = row.key
+        yield LogRow.of(
+            *(log, row.line, value if by == "doc" else {by: value}, [row.text]),
+            passed=[] if row.verdict is None else [row.verdict.passed],
+            filter="none" if row.index == GREEDY else f"sample {row.index}",
+            arguments={"gen_args_0": {"arg_0": value if by == "prompt" else None}},
         )
 
 

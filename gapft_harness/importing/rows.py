@@ -115,12 +115,14 @@ class Format:
         numbered: whether rows say which sample they are, over all files; else those of a second
             file come after those of the first.
         on: what joins its rows with documents, where the user says nothing.
+        filters: whether rows are of filters, of which one is taken.
     """
 
     name: str
     read: Read
     numbered: bool = False
     on: Sequence[Sequence[str]] = ()
+    filters: bool = False
 
 
 def verdict_of(value: Any, name: str, place: str) -> Verdict:

@@ -90,7 +90,8 @@ def judge_logs(
     Raises:
         UserError: what was named is not there, is damaged, or holds no responses.
     """
-    logs = [log for one in arguments for run in runs_of(one, choice.tasks) for log in run.logs]
+    named = (runs_of(one, choice.tasks, plugin_files=choice.plugin_files) for one in arguments)
+    logs = [log for runs in named for run in runs for log in run.logs]
     paths = [log.path.resolve() for log in logs]
     for log, path in zip(logs, paths, strict=True):
         if paths.count(path) > 1:

@@ -16,11 +16,15 @@ from typing import Any
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.core.json_values import parse_object
 from gapft_harness.core.text import natural, read_text, unreadable
+from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.hooks.registered import Registered
 
 #: ``samples_TASK_DATE.jsonl``, as lm_eval names its logs; packed by gzip or not.
 _LOG_NAME = re.compile(
     r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?)\.jsonl(\.gz)?"
 )
+#: The name of lm_eval's reader.
+LM_EVAL = "lm-eval"
 #: What is said of a folder that went away while it was looked through, as those of processes do.
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESRCH, errno.EINVAL)
 #: What is kept of lm_eval's results file.
@@ -36,11 +40,13 @@ class Log:
         task: by its name; "" where it was renamed.
         facts: what lm_eval's results file of the same date holds, if it is beside: ``versions``,
             ``higher_is_better``, and what tells of groups.
+        reader: who reads it; None: lm_eval's.
     """
 
     path: Path
     task: str
     facts: dict[str, Any]
+    reader: Registered | None = None
 
     @property
     def version(self) -> object:
@@ -87,16 +93,21 @@ class Model:
 
 
 def models(
-    arguments: Sequence[str], tasks: Sequence[str], *, seeds: bool, latest: bool = False
+    arguments: Sequence[str],
+    tasks: Sequence[str],
+    *,
+    seeds: bool,
+    latest: bool = False,
+    plugin_files: Sequence[str] = (),
 ) -> list[Model]:
     """The models that AFTER names: each argument one, ``NAME=`` before it names it.
 
-    With ``seeds`` all arguments are training seeds of one model. ``latest`` is as of ``runs_of``.
+    With ``seeds`` all arguments are training seeds of one model. The rest is as of ``runs_of``.
 
     Raises:
         UserError: nothing is there, a log is named twice, or two models have one name.
     """
-    found = [_model(argument, tasks, latest) for argument in arguments]
+    found = [_model(argument, tasks, latest, plugin_files) for argument in arguments]
     if seeds:
         names = {model.name for model in found}
         name = names.pop() if len(names) == 1 else "after"
@@ -107,13 +118,20 @@ def models(
     return found
 
 
-def single(argument: str, tasks: Sequence[str], what: str, *, latest: bool = False) -> Run:
-    """The one run that an argument names; ``latest`` is as of ``runs_of``.
+def single(
+    argument: str,
+    tasks: Sequence[str],
+    what: str,
+    *,
+    latest: bool = False,
+    plugin_files: Sequence[str] = (),
+) -> Run:
+    """The one run that an argument names; the rest is as of ``runs_of``.
 
     Raises:
         UserError: it names several.
     """
-    runs = runs_of(argument, tasks, latest=latest)
+    runs = runs_of(argument, tasks, latest=latest, plugin_files=plugin_files)
     if len(runs) > 1:
         raise UserError(
             f"{what} {argument}: names {len(runs)} runs ({runs[0]}, {runs[1]}, ...), expected one"
@@ -121,12 +139,19 @@ def single(argument: str, tasks: Sequence[str], what: str, *, latest: bool = Fal
     return runs[0]
 
 
-def runs_of(argument: str, tasks: Sequence[str] = (), *, latest: bool = False) -> list[Run]:
+def runs_of(
+    argument: str,
+    tasks: Sequence[str] = (),
+    *,
+    latest: bool = False,
+    plugin_files: Sequence[str] = (),
+) -> list[Run]:
     """The runs that an argument names.
 
     A file or a folder is one run. What a glob matches is several: each folder is one, and so are
     the matched files of a folder together; but if these are all of one task, each is one. With
-    ``latest`` the newest of a run's logs of one task is taken, by the dates in their names.
+    ``latest`` the newest of a run's logs of one task is taken, by the dates in their names. A
+    folder without lm_eval's logs may be one log that a reader of ``plugin_files`` recognises.
 
     Raises:
         UserError: it names no log, or a run has two logs of one task.
@@ -135,42 +160,56 @@ def runs_of(argument: str, tasks: Sequence[str] = (), *, latest: bool = False) -
     if not argument:
         raise UserError("'': expected a file, a folder or a glob")
     if os.path.exists(argument):  # False too where no file can have such a name
-        return [_run(_logs_in(path), tasks, latest)]
+        return [_run(_logs_in(path, plugin_files), tasks, latest, plugin_files)]
     if not glob.has_magic(argument):
         raise UserError(f"{argument}: no such file or folder")
     found = sorted(glob.glob(argument, recursive=True), key=natural)
     matches = [Path(match) for match in found]
     files = [match for match in matches if match.is_file()]
-    groups = [_logs_in(match) for match in matches if match.is_dir()]
+    groups = [_logs_in(match, plugin_files) for match in matches if match.is_dir()]
     for _, together in groupby(files, key=lambda file: file.parent):
         logs = list(together)
         one_task = len({_task_of(log) for log in logs}) == 1
         groups += [[log] for log in logs] if one_task else [logs]
     if not groups:
         raise UserError(f"{argument}: matches no file or folder")
-    return [_run(logs, tasks, latest) for logs in groups]
+    return [_run(logs, tasks, latest, plugin_files) for logs in groups]
 
 
-def log_at(path: Path) -> Log:
-    """A log by its file.
+def log_at(path: Path, plugin_files: Sequence[str] = ()) -> Log:
+    """A log by its file, with the reader that recognises it.
 
     Raises:
         UserError: lm_eval's results file beside it is damaged.
     """
-    return Log(path, _task_of(path), _facts(path))
+    return Log(path, _task_of(path), _facts(path), _reader(path, plugin_files))
 
 
-def _model(argument: str, tasks: Sequence[str], latest: bool) -> Model:
+def _reader(path: Path, plugin_files: Sequence[str]) -> Registered | None:
+    """Who reads it; None: lm_eval's reader, which also says what is wrong with what nobody reads.
+
+    What is named as lm_eval names its logs is one.
+    """
+    if _LOG_NAME.fullmatch(path.name):
+        return None
+    reader = load_plugins(plugin_files).log_reader(path)
+    return None if reader is None or reader.name == LM_EVAL else reader
+
+
+def _model(argument: str, tasks: Sequence[str], latest: bool, plugin_files: Sequence[str]) -> Model:
     name, equals, place = argument.partition("=")
     if not equals or not name or not place or "/" in name or os.path.exists(argument):
         name, place = argument, argument
-    return Model(name, tuple(runs_of(place, tasks, latest=latest)))
+    runs = runs_of(place, tasks, latest=latest, plugin_files=plugin_files)
+    return Model(name, tuple(runs))
 
 
-def _logs_in(path: Path) -> list[Path]:
+def _logs_in(path: Path, plugin_files: Sequence[str]) -> list[Path]:
     if path.is_file():
         return [path]
     found = sorted(_below(path))
+    if not found and _reader(path, plugin_files) is not None:
+        return [path]
     if not found:
         raise UserError(
             f"{path}: holds no samples_*.jsonl; lm_eval writes them with "
@@ -196,7 +235,7 @@ def _below(folder: Path) -> Iterator[Path]:
                 yield Path(within, name)
 
 
-def _run(paths: list[Path], tasks: Sequence[str], latest: bool) -> Run:
+def _run(paths: list[Path], tasks: Sequence[str], latest: bool, plugin_files: Sequence[str]) -> Run:
     by_task: dict[str, Path] = {}
     names = sorted({_task_of(path) for path in paths})
     for task in tasks:
@@ -218,7 +257,7 @@ def _run(paths: list[Path], tasks: Sequence[str], latest: bool) -> Run:
             )
         by_task[task] = path
     ordered = sorted(by_task.items(), key=lambda one: natural(one[0]))
-    return Run(tuple(log_at(path) for _, path in ordered))
+    return Run(tuple(log_at(path, plugin_files) for _, path in ordered))
 
 
 def _task_of(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Sample logs of lm_eval as typed rows: all commands read them here, by the same rules.
+"""Logged responses as typed rows, of lm_eval or another reader: all commands read them here.
 
 - **Filter.** The rows of one filter are taken: the one that was chosen, or else the first row's.
 - **Metric.** The one that was chosen, or else the first number that the first of these rows names;
@@ -15,12 +15,18 @@ comparison needs none.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+import shutil
+import tempfile
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any
+from reprlib import repr as short
+from typing import Any
 
 import numpy as np
 
@@ -49,7 +55,7 @@ class LogRow:
     Attributes:
         log: the log.
         line: from 1.
-        offset: the byte where its line begins.
+        offset: the byte where its line begins; in a log of another reader, its number from 0.
         fields: as they are logged.
     """
 
@@ -57,6 +63,39 @@ class LogRow:
     line: int
     offset: int
     fields: Mapping[str, Any]
+
+    @classmethod
+    def of(
+        cls,
+        log: Log,
+        line: int,
+        document: Mapping[str, Any],
+        responses: Sequence[str],
+        *,
+        passed: Sequence[bool] = (),
+        metrics: Mapping[str, bool | float] | None = None,
+        filter: str = "none",
+        **fields: Any,
+    ) -> LogRow:
+        """A row of another log than lm_eval's.
+
+        Args:
+            log: as the reader gets it.
+            line: where the row is, from 1.
+            document: what rows of one problem have in common; they are joined by it.
+            responses: the texts.
+            passed: of each response whether it passed; none: the first metric says it.
+            metrics: by name, the row's numbers; with ``passed``, ``pass@1`` is added.
+            filter: several rows of one document are of different filters.
+            fields: others by lm_eval's names: ``target``, ``arguments``, ``doc_id``.
+        """
+        told = dict(metrics or {})
+        if passed:
+            told = {OF_ALL: sum(passed) / len(passed), **told}
+            fields["verdicts"] = [{"status": "pass" if one else "fail"} for one in passed]
+        texts = [list(responses)]
+        own = {"doc": dict(document), "resps": texts, "filter": filter, "metrics": [*told]}
+        return cls(log, line, -1, {"doc_id": line - 1, **fields, **told, **own})
 
     @property
     def place(self) -> str:
@@ -401,8 +440,8 @@ class Criterion:
         )
 
 
-def log_rows(log: Log) -> Iterator[LogRow]:
-    """Yields all rows of a log, under whatever filter.
+def lm_eval_rows(log: Log) -> Iterator[LogRow]:
+    """Yields all rows of a log of lm_eval, under whatever filter.
 
     Raises:
         UserError: the file cannot be read, or a line is no JSON object.
@@ -410,16 +449,48 @@ def log_rows(log: Log) -> Iterator[LogRow]:
     return (LogRow(log, line, start, fields) for line, start, fields, _ in records(log.path))
 
 
-def row_at(file: IO[bytes], log: Log, line: int, offset: int) -> LogRow:
-    """The row that begins at a byte of an open log.
+def log_rows(log: Log) -> Iterator[LogRow]:
+    """Yields all rows of a log, as its reader gives them.
 
     Raises:
-        UserError: there is none any more.
+        UserError: the log cannot be read.
+        PluginError: its reader failed, or gave something else.
     """
-    file.seek(offset)
-    place = f"{log.path}, line {line}"
-    text = file.readline().decode("utf-8-sig", "replace")
-    return LogRow(log, line, offset, as_object(parse(text, place), place))
+    if log.reader is None:
+        yield from lm_eval_rows(log)
+        return
+    with log.reader.blamed():
+        for number, row in enumerate(log.reader.value(log)):
+            if not isinstance(row, LogRow):
+                raise log.reader.broke(f"gave {short(row)}; expected api.LogRow")
+            yield replace(row, offset=number)
+
+
+@contextmanager
+def seekable(log: Log) -> Iterator[Callable[[int, int], LogRow]]:
+    """Gives any row by line and offset; a log that is packed, or not lm_eval's, is copied once."""
+    with tempfile.TemporaryFile() as copy, ExitStack() as stack:
+        file: Any = copy
+        starts: array[int] | None = None
+        if log.reader is not None:
+            starts = array("q")
+            for row in log_rows(log):
+                starts.append(copy.tell())
+                copy.write(json.dumps(dict(row.fields), default=str).encode() + b"\n")
+        else:
+            source = stack.enter_context(opened(log.path))
+            if isinstance(source, gzip.GzipFile):
+                shutil.copyfileobj(source, copy)
+            else:
+                file = source
+
+        def row_at(line: int, offset: int) -> LogRow:
+            file.seek(offset if starts is None else starts[offset])
+            place = f"{log.path}, line {line}"
+            text = file.readline().decode("utf-8-sig", "replace")
+            return LogRow(log, line, offset, as_object(parse(text, place), place))
+
+        yield row_at
 
 
 def records(path: Path) -> Iterator[tuple[int, int, dict[str, Any], str]]:

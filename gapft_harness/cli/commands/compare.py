@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from gapft_harness.cli.options import as_folder
+from gapft_harness.cli.options import PluginFile, as_folder
 from gapft_harness.core.errors import GapftError, UserError, describe, plain
 
 GROUP = "Measure and compare"
@@ -127,6 +127,7 @@ def command(
             parser=as_folder,
         ),
     ] = None,
+    plugin: PluginFile = [],
 ) -> None:
     """Compare sample logs of lm_eval, before and after, document by document."""
     with _one_means_worse():
@@ -153,6 +154,7 @@ def command(
             higher_is_better=higher_is_better,
             latest=latest,
             shown=show,
+            plugin_files=plugin,
         )
         found = compared(before, after, choice)
         worse = [] if margin is None else found.worse(margin)
