@@ -14,9 +14,13 @@ import pytest
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
-from gapft_harness.experiments.diversity.matching import Compared, Matching, Strata
-from gapft_harness.experiments.diversity.report import DiversityPart
-from gapft_harness.experiments.diversity.section import _result
+from gapft_harness.experiments.diversity import (
+    Compared,
+    DiversityPart,
+    Matching,
+    Strata,
+    _result,
+)
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.bundled import bundled_recipes
 from gapft_harness.recipe.reading import check_recipe, load_recipe

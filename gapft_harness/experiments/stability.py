@@ -28,7 +28,7 @@ from gapft_harness.report.part import Part, Rows, Summary
 from gapft_harness.report.reading.adapters import SCALED, Decided, read_decided
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.reading.windows import WindowStates, read_windows
-from gapft_harness.report.rendering.blocks import Figure, Section, Table, Text
+from gapft_harness.report.rendering.blocks import Block, Figure, Section, Table, Text
 from gapft_harness.report.rendering.wording import (
     condition_name,
     listed,

@@ -89,5 +89,7 @@ def _cells(value: Any) -> Iterator[object]:
         yield from value.values()
     elif isinstance(value, list):
         yield " ".join(map(str, value))
+    elif isinstance(value, bool):
+        yield str(value).lower()
     else:
         yield "" if value is None else value

@@ -19,10 +19,13 @@ from gapft_harness.analysis.paired import Changes
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.core.weights import weights_hash
-from gapft_harness.experiments.retraining_noise.experiment import RetrainingNoise
-from gapft_harness.experiments.retraining_noise.findings import NoiseFindings, Replicate
-from gapft_harness.experiments.retraining_noise.job import replicate_file
-from gapft_harness.experiments.retraining_noise.section import _result
+from gapft_harness.experiments.retraining_noise import (
+    NoiseFindings,
+    Replicate,
+    RetrainingNoise,
+    _result,
+    replicate_file,
+)
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.tables import read_judged

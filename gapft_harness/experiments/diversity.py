@@ -1,0 +1,516 @@
+"""The matched-diversity control: selections of the same strata and tokens (MATH, Table 3)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gapft_harness.analysis.decomposition import STABLE_ITEMS
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import SOURCE, Arm
+from gapft_harness.hooks.specs import hookimpl
+from gapft_harness.recipe.conditions import Condition, conditions_of
+from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.report.figures.style import WIDTH, interval_row, rows_alone
+from gapft_harness.report.findings.whole import ConditionFindings, Findings
+from gapft_harness.report.part import Part, Rows
+from gapft_harness.report.reading.inputs import ReportInputs
+from gapft_harness.report.rendering import palette, wording
+from gapft_harness.report.rendering.blocks import Figure, Section, Table, Text
+from gapft_harness.report.rendering.wording import condition_name, percent, points, whole
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.tables import read_examples, read_problems
+from gapft_harness.stages.context import Context
+from gapft_harness.stages.differences import Differences
+from gapft_harness.stages.experiment.protocol import Experiment
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Drawn
+
+
+#: The selectors whose conditions are compared, but for GapFT itself.
+_OTHERS = ("matched_strata", "repeated")
+#: By how many problems a stratum may differ (Table 6).
+_TOLERANCE = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Conditions that are compared.
+
+    Attributes:
+        names: GapFT first, then in the recipe's order.
+        uniform: the one that draws from both states, if there is one.
+        by: of each but GapFT the fields that make a stratum.
+    """
+
+    names: Sequence[str]
+    uniform: str | None
+    by: Mapping[str, Sequence[str]]
+
+    @property
+    def fields(self) -> Sequence[str]:
+        """The fields that make a stratum of all of them."""
+        return next(iter(self.by.values()))
+
+
+def compared(conditions: Mapping[str, Condition]) -> Compared | None:
+    """The conditions that are compared; None without GapFT or any that is matched to it.
+
+    Raises:
+        UserError: a parameter that says what is matched cannot say it; the message names its key.
+    """
+    gapft = [name for name, of in conditions.items() if of.selector == "gapft"]
+    others = {name: of for name, of in conditions.items() if of.selector in _OTHERS}
+    matched = [name for name, of in others.items() if of.selector == "matched_strata"]
+    if not gapft or not matched:
+        return None
+    both = [name for name in matched if _draws_uniformly(name, others[name])]
+    by = {name: _fields(name, of) for name, of in others.items()}
+    return Compared((gapft[0], *others), next(iter(both), None), by)
+
+
+def _fields(name: str, condition: Condition) -> tuple[str, ...]:
+    by = condition.params.get("by", ())
+    if not isinstance(by, list | tuple) or not all(isinstance(field, str) for field in by):
+        raise UserError(
+            f"key 'conditions.{name}.params.by': is {by!r}, expected a list of a record's fields, "
+            "such as [subject, level]"
+        )
+    return tuple(by)
+
+
+def _draws_uniformly(name: str, condition: Condition) -> bool:
+    said = condition.params
+    states = said.get("states", "GS")
+    if not isinstance(states, str):
+        raise UserError(
+            f"key 'conditions.{name}.params.states': is {states!r}, expected 'G', 'S' or 'GS'"
+        )
+    return {*states} == {*"GS"} and said.get("responses", "kept") == "kept"
+
+
+@dataclass(frozen=True, slots=True)
+class Strata:
+    """A training set's distinct problems by stratum, beside GapFT's of the same seed.
+
+    Attributes:
+        own: problems of each stratum.
+        gapft: GapFT's.
+        others: its problems that are not among GapFT's.
+    """
+
+    own: Counter[str]
+    gapft: Counter[str]
+    others: int = 0
+
+    @property
+    def problems(self) -> int:
+        """Its distinct problems."""
+        return self.own.total()
+
+    def apart(self, stratum: str) -> float:
+        """By how many problems a stratum differs from its share of GapFT's."""
+        return abs(self.own[stratum] - self.gapft[stratum] * self.problems / self.gapft.total())
+
+    @property
+    def most_apart(self) -> float:
+        """The same in the stratum in which it is most."""
+        return max(self.apart(stratum) for stratum in self.own | self.gapft)
+
+    def faults(self, who: str) -> Iterator[str]:
+        """Sentences on strata that differ by more than they may."""
+        for stratum in sorted(self.own | self.gapft):
+            if self.apart(stratum) > _TOLERANCE:
+                yield (
+                    f"the {self.problems} problems of {who} have {self.own[stratum]} of the "
+                    f"stratum {stratum}, and GapFT's {self.gapft.total()} have "
+                    f"{self.gapft[stratum]}; expected as large a share, to one problem"
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """What is compared, and how it is matched.
+
+    Attributes:
+        of: the conditions.
+        strata: of every training set but GapFT's, its problems by stratum.
+        tokens_apart: by how much the supervised tokens of one seed's sets differ at most, as a
+            share of the larger.
+        tolerance: by how much the recipe lets them.
+    """
+
+    of: Compared
+    strata: Mapping[Arm, Strata]
+    tokens_apart: float = 0.0
+    tolerance: float = 0.0
+
+    def most_apart(self, condition: str) -> float:
+        """By how many problems a stratum differs from its share of GapFT's at most, any seed."""
+        return max((strata.most_apart for strata in self._sets(condition)), default=0.0)
+
+    def others(self, condition: str) -> int:
+        """How many of its problems are not among GapFT's at most, any seed."""
+        return max((strata.others for strata in self._sets(condition)), default=0)
+
+    def _sets(self, condition: str) -> list[Strata]:
+        return [strata for arm, strata in self.strata.items() if arm.condition == condition]
+
+
+def read_matching(run_path: Path, of: Compared, arms: Sequence[Arm]) -> dict[Arm, Strata]:
+    """The strata of the training sets of some arms that are compared, GapFT's left out."""
+    labels = {
+        problem.id: ", ".join(str(problem.document.get(field)) for field in of.fields) or "all"
+        for problem, _ in read_problems(run_path / layout.problems("pool"))
+    }
+
+    def problems(arm: Arm) -> set[str]:
+        return {e.problem_id for e in read_examples(run_path / layout.selection(arm))}
+
+    def strata(own: set[str], gapft: set[str]) -> Strata:
+        counts = [Counter(labels[name] for name in names) for names in (own, gapft)]
+        return Strata(counts[0], counts[1], len(own - gapft))
+
+    seeds = {arm.seed for arm in arms if arm.condition == of.names[0]}
+    gapft = {seed: problems(Arm(of.names[0], seed)) for seed in seeds}
+    return {
+        arm: strata(problems(arm), gapft[arm.seed])
+        for arm in arms
+        if arm.condition in of.names[1:] and arm.seed in gapft
+    }
+
+
+class MatchedDiversity(Experiment):
+    """Selections that are matched to GapFT's in strata and supervised tokens (Tables 3 and 6).
+
+    Conditions of one n: problems of GapFT's strata, to one, and tokens to a tolerance. Which are
+    compared follows from their selectors: ``gapft``, which the others are matched to,
+    ``matched_strata`` and ``repeated``.
+    """
+
+    name = "matched_diversity"
+
+    def part(self) -> DiversityPart:
+        """Its section, figure and table."""
+        return DiversityPart()
+
+    def settings(self, recipe: Recipe, options: Mapping[str, str] | None = None) -> Any:
+        """See ``Experiment.settings``.
+
+        Raises:
+            UserError: the recipe has too few of its conditions, they are not of one n or of the
+                same strata, one has a parameter that cannot be, or nothing says by how much
+                supervised tokens may differ.
+        """
+        found = super().settings(recipe, options)
+        if found is None:
+            return None
+        where = f"recipe {recipe.name}: key 'experiments.{self.name}':"
+        try:
+            of = compared(recipe.conditions)
+        except UserError as error:
+            raise UserError(f"recipe {recipe.name}: {error}") from error
+        if of is None:
+            raise UserError(
+                f"{where} needs a condition of the selector gapft and one or more of "
+                "matched_strata, such as gapft: {} and solved: {selector: matched_strata, params: "
+                f"{{states: G, by: [subject, level]}}}}; found: {', '.join(recipe.conditions)}"
+            )
+        for what, each in (
+            ("n", {name: recipe.slots(name) for name in of.names}),
+            ("fields in by", {name: list(by) for name, by in of.by.items()}),
+        ):
+            if len({*map(str, each.values())}) > 1:
+                said = ", ".join(f"{name} {value}" for name, value in each.items())
+                raise UserError(
+                    f"{where} compares conditions of the same {what}, and theirs differ ({said})"
+                )
+        if recipe.budget.token_tolerance is None:
+            raise UserError(
+                f"{where} compares conditions of nearly as many supervised tokens, and "
+                "budget.token_tolerance is not set; set it, to 0.02 as the paper does"
+            )
+        self.require_same_settings(recipe, of.names)
+        return found
+
+    def conditions(self, recipe: Recipe) -> Sequence[str]:
+        """Those that are compared, GapFT first."""
+        return self._of(recipe).names
+
+    def reads(self, context: Context) -> Iterator[str]:
+        """The training sets that are compared, and the pool's records."""
+        yield layout.problems("pool")
+        names = self.conditions(context.run.recipe)
+        yield from (layout.selection(arm) for arm in context.arms() if arm.condition in names)
+
+    def selected(self, context: Context) -> None:
+        """Training sets of other strata than GapFT's are refused.
+
+        Raises:
+            UserError: a stratum differs by more than one problem; the message names it.
+        """
+        self.require_same_origins(context)
+        for _, faults in self._faults(context.run, context.arms()):
+            for fault in faults:
+                raise UserError(f"key 'experiments.{self.name}': {fault}")
+
+    def check(
+        self,
+        run: RunDirectory,
+        manifest: Mapping[str, Any],
+        trained: Sequence[Arm],
+        found: Differences,
+    ) -> None:
+        """The sealed training sets have GapFT's strata."""
+        matched = [*self._faults(run, trained)]
+        for arm, faults in matched:
+            found.gather(layout.selection(arm), partial(list, faults))
+        if matched and self._of(run.recipe).fields:
+            found.checked.append(
+                f"the strata of {len(matched)} training sets differ from GapFT's by one problem at "
+                "most"
+            )
+
+    def _faults(
+        self, run: RunDirectory, arms: Sequence[Arm]
+    ) -> Iterator[tuple[Arm, Sequence[str]]]:
+        of = self._of(run.recipe)
+        for arm, strata in read_matching(run.path, of, arms).items():
+            yield arm, [*strata.faults(arm.name)]
+
+    @staticmethod
+    def _of(recipe: Recipe) -> Compared:
+        found = compared(recipe.conditions)
+        assert found is not None, "a recipe whose settings were checked"
+        return found
+
+
+class DiversityPart(Part):
+    """Table 3 on the run's own audit."""
+
+    name = "matched_diversity"
+    after = "Contrasts"
+
+    def read(
+        self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[Arm]
+    ) -> Matching | None:
+        """What is compared, with its strata."""
+        of = compared(conditions_of(manifest["recipe"]))
+        return Matching(of, read_matching(run_path, of, arms)) if of and arms else None
+
+    def compute(self, inputs: ReportInputs, read: Matching) -> Matching:
+        """With how far tokens are apart: all else is among the figures of every report."""
+        shares = []
+        for seed in inputs.seeds:
+            tokens = [
+                trained.budget.supervised_tokens
+                for trained in inputs.arms
+                if trained.arm.seed == seed and trained.arm.condition in read.of.names
+            ]
+            shares.append((max(tokens) - min(tokens)) / max(tokens))
+        tolerance = inputs.recipe["budget"]["token_tolerance"]
+        return replace(read, tokens_apart=max(shares), tolerance=tolerance)
+
+    def sections(
+        self, inputs: ReportInputs, findings: Findings, found: Matching
+    ) -> Iterator[Section]:
+        """The result, the figure, the paper's table, and what is matched."""
+        gained = "; ".join(
+            f"{condition_name(name)} {points(findings.contrast(name, SOURCE).delta)} points"
+            for name in found.of.names
+        )
+        figure = Figure(
+            self.name,
+            f"Pass@1 minus the source's: {gained}.",
+            "Pass@1 minus the source's, with 95% intervals. Filled: the interval excludes zero.",
+        )
+        tables = [_outcomes(findings, found.of), _matching(findings, found)]
+        yield Section("Matched diversity", [Text(_result(findings, found)), figure, *tables])
+
+    def figures(
+        self, findings: Findings, found: Matching
+    ) -> Iterator[tuple[str, Callable[[Findings], Drawn]]]:
+        """The gains, with the rates on each state."""
+        yield self.name, lambda findings: _gains(findings, found.of)
+
+    def tables(
+        self, inputs: ReportInputs, findings: Findings, found: Matching
+    ) -> Iterator[tuple[str, Rows]]:
+        """A row for each condition."""
+        yield f"{self.name}.csv", self._rows(findings, found)
+
+    def results(self, found: Matching) -> dict[str, Any]:
+        """What is matched; the figures stand under ``conditions`` and ``contrasts``."""
+        return {
+            "strata": list(found.of.fields),
+            "conditions": {name: found.most_apart(name) for name in found.of.names},
+            "problems_not_gapfts": {name: found.others(name) for name in found.of.names},
+            "supervised_tokens_apart": found.tokens_apart,
+            "token_tolerance": found.tolerance,
+        }
+
+    def _rows(self, findings: Findings, found: Matching) -> Rows:
+        against = [SOURCE, *_references(found.of)]
+        ends = ("delta", "ci95_low", "ci95_high")
+        yield (
+            "condition", "problems", "exposures_each", "problems_not_gapfts", "strata_most_apart",
+            "L_supervised_least", "L_supervised_most", "pass_at_1", "kappa_S", "kappa_U", "rho_G",
+            *(f"{end}_minus_{name}" for name in against for end in ends),
+        )  # fmt: skip
+        for name in found.of.names:
+            of = findings.conditions[name]
+            budgets = [seed.budget for seed in of.seeds.values()]
+            tokens = [budget.supervised_tokens for budget in budgets]
+            rates = (of.mean.kappa_s, of.mean.kappa_u, of.mean.rho_g)
+            row: list[object] = [name, *_size(of), found.others(name)]
+            row.append(found.most_apart(name) if found.of.fields else "")
+            row += [min(tokens), max(tokens), float(of.mean.pass_at_1)]
+            row += ["" if rate is None else float(rate) for rate in rates]
+            for other in against:
+                contrast = None if other == name else findings.contrast(name, other)
+                row += ["", "", ""] if contrast is None else [
+                    float(contrast.delta), contrast.interval.low, contrast.interval.high,
+                ]  # fmt: skip
+            yield row
+
+
+def _references(of: Compared) -> list[str]:
+    """What conditions are held against besides the source: GapFT, and uniform if there is one."""
+    return [of.names[0], *([of.uniform] if of.uniform else [])]
+
+
+def _size(condition: ConditionFindings) -> tuple[int, int]:
+    """The distinct problems of a training set, and how often each is seen."""
+    first = next(iter(condition.seeds.values()))
+    return first.problems, first.budget.exposures // first.problems
+
+
+def _gains(findings: Findings, of: Compared) -> Drawn:
+    """Every condition's gain over the source with its interval."""
+    from matplotlib.figure import Figure as Drawn
+
+    figure = Drawn(figsize=(WIDTH, 0.3 * len(of.names) + 0.9), layout="constrained")
+    axes = figure.subplots()
+    axes.axvline(0, color=palette.MUTED, linewidth=0.9)
+    for y, name in enumerate(of.names):
+        contrast = findings.contrast(name, SOURCE)
+        interval_row(axes, y, contrast.delta, contrast.interval)
+        axes.annotate(
+            points(contrast.delta),
+            (1.02, y),
+            xycoords=("axes fraction", "data"),
+            va="center",
+            fontsize=8.5,
+        )
+    axes.set_yticks(range(len(of.names)), [condition_name(name) for name in of.names])
+    axes.set_ylim(len(of.names) - 0.4, -0.6)
+    rows_alone(axes)
+    axes.set_xlabel("points of Pass@1, 95% interval")
+    axes.set_title("Pass@1 minus that of the source", x=0)
+    return figure
+
+
+def _result(findings: Findings, found: Matching) -> str:
+    of, name = found.of, found.of.names[0]
+    budget = next(iter(findings.conditions[name].seeds.values())).budget
+    against = [SOURCE, *([of.uniform] if of.uniform else [])]
+    said = [
+        f"{points(contrast.delta)} points {wording.points_interval(contrast.interval)} "
+        f"from {'the ' if other == SOURCE else ''}{condition_name(other)}"
+        for other in against
+        for contrast in [findings.contrast(name, other)]
+    ]
+    most = max(found.most_apart(name) for name in of.names)
+    strata = (
+        f"The problems of all conditions are matched by {wording.listed([*of.fields])}, to one "
+        f"problem a stratum; the most that one differs by is {most:g}."
+        if of.fields
+        else "The problems are not matched in strata."
+    )
+    return (
+        f"At N = {whole(budget.exposures)} exposures in J = {whole(budget.steps)} steps, Pass@1 of "
+        f"{condition_name(name)} differs by {wording.listed(said)}. {strata} Supervised "
+        "tokens differ under one seed by up to "
+        f"{percent(found.tokens_apart, 2)} of the larger, and the recipe allows "
+        f"{percent(found.tolerance, 2)}."
+    )
+
+
+def _outcomes(findings: Findings, of: Compared) -> Table:
+    unstable = findings.source.unstable
+
+    def rate(value: Fraction | None, state: str) -> str:
+        return percent(value) + (
+            wording.UNSTABLE if value is not None and state in unstable else ""
+        )
+
+    rows = []
+    for name in of.names:
+        condition = findings.conditions[name]
+        mean, gain = condition.mean, findings.contrast(name, SOURCE)
+        problems, each = _size(condition)
+        rows.append(
+            [
+                condition_name(name),
+                f"{whole(problems)} × {each}",
+                percent(mean.pass_at_1),
+                points(gain.delta),
+                wording.points_interval(gain.interval),
+                rate(mean.kappa_s, "S"),
+                rate(mean.kappa_u, "U"),
+                rate(mean.rho_g, "G"),
+            ]
+        )
+    counts = findings.source.states
+    note = (
+        "Problems × exposures of each. Δ: Pass@1 minus the source's in percentage points, with its "
+        "95% interval. κ_S, κ_U: share of the audit's recovered and missed failures that are "
+        f"corrected; ρ_G: share of the solved problems that are lost. The audit has {counts['G']} "
+        f"problems of G, {counts['S']} of S and {counts['U']} of U."
+    )
+    if unstable:
+        note += f" {wording.UNSTABLE} Unstable: fewer than {STABLE_ITEMS} audit problems."
+    columns = ["condition", "problems", "Pass@1", "Δ source", "95% interval", "κ_S", "κ_U", "ρ_G"]
+    return Table(columns, rows, note=note)
+
+
+def _matching(findings: Findings, found: Matching) -> Table:
+    of = found.of
+    others = _references(of)
+    rows: list[Sequence[str]] = []
+    for name in of.names:
+        row = [condition_name(name)]
+        for other in others:
+            contrast = None if other == name else findings.contrast(name, other)
+            row += ["ref.", ""] if contrast is None else [
+                points(contrast.delta), wording.points_interval(contrast.interval),
+            ]  # fmt: skip
+        tokens = [s.budget.supervised_tokens for s in findings.conditions[name].seeds.values()]
+        apart = f"{found.most_apart(name):g}" if of.fields else "–"
+        new = whole(found.others(name))
+        matched = ["ref.", "ref."] if name == of.names[0] else [new, apart]
+        rows.append([*row, *matched, wording.span(tokens)])
+    columns = ["condition"]
+    for other in others:
+        columns += [f"Δ {condition_name(other)}", "95% interval"]
+    lead = condition_name(of.names[0])
+    note = (
+        f"New: problems that are not among {lead}'s, under the seed that has most. Strata: by how "
+        "many problems the stratum that differs most differs from its share of "
+        f"{lead}'s, under any seed. Tokens: supervised ones over all exposures, from the least to "
+        "the most of the seeds."
+    )
+    return Table([*columns, "new", "strata", "tokens"], rows, note=note)
+
+
+@hookimpl
+def register_experiments(register):  # type: ignore[no-untyped-def]
+    """Registers it."""
+    register("matched_diversity", MatchedDiversity)
