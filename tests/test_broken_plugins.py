@@ -22,7 +22,7 @@ from gapft_harness.hooks.registered import SelectorTraits
 from gapft_harness.hooks.tracking import Tracking
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.report.reading.columns import columns
-from gapft_harness.run_directory.tables import Judged, read_judged, responses
+from gapft_harness.run_directory.tables import Judged, read_judged, response_schema
 from gapft_harness.stages.generation.episodes import episodes_of
 from gapft_harness.stages.generation.sealing import closing_verifier, description_of
 from gapft_harness.stages.search.states import state_row
@@ -398,7 +398,7 @@ def test_a_sealed_status_that_is_none_is_named_with_its_file(tmp_path: Path) -> 
         "reason": "",
     }
     path = tmp_path / "responses.parquet"
-    pq.write_table(pa.Table.from_pylist([row], schema=responses.schema()), path)
+    pq.write_table(pa.Table.from_pylist([row], schema=response_schema()), path)
     expected = re.escape(f"{path}") + ".*: holds the verdict 'maybe'; expected one of pass, fail"
     with pytest.raises(GapftError, match=expected):
         columns(path, ("problem_id", "status"))

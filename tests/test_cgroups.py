@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gapft_harness.core.cgroups import free_in_cgroups, usable_cores, usable_memory
-from gapft_harness.training.machine import memory
+from gapft_harness.training import memory
 
 GB = 10**9
 V2 = "30 23 0:26 {shown} /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"

@@ -24,7 +24,8 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import grown, only
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.mirror import _Sealed
-from gapft_harness.run_directory.tables import read_facts, read_states
+from gapft_harness.run_directory.parquet import read_facts
+from gapft_harness.run_directory.tables import read_states
 from gapft_harness.stages.experiment.adapters import OfAdapters, decided_tables
 from gapft_harness.stages.pipeline import run_stages
 from gapft_harness.stages.search.stage import keep_searched

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import sha256
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.stages.foundation.disjoint import Known, nearly, require_disjoint
+from gapft_harness.stages.integrity.disjoint import Known, nearly, require_disjoint
 from gapft_harness.stages.pipeline import STAGES
 from gapft_harness.stages.search.stage import merge_all
 from gapft_harness.stages.verify.run import verify

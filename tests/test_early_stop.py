@@ -21,7 +21,8 @@ from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.journal import Journal
-from gapft_harness.run_directory.tables import read_facts, read_judged
+from gapft_harness.run_directory.parquet import read_facts
+from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.generation.early_stop import check_early_stop
 from gapft_harness.stages.generation.episodes import Episodes, episodes_of
 from gapft_harness.stages.generation.generation import generate, greedy_phase, sample_phases

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from gapft_harness.core.records import GREEDY, Attempt, Problem, Response, Verdict
 from gapft_harness.hooks.protocols import Generated, Generation, Request
 from gapft_harness.run_directory.journal import Journal
-from gapft_harness.run_directory.tables import read_facts, read_judged
+from gapft_harness.run_directory.parquet import read_facts
+from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.generation.episodes import Episodes, episodes_of
-from gapft_harness.stages.generation.executions import Executions, majority
-from gapft_harness.stages.generation.sealing import write_responses
+from gapft_harness.stages.generation.sealing import Executions, majority, write_responses
 
 STATUSES = ("pass", "fail", "timeout", "error")
 

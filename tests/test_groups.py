@@ -16,7 +16,7 @@ from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.plugins.selectors.evidence_states import with_replacement
 from gapft_harness.recipe.called_plugins import check_names, find_selector
 from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.recipe.training import Training
+from gapft_harness.recipe.sections import Training
 from gapft_harness.stages.selection.budgets import in_groups
 from gapft_harness.stages.selection.choosing import (
     fill,

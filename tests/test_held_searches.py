@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.hooks.code import SOURCES, code_hash
+from gapft_harness.hooks.loading import SOURCES, code_hash
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.manifest import FORMAT
-from gapft_harness.stages.foundation.foundation import SECTION, searched_in
+from gapft_harness.stages.integrity.rests_on import SECTION, searched_in
 from gapft_harness.stages.search.stage import merge_all
 from tests.command import gapft, succeed
 from tests.letters_task import CONTAINS, write_letters

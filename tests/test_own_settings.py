@@ -27,17 +27,15 @@ from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.tables import read_evidence, read_examples
-from gapft_harness.run_directory.tables.selections import write_examples
-from gapft_harness.run_directory.tables.states import read_states
+from gapft_harness.run_directory.evidence import read_evidence
+from gapft_harness.run_directory.tables import read_examples, read_states, write_examples
 from gapft_harness.stages.selection.budgets import divided, in_groups
-from gapft_harness.stages.selection.check import _replay
 from gapft_harness.stages.selection.choosing import Pools, fill, slots_of, to_example
 from gapft_harness.stages.selection.taking import Taking
 from gapft_harness.stages.train.job import _check_folder
-from gapft_harness.stages.train.sharing import shared
-from gapft_harness.stages.train.unsealed import stale
+from gapft_harness.stages.train.sharing import shared, stale
 from gapft_harness.stages.verify.run import verify
+from gapft_harness.stages.verify.selections import _replay
 from tests.command import gapft, succeed
 from tests.tiny_models import CHAT_TEMPLATE, byte_llama
 from tests.training.letters import prepare

@@ -19,7 +19,8 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Adapter, Arm
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.tables import read_evidence, read_judged
+from gapft_harness.run_directory.evidence import read_evidence
+from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.sandbox import probe
 from gapft_harness.stages.audit.job import decode_arm
 from gapft_harness.stages.context import Context

@@ -13,7 +13,7 @@ import pytest
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import Adapter, Arm
 from gapft_harness.hooks.protocols import Job, Progress
-from gapft_harness.run_directory.tables.problems import read_problems
+from gapft_harness.run_directory.tables import read_problems
 from gapft_harness.stages.audit.job import decode_arm
 from gapft_harness.stages.search import stage
 from gapft_harness.stages.search.job import search

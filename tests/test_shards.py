@@ -20,8 +20,7 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.shards import IdsHash, Shard, part_of
 from gapft_harness.stages.pipeline import run_stages
 from gapft_harness.stages.search import merging
-from gapft_harness.stages.search.merged_facts import merge_facts
-from gapft_harness.stages.search.merging import FinishedShard, identity_of
+from gapft_harness.stages.search.merging import FinishedShard, identity_of, merge_facts
 from gapft_harness.stages.search.stage import merge_all
 from tests.command import gapft
 from tests.recording_run import Letters, letters

@@ -23,7 +23,7 @@ from gapft_harness.recipe.called_plugins import check_names
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.stages.experiment import asked
-from gapft_harness.stages.foundation.disjoint import keyed, require_disjoint
+from gapft_harness.stages.integrity.disjoint import keyed, require_disjoint
 from gapft_harness.stages.search.splits import divide, hash_order, read_split, read_splits
 
 TASK = """

@@ -21,7 +21,7 @@ from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import Request, SamplerSettings
 from gapft_harness.lm_eval_bridge.samplers.hf.sampler import HfSampler
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, started
-from gapft_harness.recipe.training import Training
+from gapft_harness.recipe.sections import Training
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.recording import require_same_model
 from gapft_harness.stages.verify.run import verify

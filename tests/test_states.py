@@ -15,7 +15,7 @@ from gapft_harness.core.errors import GapftError, PluginError
 from gapft_harness.core.records import GREEDY
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.tables import responses
+from gapft_harness.run_directory.tables import response_schema
 from gapft_harness.stages.search.states import partition, state_of
 
 problems = st.lists(
@@ -96,7 +96,7 @@ def searched(folder: Path, keep: str, outcomes: dict[str, Any]) -> RunDirectory:
     ]
     (folder / "pool").mkdir()
     pq.write_table(
-        pa.Table.from_pylist(rows, schema=responses.schema()), folder / "pool/responses.parquet"
+        pa.Table.from_pylist(rows, schema=response_schema()), folder / "pool/responses.parquet"
     )
     run.seal("pool/responses.parquet")
     run.update_manifest(lambda manifest: manifest.update(task={"keep": keep}))

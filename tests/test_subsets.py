@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.stages.foundation.subsets import changed_subsets
+from gapft_harness.stages.integrity.subsets import changed_subsets
 from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
 from tests.end_to_end.letters_run import result

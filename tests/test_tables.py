@@ -19,19 +19,20 @@ from gapft_harness.core.records import (
     Response,
     Verdict,
 )
+from gapft_harness.run_directory.parquet import Values, read_facts, write_batches
 from gapft_harness.run_directory.tables import (
     Judged,
-    problems,
+    ProblemState,
     read_examples,
-    read_facts,
     read_judged,
     read_problems,
     read_states,
-    responses,
+    response_row,
+    response_schema,
+    write_examples,
+    write_problems,
+    write_states,
 )
-from gapft_harness.run_directory.tables.parquet import Values, write_batches
-from gapft_harness.run_directory.tables.selections import write_examples
-from gapft_harness.run_directory.tables.states import ProblemState, write_states
 
 words = st.text(max_size=5)
 ids = st.lists(st.integers(0, 2**31 - 1), max_size=4).map(tuple)
@@ -56,21 +57,21 @@ judged = st.builds(
 
 
 def rows(found: list[Judged]) -> list[Values]:
-    return [responses.row_of(each.response, each.verdict, each.answer) for each in found]
+    return [response_row(each.response, each.verdict, each.answer) for each in found]
 
 
 @given(st.lists(judged, max_size=6))
 def test_responses_come_back_as_they_were(tmp_path_factory: Any, found: list[Judged]) -> None:
     path = tmp_path_factory.mktemp("table") / "responses.parquet"
     found = sorted(found, key=lambda each: each.response.problem_id)
-    write_batches(path, responses.schema(), [rows(found)], lambda: {"verdicts": len(found)})
+    write_batches(path, response_schema(), [rows(found)], lambda: {"verdicts": len(found)})
     read = [each for _, of_problem in read_judged(path) for each in of_problem]
     assert read == found
     assert read_facts(path) == {"verdicts": len(found)}
 
 
 def test_the_columns_are_in_their_places() -> None:
-    assert responses.schema().names == [
+    assert response_schema().names == [
         "problem_id", "index", "text", "token_ids", "finish_reason", "seed", "tokens_from",
         "attempts", "context_ids", "status", "reason", "answer",
     ]  # fmt: skip
@@ -85,7 +86,7 @@ def test_batches_become_row_groups_and_only_one_is_asked_for_at_a_time(tmp_path:
             asked.append(number)
             yield rows([Judged(Response(f"p{number}", 0, "", (), "stop", 0), Verdict("pass"))])
 
-    write_batches(path, responses.schema(), batches(), lambda: {"batches": [*asked]})
+    write_batches(path, response_schema(), batches(), lambda: {"batches": [*asked]})
     assert pq.ParquetFile(path).num_row_groups == 3
     assert read_facts(path) == {"batches": [0, 1, 2]}
 
@@ -93,7 +94,7 @@ def test_batches_become_row_groups_and_only_one_is_asked_for_at_a_time(tmp_path:
 def test_problems_come_back_ordered_by_id(tmp_path: Path) -> None:
     path = tmp_path / "problems.parquet"
     found = [Problem(name, f"prompt {name}", {"answer": name}, {"n": 1}) for name in "cab"]
-    problems.write_problems(path, found, lambda names: ((ord(name),) for name in names))
+    write_problems(path, found, lambda names: ((ord(name),) for name in names))
     expected = sorted(found, key=lambda problem: problem.id)
     assert list(read_problems(path)) == [(problem, (ord(problem.id),)) for problem in expected]
 

@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from gapft_harness.core.errors import PluginError
 from gapft_harness.core.records import GREEDY, Arm, Evidence, Response, Verdict
 from gapft_harness.hooks.registered import Registered, SelectorTraits
-from gapft_harness.run_directory.tables import read_evidence, read_examples
-from gapft_harness.run_directory.tables.parquet import write_batches
-from gapft_harness.run_directory.tables.responses import row_of, schema
-from gapft_harness.run_directory.tables.verified import VerifiedResponses
+from gapft_harness.run_directory.evidence import VerifiedResponses, read_evidence
+from gapft_harness.run_directory.parquet import write_batches
+from gapft_harness.run_directory.tables import read_examples, response_row, response_schema
 from gapft_harness.stages.selection.choosing import choose, make_pool
 from gapft_harness.stages.verify.run import verify
 from tests.pools import evidence
@@ -58,12 +57,14 @@ def write(path: Path, passed: dict[str, list[bool]], in_group: int, tokens: int 
     """A table of greedy responses and samples, so many problems a row group."""
     verdicts = (Verdict("fail"), Verdict("pass"))
     rows = {
-        name: [row_of(response(name, i - 1, tokens), verdicts[p]) for i, p in enumerate(of)]
+        name: [response_row(response(name, i - 1, tokens), verdicts[p]) for i, p in enumerate(of)]
         for name, of in sorted(passed.items())
     }
     names = list(rows)
     groups = [names[at : at + in_group] for at in range(0, len(names), in_group)]
-    write_batches(path, schema(), [[r for name in group for r in rows[name]] for group in groups])
+    write_batches(
+        path, response_schema(), [[r for name in group for r in rows[name]] for group in groups]
+    )
 
 
 @given(
@@ -125,8 +126,8 @@ def test_each_response_of_an_episode_follows_its_own_conversation(
     tmp_path: Path, conversation: bool
 ) -> None:
     passing = [response("a", 0), response("a", 1, context=(5, 6))]
-    rows = [row_of(each, Verdict("pass")) for each in passing]
-    write_batches(tmp_path / "r.parquet", schema(), [rows])
+    rows = [response_row(each, Verdict("pass")) for each in passing]
+    write_batches(tmp_path / "r.parquet", response_schema(), [rows])
     read = VerifiedResponses(tmp_path / "r.parquet", {"a": (1, 2)}, conversation)
     found = replace(evidence("a", "S"), prompt_ids=(5, 6), read_verified=read).each_verified()
     assert [e.prompt_ids for e in found] == [(1, 2), (5, 6) if conversation else (1, 2)]

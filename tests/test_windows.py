@@ -13,8 +13,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Response, Verdict
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.tables import Judged, read_states
-from gapft_harness.run_directory.tables.states import ProblemState
+from gapft_harness.run_directory.tables import Judged, ProblemState, read_states
 from gapft_harness.stages.search.states import Window, partition, state_row, states_in
 from tests.test_states import OUTCOMES, searched
 

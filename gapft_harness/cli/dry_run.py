@@ -18,8 +18,7 @@ from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.registered import Registered, SamplerTraits
 from gapft_harness.recipe.called_plugins import check_names
 from gapft_harness.recipe.conditions import Condition, own_settings
-from gapft_harness.recipe.models import model_args, sampler_settings
-from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.recipe.recipe import Recipe, model_args, sampler_settings
 from gapft_harness.report.reading.paper import printed
 from gapft_harness.report.rendering import wording
 from gapft_harness.run_directory import layout
@@ -33,17 +32,17 @@ from gapft_harness.run_directory.directory import (
 from gapft_harness.run_directory.manifest import naming_plugins
 from gapft_harness.run_directory.mirror import is_url
 from gapft_harness.stages.experiment import Experiment, asked
-from gapft_harness.stages.foundation.foundation import searched_in
-from gapft_harness.stages.foundation.holding import hold
-from gapft_harness.stages.foundation.sources import check_sources
-from gapft_harness.stages.foundation.subsets import told
 from gapft_harness.stages.generation.early_stop import check_early_stop
 from gapft_harness.stages.generation.sealing import closing_verifier
+from gapft_harness.stages.integrity.holding import hold
+from gapft_harness.stages.integrity.rests_on import searched_in
+from gapft_harness.stages.integrity.sources import check_sources
+from gapft_harness.stages.integrity.subsets import told
 from gapft_harness.stages.search.data import check_splits, load_problems
 from gapft_harness.stages.search.stage import held_to_paper
 from gapft_harness.stages.selection.budgets import foreseen
 from gapft_harness.stages.selection.stage import arms
-from gapft_harness.stages.train.kernels import refused_kernels
+from gapft_harness.stages.train.stage import refused_kernels
 from gapft_harness.stages.train.trackers import missing_packages
 
 #: What a dry run ends with where the run itself can start.
@@ -215,7 +214,7 @@ def _model(recipe: Recipe, sampler: Registered) -> tuple[Path | None, list[str]]
 
 def _refused_config(recipe: Recipe, folder: Path) -> list[str]:
     """What transformers says against a model's config, which training needs."""
-    from gapft_harness.training.base.model import read_config
+    from gapft_harness.training.model import read_config
 
     try:
         read_config({**model_args(recipe), "pretrained": str(folder)})

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.records import Arm
-from gapft_harness.recipe.models import model_args
-from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.recipe.training import Training
+from gapft_harness.recipe.recipe import Recipe, model_args
+from gapft_harness.recipe.sections import Training
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import (
     SPLITS,
@@ -32,7 +31,7 @@ from gapft_harness.stages.selection.stage import arms
 from gapft_harness.training.plan import Fitted, count_steps
 
 if TYPE_CHECKING:
-    from gapft_harness.training.machine.memory import Estimate
+    from gapft_harness.training.memory import Estimate
 
 _GB = 1e9
 #: Bytes that a generated token takes in a journal, which its table replaces; rather too many.
@@ -67,7 +66,7 @@ def size_of(recipe: Recipe, config: Path | None) -> Size | None:
     """
     width = 2 if recipe.training.dtype == "bfloat16" else 4
     if config is not None:
-        from gapft_harness.training.base.model import without_weights
+        from gapft_harness.training.model import without_weights
 
         try:
             local = {**model_args(recipe), "pretrained": str(config)}
@@ -188,7 +187,7 @@ def _memory(size: Size | None, found: Estimate | None) -> str:
     """What training needs, and what is free."""
     import torch
 
-    from gapft_harness.training.machine.memory import free_memory
+    from gapft_harness.training.memory import free_memory
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     free = f"{free_memory(device) / _GB:.3g} GB are free on {device}"
@@ -216,7 +215,7 @@ def _estimate(recipe: Recipe, task: Mapping[str, Any], size: Size) -> Estimate |
 def _estimate_of(
     recipe: Recipe, settings: Training, task: Mapping[str, Any], size: Size
 ) -> Estimate | None:
-    from gapft_harness.training.machine.memory import estimate
+    from gapft_harness.training.memory import estimate
     from gapft_harness.training.passes import Member
 
     longest = settings.max_length

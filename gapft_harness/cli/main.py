@@ -15,8 +15,7 @@ from gapft_harness.cli.interrupts import told
 from gapft_harness.cli.library_lines import hold_back, shown_on_failure
 from gapft_harness.cli.options import CONTEXT, WholeHelp
 from gapft_harness.core.errors import GapftError
-from gapft_harness.core.processes import open_standard_streams
-from gapft_harness.core.processes.garbage import collect_seldom
+from gapft_harness.core.processes import collect_seldom, open_standard_streams
 from gapft_harness.version import __version__
 
 app = typer.Typer(

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gapft_harness.core.errors import GapftError
-from gapft_harness.core.processes import thread_limits
-from gapft_harness.core.processes.worker import WorkerProcess, end_all
+from gapft_harness.core.processes import WorkerProcess, end_all, thread_limits
 from gapft_harness.executors.jobs import GO_ON, failure
 from gapft_harness.hooks.protocols import Job, Progress
 

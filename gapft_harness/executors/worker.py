@@ -15,8 +15,7 @@ import threading
 import time
 from typing import Any
 
-from gapft_harness.core.processes import die_with
-from gapft_harness.core.processes.inside import Parent
+from gapft_harness.core.processes import Parent, die_with
 from gapft_harness.executors.jobs import outcome
 
 #: Least seconds between two progress reports of a job; its last one is always sent.

@@ -26,8 +26,8 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import Judged, read_examples, read_judged, read_problems
 from gapft_harness.stages.audit.job import decode_arm
 from gapft_harness.stages.context import Context
-from gapft_harness.stages.differences import Differences, unequal
 from gapft_harness.stages.experiment import Answered, Decodes, Experiment
+from gapft_harness.stages.integrity.differences import Differences, unequal
 
 __all__ = [
     "FIGURE_WIDTH",

@@ -37,9 +37,9 @@ from gapft_harness.report.rendering.wording import (
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory, require
 from gapft_harness.stages.context import Context
-from gapft_harness.stages.differences import Differences
 from gapft_harness.stages.experiment import Experiment
 from gapft_harness.stages.experiment.adapters import OfAdapters, decided_tables, require_scales
+from gapft_harness.stages.integrity.differences import Differences
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -21,7 +21,7 @@ from gapft_harness.hooks.protocols import Job, ReportProgress
 from gapft_harness.hooks.registered import SamplerTraits, TrainerTraits
 from gapft_harness.hooks.specs import hookimpl
 from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.recipe.section import RecipeSection
+from gapft_harness.recipe.sections import RecipeSection
 from gapft_harness.report.findings.whole import Findings
 from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.part import Part, Rows
@@ -38,13 +38,13 @@ from gapft_harness.report.rendering.wording import (
 from gapft_harness.report.results import number
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory, Split, require
-from gapft_harness.stages.audit.check import decoded_with
 from gapft_harness.stages.audit.job import decode_split
 from gapft_harness.stages.context import Context
-from gapft_harness.stages.differences import Differences
 from gapft_harness.stages.experiment import Answered, Decodes, Experiment
-from gapft_harness.stages.train.replicates import VARIED
+from gapft_harness.stages.integrity.differences import Differences
+from gapft_harness.stages.train.job import VARIED
 from gapft_harness.stages.train.stage import begin, train
+from gapft_harness.stages.verify.arms import decoded_with
 
 
 class NoiseSettings(RecipeSection):

@@ -18,8 +18,8 @@ from gapft_harness.report.rendering.wording import whole
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory, Split, require, stated
 from gapft_harness.run_directory.manifest import task_of
+from gapft_harness.run_directory.parquet import Values, read_rows, write_batches
 from gapft_harness.run_directory.tables import Judged, read_judged, read_states
-from gapft_harness.run_directory.tables.parquet import Values, read_rows, write_batches
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,7 +15,7 @@ from gapft_harness.core.files import write_json
 from gapft_harness.core.records import Example
 from gapft_harness.exporting.examples import Written, arms_of, written
 from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.recipe.training import Training
+from gapft_harness.recipe.sections import Training
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 

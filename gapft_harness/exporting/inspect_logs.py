@@ -17,6 +17,7 @@ from gapft_harness.report.reading.columns import plain_gold
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory, Split, stated
 from gapft_harness.run_directory.manifest import task_of
+from gapft_harness.run_directory.parquet import read_rows
 from gapft_harness.run_directory.tables import (
     Judged,
     read_judged,
@@ -24,7 +25,6 @@ from gapft_harness.run_directory.tables import (
     sealed_imports,
     warnings_of,
 )
-from gapft_harness.run_directory.tables.parquet import read_rows
 
 if TYPE_CHECKING:
     from inspect_ai.log import EvalLog, EvalSample

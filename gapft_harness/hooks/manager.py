@@ -28,9 +28,14 @@ from gapft_harness.hooks.protocols import (
     Verifier,
 )
 from gapft_harness.hooks.registered import KINDS as KINDS
-from gapft_harness.hooks.registered import LogReaderTraits, Owned, SamplerTraits, VerifierTraits
+from gapft_harness.hooks.registered import (
+    LogReaderTraits,
+    Owned,
+    SamplerTraits,
+    VerifierTraits,
+    setting_fault,
+)
 from gapft_harness.hooks.registered import Registered as Registered
-from gapft_harness.hooks.signatures import setting_fault
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,17 @@
 """What plugins implement and receive: the contracts behind the hooks, as typing protocols.
 
-All names are here; those of samplers, jobs and trackers are defined in ``sampling``,
-``jobs`` and ``tracking``.
+All names are here; those of samplers and trackers are defined in ``sampling`` and ``tracking``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, ParamSpec, Protocol
 
+from gapft_harness.core.errors import PluginError
 from gapft_harness.core.records import (
     Arm,
     Decoding,
@@ -23,10 +24,6 @@ from gapft_harness.core.records import (
 )
 from gapft_harness.core.records import Verdict as Verdict
 from gapft_harness.core.streams import Stream
-from gapft_harness.hooks.jobs import Executor as Executor
-from gapft_harness.hooks.jobs import Job as Job
-from gapft_harness.hooks.jobs import Progress as Progress
-from gapft_harness.hooks.jobs import ReportProgress as ReportProgress
 from gapft_harness.hooks.registered import OtherRule as OtherRule
 from gapft_harness.hooks.sampling import Generated as Generated
 from gapft_harness.hooks.sampling import Generation as Generation
@@ -38,6 +35,78 @@ from gapft_harness.hooks.sampling import SamplerSettings as SamplerSettings
 from gapft_harness.hooks.sampling import beyond_context as beyond_context
 from gapft_harness.hooks.tracking import RegisterTracker as RegisterTracker
 from gapft_harness.hooks.tracking import Tracking
+
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One unit of work. Made with ``Job.of``, so that types see the function's arguments.
+
+    Attributes:
+        label: what people see.
+        function: ``module:name``, by which a worker's process finds it.
+        arguments: what it is called with, JSON values.
+        own_process: no process that did this job is there any more when ``Executor.run`` returns.
+    """
+
+    label: str
+    function: str
+    arguments: Mapping[str, Any]
+    own_process: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        label: str,
+        function: Callable[P, dict[str, Any]],
+        /,
+        *positional: P.args,
+        **arguments: P.kwargs,
+    ) -> Job:
+        """A call of a function that stands at the top of a module, its arguments by name.
+
+        The function may be a ``partial`` with some of them. The worker adds ``progress`` (a
+        ``ReportProgress``). A module given by ``--plugin`` is found where ``plugin_files`` is among
+        the arguments.
+
+        Raises:
+            PluginError: another process cannot find the function by its name.
+            TypeError: an argument is given without its name.
+        """
+        if positional:
+            raise TypeError(f"job {label!r}: expected all arguments by name, found {positional}")
+        called: Any = function
+        given: Mapping[str, Any] = arguments
+        if isinstance(function, partial):
+            called, given = function.func, {**function.keywords, **arguments}
+        module, name = called.__module__, called.__qualname__
+        if module == "__main__" or not name.isidentifier():
+            raise PluginError(
+                f"job {label!r}: no other process finds the function {module}.{name}; expected one "
+                "at the top of a module that can be imported"
+            )
+        return cls(label, f"{module}:{name}", given)
+
+
+#: Called with a job's label, how much of it is done, and of how much.
+Progress = Callable[[str, int, int], None]
+
+#: A job's own: called with (done, total).
+ReportProgress = Callable[[int, int], None]
+
+
+class Executor(Protocol):
+    """Runs jobs, each in a process of its own kind, and returns their results in order."""
+
+    def run(self, jobs: Sequence[Job], progress: Progress) -> list[dict[str, Any]]:
+        """Runs all jobs. The first failure stops the rest and is raised."""
+        ...
+
+    def close(self) -> None:
+        """Stops the workers."""
+        ...
+
 
 # Verifiers
 
@@ -238,7 +307,7 @@ class RegisterTrainer(Protocol):
     ) -> None: ...
 
 
-# Executors, whose jobs are in ``jobs.py``
+# Executors and their jobs
 
 
 class RegisterExecutor(Protocol):

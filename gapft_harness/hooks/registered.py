@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, TypeVar
 
-from gapft_harness.core.errors import GapftError, PluginError, describe
+from gapft_harness.core.errors import GapftError, PluginError, describe, did_you_mean
 from gapft_harness.hooks.sampling import SamplerSettings
 
 #: Hook name -> what one registration is called in messages, in the order of specs.py.
@@ -142,7 +142,7 @@ class Registered:
         value: what was registered.
         traits: what it declares of itself; of the kind's class in ``TRAITS``.
         home: the file or folder of the plugin's own code; empty where that is not known.
-        code: the hash of its code (``code.py``); empty for what is bundled.
+        code: the hash of its code (``loading.py``); empty for what is bundled.
     """
 
     kind: str
@@ -266,3 +266,33 @@ def _definition(thing: Any) -> str:
         return f"{inspect.getsourcefile(kept)}, line {inspect.getsourcelines(kept)[1]}"
     except (OSError, TypeError, ValueError):
         return ""
+
+
+#: A function that takes further names as ``**_`` drops them: they are none of its settings.
+_DROPPED = "_"
+
+
+def setting_fault(
+    function: Callable[..., Any], given: Mapping[str, Any], by_position: int = 0
+) -> str:
+    """What is wrong with the names of a call ``function(**given)``, or ``""``.
+
+    Args:
+        function: what will be called. Of one that takes ``**options`` every name is known.
+        given: the settings, by name.
+        by_position: how many arguments stand before them in the call.
+    """
+    parameters = list(inspect.signature(function).parameters.values())
+    ordered = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    taken = [p for p in parameters if p.kind in ordered][:by_position]
+    parameters = [p for p in parameters if p not in taken]
+    named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    known = [p.name for p in named]
+    takes_all = any(p.kind is p.VAR_KEYWORD and p.name != _DROPPED for p in parameters)
+    for key in given:
+        if key not in known and not takes_all:
+            return f"unknown key {key!r}; {did_you_mean(str(key), known)}"
+    for parameter in named:
+        if parameter.default is parameter.empty and parameter.name not in given:
+            return f"the key {parameter.name!r} is missing"
+    return ""

@@ -12,19 +12,19 @@ from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import ReportProgress
 from gapft_harness.importing.gathering import Gathering
 from gapft_harness.importing.rows import Choice
-from gapft_harness.recipe.models import sampler_settings
+from gapft_harness.recipe.recipe import sampler_settings
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, Split
-from gapft_harness.run_directory.facts import ImportFacts
 from gapft_harness.run_directory.journal import Journal
+from gapft_harness.run_directory.manifest import ImportFacts
 from gapft_harness.run_directory.recording import require_same_model, require_same_rules
-from gapft_harness.run_directory.tables.problems import write_problems
-from gapft_harness.stages.foundation.foundation import require_same
+from gapft_harness.run_directory.tables import write_problems
 from gapft_harness.stages.generation.sealing import (
     closing_verifier,
     description_of,
     write_responses,
 )
+from gapft_harness.stages.integrity.rests_on import require_same
 from gapft_harness.stages.search.data import load_problems
 from gapft_harness.stages.search.job import finished
 

@@ -12,7 +12,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import sha256
 from gapft_harness.core.records import Verdict
 from gapft_harness.core.text import unreadable, whole_text
-from gapft_harness.run_directory.facts import TAKEN
+from gapft_harness.run_directory.manifest import TAKEN
 
 #: By what a row names its problem: ``id``, ``prompt`` or ``doc``, and the id, prompt or document.
 Key = tuple[str, Any]

@@ -11,10 +11,10 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.importing.rows import Choice
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
-from gapft_harness.run_directory.facts import ImportFacts
 from gapft_harness.run_directory.lock import hold
+from gapft_harness.run_directory.manifest import ImportFacts
 from gapft_harness.run_directory.mirror import is_url
-from gapft_harness.run_directory.tables import read_facts
+from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.stages.search.states import partition
 
 

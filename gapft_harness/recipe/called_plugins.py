@@ -8,8 +8,7 @@ from functools import partial
 from gapft_harness.core.errors import UserError
 from gapft_harness.hooks.manager import Plugins, Registered
 from gapft_harness.hooks.protocols import Selector
-from gapft_harness.hooks.registered import SamplerTraits, SelectorTraits
-from gapft_harness.hooks.signatures import setting_fault
+from gapft_harness.hooks.registered import SamplerTraits, SelectorTraits, setting_fault
 from gapft_harness.recipe.recipe import Recipe
 
 #: What an experiment's own stage may call.

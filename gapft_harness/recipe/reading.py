@@ -20,7 +20,7 @@ from gapft_harness.core.text import decode
 from gapft_harness.recipe.conditions import as_mapping
 from gapft_harness.recipe.faults import explain, keys_of
 from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.recipe.training import Training
+from gapft_harness.recipe.sections import Training
 
 
 class _Loader(yaml.SafeLoader):

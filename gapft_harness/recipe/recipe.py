@@ -10,9 +10,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
+from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.hooks.manager import Plugins, load_plugins
+from gapft_harness.hooks.protocols import SamplerSettings
+from gapft_harness.hooks.registered import SamplerTraits
 from gapft_harness.recipe.conditions import Condition, Conditions
-from gapft_harness.recipe.operational import binding
 from gapft_harness.recipe.sections import (
     AuditChoice,
     BudgetChoice,
@@ -27,6 +29,21 @@ from gapft_harness.recipe.sections import (
     Training,
     VerifierChoice,
 )
+
+
+def binding(backend: str, args: Mapping[str, Any], plugins: Plugins) -> dict[str, Any]:
+    """The model arguments that a run is bound to; all of them where no sampler has that name.
+
+    A sampler declares which ones only say how a model is asked, or how much memory it may take.
+    Those that decide which responses are computed side by side (``batch_size``, ``max_num_seqs``)
+    are bound: a batch's shape decides rounding, and of two nearly tied tokens rounding decides
+    which is drawn.
+    """
+    if not plugins.has("sampler", backend):
+        return dict(args)
+    free = plugins.get("sampler", backend).declared(SamplerTraits).operational
+    return {key: value for key, value in args.items() if key not in free}
+
 
 #: From the first command on, a run is bound to these.
 _SEARCHED_BY = ("name", "data", "model", "verifier", "search", "episode")
@@ -214,7 +231,7 @@ class Recipe(RecipeSection):
         """What a run directory is bound to from its first command on.
 
         Of the experiments only what scaling takes out of the pool; of the model's arguments those
-        that do not only say how it is asked (``operational.py``).
+        that do not only say how it is asked (``binding``).
 
         Args:
             plugins: those that are loaded: the model's sampler declares these arguments. None:
@@ -328,3 +345,40 @@ def _trained(settings: Training, own: Mapping[str, Any]) -> Training:
         return settings
     content = json.dumps({**settings.model_dump(mode="json"), **own})
     return Training.model_validate_json(content, strict=True)
+
+
+_PREFIX = "bundled:"
+
+
+def resolve_model(name: str) -> str:
+    """Gives the folder of a bundled model; any other name comes back as it is.
+
+    Raises:
+        UserError: no such model is bundled.
+    """
+    if not name.startswith(_PREFIX):
+        return name
+    from gapft_harness.demo import code_policy_path, policy_path
+
+    folders = {"demo": policy_path, "demo-code": code_policy_path}
+    bundled = name.removeprefix(_PREFIX)
+    if bundled not in folders:
+        raise UserError(f"unknown bundled model {bundled!r}; {did_you_mean(bundled, folders)}")
+    return str(folders[bundled]())
+
+
+def model_args(recipe: Recipe) -> dict[str, Any]:
+    """The recipe's model arguments with ``pretrained`` resolved."""
+    return {**recipe.model.args, "pretrained": resolve_model(recipe.model.args["pretrained"])}
+
+
+def sampler_settings(recipe: Recipe) -> SamplerSettings:
+    """What the recipe says of generation, for the sampler."""
+    return SamplerSettings(
+        backend=recipe.model.backend,
+        model_args=model_args(recipe),
+        chat_template=recipe.model.chat_template,
+        system_instruction=recipe.model.system_instruction,
+        threads=recipe.executor.threads,
+        start_tokens=recipe.model.start_tokens,
+    )

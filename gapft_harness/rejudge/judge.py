@@ -13,9 +13,8 @@ from typing import Any, TypeVar
 from gapft_harness.core.errors import PluginError, UserError
 from gapft_harness.core.records import Gold, Response, Verdict
 from gapft_harness.hooks.checked import answers_of
-from gapft_harness.hooks.jobs import Progress
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.hooks.protocols import Verifier
+from gapft_harness.hooks.protocols import Progress, Verifier
 from gapft_harness.hooks.registered import VerifierTraits
 from gapft_harness.rejudge.choice import Rule
 from gapft_harness.stages.generation.sealing import closing_verifier

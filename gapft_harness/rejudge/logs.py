@@ -11,7 +11,7 @@ import numpy as np
 
 from gapft_harness.compare.findings import Found, Table, find
 from gapft_harness.core.errors import UserError
-from gapft_harness.hooks.jobs import Progress
+from gapft_harness.hooks.protocols import Progress
 from gapft_harness.rejudge.choice import Choice
 from gapft_harness.rejudge.flips import Flip, Flips, shown
 from gapft_harness.rejudge.judge import AT_ONCE, Judge, ahead, judging

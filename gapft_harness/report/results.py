@@ -23,7 +23,7 @@ from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.sections import budgets, other_rule, paper
 from gapft_harness.report.sections import episodes as episodes_section
 from gapft_harness.report.sections import failures as failures_section
-from gapft_harness.run_directory.facts import ImportFacts
+from gapft_harness.run_directory.manifest import ImportFacts
 
 #: Keys that are the report's own: no experiment may have such a name.
 OWN_KEYS = (

@@ -13,7 +13,7 @@ from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.facts import AuditFacts, Manifest, TaskFacts
+from gapft_harness.run_directory.manifest import AuditFacts, Manifest, TaskFacts
 
 #: Folders that are there before anything is trained; what is sealed in any other came of adapters.
 _BEFORE = ("pool", "audit", "calibration", layout.SELECTIONS)

@@ -27,9 +27,9 @@ from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import binding, layout
 from gapft_harness.run_directory.binding import came_of_adapters
-from gapft_harness.run_directory.facts import Manifest
 from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK, hold
 from gapft_harness.run_directory.manifest import (
+    Manifest,
     condition_of,
     forget,
     new_manifest,

@@ -1,4 +1,9 @@
-"""A run's manifest: as it begins, as it is read, what it forgets of a file that is made anew."""
+"""A run's manifest: its sections, as it begins, as it is read, and what it forgets.
+
+Sections that a stage writes are missing before it; readers of these use ``get``. What a plugin says
+of itself is any JSON object: a sampler's ``source``, and a trainer's entry of ``training``, which
+also has ``trained_as`` where an arm took another's adapter.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +11,10 @@ import contextlib
 import json
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, TypedDict, cast
 
 from gapft_harness.core.errors import UnknownPluginError, UserError
 from gapft_harness.core.files import PARTIAL
@@ -17,9 +22,146 @@ from gapft_harness.core.records import Arm
 from gapft_harness.recipe.conditions import Condition, named
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.facts import Manifest, TaskFacts
 from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK
 from gapft_harness.version import __version__
+
+#: How the reason of a verdict begins that was taken over from an imported file, not computed here.
+TAKEN: Final = "the imported file's verdict"
+
+
+class DecodingFacts(TypedDict):
+    """How a task's responses end."""
+
+    max_gen_toks: int
+    until: list[str]
+
+
+class TaskEpisodeFacts(TypedDict):
+    """How a task's episodes go."""
+
+    attempts: int
+    executions: int
+
+
+class TaskFacts(TypedDict, total=False):
+    """Section ``task``, written by the search; empty before it."""
+
+    name: str
+    version: str
+    fingerprint: str
+    dropped: list[str]
+    warnings: list[str]
+    verifier: str
+    verifier_params: dict[str, Any]
+    keep: str
+    decoding: DecodingFacts
+    episode: TaskEpisodeFacts
+
+
+class TakenFacts(TypedDict):
+    """Where a training set of another run comes from: its folder, whose set, the file's hash.
+
+    ``k`` and ``replay`` are those that it was chosen by there: a condition's own before the run's.
+    """
+
+    run: str
+    arm: str
+    sha256: str
+    k: int
+    replay: int | float
+
+
+class BudgetFacts(TypedDict, total=False):
+    """An entry of ``budgets``, by arm, written by the selection: ``records.Budget`` and more."""
+
+    n: int
+    repetitions: int
+    exposures: int
+    tokens: int
+    supervised_tokens: int
+    steps: int
+    matched: bool
+    ends_unknown: int
+    condition: dict[str, Any]
+    taken: TakenFacts
+
+
+class AuditFacts(TypedDict):
+    """An entry of ``audits``, by name, written by the search of a further audit.
+
+    Attributes:
+        task: the facts of its task.
+        said: what the recipe says of it, without defaults.
+    """
+
+    task: TaskFacts
+    said: Mapping[str, Any]
+
+
+class ImportFacts(TypedDict):
+    """An entry of ``imported``, by split: its responses were taken from files (``gapft import``).
+
+    Attributes:
+        files: of each ``path``, ``sha256``, ``format`` and ``holds`` (greedy, samples or both).
+        responses: how many were taken.
+        samples: how many samples of each problem the files hold; the first K were taken.
+        left_out: responses whose problem the split has not.
+        verdicts: ``file``, those that the files have, or ``judged``, by the task's verifier.
+        told_by: what in the files says whether a response passed; empty where it was judged.
+        choice: all that was chosen, as ``gapft import`` was told it.
+    """
+
+    files: list[dict[str, str]]
+    responses: int
+    samples: int
+    left_out: int
+    verdicts: str
+    told_by: str
+    choice: dict[str, Any]
+
+
+class StageFacts(TypedDict):
+    """An entry of ``stages``.
+
+    Attributes:
+        seconds: wall time, over all sittings.
+        day: in UTC, as ``2026-11-23``, on which it last sealed a file.
+    """
+
+    seconds: float
+    day: str
+
+
+class Manifest(TypedDict, total=False):
+    """``manifest.json``. Sections by split and arm have the keys of ``layout.Place.name``."""
+
+    format: int
+    gapft_harness: str
+    recipe: dict[str, Any]
+    task: TaskFacts
+    source: dict[str, Any]
+    files: dict[str, str]
+    replaced: dict[str, list[str]]
+    plugins: dict[str, dict[str, str]]  # ``Plugins.origins`` of what its commands were given
+    rests_on: dict[str, Any]  # its shape: stages/integrity/rests_on.py
+    shards: dict[str, int]
+    imported: dict[str, ImportFacts]
+    n: int
+    budgets: dict[str, BudgetFacts]
+    audits: dict[str, AuditFacts]
+    training: dict[str, dict[str, Any]]
+    scaling: dict[str, dict[str, Any]]
+    experiments: dict[str, dict[str, Any]]
+    verdict_counts: dict[str, dict[str, int]]
+    finish_reasons: dict[str, dict[str, int]]
+    drawn: dict[str, dict[str, int]]
+    judged_by: dict[str, dict[str, Any]]
+    executions: dict[str, dict[str, Any]]
+    warnings: list[str]
+    stages: dict[str, StageFacts]
+    versions: dict[str, str]
+    hardware: dict[str, Any]
+
 
 _PACKAGES = (
     "lm_eval", "torch", "transformers", "peft", "accelerate", "datasets", "numpy", "scipy",

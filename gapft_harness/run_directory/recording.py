@@ -8,8 +8,7 @@ from typing import Any, Final, cast
 from gapft_harness.core.errors import UserError
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, SPLITS
-from gapft_harness.run_directory.facts import AuditFacts, Manifest, TaskFacts
-from gapft_harness.run_directory.manifest import verifier_of
+from gapft_harness.run_directory.manifest import AuditFacts, Manifest, TaskFacts, verifier_of
 
 
 def record_search(split: str, facts: dict[str, Any]) -> Callable[[Manifest], None]:

@@ -18,7 +18,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Problem
 from gapft_harness.core.streams import derive
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.facts import Manifest
+from gapft_harness.run_directory.manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,7 @@ from gapft_harness.hooks.protocols import Job
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import came_of_adapters
 from gapft_harness.run_directory.directory import RunDirectory, stated
-from gapft_harness.run_directory.facts import Manifest
-from gapft_harness.run_directory.manifest import condition_of
+from gapft_harness.run_directory.manifest import Manifest, condition_of
 from gapft_harness.run_directory.recording import record_judging
 from gapft_harness.stages.audit.job import audit_arm
 from gapft_harness.stages.context import Context, require_selected
@@ -28,8 +27,8 @@ from gapft_harness.stages.experiment import (
     experiments_of,
     keep,
 )
-from gapft_harness.stages.foundation.foundation import record_plugins
 from gapft_harness.stages.generation.early_stop import check_early_stop
+from gapft_harness.stages.integrity.rests_on import record_plugins
 from gapft_harness.stages.report import report_stage
 from gapft_harness.stages.search.stage import search_stage
 from gapft_harness.stages.search.states import Window, partition

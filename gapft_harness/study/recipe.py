@@ -17,7 +17,7 @@ from gapft_harness.core.records import SOURCE
 from gapft_harness.recipe.bundled import bundled_recipes, find_study
 from gapft_harness.recipe.faults import explain
 from gapft_harness.recipe.reading import read_recipe
-from gapft_harness.recipe.section import RecipeSection
+from gapft_harness.recipe.sections import RecipeSection
 from gapft_harness.report.rendering.visible import visible
 from gapft_harness.run_directory.binding import differences
 from gapft_harness.run_directory.lock import RUN_LOCK

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.hooks.jobs import Progress
+from gapft_harness.hooks.protocols import Progress
 from gapft_harness.report.rendering.blocks import Drawing
 from gapft_harness.run_directory.mirror import placed
-from gapft_harness.stages.differences import Differences
+from gapft_harness.stages.integrity.differences import Differences
 from gapft_harness.stages.verify import run as verification
 from gapft_harness.study import figures
 from gapft_harness.study.cells import Collected, collect

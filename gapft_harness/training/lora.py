@@ -18,19 +18,10 @@ from gapft_harness.core.streams import derive
 from gapft_harness.core.weights import weights_folder, weights_hash
 from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.recipe.sections import Training
-from gapft_harness.training.adapter.saving import save_adapter
-from gapft_harness.training.base.attention import attention_of
-from gapft_harness.training.base.kernels import check_kernels, kernels
-from gapft_harness.training.base.model import (
-    add_lora,
-    check_targets,
-    end_id,
-    is_converted,
-    load_base,
-    take_off,
-    without_weights,
-)
-from gapft_harness.training.checkpoint import Checkpoint
+from gapft_harness.training.adapter import save_adapter
+from gapft_harness.training.attention import attention_of
+from gapft_harness.training.devices import Devices
+from gapft_harness.training.kernels import check_kernels, kernels
 from gapft_harness.training.ledger import (
     OPTIMIZER,
     Step,
@@ -38,9 +29,8 @@ from gapft_harness.training.ledger import (
     ledger_facts,
     sequences_hash,
 )
-from gapft_harness.training.loop import run_steps
-from gapft_harness.training.machine.devices import Devices
-from gapft_harness.training.machine.memory import (
+from gapft_harness.training.loop import Checkpoint, run_steps
+from gapft_harness.training.memory import (
     Estimate,
     enforce,
     enforce_loading,
@@ -49,10 +39,19 @@ from gapft_harness.training.machine.memory import (
     give_back,
     told,
 )
-from gapft_harness.training.machine.speed import Tell, followed
+from gapft_harness.training.model import (
+    add_lora,
+    check_targets,
+    end_id,
+    is_converted,
+    load_base,
+    take_off,
+    without_weights,
+)
 from gapft_harness.training.output_layer import is_last
 from gapft_harness.training.passes import cut
 from gapft_harness.training.plan import Fitted, budget, plan, sequences
+from gapft_harness.training.speed import Tell, followed
 
 
 def train(job: TrainingJob) -> dict[str, Any]:

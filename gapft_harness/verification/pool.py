@@ -19,8 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gapft_harness.core.errors import GapftError
-from gapft_harness.core.processes import Closing, thread_limits
-from gapft_harness.core.processes.worker import WorkerProcess, end_all
+from gapft_harness.core.processes import Closing, WorkerProcess, end_all, thread_limits
 
 #: Most items sent to a worker at once. Large enough to hide the round trip, small enough that the
 #: items behind one that hangs are soon given to others.

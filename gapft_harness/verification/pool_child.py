@@ -11,7 +11,7 @@ import resource
 from typing import Any
 
 from gapft_harness.core.errors import describe
-from gapft_harness.core.processes.inside import Parent, resolve
+from gapft_harness.core.processes import Parent, resolve
 
 #: CPU seconds an item may use beyond ten times its limit. The parent kills long before; this ends
 #: a busy worker whose parent was killed itself.

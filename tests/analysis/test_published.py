@@ -20,7 +20,7 @@ from gapft_harness.analysis.partition.stability import ScopeRow, agreement
 from gapft_harness.analysis.pass_at_k import k_label
 from gapft_harness.analysis.scaling import upper_bound
 from gapft_harness.experiments.controls.shared_core import Settings
-from gapft_harness.recipe.training import Training
+from gapft_harness.recipe.sections import Training
 from gapft_harness.training.plan import count_steps
 from tests.analysis.k_eq_bounds import k_equivalent_bounds
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from gapft_harness.training.machine.speed import synchronize
+from gapft_harness.training.speed import synchronize
 from tests.benchmarks.measure import Figure
 
 _RANK, _SCALING = 8, 2.0
@@ -58,7 +58,7 @@ def measure(folder: Path) -> list[Figure]:
     """The demo policy and a 27M-parameter Llama; passes of 2 sequences an adapter."""
     from transformers import AutoModelForCausalLM
 
-    from gapft_harness.recipe.models import resolve_model
+    from gapft_harness.recipe.recipe import resolve_model
     from tests.benchmarks.training_speed import small_llama
 
     torch.set_num_threads(1)

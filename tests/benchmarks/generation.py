@@ -12,9 +12,8 @@ from gapft_harness.core.records import Decoding
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.lm_eval_bridge.discovery import load_task
-from gapft_harness.recipe.models import resolve_model
 from gapft_harness.recipe.reading import check_recipe
-from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.recipe.recipe import Recipe, resolve_model
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.journal import Journal
 from gapft_harness.stages.generation.generation import Phase, generate, greedy_phase

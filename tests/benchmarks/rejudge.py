@@ -17,9 +17,8 @@ from gapft_harness.rejudge.choice import Rule
 from gapft_harness.rejudge.flips import Flips
 from gapft_harness.rejudge.judge import judging
 from gapft_harness.rejudge.run.tables import Rewriting
-from gapft_harness.run_directory.tables.parquet import write_batches
-from gapft_harness.run_directory.tables.problems import write_problems
-from gapft_harness.run_directory.tables.responses import row_of, schema
+from gapft_harness.run_directory.parquet import write_batches
+from gapft_harness.run_directory.tables import response_row, response_schema, write_problems
 from gapft_harness.stages.generation.sealing import closing_verifier
 from gapft_harness.verification.reasons import Reasons
 from tests.benchmarks.measure import Figure, in_turn
@@ -83,10 +82,10 @@ def _write(folder: Path, problems: int, samples: int, *, letters: bool) -> list[
             )
             text = f"{steps} The answer is ({said})." if letters else f"{steps} \\boxed{{{said}}}"
             rows.append(
-                row_of(Response(problem.id, index, text, (1, 2), "stop", 0), Verdict("fail"))
+                response_row(Response(problem.id, index, text, (1, 2), "stop", 0), Verdict("fail"))
             )
             pairs.append((text, problem.gold))
     folder.mkdir()
     write_problems(folder / "problems.parquet", made, lambda ids: iter([(1,)] * len(ids)))
-    write_batches(folder / "responses.parquet", schema(), [rows])
+    write_batches(folder / "responses.parquet", response_schema(), [rows])
     return pairs

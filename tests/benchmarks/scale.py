@@ -19,7 +19,7 @@ from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.journal import Journal
 from gapft_harness.run_directory.shards import Shard, part_of, take_part
-from gapft_harness.run_directory.tables.problems import write_problems
+from gapft_harness.run_directory.tables import write_problems
 from gapft_harness.stages.generation.generation import generate, greedy_phase, sample_phases
 from gapft_harness.stages.generation.sealing import write_responses
 from gapft_harness.stages.search.merging import merge_split

@@ -15,7 +15,7 @@ from typing import Any
 from gapft_harness.core.records import Arm, Example
 from gapft_harness.core.streams import derive
 from gapft_harness.hooks.protocols import TrainingJob
-from gapft_harness.recipe.models import resolve_model
+from gapft_harness.recipe.recipe import resolve_model
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.plan import plan, sequences
 from tests.benchmarks.measure import Figure, process
@@ -141,7 +141,7 @@ def _theirs(output: Path, case: _Case, examples: Sequence[Example]) -> tuple[flo
     from transformers import AutoTokenizer, PrinterCallback, TrainerCallback
     from trl import SFTConfig, SFTTrainer
 
-    from gapft_harness.training.base.model import add_lora, load_base
+    from gapft_harness.training.model import add_lora, load_base
 
     job = case.job(output, examples)
     settings = Training.model_validate(dict(job.settings))

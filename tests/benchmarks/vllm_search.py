@@ -15,7 +15,7 @@ from gapft_harness.core.records import Decoding, Problem
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import Sampler, SamplerSettings
 from gapft_harness.lm_eval_bridge.discovery import load_task
-from gapft_harness.recipe.models import resolve_model
+from gapft_harness.recipe.recipe import resolve_model
 from gapft_harness.run_directory.journal import Journal
 from gapft_harness.stages.generation.generation import Phase, generate, greedy_phase
 from tests.benchmarks.measure import Figure, in_turn

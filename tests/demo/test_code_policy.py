@@ -33,7 +33,7 @@ from demo_policies.pretrain import Phase, build_model, train
 from gapft_harness.core.records import Attempt
 from gapft_harness.demo import code_policy_path
 from gapft_harness.plugins.verifiers.program_tests import ProgramTests
-from gapft_harness.recipe.models import resolve_model
+from gapft_harness.recipe.recipe import resolve_model
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from gapft_harness.recipe.models import resolve_model
+from gapft_harness.recipe.recipe import resolve_model
 from tests.tiny_models import CHAT_TEMPLATE
 
 #: The command beside this Python, as in the environment of `make test-vllm`, or on the path.

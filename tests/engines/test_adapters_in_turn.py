@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import tests.engines.needs_vllm  # noqa: F401
-from gapft_harness.recipe.models import resolve_model
+from gapft_harness.recipe.recipe import resolve_model
 from tests.engines.test_vllm_adapters import random_adapter
 from tests.lm_eval_bridge.test_adapters_in_turn import changed
 

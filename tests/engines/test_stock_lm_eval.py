@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import tests.engines.needs_vllm  # noqa: F401
-from gapft_harness.recipe.models import resolve_model
+from gapft_harness.recipe.recipe import resolve_model
 
 LIMIT = 12
 

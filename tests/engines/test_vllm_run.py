@@ -15,8 +15,8 @@ from gapft_harness.hooks.protocols import Request, SamplerSettings
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.lm_eval_bridge.samplers.hf.sampler import HfSampler
 from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmSampler
-from gapft_harness.recipe.models import resolve_model
-from gapft_harness.training.adapter.scaling import scale_adapter
+from gapft_harness.recipe.recipe import resolve_model
+from gapft_harness.training.adapter import scale_adapter
 from tests.command import gapft, succeed
 from tests.end_to_end.results_checks import check_results
 

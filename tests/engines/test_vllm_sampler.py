@@ -16,7 +16,7 @@ from gapft_harness.hooks.protocols import Generated, Request, SamplerSettings, b
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.lm_eval_bridge.samplers.hf.sampler import HfSampler
 from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmSampler
-from gapft_harness.recipe.models import resolve_model
+from gapft_harness.recipe.recipe import resolve_model
 
 GREEDY_DECODE = Decoding(do_sample=False, max_gen_toks=32)
 SAMPLED = Decoding(True, 32, (), 1.0, 1.0, 0)

@@ -13,7 +13,7 @@ from gapft_harness.hooks.protocols import Generated, Request, SamplerSettings, b
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.lm_eval_bridge.samplers.hf.sampler import HfSampler
 from gapft_harness.lm_eval_bridge.samplers.server.sampler import ServerSampler
-from gapft_harness.recipe.models import resolve_model
+from gapft_harness.recipe.recipe import resolve_model
 from tests.tiny_models import byte_adapter
 
 pytestmark = pytest.mark.xdist_group("vllm_serve")

@@ -10,11 +10,11 @@ from typing import IO, cast
 import pytest
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.executors.claims import _places, claimed
+from gapft_harness.executors.jobs import _places, claimed
 
 HOLDER = """
 import sys, time
-from gapft_harness.executors.claims import claimed
+from gapft_harness.executors.jobs import claimed
 with claimed("m:search", {"run_path": sys.argv[1], "split": "pool", "plugin_files": ["x"]}):
     print("held", flush=True)
     time.sleep(600)

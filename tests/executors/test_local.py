@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from gapft_harness.core import processes
 from gapft_harness.core.errors import GapftError, PluginError, UserError
-from gapft_harness.core.processes import worker
 from gapft_harness.executors.local import LocalExecutor
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import Job
@@ -201,7 +201,7 @@ def test_a_dead_worker_is_noticed_though_its_child_holds_the_pipe(executor):
 
 
 def test_a_worker_that_cannot_start_is_an_error(executor, monkeypatch):
-    monkeypatch.setattr(worker, "_BOOT", "raise OSError('no start')")
+    monkeypatch.setattr(processes, "_BOOT", "raise OSError('no start')")
     large = job("echo", "first", text="x" * 10_000_000)  # more than the pipe holds
     with pytest.raises(GapftError, match=r"(?s)first: .*exit status 1.*no start"):
         executor.run([large], silent)

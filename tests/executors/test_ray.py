@@ -130,7 +130,7 @@ def test_progress_comes_from_a_package_that_is_on_the_import_path_alone(
 ) -> None:
     """Stands in for the whole package, which is installed where these tests run."""
     (tmp_path / "on_the_path.py").write_text(
-        "from gapft_harness.executors.ray_task import ProgressBoard as Installed\n"
+        "from gapft_harness.executors.ray import ProgressBoard as Installed\n"
         "class ProgressBoard(Installed): pass\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))

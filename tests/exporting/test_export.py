@@ -20,8 +20,7 @@ from gapft_harness.exporting.kinds import KINDS, Asked
 from gapft_harness.exporting.kinds import export as exported
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.tables import read_examples
-from gapft_harness.run_directory.tables.selections import write_examples
+from gapft_harness.run_directory.tables import read_examples, write_examples
 from tests.recording_run import letters
 
 KEYS: dict[str, Any] = {"search": {"k": 4}, "conditions": {"gapft": {}, "uniform": {}}}

@@ -16,7 +16,7 @@ from gapft_harness.exporting.kinds import Asked, export
 from gapft_harness.interactive.runs import Run
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.tables.parquet import copy_table
+from gapft_harness.run_directory.parquet import copy_table
 from tests.study.sealed import reseal
 
 

@@ -16,7 +16,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.importing.rows import Choice
 from gapft_harness.importing.told import require_free, state
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
-from gapft_harness.run_directory.facts import TAKEN
+from gapft_harness.run_directory.manifest import TAKEN
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.pipeline import run_stages
 from gapft_harness.stages.verify.run import verify

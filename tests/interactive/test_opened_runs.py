@@ -15,7 +15,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.tables import read_states, responses
+from gapft_harness.run_directory.tables import read_states, response_schema
 from tests.recording_run import letters
 
 PASSED = {"gapft": {0, 1, 2, 3}, "uniform": {0, 5}}
@@ -46,7 +46,7 @@ def plant(run: RunDirectory, passed: dict[str, set[int]]) -> RunDirectory:
             for number, row in enumerate(greedy)
         ]
         (run.path / place).parent.mkdir(exist_ok=True)
-        pq.write_table(pa.Table.from_pylist(rows, schema=responses.schema()), run.path / place)
+        pq.write_table(pa.Table.from_pylist(rows, schema=response_schema()), run.path / place)
         run.seal(place)
     return run
 

@@ -16,7 +16,7 @@ from gapft_harness.core.records import GREEDY, Arm, Evidence, Pool, Response
 from gapft_harness.core.streams import Stream
 from gapft_harness.plugins.selectors.exchange import supervised_tokens
 from gapft_harness.plugins.selectors.strata import matched_counts, shares
-from gapft_harness.recipe.training import Training
+from gapft_harness.recipe.sections import Training
 from gapft_harness.stages.selection.budgets import enforce_tokens
 from gapft_harness.stages.selection.choosing import make_pool, to_example
 from gapft_harness.training.plan import budget

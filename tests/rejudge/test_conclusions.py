@@ -21,8 +21,8 @@ from gapft_harness.rejudge.run.tables import rewrite_states
 from gapft_harness.report.reading.audits import Audit, TrainedArm
 from gapft_harness.report.reading.columns import PASS
 from gapft_harness.report.reading.inputs import ReportInputs
-from gapft_harness.run_directory.tables.parquet import write_batches
-from gapft_harness.run_directory.tables.responses import row_of, schema
+from gapft_harness.run_directory.parquet import write_batches
+from gapft_harness.run_directory.tables import response_row, response_schema
 
 #: A rule: which (problem, text) pass.
 Rule = frozenset[tuple[int, str]]
@@ -129,10 +129,10 @@ def test_a_search_that_stopped_at_what_is_no_success_any_more_is_told(
 ) -> None:
     """K is 3: of the last problem all samples were drawn."""
     rows = [
-        row_of(Response("p", index, "t", (1,), "stop", 0), Verdict("pass" if ok else "fail"))
+        response_row(Response("p", index, "t", (1,), "stop", 0), Verdict("pass" if ok else "fail"))
         for index, ok in enumerate(passes, start=-1)
     ]
-    write_batches(tmp_path / "responses.parquet", schema(), [rows])
+    write_batches(tmp_path / "responses.parquet", response_schema(), [rows])
     rule = load_plugins([]).get("response rule", "first")
     search = Search(k=3, stop="first_pass")
     found, counted = rewrite_states(

@@ -14,7 +14,7 @@ from gapft_harness.report.reading.episodes import (
     Repeats,
     read_episodes,
 )
-from gapft_harness.run_directory.tables import responses
+from gapft_harness.run_directory.tables import response_schema
 from tests.report import planted
 from tests.report.test_read_inputs import response, write
 
@@ -42,9 +42,9 @@ def rows(of):
 
 @pytest.fixture
 def run(tmp_path):
-    write(tmp_path / "audit/responses.parquet", rows(AUDIT), responses.schema())
+    write(tmp_path / "audit/responses.parquet", rows(AUDIT), response_schema())
     for arm, of in ARMS.items():
-        write(tmp_path / f"decisions/{arm.name}.parquet", rows(of), responses.schema())
+        write(tmp_path / f"decisions/{arm.name}.parquet", rows(of), response_schema())
     return tmp_path
 
 

@@ -14,7 +14,7 @@ from gapft_harness.report.findings import whole
 from gapft_harness.report.reading.columns import PASS, codes
 from gapft_harness.report.rendering.markdown import render
 from gapft_harness.report.results import results
-from gapft_harness.stages.audit.other_rule import judge_by_other_rule
+from gapft_harness.stages.report import judge_by_other_rule
 from tests.report import planted
 from tests.report.test_results import undocumented
 

@@ -11,11 +11,13 @@ import pytest
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.experiments.allocation.report import AllocationPart
 from gapft_harness.report.reading.inputs import STATUSES, read_inputs
-from gapft_harness.run_directory.tables import problems as problems_table
-from gapft_harness.run_directory.tables import responses as responses_table
-from gapft_harness.run_directory.tables import selections as selections_table
-from gapft_harness.run_directory.tables import states as states_table
-from gapft_harness.run_directory.tables.parquet import FACTS
+from gapft_harness.run_directory.parquet import FACTS
+from gapft_harness.run_directory.tables import (
+    example_schema,
+    problem_schema,
+    response_schema,
+    state_schema,
+)
 from tests.report import planted
 
 
@@ -45,7 +47,7 @@ def selected(problem_id, state, **changes):
 def write_selection(folder, trained, rows):
     """A training set, sealed with its budget."""
     path = folder / f"selections/{trained.arm.name}.parquet"
-    write(path, rows, selections_table.schema(), asdict(trained.budget))
+    write(path, rows, example_schema(), asdict(trained.budget))
 
 
 def write_exposures(folder, inputs):
@@ -65,7 +67,7 @@ def write_exposures(folder, inputs):
                 for i, code in zip(of.ids.tolist(), statuses, strict=True)
             ]
             path = folder / f"decisions/{name}-seed{of.seed}.exposed.parquet"
-            write(path, decisions, responses_table.schema())
+            write(path, decisions, response_schema())
 
 
 def write_run(folder, inputs):
@@ -76,14 +78,14 @@ def write_run(folder, inputs):
         {"problem_id": i, "prompt": p, "gold": g, "document": "{}", "prompt_ids": [1, 2]}
         for i, p, g in zip(ids, audit.prompts, audit.golds, strict=True)
     ]
-    write(folder / "audit/problems.parquet", problems, problems_table.schema())
+    write(folder / "audit/problems.parquet", problems, problem_schema())
     responses = []
     for place, problem_id in enumerate(ids):
         codes = [audit.greedy[place], *audit.samples[place]]
         for number, code in enumerate(codes):
             text = audit.greedy_texts[place] if number == 0 else f"sample {number}"
             responses.append(response(problem_id, number - 1, text, STATUSES[code]))
-    write(folder / "audit/responses.parquet", responses, responses_table.schema())
+    write(folder / "audit/responses.parquet", responses, response_schema())
     for split, states in (
         ("audit", list(zip(ids, audit.states.tolist(), strict=True))),
         ("pool", [(f"{s}{i}", s) for s, n in inputs.pool_states.items() for i in range(n)]),
@@ -95,13 +97,13 @@ def write_run(folder, inputs):
             }
             for i, s in states
         ]  # fmt: skip
-        write(folder / split / "states.parquet", rows, states_table.schema())
+        write(folder / split / "states.parquet", rows, state_schema())
     for trained in inputs.in_order().arms:
         rows = [
             response(i, -1, t, STATUSES[code])
             for i, t, code in zip(ids, trained.texts, trained.statuses, strict=True)
         ]
-        write(folder / f"decisions/{trained.arm.name}.parquet", rows, responses_table.schema())
+        write(folder / f"decisions/{trained.arm.name}.parquet", rows, response_schema())
         chosen = [f"pool{slot % trained.problems}" for slot in range(trained.budget.n)]
         write_selection(folder, trained, [selected(i, "S") for i in chosen])
     if inputs.read("allocation") is not None:
@@ -202,7 +204,7 @@ def test_states_that_contradict_the_verdicts_are_an_error(inputs, tmp_path):
     manifest = write_run(tmp_path, inputs)
     ids = np.sort(inputs.audit.ids).tolist()
     rows = [{"problem_id": i, "state": "G", "passing_samples": 0} for i in ids]
-    write(tmp_path / "audit/states.parquet", rows, states_table.schema())
+    write(tmp_path / "audit/states.parquet", rows, state_schema())
     with pytest.raises(GapftError, match="states are not those of the verdicts"):
         read_inputs(tmp_path, manifest)
 
@@ -210,7 +212,7 @@ def test_states_that_contradict_the_verdicts_are_an_error(inputs, tmp_path):
 def test_decisions_on_other_problems_are_an_error(inputs, tmp_path):
     manifest = write_run(tmp_path, inputs)
     path = tmp_path / f"decisions/{inputs.arms[0].arm.name}.parquet"
-    write(path, [response("elsewhere", -1, "", "pass")], responses_table.schema())
+    write(path, [response("elsewhere", -1, "", "pass")], response_schema())
     with pytest.raises(GapftError, match="holds other problems than the audit"):
         read_inputs(tmp_path, manifest)
 
@@ -247,7 +249,7 @@ def test_without_the_key_no_selection_is_looked_for(compared, tmp_path):
 def test_decisions_on_other_problems_than_the_halves_are_an_error(compared, tmp_path):
     manifest = write_run(tmp_path, compared)
     path = tmp_path / "decisions/concentrated-seed21.exposed.parquet"
-    write(path, [response("elsewhere", -1, "", "pass")], responses_table.schema())
+    write(path, [response("elsewhere", -1, "", "pass")], response_schema())
     with pytest.raises(GapftError, match=r"concentrated-seed21\.exposed.*other problems than the"):
         read_inputs(tmp_path, manifest, PARTS)
 

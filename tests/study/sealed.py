@@ -16,8 +16,7 @@ from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.manifest import new_manifest
-from gapft_harness.run_directory.tables import problems as problems_table
-from gapft_harness.run_directory.tables import responses as responses_table
+from gapft_harness.run_directory.tables import problem_schema, response_schema
 from gapft_harness.study.driver import run_study
 from gapft_harness.study.recipe import read_study
 from tests.report import planted
@@ -91,9 +90,9 @@ def write_pool(folder: Path, inputs: ReportInputs) -> None:
         {"problem_id": i, "prompt": f"pool {i}", "gold": "1", "document": "{}", "prompt_ids": [1]}
         for i in ids
     ]
-    write(folder / layout.problems("pool"), problems, problems_table.schema())
+    write(folder / layout.problems("pool"), problems, problem_schema())
     rows = [response(i, index, "", "fail") for i in ids for index in range(-1, inputs.k)]
-    write(folder / layout.responses("pool"), rows, responses_table.schema())
+    write(folder / layout.responses("pool"), rows, response_schema())
 
 
 def reseal(folder: Path, file: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.recipe.bundled import bundled_recipes, bundled_studies
 from gapft_harness.report.rendering.markdown import escape
-from gapft_harness.run_directory.tables import responses as responses_table
+from gapft_harness.run_directory.tables import response_schema
 from gapft_harness.study.driver import describe_study, recipes_of, study_folder
 from gapft_harness.study.protocol import require_one_protocol
 from gapft_harness.study.recipe import read_study
@@ -119,7 +119,7 @@ def test_damaged_cells_are_told_and_break_nothing(folder):
 def test_decisions_on_another_audit_are_refused_though_they_are_sealed(folder):
     rows = [response(f"elsewhere-{i}", -1, "", "pass") for i in range(68)]
     file = "decisions/uniform-seed13.parquet"
-    write(folder / "runs/b" / file, rows, responses_table.schema())
+    write(folder / "runs/b" / file, rows, response_schema())
     reseal(folder / "runs/b", file)
     with pytest.raises(GapftError, match="holds other problems than the audit"):
         study(folder)

@@ -14,9 +14,9 @@ from gapft_harness.core.errors import GapftError
 from gapft_harness.core.files import sha256
 from gapft_harness.plugins.trainers.lora import lora
 from gapft_harness.training import loop
-from gapft_harness.training.base.model import add_lora, load_base
-from gapft_harness.training.checkpoint import Checkpoint, random_state
-from gapft_harness.training.machine.devices import Devices
+from gapft_harness.training.devices import Devices
+from gapft_harness.training.loop import Checkpoint, random_state
+from gapft_harness.training.model import add_lora, load_base
 from gapft_harness.training.objective import weighted_loss
 from tests.tiny_models import byte_llama
 from tests.training.examples import examples, job, settings

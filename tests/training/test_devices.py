@@ -12,8 +12,8 @@ import torch
 from accelerate.state import PartialState
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.training.machine import devices
-from gapft_harness.training.machine.devices import Devices
+from gapft_harness.training import devices
+from gapft_harness.training.devices import Devices
 from tests.training.examples import job
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import torch
 
 from gapft_harness.training import objective
-from gapft_harness.training.base.model import add_lora, load_base, take_off
-from gapft_harness.training.machine.devices import Devices
+from gapft_harness.training.model import add_lora, load_base, take_off
+from gapft_harness.training.devices import Devices
 from gapft_harness.training.passes import Member
 from gapft_harness.training.plan import sequences
 from tests.training.examples import examples, job, settings

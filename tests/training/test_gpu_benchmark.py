@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gapft_harness.training.base.lora_linear import LoraLinear
+from gapft_harness.training.model import LoraLinear
 from tests.benchmarks.gpu import adapters, invariances
 from tests.benchmarks.gpu.__main__ import main
 from tests.benchmarks.gpu.shapes import LLAMA_8B

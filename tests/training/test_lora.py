@@ -19,11 +19,10 @@ from gapft_harness.core.streams import derive
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.plugins.trainers.lora import lora
-from gapft_harness.training.adapter import saving
-from gapft_harness.training.checkpoint import Checkpoint
+from gapft_harness.training import adapter
+from gapft_harness.training.devices import Devices
 from gapft_harness.training.ledger import ledger
-from gapft_harness.training.loop import run_steps
-from gapft_harness.training.machine.devices import Devices
+from gapft_harness.training.loop import Checkpoint, run_steps
 from gapft_harness.training.plan import plan, sequences
 from tests.tiny_models import byte_llama
 from tests.training.examples import example, examples, job, same_weights, settings
@@ -196,7 +195,7 @@ def test_lm_eval_loads_it(model: Path, trained: Path) -> None:
 
 
 def test_only_lora_weights_train(model: Path, tmp_path: Path) -> None:
-    from gapft_harness.training.base.model import add_lora, load_base
+    from gapft_harness.training.model import add_lora, load_base
 
     chosen = job(model, tmp_path / "a", examples(N))
     adapted = add_lora(load_base(chosen.model_args, settings()), settings(), 1)
@@ -293,7 +292,7 @@ def test_a_failure_while_saving_leaves_nothing(
     def fail(facts: Any) -> str:
         raise KeyError("condition")
 
-    monkeypatch.setattr(saving, "model_card", fail)
+    monkeypatch.setattr(adapter, "model_card", fail)
     with pytest.raises(KeyError):
         lora(job(model, tmp_path / "a", examples(5)))
     assert list(tmp_path.iterdir()) == []

@@ -14,12 +14,11 @@ import torch
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.plugins.trainers.lora import lora
-from gapft_harness.training import loop
+from gapft_harness.training import loop, memory
 from gapft_harness.training import lora as trainer
-from gapft_harness.training.base.model import add_lora, load_base, without_weights
-from gapft_harness.training.machine import memory
-from gapft_harness.training.machine.devices import Devices
-from gapft_harness.training.machine.memory import Estimate, enforce, estimate, free_memory
+from gapft_harness.training.devices import Devices
+from gapft_harness.training.memory import Estimate, enforce, estimate, free_memory
+from gapft_harness.training.model import add_lora, load_base, without_weights
 from gapft_harness.training.objective import collate, flatten, weighted_loss
 from gapft_harness.training.passes import Member
 from gapft_harness.training.plan import sequences

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.recipe.sections import Normalization
-from gapft_harness.training.base.attention import SEGMENTS, check_apart, register_segments
+from gapft_harness.training.attention import SEGMENTS, check_apart, register_segments
 from gapft_harness.training.ledger import token_weights
 from gapft_harness.training.objective import collate, flatten, weighted_loss
 from gapft_harness.training.passes import Member, cut

@@ -11,7 +11,7 @@ from peft import LoraConfig, get_peft_model
 
 from gapft_harness.plugins.trainers.lora import lora
 from gapft_harness.training import loop, objective
-from gapft_harness.training.base.model import without_weights
+from gapft_harness.training.model import without_weights
 from gapft_harness.training.objective import collate, weighted_loss
 from gapft_harness.training.output_layer import is_last
 from gapft_harness.training.passes import Member

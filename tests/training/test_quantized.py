@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.plugins.trainers.lora import lora
-from gapft_harness.training.base.model import load_base
-from gapft_harness.training.machine.devices import Devices
+from gapft_harness.training.devices import Devices
+from gapft_harness.training.model import load_base
 from tests.tiny_models import byte_llama
 from tests.training.examples import examples, job, settings
 

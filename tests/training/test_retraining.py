@@ -29,7 +29,7 @@ from gapft_harness.experiments.retraining_noise import (
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.tables import read_judged
-from gapft_harness.stages.train.replicates import VARIED, seeds_of
+from gapft_harness.stages.train.job import VARIED, seeds_of
 from tests.command import gapft, succeed
 from tests.training.letters import prepare
 from tests.verify.tampering import change_manifest, differences, seal_again

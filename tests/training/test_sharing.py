@@ -18,8 +18,8 @@ from gapft_harness.core.weights import weights_hash
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.tables import read_facts, read_judged
-from gapft_harness.run_directory.tables.parquet import copy_table
+from gapft_harness.run_directory.parquet import copy_table, read_facts
+from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.pipeline import audit_stage
 from gapft_harness.stages.train.sharing import shared, takers

@@ -20,7 +20,7 @@ from gapft_harness.core.files import sha256
 from gapft_harness.hooks.tracking import Tracking
 from gapft_harness.stages.train.job import TRACKING_WARNINGS, train_arms
 from gapft_harness.stages.verify.run import verify
-from gapft_harness.training.machine.speed import matrix_peak
+from gapft_harness.training.speed import matrix_peak
 from tests.command import gapft, succeed
 from tests.training.letters import prepare
 

@@ -19,12 +19,10 @@ from gapft_harness.cli.main import app
 from gapft_harness.core.errors import UserError
 from gapft_harness.hooks import manager as plugin_manager
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.run_directory import file_states
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.file_states import compare, states
-from gapft_harness.stages.foundation import model_state
-from gapft_harness.stages.foundation.foundation import bound
-from gapft_harness.stages.foundation.holding import hold
+from gapft_harness.stages.integrity import rests_on
+from gapft_harness.stages.integrity.holding import hold
+from gapft_harness.stages.integrity.rests_on import bound, compare_files, file_states, model_state
 from gapft_harness.stages.search.data import check_splits
 from gapft_harness.stages.search.job import search
 from gapft_harness.stages.verify import run as verifying
@@ -134,14 +132,14 @@ def test_a_model_that_no_hub_has_is_not_here_and_a_fault_is_none_of_that(
     recipe = RunDirectory.open(run).recipe
     for name in ("nobody/has-this", "/no/such/folder"):
         recipe.model.args["pretrained"] = name
-        assert model_state.model_state(recipe) is None
+        assert model_state(recipe) is None
 
     def broken(arguments: Any) -> Path:
         raise RuntimeError("a fault")
 
-    monkeypatch.setattr(model_state, "weights_folder", broken)
+    monkeypatch.setattr(rests_on, "weights_folder", broken)
     with pytest.raises(RuntimeError, match="a fault"):
-        model_state.model_state(recipe)
+        model_state(recipe)
 
 
 def test_an_edited_plugin_is_told_once_though_a_file_changed_too(made: Path, run: Path) -> None:
@@ -319,19 +317,19 @@ def test_a_job_that_starts_after_an_edit_refuses_it(made: Path, run: Path) -> No
 def test_large_files_are_not_read_again_unless_they_moved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_states, "_SMALL", 4 << 20)
+    monkeypatch.setattr(rests_on, "_ALWAYS_HASHED", 4 << 20)
     small, large = tmp_path / "small", tmp_path / "large"
     small.write_bytes(b"x")
     large.write_bytes(bytes(5 << 20))
-    recorded = json.loads(json.dumps(states([small, large, tmp_path / "absent"])))
-    assert compare(recorded) == ([], [])
+    recorded = json.loads(json.dumps(file_states([small, large, tmp_path / "absent"])))
+    assert compare_files(recorded) == ([], [])
     recorded[str(large)][2] = "not looked at"
-    assert compare(recorded) == ([], [])
+    assert compare_files(recorded) == ([], [])
     large.write_bytes(b"y" + bytes((5 << 20) - 1))
     small.write_bytes(b"z")
-    assert compare(recorded) == ([str(large), str(small)], [])
+    assert compare_files(recorded) == ([str(large), str(small)], [])
     small.unlink()
-    assert compare(recorded) == ([str(large)], [str(small)])
+    assert compare_files(recorded) == ([str(large)], [str(small)])
 
 
 def test_the_look_at_a_finished_run_loads_no_torch(made: Path, run: Path) -> None:

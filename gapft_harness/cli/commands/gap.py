@@ -199,7 +199,7 @@ def _measure(choice: Options, place: str, split: str, include_path: Sequence[str
     from gapft_harness.run_directory.directory import RunDirectory
     from gapft_harness.run_directory.lock import hold
     from gapft_harness.run_directory.mirror import is_url
-    from gapft_harness.stages.foundation.foundation import searched_in
+    from gapft_harness.stages.integrity.rests_on import searched_in
     from gapft_harness.stages.search.states import partition
 
     if is_url(place):

@@ -140,7 +140,7 @@ def _looking_in(
         UserError: it is no folder, or none of them takes one.
     """
     from gapft_harness.hooks.manager import load_plugins
-    from gapft_harness.hooks.signatures import setting_fault
+    from gapft_harness.hooks.registered import setting_fault
 
     if not folder.is_dir():
         raise UserError(f"--include-path {folder}: expected a folder with task YAML")

@@ -16,7 +16,7 @@ from gapft_harness.experiments.allocation.halves import exposed_file, read_halve
 from gapft_harness.experiments.allocation.settings import compared
 from gapft_harness.hooks.protocols import ReportProgress
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.tables import read_ids
+from gapft_harness.run_directory.parquet import read_ids
 from gapft_harness.stages.audit.job import decode_split
 
 

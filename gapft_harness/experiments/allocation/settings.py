@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.recipe.section import RecipeSection
+from gapft_harness.recipe.sections import RecipeSection
 
 
 class Allocation(RecipeSection):

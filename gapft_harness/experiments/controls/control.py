@@ -15,8 +15,8 @@ from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.context import Context
-from gapft_harness.stages.differences import Differences
 from gapft_harness.stages.experiment.protocol import Experiment
+from gapft_harness.stages.integrity.differences import Differences
 
 if TYPE_CHECKING:
     from gapft_harness.experiments.controls.part import ControlPart

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gapft_harness.core.records import Example
-from gapft_harness.recipe.training import Training
+from gapft_harness.recipe.sections import Training
 from gapft_harness.training.plan import budget
 
 

@@ -12,7 +12,7 @@ from gapft_harness.experiments.controls.control import Control
 from gapft_harness.experiments.controls.steps import Step, by_parameter
 from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.recipe.section import RecipeSection
+from gapft_harness.recipe.sections import RecipeSection
 
 if TYPE_CHECKING:
     from gapft_harness.experiments.controls.reports.inclusion import InclusionPart

@@ -14,7 +14,7 @@ from gapft_harness.experiments.controls.search_depth import SearchDepth
 from gapft_harness.experiments.controls.steps import Step, by_parameter
 from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.recipe.section import RecipeSection
+from gapft_harness.recipe.sections import RecipeSection
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples, read_states

@@ -22,8 +22,9 @@ from gapft_harness.experiments.scaling.settings import Scaling
 from gapft_harness.report.reading.adapters import read_choice
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.tables import read_facts, read_problems
-from gapft_harness.stages.differences import unequal
+from gapft_harness.run_directory.parquet import read_facts
+from gapft_harness.run_directory.tables import read_problems
+from gapft_harness.stages.integrity.differences import unequal
 
 
 def check_scaled(
@@ -82,7 +83,7 @@ def _check_audited(run: RunDirectory, audited: Iterable[str]) -> Iterable[str]:
 
 
 def _hash_at(folder: Path, output: Path, scale: float) -> str:
-    from gapft_harness.training.adapter.scaling import scale_adapter
+    from gapft_harness.training.adapter import scale_adapter
 
     scale_adapter(folder, output, scale, {})
     return weights_hash(output)

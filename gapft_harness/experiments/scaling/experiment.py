@@ -21,10 +21,10 @@ from gapft_harness.hooks.protocols import Job
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, Split
-from gapft_harness.run_directory.facts import Manifest
+from gapft_harness.run_directory.manifest import Manifest
 from gapft_harness.stages.context import Context
-from gapft_harness.stages.differences import Differences
 from gapft_harness.stages.experiment import Answered, Decodes, Experiment
+from gapft_harness.stages.integrity.differences import Differences
 
 if TYPE_CHECKING:
     from gapft_harness.experiments.scaling.report import ScalingPart

@@ -127,7 +127,7 @@ def scale_arm(
         )
     output = run.path / layout.of_arm(FOLDER, arm)
     if adapter_facts(output, "scaling.json") is None:
-        from gapft_harness.training.adapter.scaling import scale_adapter
+        from gapft_harness.training.adapter import scale_adapter
 
         choice = choose(run, arm, settings)
         facts = {
@@ -218,7 +218,7 @@ def is_stale(run: RunDirectory, arm: Arm) -> bool:
 @contextlib.contextmanager
 def _adapter_at(run: RunDirectory, arm: Arm, scale: float) -> Iterator[Adapter]:
     """An arm's adapter at a scale: the trained one itself, or one that is taken away again."""
-    from gapft_harness.training.adapter.scaling import scale_adapter
+    from gapft_harness.training.adapter import scale_adapter
 
     trained = run.sealed(layout.adapter(arm))
     if scale == 1:

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, StrictInt, field_validator
 
 from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.recipe.section import RecipeSection
+from gapft_harness.recipe.sections import RecipeSection
 
 
 class Scaling(RecipeSection):

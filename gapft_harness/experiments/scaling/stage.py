@@ -22,7 +22,7 @@ from gapft_harness.report.reading.adapters import read_choice
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, splits_of
 from gapft_harness.run_directory.recording import record_judging, recorder
-from gapft_harness.stages.foundation.disjoint import require_apart
+from gapft_harness.stages.integrity.disjoint import require_apart
 
 if TYPE_CHECKING:
     from gapft_harness.stages.context import Context

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError, did_you_mean
-from gapft_harness.hooks.signatures import setting_fault
+from gapft_harness.hooks.registered import setting_fault
 from gapft_harness.lm_eval_bridge.task_file.documents import Document, Documents
 from gapft_harness.lm_eval_bridge.task_file.faults import named, unknown_split
 

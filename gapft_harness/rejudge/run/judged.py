@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import write_json
 from gapft_harness.core.records import Arm, State
-from gapft_harness.hooks.jobs import Progress
 from gapft_harness.hooks.manager import Plugins, load_plugins
+from gapft_harness.hooks.protocols import Progress
 from gapft_harness.recipe.called_plugins import find_selector
 from gapft_harness.rejudge.choice import Choice, Rule
 from gapft_harness.rejudge.flips import Flips
@@ -29,12 +29,11 @@ from gapft_harness.report.reading.columns import codes, columns
 from gapft_harness.report.reading.inputs import ReportInputs, read_inputs
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory, splits_of
-from gapft_harness.run_directory.facts import Manifest
-from gapft_harness.run_directory.manifest import naming_plugins
+from gapft_harness.run_directory.manifest import Manifest, naming_plugins
 from gapft_harness.run_directory.tables import read_states
-from gapft_harness.stages.differences import Differences
 from gapft_harness.stages.experiment import every_experiment
-from gapft_harness.stages.foundation.sources import is_taken
+from gapft_harness.stages.integrity.differences import Differences
+from gapft_harness.stages.integrity.sources import is_taken
 from gapft_harness.stages.report import require_sealed
 from gapft_harness.stages.search.states import Window
 from gapft_harness.stages.selection.stage import arms

@@ -13,9 +13,14 @@ from gapft_harness.hooks.manager import Registered
 from gapft_harness.recipe.sections import Search
 from gapft_harness.rejudge.flips import Flip, Flips, shown
 from gapft_harness.rejudge.judge import AT_ONCE, Judge, ahead
-from gapft_harness.run_directory.tables import read_judged, read_problems, sealed_status
-from gapft_harness.run_directory.tables.parquet import write_batches
-from gapft_harness.run_directory.tables.states import ProblemState, write_states
+from gapft_harness.run_directory.parquet import write_batches
+from gapft_harness.run_directory.tables import (
+    ProblemState,
+    read_judged,
+    read_problems,
+    sealed_status,
+    write_states,
+)
 from gapft_harness.stages.search.states import Window, state_row
 from gapft_harness.verification.judging import BEYOND_CONTEXT, Judged
 from gapft_harness.verification.reasons import Reasons

@@ -15,7 +15,7 @@ from gapft_harness.core.records import GREEDY, Arm, Budget
 from gapft_harness.report.reading.columns import PASS, codes, columns
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import require
-from gapft_harness.run_directory.tables import read_facts
+from gapft_harness.run_directory.parquet import read_facts
 
 
 @dataclass(frozen=True, slots=True)

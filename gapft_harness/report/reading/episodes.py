@@ -9,7 +9,7 @@ from typing import Any
 
 from gapft_harness.core.records import GREEDY, Arm
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.facts import Manifest
+from gapft_harness.run_directory.manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,7 @@ from gapft_harness.report.reading.tokens import Generated, read_generated
 from gapft_harness.report.reading.unread import Unread
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, require
-from gapft_harness.run_directory.facts import ImportFacts, Manifest
-from gapft_harness.run_directory.manifest import task_of
+from gapft_harness.run_directory.manifest import ImportFacts, Manifest, task_of
 from gapft_harness.run_directory.tables import read_items, sealed_imports, warnings_of
 
 __all__ = ["PASS", "STATUSES", "Audit", "ReportInputs", "TrainedArm", "read_inputs"]

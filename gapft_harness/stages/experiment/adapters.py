@@ -9,7 +9,7 @@ from pydantic import Field
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.recipe.section import RecipeSection
+from gapft_harness.recipe.sections import RecipeSection
 from gapft_harness.report.reading.adapters import tables
 from gapft_harness.run_directory import layout
 from gapft_harness.stages.context import Context

@@ -20,8 +20,8 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import differences
 from gapft_harness.run_directory.directory import RunDirectory, Split
 from gapft_harness.stages.context import Context
-from gapft_harness.stages.differences import Differences
-from gapft_harness.stages.foundation.sources import origins
+from gapft_harness.stages.integrity.differences import Differences
+from gapft_harness.stages.integrity.sources import origins
 
 if TYPE_CHECKING:
     from gapft_harness.report.part import Part

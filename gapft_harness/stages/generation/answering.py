@@ -10,7 +10,7 @@ from typing import Any
 from gapft_harness.core.records import Adapter, Problem
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import ReportProgress, Verifier
-from gapft_harness.recipe.models import sampler_settings
+from gapft_harness.recipe.recipe import sampler_settings
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.journal import Journal
 from gapft_harness.run_directory.recording import require_same_model, require_same_rules

@@ -5,23 +5,171 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
+from dataclasses import dataclass, field
+from itertools import combinations, islice
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.records import CONTEXT, GREEDY, Problem, Response, Verdict
+from gapft_harness.core.records import CONTEXT, GREEDY, Gold, Problem, Response, Verdict
 from gapft_harness.hooks.checked import answers_of, plain_facts
 from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.hooks.registered import owner_of
 from gapft_harness.run_directory.journal import Entry, Journal
-from gapft_harness.run_directory.tables import read_facts
-from gapft_harness.run_directory.tables.parquet import Values, write_batches
-from gapft_harness.run_directory.tables.responses import row_of, schema
-from gapft_harness.stages.generation.alike import AlikeWatch
+from gapft_harness.run_directory.parquet import Values, read_facts, write_batches
+from gapft_harness.run_directory.tables import response_row, response_schema
 from gapft_harness.stages.generation.episodes import Episodes
-from gapft_harness.stages.generation.executions import Executions
-from gapft_harness.verification.judging import judge_and_answer
+from gapft_harness.verification.judging import judge_and_answer, verify_responses
 from gapft_harness.verification.reasons import Reasons
+
+
+class AlikeWatch:
+    """Watches for K samples that are no independent samples.
+
+    Engines that share one random stream deal the same response to two sample numbers on every
+    problem; engines that ignore ``do_sample`` deal one response K times. Short answers are often
+    alike by right, so only agreement on *every* problem counts, over at least 20 problems that
+    have both samples, and a pair of sample numbers is suspicious only while other pairs do differ.
+    """
+
+    _LEAST = 20
+
+    def __init__(self) -> None:
+        self._drawn: Counter[int] = Counter()
+        self._agreeing: Counter[tuple[int, int]] = Counter()
+
+    def see(self, samples: Sequence[str]) -> None:
+        """Takes in one problem's samples, in order of their numbers."""
+        self._drawn[len(samples)] += 1
+        if len(set(samples)) == len(samples):
+            return
+        for i, j in combinations(range(len(samples)), 2):
+            if samples[i] == samples[j]:
+                self._agreeing[i, j] += 1
+
+    def warning(self) -> str:
+        """A sentence for people, empty if nothing is suspicious."""
+        seen = {
+            (i, j): problems
+            for i, j in combinations(range(max(self._drawn, default=0)), 2)
+            if (problems := sum(n for k, n in self._drawn.items() if k > j)) >= self._LEAST
+        }
+        always = [pair for pair, problems in seen.items() if self._agreeing[pair] == problems]
+        if not always:
+            return ""
+        problems = seen[always[0]]
+        if len(always) == len(seen):
+            return (
+                f"all {max(j for _, j in seen) + 1} samples are the same on every one of "
+                f"{problems} problems: the backend may be ignoring the sampling settings or fixing "
+                "one seed"
+            )
+        pairs = ", ".join(f"{i} and {j}" for i, j in always[:3])
+        return (
+            f"samples {pairs} are the same on every one of {problems} problems while others "
+            "differ: the engine may be dealing one random stream twice"
+        )
+
+
+def majority(verdicts: Sequence[Verdict]) -> Verdict:
+    """The label of an odd number of executions.
+
+    Passed if most passed; else the commonest other status, the first seen among equals. Where the
+    statuses differ, the reason says how many passed.
+    """
+    passes = sum(verdict.passed for verdict in verdicts)
+    passed = 2 * passes > len(verdicts)
+    agreeing = [verdict for verdict in verdicts if verdict.passed == passed]
+    (status, _), *_ = Counter(verdict.status for verdict in agreeing).most_common(1)
+    label = next(verdict for verdict in agreeing if verdict.status == status)
+    if all(verdict.status == status for verdict in verdicts):
+        return label
+    words = f"{passes} of {len(verdicts)} executions passed"
+    return Verdict(status, f"{label.reason}; {words}" if label.reason else words)
+
+
+@dataclass
+class Executions:
+    """Runs greedy episodes again, and keeps account of those that did not repeat.
+
+    Attributes:
+        times: executions in all, odd.
+        episodes: how many episodes were run so often.
+        verdicts_differ: problems whose executions did not all get the same status.
+        feedback_differs: problems of which a public test came out otherwise, or was told in other
+            words, when it was run again: the episode might have gone another way.
+    """
+
+    times: int
+    episodes: int = 0
+    verdicts_differ: list[str] = field(default_factory=list)
+    feedback_differs: list[str] = field(default_factory=list)
+
+    def label(
+        self,
+        responses: Sequence[Response],
+        golds: Sequence[Gold],
+        first: Sequence[Verdict],
+        verifier: Verifier,
+        episodes: Episodes | None,
+    ) -> list[Verdict]:
+        """Labels by majority.
+
+        Args:
+            responses: greedy ones, final attempts with the earlier ones in them.
+            golds: one for each.
+            first: the verdicts of the first execution.
+            verifier: who judged them.
+            episodes: gives the feedback of earlier attempts again, if there are any.
+        """
+        rounds = [list(first)]
+        for _ in range(self.times - 1):
+            rounds.append(verify_responses(verifier, responses, golds))
+            if episodes is not None:
+                self._replay(responses, golds, episodes)
+        self.episodes += len(responses)
+        labels = []
+        for response, verdicts in zip(responses, zip(*rounds, strict=True), strict=True):
+            labels.append(majority(verdicts))
+            if len({verdict.status for verdict in verdicts}) > 1:
+                self.verdicts_differ.append(response.problem_id)
+        return labels
+
+    def facts(self) -> dict[str, Any]:
+        """For the manifest; problem ids sorted."""
+        return {
+            "times": self.times,
+            "episodes": self.episodes,
+            "verdicts_differ": sorted(self.verdicts_differ),
+            "feedback_differs": sorted(set(self.feedback_differs)),
+        }
+
+    def warning(self) -> str:
+        """A sentence for people, empty if every execution repeated the first."""
+        changed = set(self.verdicts_differ) | set(self.feedback_differs)
+        if not changed:
+            return ""
+        return (
+            f"{len(changed)} of {self.episodes} greedy episodes did not repeat in {self.times} "
+            f"executions ({len(self.verdicts_differ)} got different verdicts, and the majority's "
+            f"label); first: {min(changed)}"
+        )
+
+    def _replay(
+        self, responses: Sequence[Response], golds: Sequence[Gold], episodes: Episodes
+    ) -> None:
+        """Asks for all feedback again, also for that which ended an episode before its limit."""
+        seen: list[tuple[str, str, Gold, str | None]] = []
+        for response, gold in zip(responses, golds, strict=True):
+            problem = response.problem_id
+            seen += [(problem, a.text, gold, a.feedback) for a in response.attempts]
+            ended = response.finish_reason == CONTEXT
+            if len(response.attempts) + 1 < episodes.attempts and not ended:
+                seen.append((problem, response.text, gold, None))
+        told = episodes.feedback([text for _, text, _, _ in seen], [gold for _, _, gold, _ in seen])
+        for (problem, _, _, before), again in zip(seen, told, strict=True):
+            if again != before:
+                self.feedback_differs.append(problem)
+
 
 #: Problems read and written at a time.
 _BATCH = 1000
@@ -111,7 +259,7 @@ def write_responses(
     judges: bool = True,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
-    """Verifies the journal and writes a table of responses (``run_directory/tables/responses.py``).
+    """Verifies the journal and writes a table of responses (``run_directory/tables.py``).
 
     Args:
         extra: further facts; its ``warnings`` come before those found here.
@@ -158,7 +306,7 @@ def write_responses(
         for entry, verdicts, answers in zip(*batch, strict=True):
             watch.see([r.text for r in entry.responses if r.index != GREEDY])
             for response, verdict, answer in zip(entry.responses, verdicts, answers, strict=True):
-                yield row_of(response, verdict, answer)
+                yield response_row(response, verdict, answer)
                 reasons.see(verdict)
                 finishes[response.finish_reason] += 1
                 if response.finish_reason == CONTEXT:
@@ -192,7 +340,7 @@ def write_responses(
             facts["executions"] = repeats.facts()
         return facts
 
-    write_batches(path, schema(), batches(), closing)
+    write_batches(path, response_schema(), batches(), closing)
     return facts
 
 

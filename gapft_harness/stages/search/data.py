@@ -15,11 +15,10 @@ from gapft_harness.recipe.sections import AuditChoice
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory, Split
 from gapft_harness.run_directory.tables import read_prompts, write_items
-from gapft_harness.stages.foundation.audits import together
-from gapft_harness.stages.foundation.disjoint import Keyed, Known
-from gapft_harness.stages.foundation.foundation import codes, content, named, places
-from gapft_harness.stages.foundation.subsets import check_items, split_of, words
 from gapft_harness.stages.generation.sealing import closing_verifier
+from gapft_harness.stages.integrity.disjoint import Keyed, Known
+from gapft_harness.stages.integrity.rests_on import codes, content, named, places, together
+from gapft_harness.stages.integrity.subsets import check_items, split_of, words
 from gapft_harness.stages.search.splits import ReadSplit, read_split, read_splits, require_unseen
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def check_data(
         only: read these of the splits, where the run has no others.
 
     Returns:
-        What the run rests on (``stages/foundation``), but for its model.
+        What the run rests on (``stages/integrity``), but for its model.
 
     Raises:
         UserError: as ``check_splits``.
@@ -66,7 +65,7 @@ def check_splits(
     """Reads all splits that a recipe searches, or some, and checks every gold answer.
 
     Returns:
-        The splits; the task's facts; what it rests on (``stages/foundation``), but for its model.
+        The splits; the task's facts; what it rests on (``stages/integrity``), but for its model.
 
     Raises:
         UserError: an unknown task or verifier, data that are missing or malformed, a problem of

@@ -13,13 +13,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.errors import UserError
+from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import GREEDY
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import differences
 from gapft_harness.run_directory.directory import RunDirectory, Split, require
+from gapft_harness.run_directory.parquet import read_facts, write_batches
 from gapft_harness.run_directory.shards import (
     IdsHash,
     Shard,
@@ -27,11 +28,84 @@ from gapft_harness.run_directory.shards import (
     part_of,
     require_unbegun,
 )
-from gapft_harness.run_directory.tables import problems, read_facts, responses
-from gapft_harness.run_directory.tables.parquet import write_batches
-from gapft_harness.stages.foundation.foundation import require_common
-from gapft_harness.stages.generation.alike import AlikeWatch
-from gapft_harness.stages.search.merged_facts import merge_facts
+from gapft_harness.run_directory.tables import problem_schema, response_schema
+from gapft_harness.stages.generation.sealing import AlikeWatch
+from gapft_harness.stages.integrity.rests_on import require_common
+
+#: Facts of a part alone, or that have a rule of their own below.
+_OWN = frozenset({"shard", "recipe", "task", "source", "said", "judged_by", "warnings"})
+
+#: Facts of a model that two machines may differ in without notice: its folder is the recipe's, and
+#: how patiently a server was asked changes no sample.
+_UNREMARKED = frozenset({"pretrained", "num_concurrent", "max_retries", "timeout"})
+
+
+def merge_facts(parts: Sequence[tuple[Shard, dict[str, Any]]]) -> dict[str, Any]:
+    """Counts added up, lists joined, warnings kept with the shard they are of.
+
+    Where shards ran in different circumstances (device, versions, sandbox), those of the first
+    stand, and a warning says what differed.
+
+    Args:
+        parts: each shard with its facts, in the order of their numbers; of one task and model.
+
+    Returns:
+        Facts as ``job.search`` gives of a whole split.
+    """
+    first = parts[0][1]
+    warnings = [
+        f"shard {shard}: {warning}" for shard, facts in parts for warning in facts["warnings"]
+    ]
+    for key in ("source", "judged_by"):
+        for shard, facts in parts[1:]:
+            if found := _differing(first.get(key), facts.get(key), key):
+                warnings.append(f"shard {shard} ran otherwise than {parts[0][0]}: {found}")
+    dropped = [line for _, facts in parts for line in facts["task"]["dropped"]]
+    merged: dict[str, Any] = {
+        "task": {**first["task"], "dropped": list(dict.fromkeys(dropped))},
+        "source": first["source"],
+        "judged_by": first.get("judged_by", {}),
+        "warnings": warnings,
+    }
+    if "said" in first:  # the same in all
+        merged["said"] = first["said"]
+    for key in sorted({key for _, facts in parts for key in facts} - _OWN):
+        merged[key] = _added([facts[key] for _, facts in parts if key in facts], key)
+    return merged
+
+
+def _differing(a: Any, b: Any, key: str) -> str:
+    """The places at which two descriptions differ, in words; empty if they do not."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        inner = [
+            _differing(a.get(name), b.get(name), f"{key}.{name}")
+            for name in sorted({*a, *b} - _UNREMARKED)
+        ]
+        return "; ".join(filter(None, inner))
+    return "" if a == b else f"{key} is {b!r}, not {a!r}"
+
+
+def _added(values: Sequence[Any], key: str) -> Any:
+    """Numbers are added, lists joined and sorted, sections merged key by key.
+
+    ``executions.times`` is a setting, the same in all.
+    """
+    if key.endswith(".times") or isinstance(values[0], str | bool):
+        if any(value != values[0] for value in values):
+            raise GapftError(f"shards differ in {key}: {values}")
+        return values[0]
+    if all(isinstance(value, int | float) for value in values):
+        return sum(values)
+    if all(isinstance(value, list) for value in values):
+        return sorted(item for value in values for item in value)
+    if all(isinstance(value, dict) for value in values):
+        names = sorted({name for value in values for name in value})
+        return {
+            name: _added([value[name] for value in values if name in value], f"{key}.{name}")
+            for name in names
+        }
+    raise GapftError(f"shards' {key} cannot be merged: {values}")
+
 
 #: Rows read of a part at a time, and rows of the merged table written at a time.
 _READ, _WRITE = 1024, 8192
@@ -92,7 +166,7 @@ def merge_split(
     )
     _check_identities(run, parts, plugins)
     facts, size = merge_facts([(part.shard, part.facts) for part in parts]), len(parts)
-    _write(run.path / layout.problems(split), problems.schema(), parts, "problems")
+    _write(run.path / layout.problems(split), problem_schema(), parts, "problems")
     _merge_responses(whole, parts, facts | {"shards": size})
     return read_facts(whole)
 
@@ -209,7 +283,7 @@ def _merge_responses(path: Path, parts: Sequence[FinishedShard], facts: dict[str
         alike = watch.warning()
         return {**facts, "warnings": [*facts["warnings"], *([alike] if alike else [])]}
 
-    _write(path, responses.schema(), parts, "responses", see, closing)
+    _write(path, response_schema(), parts, "responses", see, closing)
 
 
 def _write(

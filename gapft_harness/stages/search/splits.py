@@ -1,6 +1,6 @@
 """Which problems each split of a run has: limits, repeats, and what calibration takes out.
 
-No problem is in two splits (``stages/foundation/disjoint.py``), and no prompt shows a few-shot
+No problem is in two splits (``stages/integrity/disjoint.py``), and no prompt shows a few-shot
 example that is an audit or a calibration problem. That is checked on all splits before anything is
 generated.
 """
@@ -18,7 +18,7 @@ from gapft_harness.core.streams import derive
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, Split, splits_of
-from gapft_harness.stages.foundation.disjoint import Keyed, Known, keyed, overlap, require_disjoint
+from gapft_harness.stages.integrity.disjoint import Keyed, Known, keyed, overlap, require_disjoint
 
 if TYPE_CHECKING:
     from gapft_harness.lm_eval_bridge.loaded_task import LoadedTask
@@ -231,7 +231,7 @@ def divide(problems: Sequence[Problem], count: int, audit: Sequence[Problem] = (
     A limited pool is the first ones of that order, so it stays as it is without calibration
     wherever there are problems enough for both. Problems that repeat the content of one that was
     taken out leave the pool too. Those that are in the audit as well (by the rule
-    of ``stages/foundation/disjoint.py``) are not taken: they stay in the pool.
+    of ``stages/integrity/disjoint.py``) are not taken: they stay in the pool.
 
     Args:
         problems: the training split.

@@ -21,16 +21,14 @@ from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import differences, require_said
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory, Split, splits_of
-from gapft_harness.run_directory.facts import Manifest
+from gapft_harness.run_directory.manifest import Manifest
 from gapft_harness.run_directory.recording import record_search, record_warnings
 from gapft_harness.run_directory.shards import Shard, part_of, plan_search
 from gapft_harness.stages.experiment import experiments_of
-from gapft_harness.stages.foundation.audits import with_audits
-from gapft_harness.stages.foundation.disjoint import require_apart
-from gapft_harness.stages.foundation.foundation import SECTION, require_same
-from gapft_harness.stages.foundation.model_state import model_state
-from gapft_harness.stages.foundation.sources import check_grounds
-from gapft_harness.stages.foundation.subsets import seal_subsets, unsealed
+from gapft_harness.stages.integrity.disjoint import require_apart
+from gapft_harness.stages.integrity.rests_on import SECTION, model_state, require_same, with_audits
+from gapft_harness.stages.integrity.sources import check_grounds
+from gapft_harness.stages.integrity.subsets import seal_subsets, unsealed
 from gapft_harness.stages.search.data import check_data, match_subset
 from gapft_harness.stages.search.job import finished, search
 from gapft_harness.stages.search.merging import merge_split

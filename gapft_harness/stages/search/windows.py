@@ -15,9 +15,9 @@ from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.context import Context
-from gapft_harness.stages.differences import Differences
 from gapft_harness.stages.experiment import Experiment
 from gapft_harness.stages.experiment.adapters import decided_tables, require_scales
+from gapft_harness.stages.integrity.differences import Differences
 from gapft_harness.stages.search.states import Window, partition
 
 SPLIT = "audit"

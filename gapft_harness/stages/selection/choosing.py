@@ -17,7 +17,7 @@ from gapft_harness.hooks.registered import Registered, SelectorTraits
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.tables import read_evidence
+from gapft_harness.run_directory.evidence import read_evidence
 from gapft_harness.stages.generation.generation import decoding_from
 from gapft_harness.stages.selection.budgets import divided, set_replay_aside
 

@@ -19,9 +19,9 @@ from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import differences
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.tables import read_examples, read_facts
-from gapft_harness.run_directory.tables.selections import write_examples
-from gapft_harness.stages.foundation.sources import is_taken
+from gapft_harness.run_directory.parquet import read_facts
+from gapft_harness.run_directory.tables import read_examples, write_examples
+from gapft_harness.stages.integrity.sources import is_taken
 from gapft_harness.stages.selection.budgets import enforce_matched, enforce_tokens, in_groups
 from gapft_harness.stages.selection.choosing import (
     Pools,

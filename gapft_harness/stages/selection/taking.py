@@ -22,7 +22,7 @@ from gapft_harness.recipe.conditions import named
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples, read_problems
-from gapft_harness.stages.foundation.sources import (
+from gapft_harness.stages.integrity.sources import (
     check_task,
     open_source,
     sealed_set,

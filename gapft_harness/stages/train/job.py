@@ -6,29 +6,133 @@ Reads sealed selections; writes ``adapters/ARM`` for each arm. A job's arms shar
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from gapft_harness.core.errors import ERRORS, GapftError
 from gapft_harness.core.files import write_json
+from gapft_harness.core.processes import die_with, thread_limits
 from gapft_harness.core.records import Arm
+from gapft_harness.core.streams import derive
 from gapft_harness.core.weights import adapter_facts, weights_hash
 from gapft_harness.hooks.checked import plain_facts
 from gapft_harness.hooks.manager import Plugins, Registered, load_plugins
 from gapft_harness.hooks.protocols import ReportProgress, SearchedPool, TaskVerifier, TrainingJob
 from gapft_harness.hooks.registered import TrainerTraits
 from gapft_harness.hooks.tracking import Tracking
-from gapft_harness.recipe.models import model_args
-from gapft_harness.recipe.training import Training
+from gapft_harness.recipe.recipe import model_args
+from gapft_harness.recipe.sections import ExecutorChoice, Training
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples, read_problems
-from gapft_harness.stages.foundation.foundation import codes, require_same
 from gapft_harness.stages.generation.generation import decoding_from, sample_phases
-from gapft_harness.stages.train.replicates import seeds_of
+from gapft_harness.stages.integrity.rests_on import codes, require_same
 from gapft_harness.stages.train.trackers import tracking
 from gapft_harness.training.ledger import sequences_hash
 from gapft_harness.training.plan import sequences, training_prompt
+
+#: What a line of a report begins with.
+MARK = "gapft-training: "
+
+
+def launch(
+    run: Path,
+    arms: Sequence[Arm],
+    plugin_files: Sequence[str],
+    settings: ExecutorChoice,
+    progress: ReportProgress,
+) -> dict[str, list[str]]:
+    """Trains arms on ``settings.processes`` processes of this machine, and waits for them.
+
+    Returns:
+        By arm name, what trackers could not do, if anything.
+
+    Raises:
+        GapftError: the error of the process that failed.
+    """
+    command = [
+        sys.executable,
+        "-s",
+        "-m",
+        "gapft_harness.stages.train.job",
+        str(os.getpid()),
+    ]
+    command += ["--standalone", f"--nproc-per-node={settings.processes}", "-m"]
+    command += ["gapft_harness.training", str(run), "--held"]
+    for arm in arms:
+        command += ["--arm", arm.name]
+    for file in plugin_files:
+        command += ["--plugin", file]
+    child = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={
+            **os.environ,
+            **thread_limits(settings.threads),
+            "PYTHONPATH": os.pathsep.join(filter(None, map(os.path.abspath, sys.path))),
+        },
+    )
+    assert child.stdout is not None
+    failure: GapftError | None = None
+    warnings: dict[str, list[str]] = {}
+    for line in child.stdout:
+        if not line.startswith(MARK):
+            print(line, end="")
+            continue
+        kind, *fields = json.loads(line.removeprefix(MARK))
+        if kind == "progress":
+            progress(*fields)
+        elif kind == "warnings":
+            (warnings,) = fields
+        elif failure is None:  # the first tells the cause; others may fail for its absence
+            name, text = fields
+            failure = next((e for e in ERRORS if e.__name__ == name), GapftError)(text)
+    if child.wait() or failure:
+        raise failure or GapftError(
+            f"training on {settings.processes} processes ended with exit status {child.returncode}"
+        )
+    return warnings
+
+
+if __name__ == "__main__":
+    from torch.distributed.run import main
+
+    die_with(int(sys.argv[1]))
+    main(sys.argv[2:])
+    # All processes have ended well. The interpreter's own end, with the rendezvous's threads still
+    # there, has been seen not to come.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+#: What a replicate of each name draws anew.
+VARIED: Mapping[str, tuple[str, ...]] = {
+    "none": (),
+    "order": ("order",),
+    "dropout": ("dropout",),
+    "adapter": ("adapter",),
+    "all": ("order", "dropout", "adapter"),
+}
+
+
+def seeds_of(arm: Arm) -> dict[str, int]:
+    """The seeds of what a replicate draws anew, which its arm draws under its own seed.
+
+    Returns:
+        By draw: ``order`` of the examples, ``dropout``, and the initial weights of the ``adapter``;
+        empty for an arm that is no replicate.
+    """
+    draws = VARIED[arm.variant] if arm.variant else ()
+    return {draw: derive(arm.seed, f"replicate/{draw}") >> 1 for draw in draws}
+
 
 #: Where a job's result holds what trackers could not do; no part of what the manifest compares.
 TRACKING_WARNINGS = "tracking_warnings"
@@ -70,8 +174,6 @@ def train_arms(
         progress(before + done, total)
 
     if missing and run.recipe.executor.processes > 1:
-        from gapft_harness.stages.train.launch import launch
-
         warnings = launch(run.path, missing, plugin_files, run.recipe.executor, onward)
         found |= finished(run, missing)
     elif missing:

@@ -23,11 +23,8 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.context import require_selected
 from gapft_harness.stages.selection.stage import arms
-from gapft_harness.stages.train.job import finished, train_here
-from gapft_harness.stages.train.launch import MARK
-from gapft_harness.stages.train.replicates import VARIED
-from gapft_harness.stages.train.sharing import shared
-from gapft_harness.stages.train.unsealed import remove, stale
+from gapft_harness.stages.train.job import MARK, VARIED, finished, train_here
+from gapft_harness.stages.train.sharing import remove, shared, stale
 
 
 def main(arguments: list[str]) -> int:

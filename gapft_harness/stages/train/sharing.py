@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,9 @@ from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.registered import SamplerTraits, TrainerTraits
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.tables import read_examples, read_facts, read_judged
-from gapft_harness.run_directory.tables.parquet import copy_table
-from gapft_harness.stages.differences import unequal
+from gapft_harness.run_directory.parquet import copy_table, read_facts
+from gapft_harness.run_directory.tables import read_examples, read_judged
+from gapft_harness.stages.integrity.differences import unequal
 from gapft_harness.training.ledger import sequences_hash
 from gapft_harness.training.plan import sequences
 
@@ -111,8 +111,7 @@ def take_adapter(run: RunDirectory, arm: Arm, other: Arm) -> dict[str, Any]:
     Returns:
         The facts of its ``training.json``.
     """
-    from gapft_harness.training.adapter.card import model_card
-    from gapft_harness.training.adapter.folder import whole_folder
+    from gapft_harness.training.adapter import model_card, whole_folder
 
     source = run.sealed(layout.adapter(other))
     facts = json.loads((source / "training.json").read_text("utf-8"))
@@ -201,3 +200,58 @@ def check_taken(
 def _facts(folder: Path) -> dict[str, Any]:
     facts: dict[str, Any] = json.loads((folder / "training.json").read_text("utf-8"))
     return facts
+
+
+def stale(run: RunDirectory, arms: Iterable[Arm], plugins: Plugins) -> dict[Arm, str]:
+    """Unsealed adapters that were trained otherwise than they would be now, or are copies.
+
+    Args:
+        run: the run, whose selections are sealed.
+        arms: the arms to train.
+        plugins: those that are loaded. Of what a trainer that is not as documented wrote, what it
+            says of its training is compared, and no more.
+
+    Returns:
+        By arm, in words, what is wrong with its adapter. One that is not whole is not among them:
+        ``adapter_facts`` tells of it.
+    """
+    manifest, found = run.manifest(), {}
+    for arm in arms:
+        settings = run.recipe.training_of(arm.condition)
+        where = layout.adapter(arm)
+        facts = None if where in manifest["files"] else _facts_if_read(run.path / where)
+        if facts is None:
+            continue
+        if TRAINED_AS in facts:
+            found[arm] = f"{where}: is a copy of {facts[TRAINED_AS]}'s"
+            continue
+        right = {
+            "seed": arm.seed,
+            "sequences_sha256": sequences_of(run, arm),
+            "settings": settings.model_dump(mode="json"),
+        }
+        if (base := manifest["source"].get("weights_sha256")) is not None:
+            right["base_sha256"] = base
+        trainer = plugins.get("trainer", settings.trainer)
+        if not trainer.declared(TrainerTraits).as_documented:
+            right = {key: value for key, value in right.items() if key in facts}
+        says = "the selection and the recipe give"
+        if wrong := next(iter(unequal(f"{where}/training.json", facts, right, says)), None):
+            found[arm] = wrong
+    return found
+
+
+def remove(run: RunDirectory, found: Mapping[Arm, str], say: Callable[[str], None]) -> None:
+    """Takes away adapters that ``stale`` found, and says of each why; the run's lock is held."""
+    for arm, why in found.items():
+        run.unseal([layout.adapter(arm)])
+        say(f"{why}; an earlier command left it unsealed, so it was removed and is made anew")
+
+
+def _facts_if_read(folder: Path) -> dict[str, Any] | None:
+    """What an adapter says of itself, if that can be read."""
+    try:
+        facts = json.loads((folder / "training.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    return facts if isinstance(facts, dict) else None

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
+from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import Job
 from gapft_harness.hooks.registered import ExecutorTraits
+from gapft_harness.recipe.recipe import Recipe, model_args
 from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.recording import record_warnings, recorder
 from gapft_harness.stages.context import Context, require_selected
-from gapft_harness.stages.foundation.foundation import record_trainers
+from gapft_harness.stages.integrity.rests_on import record_trainers
+from gapft_harness.stages.selection.stage import arms
 from gapft_harness.stages.train.job import TRACKING_WARNINGS, train_arms
-from gapft_harness.stages.train.sharing import shared, take_adapter
+from gapft_harness.stages.train.sharing import remove, shared, stale, take_adapter
 from gapft_harness.stages.train.trackers import check_trackers
-from gapft_harness.stages.train.unsealed import remove, stale
 
 
 def train_stage(context: Context) -> None:
@@ -91,3 +95,35 @@ def _even_groups(context: Context, wanted: Sequence[Arm]) -> list[list[Arm]]:
         if not (run.path / layout.adapter(arm)).exists():
             loads[lightest] += tokens[arm]
     return [group for group in groups if group]
+
+
+def refused_kernels(recipe: Recipe, plugins: Plugins) -> str:
+    """Why this machine cannot train with the recipe's kernels; empty where it can.
+
+    Nothing is said where an executor trains on machines that it chooses itself.
+    """
+    entry = plugins.get("executor", recipe.executor.name)
+    asked = [of for of in map(recipe.training_of, recipe.conditions) if of.kernels != "plain"]
+    if not asked or not entry.declared(ExecutorTraits).by_workers:
+        return ""
+    from gapft_harness.training.devices import asked_device
+    from gapft_harness.training.kernels import check_kernels
+
+    try:
+        device = asked_device(model_args(recipe).get("device"))
+        for settings in asked:
+            check_kernels(settings, None, device, recipe.executor.fsdp)
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+def require_kernels(run: RunDirectory, plugins: Plugins) -> None:
+    """Refuses a run with an adapter still to be trained, if it cannot be trained here.
+
+    Raises:
+        UserError: it cannot.
+    """
+    left = any(not run.is_sealed(layout.adapter(arm)) for arm in arms(run.recipe))
+    if left and (why := refused_kernels(run.recipe, plugins)):
+        raise UserError(why)

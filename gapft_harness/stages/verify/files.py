@@ -15,10 +15,9 @@ from gapft_harness.run_directory.directory import (
     SPLITS,
     RunDirectory,
 )
-from gapft_harness.run_directory.facts import Manifest
-from gapft_harness.run_directory.manifest import read_manifest
+from gapft_harness.run_directory.manifest import Manifest, read_manifest
 from gapft_harness.run_directory.shards import of_merged_shard
-from gapft_harness.stages.differences import Differences
+from gapft_harness.stages.integrity.differences import Differences
 from gapft_harness.version import __version__
 
 #: Sections of a manifest that every run has from its beginning.

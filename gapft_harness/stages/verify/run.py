@@ -15,29 +15,26 @@ from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm, Example
-from gapft_harness.hooks.jobs import Progress
 from gapft_harness.hooks.manager import Plugins, load_plugins
+from gapft_harness.hooks.protocols import Progress
 from gapft_harness.hooks.registered import TrainerTraits
 from gapft_harness.recipe.called_plugins import find_selector
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, splits_of
-from gapft_harness.run_directory.facts import Manifest
-from gapft_harness.run_directory.manifest import naming_plugins
-from gapft_harness.stages.audit.check import check_decisions
-from gapft_harness.stages.differences import Differences
+from gapft_harness.run_directory.manifest import Manifest, naming_plugins
 from gapft_harness.stages.experiment import Experiment, every_experiment
-from gapft_harness.stages.foundation.disjoint import require_apart
-from gapft_harness.stages.foundation.foundation import bound, searched_in
-from gapft_harness.stages.foundation.holding import hold
-from gapft_harness.stages.foundation.subsets import check_subsets
-from gapft_harness.stages.search.check import check_states, check_tables, check_task
+from gapft_harness.stages.integrity.differences import Differences
+from gapft_harness.stages.integrity.disjoint import require_apart
+from gapft_harness.stages.integrity.holding import hold
+from gapft_harness.stages.integrity.rests_on import bound, searched_in
+from gapft_harness.stages.integrity.subsets import check_subsets
 from gapft_harness.stages.search.data import check_splits, matched_ids
-from gapft_harness.stages.search.judges import Judges, judges
-from gapft_harness.stages.selection.check import check_selections
-from gapft_harness.stages.train.check import check_adapter, check_alike
 from gapft_harness.stages.train.sharing import check_taken, takers
+from gapft_harness.stages.verify.arms import check_adapter, check_alike, check_decisions
 from gapft_harness.stages.verify.files import check_files, open_run, other_version
-from gapft_harness.stages.verify.taken_sets import TakenSets
+from gapft_harness.stages.verify.judging import Judges, judges
+from gapft_harness.stages.verify.search import check_states, check_tables, check_task
+from gapft_harness.stages.verify.selections import TakenSets, check_selections
 
 
 def verify(

@@ -13,8 +13,8 @@ from unittest.mock import patch
 
 import torch
 
-from gapft_harness.training.base import attention
-from gapft_harness.training.base.lora_linear import fuse
+from gapft_harness.training import attention
+from gapft_harness.training.model import fuse
 from tests.benchmarks.gpu.ways import Way
 
 

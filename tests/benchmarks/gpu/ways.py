@@ -15,17 +15,16 @@ import torch
 from gapft_harness.core.records import Arm
 from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.recipe.sections import Training
-from gapft_harness.training.base.attention import SEGMENTS, register_segments
-from gapft_harness.training.base.kernels import kernels
-from gapft_harness.training.base.model import add_lora
-from gapft_harness.training.checkpoint import Checkpoint
+from gapft_harness.training.attention import SEGMENTS, register_segments
+from gapft_harness.training.devices import Devices
+from gapft_harness.training.kernels import kernels
 from gapft_harness.training.ledger import Step, ledger
-from gapft_harness.training.loop import run_steps
-from gapft_harness.training.machine.devices import Devices
-from gapft_harness.training.machine.memory import estimate
-from gapft_harness.training.machine.speed import FLOPS, base_parameters, synchronize
+from gapft_harness.training.loop import Checkpoint, run_steps
+from gapft_harness.training.memory import estimate
+from gapft_harness.training.model import add_lora
 from gapft_harness.training.passes import cut
 from gapft_harness.training.plan import Fitted, plan, sequences
+from gapft_harness.training.speed import FLOPS, base_parameters, synchronize
 from tests.benchmarks.gpu.shapes import Shape
 
 #: Steps before the clock starts: kernels are chosen and memory is reserved in them.

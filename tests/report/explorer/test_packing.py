@@ -22,9 +22,8 @@ from gapft_harness.report.explorer.packing import pack
 from gapft_harness.report.reading.unread import Unread
 from gapft_harness.report.rendering.visible import visible
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.tables import problems as problem_table
-from gapft_harness.run_directory.tables import responses as response_table
-from gapft_harness.run_directory.tables.parquet import write_batches
+from gapft_harness.run_directory.parquet import write_batches
+from gapft_harness.run_directory.tables import response_row, response_schema, write_problems
 from tests.report import planted
 from tests.report.explorer.made import explored, unpacked
 
@@ -114,10 +113,10 @@ def test_a_run_is_explored_from_its_sealed_tables(tmp_path: Path) -> None:
     ]
     place = tmp_path / layout.problems("audit")
     place.parent.mkdir()
-    problem_table.write_problems(place, problems, lambda names: iter([(1,)] * len(names)))
+    write_problems(place, problems, lambda names: iter([(1,)] * len(names)))
     tried = (Attempt("first", (1,), "stop", "it failed"), Attempt("second", (), "stop", "again"))
     rows = [
-        response_table.row_of(
+        response_row(
             Response(name, index, f"{name} sample {index}", (), "stop", 0, attempts=tried),
             Verdict("fail", f"wrong on test {index}"),
             f"read {index}",
@@ -125,17 +124,17 @@ def test_a_run_is_explored_from_its_sealed_tables(tmp_path: Path) -> None:
         for name in ids
         for index in range(-1, 3)
     ]
-    write_batches(tmp_path / layout.responses("audit"), response_table.schema(), [rows])
+    write_batches(tmp_path / layout.responses("audit"), response_schema(), [rows])
     for trained in inputs.arms:
         rows = [
-            response_table.row_of(
+            response_row(
                 Response(name, -1, "", (), "stop", 0), Verdict("fail", trained.arm.name), "C"
             )
             for name in ids
         ]
         table = tmp_path / layout.decisions(trained.arm)
         table.parent.mkdir(exist_ok=True)
-        write_batches(table, response_table.schema(), [rows])
+        write_batches(table, response_schema(), [rows])
     of_tables = of_run(replace(inputs, unread=Unread(tmp_path)), "a run")
     index, texts = unpacked(packing.render(of_tables))
     earlier = [("first", "it failed"), ("second", "again")]

@@ -1,0 +1,164 @@
+"""A split's tables joined into what selectors choose from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from gapft_harness.core.records import GREEDY, Evidence, Response
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.tables import read_judged, read_problems, read_states, response_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+#: Row groups of the table in memory at a time, each of a thousand problems or so.
+_GROUPS = 2
+
+
+class VerifiedResponses:
+    """Gives a problem once with each of its verified responses; see ``Evidence.each_verified``.
+
+    Asked in the order of the pool it reads the table once; otherwise it reads parts of it again.
+
+    Args:
+        path: the split's table of responses.
+        prompts: each problem's own prompt ids.
+        conversation: whether an episode's last attempt follows the conversation that it answered.
+        window: the first sample's number and how many samples count; None: all.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        prompts: Mapping[str, tuple[int, ...]],
+        conversation: bool,
+        window: tuple[int, int] | None = None,
+    ) -> None:
+        self._path, self._prompts, self._conversation = path, prompts, conversation
+        self._window = window
+        self._group = lru_cache(maxsize=_GROUPS)(self._read_group)
+        self._ends: list[tuple[str, str]] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A selector may send evidence to processes of its own: they read the table themselves."""
+        return VerifiedResponses, (
+            self._path, self._prompts, self._conversation, self._window,
+        )  # fmt: skip
+
+    def __call__(self, evidence: Evidence) -> tuple[Evidence, ...]:
+        """The problem's verified responses by index, each on the prompt that it answered."""
+        return tuple(
+            replace(evidence, response=response, prompt_ids=self._prompt(response))
+            for response in self._responses(evidence.problem_id, "status", "pass")
+        )
+
+    def greedy(self, problem_id: str) -> Response | None:
+        """The problem's greedy response, whether it passed or not; see ``Evidence.read_greedy``."""
+        return next(iter(self._responses(problem_id, "index", GREEDY)), None)
+
+    def _prompt(self, response: Response) -> tuple[int, ...]:
+        told = response.context_ids if self._conversation else ()
+        return told or self._prompts[response.problem_id]
+
+    def _responses(self, problem_id: str, column: str, value: object) -> list[Response]:
+        """The problem's responses that have a value in a column, ordered by index."""
+        import pyarrow.compute as pc
+
+        found = []
+        for number, (first, last) in enumerate(self._ends_of_groups()):
+            if first <= problem_id <= last:
+                rows = self._group(number)
+                own = rows.filter(pc.equal(rows["problem_id"], problem_id))
+                own = own.filter(pc.equal(own[column], value))
+                found += [response_of(row) for row in own.to_pylist()]
+        return found
+
+    def _ends_of_groups(self) -> list[tuple[str, str]]:
+        """The first and last problem of each row group; the table is ordered by problem id."""
+        import pyarrow.parquet as pq
+
+        if self._ends is None:
+            with pq.ParquetFile(self._path) as file:
+                columns = (
+                    file.read_row_group(number, columns=["problem_id"])["problem_id"]
+                    for number in range(file.num_row_groups)
+                )
+                self._ends = [
+                    (c[0].as_py(), c[-1].as_py()) if len(c) else ("", "") for c in columns
+                ]
+        return self._ends
+
+    def _read_group(self, number: int) -> pa.Table:
+        import pyarrow.compute as pc
+        import pyarrow.parquet as pq
+
+        with pq.ParquetFile(self._path) as file:
+            rows = file.read_row_group(number)
+        passed, greedy = pc.equal(rows["status"], "pass"), pc.equal(rows["index"], GREEDY)
+        if self._window is not None:
+            first, k = self._window
+            within = pc.and_(
+                pc.greater_equal(rows["index"], first), pc.less(rows["index"], first + k)
+            )
+            passed = pc.and_(passed, within)
+        return rows.filter(pc.or_(passed, greedy))
+
+
+def read_evidence(
+    run_path: Path,
+    split: str,
+    context: Literal["conversation", "problem"] = "conversation",
+    max_gen_toks: int | None = None,
+    window: tuple[int, int] | None = None,
+) -> list[Evidence]:
+    """Joins a split's problems, responses and states into evidence, ordered by problem id.
+
+    Args:
+        run_path: the run directory.
+        split: the split.
+        context: what the final attempt of an episode follows: the conversation that it answered,
+            or the problem's prompt alone.
+        max_gen_toks: the length limit that the split was generated under; see ``Evidence.ended``.
+        window: the first sample's number and how many samples the evidence is of; None: all.
+    """
+    evidence = []
+    prompts: dict[str, tuple[int, ...]] = {}
+    verified = VerifiedResponses(
+        run_path / layout.responses(split),
+        prompts,
+        conversation=context == "conversation",
+        window=window,
+    )
+    rows = zip(
+        read_problems(run_path / layout.problems(split)),
+        read_judged(run_path / layout.responses(split)),
+        read_states(run_path / layout.states(split, window)),
+        strict=True,
+    )
+    for (problem, prompt_ids), (_, judged), state in rows:
+        prompts[problem.id] = prompt_ids
+        kept = [j.response for j in judged if j.response.index == state.kept_index]
+        if context == "conversation" and kept and kept[0].context_ids:
+            prompt_ids = kept[0].context_ids
+        evidence.append(
+            Evidence(
+                problem.id,
+                state.state,
+                kept[0] if kept else None,
+                prompt_ids,
+                state.passing_samples,
+                state.first_success,
+                problem.document,
+                problem.gold,
+                state.samples,
+                max_gen_toks,
+                verified,
+                verified.greedy,
+            )
+        )
+    return evidence

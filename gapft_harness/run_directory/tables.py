@@ -1,0 +1,393 @@
+"""The sealed tables of a run: their columns, rows written and rows read.
+
+``SPLIT/problems.parquet`` has one row a problem, ordered by id. ``SPLIT/responses.parquet`` and
+``decisions/ARM.parquet`` have responses with their verdicts, ordered by problem id, then index; -1
+is the greedy decode, and decisions hold no other. ``SPLIT/states.parquet`` has the states,
+``selections/ARM.parquet`` a training set, ``audit/NAME/items.json`` a named subset of an audit.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from itertools import groupby, islice
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gapft_harness.core.errors import GapftError
+from gapft_harness.core.files import replace_file, write_json
+from gapft_harness.core.records import (
+    STATUSES,
+    Attempt,
+    Budget,
+    Example,
+    Problem,
+    Response,
+    State,
+    Status,
+    Verdict,
+)
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.manifest import ImportFacts, Manifest
+from gapft_harness.run_directory.parquet import (
+    FACTS,
+    Row,
+    Values,
+    carried_facts,
+    read_rows,
+    table_of,
+    write_batches,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+#: Problems in memory at a time when they are read: one gold may be megabytes of packed tests.
+_PROBLEMS_READ = 64
+
+#: Problems written at a time.
+_PROBLEMS_WRITTEN = 1000
+
+
+@functools.cache
+def problem_schema() -> pa.Schema:
+    """The columns.
+
+    ``gold`` and ``document`` hold JSON; ``prompt_ids`` are those that the generator saw.
+    """
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            ("problem_id", pa.string()),
+            ("prompt", pa.string()),
+            ("gold", pa.string()),
+            ("document", pa.string()),
+            ("prompt_ids", pa.list_(pa.int32())),
+        ]
+    )
+
+
+def problem_row(problem: Problem, prompt_ids: Sequence[int]) -> Values:
+    """A problem and the prompt ids that the generator saw, as a row."""
+    gold, document = json.dumps(problem.gold), json.dumps(dict(problem.document))
+    return problem.id, problem.prompt, gold, document, prompt_ids
+
+
+def write_problems(
+    path: Path,
+    problems: Sequence[Problem],
+    prompt_ids: Callable[[Sequence[str]], Iterator[tuple[int, ...]]],
+) -> None:
+    """Writes the table.
+
+    Args:
+        path: the file.
+        problems: of the split, in any order.
+        prompt_ids: gives those of some problems' prompts, by their ids.
+    """
+    ordered = sorted(problems, key=lambda problem: problem.id)
+
+    def batches() -> Iterator[Iterator[Values]]:
+        for start in range(0, len(ordered), _PROBLEMS_WRITTEN):
+            members = ordered[start : start + _PROBLEMS_WRITTEN]
+            yield map(problem_row, members, prompt_ids([problem.id for problem in members]))
+
+    write_batches(path, problem_schema(), batches())
+
+
+def read_problems(path: Path) -> Iterator[tuple[Problem, tuple[int, ...]]]:
+    """Yields problems and the prompt ids the generator saw, ordered by problem id."""
+    for row in read_rows(path, _PROBLEMS_READ):
+        problem = Problem(
+            row["problem_id"], row["prompt"], json.loads(row["gold"]), json.loads(row["document"])
+        )
+        yield problem, tuple(row["prompt_ids"])
+
+
+def read_prompts(path: Path) -> Iterator[tuple[str, str]]:
+    """Yields the ids and prompts of a split's problems, without golds and records."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(columns=["problem_id", "prompt"]):
+            yield from zip(*(batch.column(n).to_pylist() for n in (0, 1)), strict=True)
+
+
+#: The first columns: a response's own fields, in their order.
+_RESPONSE = tuple(field.name for field in fields(Response))
+_values = attrgetter(*_RESPONSE)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A response with its verdict.
+
+    Attributes:
+        response: of its problem.
+        verdict: on it.
+        answer: what the verifier read as its answer; None where it read none or gives none.
+    """
+
+    response: Response
+    verdict: Verdict
+    answer: str | None = None
+
+
+@functools.cache
+def response_schema() -> pa.Schema:
+    """The columns: those of ``records.Response``, of its verdict, and its answer.
+
+    ``finish_reason`` ``context``: not generated, as the prompt did not fit the model. ``attempts``
+    and ``context_ids`` are empty but for episodes of more than one attempt. ``answer`` is null
+    where the verifier gives none.
+    """
+    import pyarrow as pa
+
+    ids = pa.list_(pa.int32())
+    attempt = pa.struct(
+        [
+            ("text", pa.string()),
+            ("token_ids", ids),
+            ("finish_reason", pa.string()),
+            ("feedback", pa.string()),
+        ]
+    )
+    return pa.schema(
+        [
+            ("problem_id", pa.string()),
+            ("index", pa.int32()),
+            ("text", pa.string()),
+            ("token_ids", ids),
+            ("finish_reason", pa.string()),
+            ("seed", pa.int64()),
+            ("tokens_from", pa.string()),
+            ("attempts", pa.list_(attempt)),
+            ("context_ids", ids),
+            ("status", pa.string()),
+            ("reason", pa.string()),
+            ("answer", pa.string()),
+        ]
+    )
+
+
+def response_row(response: Response, verdict: Verdict, answer: str | None = None) -> Values:
+    """A response with its verdict and answer as a row."""
+    values = _values(response)
+    if response.attempts:
+        attempts = [asdict(attempt) for attempt in response.attempts]
+        values = tuple(attempts if value is response.attempts else value for value in values)
+    return *values, verdict.status, verdict.reason, answer
+
+
+def read_judged(path: Path) -> Iterator[tuple[str, list[Judged]]]:
+    """Yields (problem id, its responses ordered by index), ordered by problem id.
+
+    Raises:
+        GapftError: the table holds a verdict that is none.
+    """
+    for problem_id, rows in groupby(read_rows(path), key=lambda row: row["problem_id"]):
+        yield problem_id, [_judged(row, path) for row in rows]
+
+
+def response_of(row: Row) -> Response:
+    """The response that a row holds."""
+    found = {name: row[name] for name in _RESPONSE}
+    for name in ("token_ids", "context_ids"):
+        found[name] = tuple(found[name])
+    found["attempts"] = tuple(
+        Attempt(**(attempt | {"token_ids": tuple(attempt["token_ids"])}))
+        for attempt in found["attempts"]
+    )
+    return Response(**found)
+
+
+def _judged(row: Row, path: Path) -> Judged:
+    status = sealed_status(row["status"], path, f", problem {row['problem_id']}")
+    return Judged(response_of(row), Verdict(status, row["reason"]), row["answer"])
+
+
+def sealed_status(status: Any, path: Path, where: str = "") -> Status:
+    """A verdict's status as a file of a run holds it.
+
+    Raises:
+        GapftError: it is none; the message names the file and what was found.
+    """
+    if status not in STATUSES:
+        raise GapftError(
+            f"{path}{where}: holds the verdict {status!r:.40}; expected one of "
+            f"{', '.join(STATUSES)}. Its verifier gave what is no verdict, so no number can be "
+            "told: mend the verifier, and search again in a new run directory"
+        )
+    known: Status = status
+    return known
+
+
+#: Problems written at a time.
+_STATES_WRITTEN = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemState:
+    """A problem's state, by the samples that it rests on.
+
+    Attributes:
+        problem_id: the problem.
+        state: G, S or U.
+        samples: how many were drawn: K, or fewer of a solved problem where search stopped early.
+        passing_samples: how many of them passed.
+        first_success: number of the first sample that passed, or None.
+        kept_index: the evidence's response; ``GREEDY``, a sample number, or None for U.
+    """
+
+    problem_id: str
+    state: State
+    samples: int
+    passing_samples: int
+    first_success: int | None
+    kept_index: int | None
+
+
+_STATE = tuple(field.name for field in fields(ProblemState))
+
+
+@functools.cache
+def state_schema() -> pa.Schema:
+    """The columns: those of ``ProblemState``."""
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            ("problem_id", pa.string()),
+            ("state", pa.string()),
+            ("samples", pa.int32()),
+            ("passing_samples", pa.int32()),
+            ("first_success", pa.int32()),
+            ("kept_index", pa.int32()),
+        ]
+    )
+
+
+def write_states(
+    path: Path, states: Iterable[ProblemState], facts: Callable[[], Mapping[str, Any]]
+) -> None:
+    """Writes the table; ``facts`` are asked for once all states were taken."""
+    rows = map(attrgetter(*_STATE), states)
+    batches = iter(lambda: list(islice(rows, _STATES_WRITTEN)), [])
+    write_batches(path, state_schema(), batches, facts)
+
+
+def read_states(path: Path) -> Iterator[ProblemState]:
+    """Yields a split's states, ordered by problem id."""
+    for row in read_rows(path):
+        yield ProblemState(**{name: row[name] for name in _STATE})
+
+
+@functools.cache
+def example_schema() -> pa.Schema:
+    """The columns: those of ``records.Example``."""
+    import pyarrow as pa
+
+    ids = pa.list_(pa.int32())
+    return pa.schema(
+        [
+            ("problem_id", pa.string()),
+            ("state", pa.string()),
+            ("response_index", pa.int32()),
+            ("first_success", pa.int32()),
+            ("prompt_ids", ids),
+            ("response_ids", ids),
+            ("ended", pa.bool_()),
+            ("origin", pa.string()),
+        ]
+    )
+
+
+def write_examples(path: Path, examples: Sequence[Example], budget: Budget) -> None:
+    """Writes a training set, with its budget as the table's facts."""
+    import pyarrow.parquet as pq
+
+    table = table_of(example_schema(), map(attrgetter(*example_schema().names), examples))
+    table = table.replace_schema_metadata({FACTS: json.dumps(asdict(budget))})
+    replace_file(path, lambda beside: pq.write_table(table, beside, compression="zstd"))
+
+
+def read_examples(path: Path) -> list[Example]:
+    """Reads a sealed selection, in the selector's order."""
+    return [
+        Example(
+            **row
+            | {"prompt_ids": tuple(row["prompt_ids"]), "response_ids": tuple(row["response_ids"])}
+        )
+        for row in read_rows(path)
+    ]
+
+
+def write_items(path: Path, of: str, items: Sequence[str], task: str | None = None) -> None:
+    """Writes it.
+
+    Args:
+        path: the file.
+        of: the audit's name; ``audit`` is the run's own.
+        items: ids of problems, distinct.
+        task: that whose audit has them too, where that is what chose them.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    whence = {} if task is None else {"task": task}
+    write_json(path, {"of": of, **whence, "items": sorted(items)})
+
+
+def read_items(path: Path) -> tuple[str, list[str], str | None]:
+    """The name of its audit, the ids of its problems, and the task that chose them, if one did.
+
+    Raises:
+        GapftError: it is no such file.
+    """
+    try:
+        content = json.loads(path.read_text("utf-8"))
+        return str(content["of"]), [str(i) for i in content["items"]], content.get("task")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise GapftError(f"{path}: is no subset of an audit ({error!r})") from error
+
+
+#: The splits of a run's own task; further audits are the recipe's.
+_OWN = ("pool", "audit", "calibration")
+
+
+def sealed_imports(run_path: Path, manifest: Manifest) -> dict[str, ImportFacts]:
+    """The imports of a run, by split.
+
+    Args:
+        run_path: the run directory.
+        manifest: its manifest, for what is sealed and which further audits the recipe has.
+    """
+    return {split: facts["imported"] for split, facts in _imported(run_path, manifest)}
+
+
+def import_warnings(run_path: Path, manifest: Manifest) -> list[str]:
+    """The warnings of imported splits, as a manifest has them; arguments as above."""
+    return [
+        f"{split}: {line}"
+        for split, facts in _imported(run_path, manifest)
+        for line in facts.get("warnings", ())
+    ]
+
+
+def warnings_of(run_path: Path, manifest: Manifest) -> list[str]:
+    """All warnings of a run: the manifest's, and of imports those that it lacks."""
+    said = manifest["warnings"]
+    return [*said, *(line for line in import_warnings(run_path, manifest) if line not in said)]
+
+
+def _imported(run_path: Path, manifest: Manifest) -> Iterator[tuple[str, dict[str, Any]]]:
+    audits = manifest.get("recipe", {}).get("audits", {})
+    for split in (*_OWN, *map(layout.audit, audits)):
+        table = run_path / layout.responses(split)
+        if layout.responses(split) in manifest.get("files", ()) and table.exists():
+            facts = carried_facts(table)
+            if "imported" in facts:
+                yield split, facts

@@ -1,1 +1,0 @@
-"""What a run rests on (task, data, plugins, model), and whether it still is so."""

@@ -1,0 +1,103 @@
+"""What a verification found, and how its checks are run and worded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from gapft_harness.core.errors import GapftError
+from gapft_harness.hooks.protocols import Progress
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Differences:
+    """What was verified, and what was not as it must be.
+
+    Attributes:
+        checked: sentences; empty if nothing is there that could be verified.
+        differences: sentences; empty if the run holds.
+        missing: what the run has not come to yet.
+        remark: a sentence on the differences as a whole, if there is something to say of them.
+        progress: told how many verdicts were judged again so far.
+    """
+
+    checked: list[str] = field(default_factory=list)
+    differences: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    remark: str = ""
+    progress: Progress = lambda *_: None
+    _judged: int = 0
+
+    def count(self, verdicts: int) -> None:
+        """So many more verdicts were judged again."""
+        self._judged += verdicts
+        self.progress("verdicts", self._judged, 0)
+
+    def gather(self, what: str, check: Callable[[], Iterable[str]]) -> None:
+        """Takes in a check's differences; one that breaks is a difference more, not the end."""
+
+        def take_in() -> None:
+            for difference in check():
+                self.differences.append(difference)
+
+        self.attempt(what, take_in)
+
+    def attempt(self, what: str, read: Callable[[], T]) -> T | None:
+        """What ``read`` gives; where it raises, that is a difference, and there is nothing.
+
+        Whatever it raises: damaged files make their readers raise nearly anything.
+        """
+        try:
+            return read()
+        except GapftError as error:
+            self.differences.append(f"{what}: {error}")
+        except Exception as error:
+            words = " ".join(str(error).split())
+            self.differences.append(f"{what}: cannot be read ({type(error).__name__}: {words})")
+        return None
+
+
+def unequal(
+    where: str,
+    found: Mapping[str, Any],
+    expected: dict[str, Any],
+    says: str = "computed again it is",
+) -> Iterable[str]:
+    """Yields a sentence for each expected value that is not the one found.
+
+    ``found`` may say more than what is expected; a section within it may not.
+    """
+    for key, value in expected.items():
+        if key not in found:
+            yield f"{where}: does not say {key}, so it cannot be verified"
+        elif found[key] != value:
+            if isinstance(value, dict) and isinstance(found[key], dict):
+                yield from unequal(f"{where}, {key}", found[key], value, says)
+                for more in sorted(found[key].keys() - value.keys()):
+                    yield f"{where}, {key}: says {more}, which nothing here accounts for"
+            else:
+                yield f"{where}: {key} is {_short(found[key])}, {says} {_short(value)}"
+
+
+def unequal_ids(
+    where: str, found: Iterable[str], of: str, expected: Iterable[str]
+) -> Iterable[str]:
+    """Yields a sentence if a table holds other problems than another, or in another order."""
+    here, there = list(found), list(expected)
+    if here == there:
+        return
+    pairs = zip([*here, "the end"], [*there, "the end"], strict=False)
+    a, b = next((a, b) for a, b in pairs if a != b)
+    yield (
+        f"{where}: holds other problems than {of}: {len(here)} and {len(there)}, the first that "
+        f"differ are {a} and {b}"
+    )
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 100 else f"{text[:97]}..."

@@ -1,0 +1,307 @@
+"""Sealed responses judged again by ``gapft verify``: verdicts, answers, and what is counted."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.records import GREEDY, Gold, Response, Verdict
+from gapft_harness.hooks.checked import CheckedAnswers, answers_of
+from gapft_harness.hooks.manager import Plugins
+from gapft_harness.hooks.protocols import Verifier
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
+from gapft_harness.run_directory.manifest import TAKEN, ImportFacts, Manifest
+from gapft_harness.run_directory.parquet import read_facts
+from gapft_harness.run_directory.tables import Judged, read_judged, read_problems
+from gapft_harness.stages.generation.sealing import closing_verifier, description_of, tokens_of
+from gapft_harness.stages.integrity.differences import Differences, unequal
+from gapft_harness.verification.judging import judge_and_answer
+
+#: Responses that are judged again at a time, and differing verdicts of a table that are named.
+_AT_ONCE, _NAMED = 1024, 20
+
+
+@dataclass(slots=True)
+class Rejudge:
+    """Judges sealed responses again.
+
+    Attributes:
+        verifier: the task's; None where its verdicts are taken as they are.
+        verdicts: how many were compared so far.
+        answers: how many of their answers were.
+        timed_out: what differs by a time-out, then or now: a machine's pace, and no evidence that
+            anything was changed.
+        other_rules: what differs in a table that was judged by another edition of the verifier's
+            rules (``rules`` in what it says of itself).
+        taken: by table, what differs in one whose verdicts were imported: no difference of a run.
+        count: told how many more verdicts were judged.
+    """
+
+    verifier: Verifier | None
+    verdicts: int = 0
+    answers: int = 0
+    timed_out: list[str] = field(default_factory=list)
+    other_rules: list[str] = field(default_factory=list)
+    taken: dict[str, list[str]] = field(default_factory=dict)
+    count: Callable[[int], None] = lambda _: None
+
+    def check(
+        self, run: RunDirectory, manifest: Manifest, relative: str, split: str
+    ) -> Iterable[str]:
+        """A table's verdicts are the verifier's, and what is counted of them is so.
+
+        Args:
+            run: the run.
+            manifest: its manifest.
+            relative: the table: a split's responses, or an arm's decisions.
+            split: whose problems they answer.
+        """
+        counts: dict[str, Counter[str]] = {"verdicts": Counter(), "finish_reasons": Counter()}
+        drawn = {"samples": 0, "tokens": 0}
+        place = layout.read(relative)
+        assert place is not None
+        greedy_only = split == CALIBRATION or place.arm is not None
+        differing = 0
+        table = read_judged(run.path / relative)
+        problems = run.path / layout.problems(split)
+        pairs = _with_golds(problems, table) if self.verifier else ((None, j) for _, j in table)
+        answers = answers_of(self.verifier) if self.verifier else None
+        facts = read_facts(run.path / relative)
+        imported = manifest.get("imported", {}).get(place.name)
+        if facts.get("imported") != imported:
+            yield f"manifest.json, imported: is not what {relative} says of its import"
+        for warning in facts.get("warnings", ()) if place.arm is None else ():
+            if f"{place.name}: {warning}" not in manifest.get("warnings", ()):
+                yield f"manifest.json, warnings: lacks what {relative} says: {warning}"
+        taken = imported is not None and imported["verdicts"] == "file"
+        if taken and self.verifier:
+            self.taken[relative] = []
+        for batch in _batches(pairs):
+            for _, of_problem in batch:
+                if greedy_only and [j.response.index for j in of_problem] != [GREEDY]:
+                    problem_id = of_problem[0].response.problem_id
+                    yield f"{relative}: problem {problem_id} has more than its greedy decode"
+                for each in of_problem:
+                    if each.verdict.reason.startswith(TAKEN) != taken:
+                        yield f"{_who(relative, each)}: says wrongly whose verdict it has"
+                    counts["verdicts"][each.verdict.status] += 1
+                    counts["finish_reasons"][each.response.finish_reason] += 1
+                    if each.response.index != GREEDY:
+                        drawn["samples"] += 1
+                        drawn["tokens"] += tokens_of(each.response)
+            for line in self._by_rules(facts, self._again(relative, batch, answers)):
+                differing += 1
+                if differing <= _NAMED:
+                    yield line
+        if differing > _NAMED:
+            more = differing - _NAMED
+            yield f"{relative}: {more} further verdicts or answers differ when judged again"
+        counted: dict[str, Any] = {key: dict(sorted(of.items())) for key, of in counts.items()}
+        counted["drawn"] = drawn
+        yield from unequal(f"{relative}, its facts", facts, counted)
+        said: Mapping[str, Any] = manifest
+        recorded = {
+            key: said.get("verdict_counts" if key == "verdicts" else key, {}).get(place.name)
+            for key in counted
+        }
+        yield from unequal(f"manifest.json, {place.name}", recorded, counted)
+
+    def passed(self, table: Path, pairs: Sequence[tuple[Gold, Response]]) -> Iterable[str]:
+        """Responses that another run's table has as passed pass again.
+
+        Args:
+            table: the table.
+            pairs: of each response the gold answer.
+        """
+        judged = ((gold, [Judged(response, Verdict("pass"))]) for gold, response in pairs)
+        for batch in _batches(judged):
+            yield from self._by_rules(read_facts(table), self._again(str(table), batch, None))
+
+    def _by_rules(self, facts: Mapping[str, Any], lines: Iterable[str]) -> Iterable[str]:
+        """Sets aside what differs in a table that was judged by other rules."""
+        if facts.get("judged_by", {}).get("rules") == self._rules:
+            yield from lines
+        else:
+            self.other_rules += lines
+
+    @property
+    def _rules(self) -> object:
+        return description_of(self.verifier).get("rules") if self.verifier else None
+
+    def _again(
+        self,
+        relative: str,
+        batch: Sequence[tuple[Gold, list[Judged]]],
+        answers: CheckedAnswers | None,
+    ) -> Iterable[str]:
+        if self.verifier is None:
+            return
+        pairs = [(each, gold) for gold, of_problem in batch for each in of_problem]
+        responses, golds = [each.response for each, _ in pairs], [gold for _, gold in pairs]
+        found = judge_and_answer(self.verifier, answers, responses, golds)
+        self.count(len(pairs))
+        self.verdicts += 0 if relative in self.taken else len(pairs)
+        self.answers += len(pairs) if answers else 0
+        for (each, _), (again, answer) in zip(pairs, found, strict=True):
+            who = _who(relative, each)
+            if answers and answer != each.answer:
+                yield f"{who} has the answer {each.answer!r}, read again it is {answer!r}"
+            if again.status == each.verdict.status:
+                continue
+            line = (
+                f"{who} has the verdict {each.verdict.status}, judged again it is {again.status}"
+                f"{f' ({again.reason})' if again.reason else ''}"
+            )
+            if relative in self.taken:
+                self.taken[relative].append(line)
+            elif "timeout" in (again.status, each.verdict.status):
+                self.timed_out.append(line)
+            else:
+                yield line
+
+
+def _who(relative: str, judged: Judged) -> str:
+    return f"{relative}: problem {judged.response.problem_id}, index {judged.response.index}"
+
+
+@contextlib.contextmanager
+def judging(manifest: Manifest, plugins: Plugins, found: Differences) -> Iterator[Rejudge]:
+    """Gives the run's judge, and says at the end what was judged again and what was not.
+
+    Raises:
+        UserError: the verifier cannot be made, and nothing else is amiss.
+    """
+    task = manifest["task"]
+    name = task.get("verifier")
+    if name is None:  # nothing is searched yet
+        yield Rejudge(None)
+    elif not plugins.rejudges(name):
+        yield Rejudge(None)
+        found.checked.append(f"the verdicts of {name} were taken as they are, not judged again")
+        found.checked += _rules_told(manifest)
+    else:
+        try:
+            verifier = plugins.verifier(name, task["verifier_params"])
+        except UserError as error:
+            if not found.differences:  # say, its data are not on this machine
+                raise
+            found.differences.append(str(error))
+            yield Rejudge(None)
+            return
+        judge = Rejudge(verifier, count=found.count)
+        with closing_verifier(verifier):
+            yield judge
+        found.checked.append(f"{judge.verdicts} verdicts of {name} were judged again")
+        if judge.answers:
+            found.checked.append(f"{judge.answers} answers of {name} were read again")
+        if judge.other_rules:
+            found.differences.append(
+                f"{len(judge.other_rules)} verdicts of {name} differ, and their tables were judged "
+                "by another edition of its rules than this version has, which may be all there is "
+                "to it; the version that judged them (manifest.json, versions) can tell. The "
+                f"first: {'; '.join(judge.other_rules[:_NAMED])}"
+            )
+        if judge.timed_out:
+            found.checked.append(
+                f"of these, {len(judge.timed_out)} differ by a time-out, which is no difference "
+                f"(verify again on a quiet machine): {'; '.join(judge.timed_out[:_NAMED])}"
+            )
+
+
+def _rules_told(manifest: Manifest) -> Iterator[str]:
+    """By which edition of the verifier's rules each table was judged: more than one, one by one."""
+    parts: dict[str, list[str]] = {}
+    for part, said in manifest.get("judged_by", {}).items():
+        parts.setdefault(json.dumps(said.get("rules"), sort_keys=True), []).append(part)
+    for rules, judged in parts.items():
+        told = "none told" if rules == "null" else rules
+        yield f"rules by which {', '.join(judged)} got these verdicts: {told}"
+
+
+def _with_golds(
+    problems: Path, judged: Iterable[tuple[str, list[Judged]]]
+) -> Iterator[tuple[Gold, list[Judged]]]:
+    """Each problem's gold answer with its responses; both tables are ordered by problem id."""
+    known = read_problems(problems)
+    for problem_id, of_problem in judged:
+        problem = next((p for p, _ in known if p.id == problem_id), None)
+        if problem is None:
+            raise GapftError(f"answers problem {problem_id}, which {problems} lacks at its place")
+        yield problem.gold, of_problem
+
+
+def _batches(
+    pairs: Iterable[tuple[Gold, list[Judged]]],
+) -> Iterator[list[tuple[Gold, list[Judged]]]]:
+    """Whole problems, until there are enough responses."""
+    batch: list[tuple[Gold, list[Judged]]] = []
+    size = 0
+    for gold, of_problem in pairs:
+        batch.append((gold, of_problem))
+        size += len(of_problem)
+        if size >= _AT_ONCE:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+@dataclass(frozen=True, slots=True)
+class Judges:
+    """Judges each table by the verifier of its task.
+
+    Attributes:
+        own: of the run's task.
+        audits: of further audits by name, those that are judged by another verifier or rule.
+    """
+
+    own: Rejudge
+    audits: Mapping[str, Rejudge]
+
+    def check(
+        self, run: RunDirectory, manifest: Manifest, relative: str, split: str
+    ) -> Iterable[str]:
+        """As ``Rejudge.check``."""
+        judge = self.audits.get(layout.further(split), self.own)
+        return judge.check(run, manifest, relative, split)
+
+
+@contextlib.contextmanager
+def judges(manifest: Manifest, plugins: Plugins, found: Differences) -> Iterator[Judges]:
+    """Gives the run's judges; each says at the end what it judged again and what not.
+
+    Raises:
+        UserError: as ``judging``.
+    """
+    with contextlib.ExitStack() as stack:
+        own = stack.enter_context(judging(manifest, plugins, found))
+        audits = {}
+        for name, audit in manifest.get("audits", {}).items():
+            keys = ("verifier", "verifier_params")
+            if any(audit["task"].get(key) != manifest["task"].get(key) for key in keys):
+                asked: Manifest = {**manifest, "task": audit["task"]}
+                audits[name] = stack.enter_context(judging(asked, plugins, found))
+        yield Judges(own, audits)
+    taken = {table: lines for of in (own, *audits.values()) for table, lines in of.taken.items()}
+    for split, facts in manifest.get("imported", {}).items():
+        found.checked.append(_imported(split, facts, taken.get(layout.responses(split))))
+
+
+def _imported(split: str, facts: ImportFacts, differing: list[str] | None) -> str:
+    """Where a split's responses came from, and whose their verdicts are."""
+    files = ", ".join(f"{of['path']} (sha256 {of['sha256'][:12]})" for of in facts["files"])
+    line = f"{split}: its {facts['responses']} responses were imported from {files}"
+    if facts["verdicts"] != "file":
+        return f"{line}; their verdicts are the task's verifier's, judged when they were imported"
+    line += f"; their verdicts are those of the files ({facts['told_by']}), not this verifier's"
+    if differing is None:
+        return line
+    again = f"{line}: judged again, {len(differing)} of them differ"
+    return f"{again}, the first: {differing[0]}" if differing else again

@@ -1,0 +1,257 @@
+"""Adapters on disk: their folders, whole or absent, with a model card; and at another scale."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.files import sync_folder, unwritable
+from gapft_harness.core.weights import weights_hash
+from gapft_harness.recipe.sections import Training
+
+
+@contextlib.contextmanager
+def whole_folder(output: Path) -> Iterator[Path]:
+    """Gives an empty neighbour of ``output`` to fill, which takes its place at the end.
+
+    Args:
+        output: the folder; it does not exist yet.
+
+    Raises:
+        GapftError: it cannot be written; nothing is left then.
+    """
+    partial = output.with_name(f".{output.name}.partial")
+    try:
+        if partial.exists():  # of a command that was killed
+            shutil.rmtree(partial)
+        partial.mkdir(parents=True)
+        yield partial
+        for file in partial.iterdir():
+            with file.open("rb") as stream:
+                os.fsync(stream.fileno())
+        partial.rename(output)
+        sync_folder(output.parent)
+    except BaseException as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        # safetensors has an error of its own for a full disk
+        if isinstance(error, OSError | SafetensorError):
+            raise unwritable(output, error) from error
+        raise
+
+
+_CARD = """---
+base_model: {base_model}
+library_name: peft
+tags: [gapft-harness, lora]
+---
+
+# {condition}, seed {seed}{replicate}
+
+A LoRA adapter of `{base_model}`, trained by GapFT Harness on the verified responses in {n}
+example slots of the condition `{condition}`, {repetitions} exposures of each slot.
+
+| | |
+|---|---|
+| example slots n, exposures N | {n}, {exposures} |
+| processed tokens L, of them supervised | {tokens}, {supervised_tokens} |
+| optimizer steps J | {steps} |
+| rank, alpha, dropout | {rank}, {alpha}, {dropout} |
+| learning rate (AdamW), schedule, warm-up | {learning_rate}, {schedule}, {warmup_steps} |
+| weight decay | {weight_decay} |
+| sequences a step | {batch} |
+| loss | {normalization} over response tokens |
+| base dtype | {dtype} |
+
+Load it with lm-eval:
+
+    lm_eval --model hf --model_args pretrained={base_model},peft=THIS_FOLDER --tasks TASK
+
+`training_log.jsonl` holds loss, gradient norm and the examples of every step; `training.json` the
+settings, the budget and the hashes that arms of one comparison can be checked by.
+"""
+
+
+def model_card(facts: Mapping[str, Any]) -> str:
+    """The README.md of an adapter folder, from the trainer's facts."""
+    return _CARD.format(
+        **{**facts["settings"], **facts["budget"], **_top(facts)}, batch=_batch(facts)
+    )
+
+
+def _top(facts: Mapping[str, Any]) -> dict[str, Any]:
+    said = f", replicate {facts['variant']}" if "variant" in facts else ""
+    return {"replicate": said, **{key: facts[key] for key in ("base_model", "condition", "seed")}}
+
+
+def _batch(facts: Mapping[str, Any]) -> str:
+    settings, budget = facts["settings"], facts["budget"]
+    micro = settings["micro_batch"]
+    if settings["update_groups"] is None:
+        return f"{micro} x {settings['accumulation']}"
+    least, more = divmod(budget["exposures"], budget["steps"])
+    return f"{least}{f' or {least + 1}' if more else ''}, {micro} a forward pass"
+
+
+def save_adapter(
+    output: Path, model: Any, log: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Writes a standard PEFT folder with its log, its facts and a model card.
+
+    Args:
+        output: the folder; it does not exist yet.
+        model: the PEFT model.
+        log: a line of ``training_log.jsonl`` each.
+        facts: of ``training.json``.
+
+    Returns:
+        The facts as written: with ``adapter_sha256``, the hash of the weight files.
+
+    Raises:
+        GapftError: the folder cannot be written; nothing is left then.
+    """
+    with whole_folder(output) as partial:
+        model.save_pretrained(partial)
+        _deterministic_config(partial / "adapter_config.json")
+        written = {**facts, "adapter_sha256": weights_hash(partial)}
+        lines = "".join(json.dumps(entry) + "\n" for entry in log)
+        (partial / "training_log.jsonl").write_text(lines, encoding="utf-8")
+        (partial / "training.json").write_text(json.dumps(written, indent=1) + "\n", "utf-8")
+        (partial / "README.md").write_text(model_card(written), encoding="utf-8")
+    return written
+
+
+def saved_config(settings: Training) -> dict[str, Any]:
+    """What ``adapter_config.json`` of an adapter under these settings holds, its base left out."""
+    from gapft_harness.training.model import lora_config
+
+    config = lora_config(settings)
+    config.inference_mode = True  # as PEFT saves it
+    return _as_saved(config)
+
+
+def default_config() -> dict[str, Any]:
+    """What PEFT takes where an ``adapter_config.json`` does not say a key."""
+    from peft import LoraConfig
+
+    return _as_saved(LoraConfig(target_modules=[]))
+
+
+def _as_saved(config: Any) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        config.save_pretrained(folder)
+        path = Path(folder) / "adapter_config.json"
+        _deterministic_config(path)
+        saved: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return saved
+
+
+def _deterministic_config(path: Path) -> None:
+    """PEFT writes ``target_modules`` from a set; sorted, the file's bytes repeat."""
+    config = json.loads(path.read_text(encoding="utf-8"))
+    config["target_modules"] = sorted(config["target_modules"])
+    path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+_SCALED_CARD = """---
+base_model: {base_model}
+library_name: peft
+tags: [gapft-harness, lora]
+---
+
+# {condition}, seed {seed}, at scale {scale:g}
+
+The LoRA adapter of `{condition}`, seed {seed}, with its update multiplied by {scale:g}. No weight
+was trained again. The scale is the largest of 0.25, 0.5, 0.75 and 1 at which, and at every smaller
+one, an upper bound on the share of solved problems that are lost is at most {tolerance:g}; 0, the
+source itself, where there is none. `scaling.json` has the counts and bounds that it was chosen by.
+
+Load it with lm-eval:
+
+    lm_eval --model hf --model_args pretrained={base_model},peft=THIS_FOLDER --tasks TASK
+"""
+
+
+#: Settings under which an adapter's update is its lora_B times its lora_A; the first is PEFT's own.
+_PLAIN: dict[str, tuple[Any, ...]] = {
+    "peft_type": ("LORA",),
+    "use_dora": (False, None),
+    "bias": ("none",),
+    "init_lora_weights": (True, False, None, "gaussian", "orthogonal", "eva"),
+}
+_A, _B = ("lora_A", "lora_embedding_A"), ("lora_B", "lora_embedding_B")
+
+
+def _check_scalable(folder: Path) -> None:
+    """Stops if an adapter's update is no multiple of its lora_B.
+
+    Raises:
+        UserError: it is no plain LoRA adapter; the message names the key of its configuration.
+    """
+    path = folder / "adapter_config.json"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read: {error}; expected a PEFT folder") from error
+    for key, allowed in _PLAIN.items():
+        if config.get(key, allowed[0]) not in allowed:
+            raise UserError(
+                f"{path}: {key} is {config[key]!r}, so multiplying lora_B does not scale the "
+                f"whole update; expected {allowed[0]!r}"
+            )
+
+
+def scale_adapter(folder: Path, output: Path, scale: float, facts: Mapping[str, Any]) -> None:
+    """Writes a PEFT folder whose update is ``scale`` times another's.
+
+    The same input gives the same bytes.
+
+    Args:
+        folder: the adapter, as PEFT writes it.
+        output: the folder to make; it does not exist yet, and is there whole or not at all.
+        scale: α; at 0 the model is the source.
+        facts: of ``scaling.json``; with the key ``base_model`` a model card is written too.
+            ``adapter_sha256``, the hash of the weights that are written, is added.
+
+    Raises:
+        UserError: ``folder`` is no plain LoRA adapter.
+        GapftError: the folder cannot be written; nothing is left then.
+    """
+    from peft import load_peft_weights
+    from safetensors.torch import save_file
+
+    _check_scalable(folder)
+    try:
+        weights = load_peft_weights(str(folder), device="cpu")
+    except (OSError, ValueError, SafetensorError) as error:
+        raise UserError(f"{folder}: its weights cannot be read: {error}") from error
+    with whole_folder(output) as partial:
+        scaled = {
+            name: (weight * scale if _is_b(name, folder) else weight).contiguous()
+            for name, weight in weights.items()
+        }
+        save_file(scaled, partial / "adapter_model.safetensors", metadata={"format": "pt"})
+        shutil.copyfile(folder / "adapter_config.json", partial / "adapter_config.json")
+        written = {**facts, "adapter_sha256": weights_hash(partial)}
+        (partial / "scaling.json").write_text(json.dumps(written, indent=1) + "\n", "utf-8")
+        if "base_model" in facts:
+            (partial / "README.md").write_text(_SCALED_CARD.format(**facts), encoding="utf-8")
+
+
+def _is_b(name: str, folder: Path) -> bool:
+    """Whether a weight is a lora_B, of a linear layer or of an embedding; else it is a lora_A."""
+    parts = name.split(".")
+    if not any(part in parts for part in _A + _B):
+        raise UserError(
+            f"{folder}: holds the weight {name}, so multiplying lora_B does not scale the whole "
+            "update; expected lora_A and lora_B alone"
+        )
+    return any(part in parts for part in _B)

@@ -1,1 +1,0 @@
-"""Adapters on disk, and at another scale."""

@@ -1,1 +1,0 @@
-"""The frozen base model as training sees it."""

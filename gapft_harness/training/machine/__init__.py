@@ -1,1 +1,0 @@
-"""The devices that a training takes: processes, memory, speed."""

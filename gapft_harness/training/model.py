@@ -1,0 +1,319 @@
+"""Loads the frozen base and puts LoRA adapters on it."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import warnings
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+
+from gapft_harness.core.errors import UserError, did_you_mean
+from gapft_harness.recipe.sections import Training
+from gapft_harness.training.attention import SEGMENTS, register_segments
+
+_PASSED_ON = ("revision", "trust_remote_code", "subfolder")
+
+
+def load_base(
+    model_args: Mapping[str, Any], settings: Training, device: torch.device | None = None
+) -> Any:
+    """Loads the base model in the recipe's dtype, on the CPU; a quantised one on its device.
+
+    Raises:
+        UserError: there is no such model, none that trains without padding as asked, or nothing
+            that quantises it.
+    """
+    from transformers import AutoModelForCausalLM
+
+    options = _options(model_args)
+    if settings.padding_free:
+        register_segments()
+        options["attn_implementation"] = SEGMENTS
+    if settings.quantize is not None:
+        options |= _quantized(settings, device)
+    with _loading(model_args), _no_progress_bars():
+        model = AutoModelForCausalLM.from_pretrained(
+            model_args["pretrained"], dtype=getattr(torch, settings.dtype), **options
+        )
+    # silences a warning of the trainer's own making: caches are for generation
+    model.config.use_cache = False
+    return model
+
+
+def without_weights(model_args: Mapping[str, Any], settings: Training) -> Any:
+    """The base model as its config describes it, on torch's meta device: shapes and no memory.
+
+    Raises:
+        UserError: there is no such model.
+    """
+    from transformers import AutoModelForCausalLM
+
+    config = read_config(model_args)
+    trust = {"trust_remote_code": model_args.get("trust_remote_code", False)}
+    with _loading(model_args), torch.device("meta"):
+        return AutoModelForCausalLM.from_config(
+            config, dtype=getattr(torch, settings.dtype), **trust
+        )
+
+
+def is_converted(model_args: Mapping[str, Any], settings: Training) -> bool:
+    """Whether loading makes weights of another dtype than the files have, by the base's config.
+
+    Weights of the same dtype are the files' own pages, mapped into memory: processes share them.
+    """
+    config = read_config(model_args)
+    stored = getattr(config.get_text_config(), "dtype", None) or getattr(config, "dtype", None)
+    return stored is not None and stored != getattr(torch, settings.dtype)
+
+
+def read_config(model_args: Mapping[str, Any]) -> Any:
+    """The base model's config.
+
+    Raises:
+        UserError: there is none, or transformers refuses it.
+    """
+    from transformers import AutoConfig
+
+    with _loading(model_args):
+        return AutoConfig.from_pretrained(model_args["pretrained"], **_options(model_args))
+
+
+def _options(model_args: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: model_args[key] for key in _PASSED_ON if key in model_args}
+
+
+@contextlib.contextmanager
+def _loading(model_args: Mapping[str, Any]) -> Iterator[None]:
+    try:
+        yield
+    except (RuntimeError, MemoryError):  # the machine's
+        raise
+    except Exception as error:  # of a config that is refused, they have no common kind
+        raise UserError(
+            f"model {model_args['pretrained']}: cannot be loaded for training: "
+            f"{' '.join(str(error).split())}"
+        ) from error
+
+
+def _quantized(settings: Training, device: torch.device | None) -> dict[str, Any]:
+    """What ``from_pretrained`` needs to quantise linear layers, all but the output layer."""
+    if importlib.util.find_spec("bitsandbytes") is None:
+        raise UserError(
+            f"training.quantize: {settings.quantize} needs bitsandbytes, which is not installed; "
+            "pip install 'gapft-harness[quantized]', or leave training.quantize out"
+        )
+    from transformers import BitsAndBytesConfig
+
+    if settings.quantize == "8bit":
+        config = BitsAndBytesConfig(load_in_8bit=True)
+    else:
+        config = BitsAndBytesConfig(
+            load_in_4bit=True,
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_compute_dtype=getattr(torch, settings.dtype),
+        )
+    return {"quantization_config": config, "device_map": {"": device or "cpu"}}
+
+
+def end_id(model_args: Mapping[str, Any]) -> int:
+    """The tokenizer's end-of-sequence id.
+
+    Raises:
+        UserError: the tokenizer has none.
+    """
+    from transformers import AutoTokenizer
+
+    name = model_args.get("tokenizer") or model_args["pretrained"]
+    found = AutoTokenizer.from_pretrained(name, **_options(model_args)).eos_token_id
+    if found is None:
+        raise UserError(
+            f"model {name}: its tokenizer has no end-of-sequence token to train on; set "
+            "training.supervise_eos: false"
+        )
+    return int(found)
+
+
+def lora_config(settings: Training) -> Any:
+    """The adapter's PEFT configuration: what the recipe sets, and PEFT's defaults."""
+    from peft import LoraConfig
+
+    return LoraConfig(
+        r=settings.rank,
+        lora_alpha=settings.alpha,
+        lora_dropout=settings.dropout,
+        target_modules=list(settings.target_modules),
+        bias="none",
+        task_type="CAUSAL_LM",
+    )
+
+
+def check_targets(model: Any, settings: Training) -> None:
+    """Checks that every module of a name in ``target_modules`` is one that PEFT can adapt.
+
+    Args:
+        model: the base; ``without_weights`` gives one before anything is loaded.
+        settings: the recipe's training section.
+
+    Raises:
+        UserError: the model has no module of such a name, or one that LoRA cannot be put on.
+    """
+    from transformers.pytorch_utils import Conv1D
+
+    nn = torch.nn
+    kinds = (nn.Linear, nn.Embedding, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.MultiheadAttention)
+    adaptable: dict[str, bool] = {}
+    for path, module in model.named_modules():
+        name = path.rpartition(".")[2]
+        adaptable[name] = adaptable.get(name, True) and isinstance(module, (*kinds, Conv1D))
+    known = sorted(name for name, able in adaptable.items() if able)
+    for target in settings.target_modules:
+        if target not in adaptable:
+            raise UserError(
+                f"training.target_modules: the model has no {target!r}; "
+                f"{did_you_mean(target, known)}"
+            )
+        if not adaptable[target]:
+            raise UserError(
+                f"training.target_modules: LoRA cannot be put on {target!r}, which is no linear, "
+                f"embedding or convolution layer; modules of this model that it can be put on: "
+                f"{', '.join(known)}"
+            )
+
+
+def add_lora(model: Any, settings: Training, seed: int) -> Any:
+    """Freezes the model and adds adapters (LoRA, PEFT), initialised from the seed."""
+    from peft import get_peft_model
+
+    torch.manual_seed(seed)
+    with warnings.catch_warnings():
+        # what PEFT calls, and the only name transformers 4 has, is deprecated in 5
+        for name in ("is_gradient_checkpointing", "gradient_checkpointing_enable"):
+            warnings.filterwarnings("ignore", f"`{name}` is deprecated", FutureWarning)
+        adapted = get_peft_model(model, lora_config(settings))
+        if settings.kernels == "fused" and not fuse(adapted):
+            raise UserError(
+                "training.kernels: fused: no LoRA layer of this model is on a linear layer of 16 "
+                "bits; set training.kernels: plain"
+            )
+        if settings.gradient_checkpointing:
+            adapted.enable_input_require_grads()
+            adapted.gradient_checkpointing_enable({"use_reentrant": False})
+    return adapted
+
+
+def take_off(adapted: Any, settings: Training) -> None:
+    """Takes an adapter off again; the base is as it was, ready for the next."""
+    if settings.gradient_checkpointing:
+        adapted.disable_input_require_grads()
+    base = adapted.unload()
+    vars(base).pop("peft_config", None)  # some versions leave it, and then warn of a second one
+
+
+@contextlib.contextmanager
+def _no_progress_bars() -> Iterator[None]:
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def fuse(adapted: Any) -> int:
+    """Gives every plain LoRA layer of a 16-bit linear layer this forward pass; how many.
+
+    PEFT keeps the adapter in float32 and casts the layer's whole input to it, and its output back:
+    on a GPU these copies take longer than the adapter's products. Here the factors are cast, which
+    are small; they themselves, their gradients and the optimizer's state stay float32. Layers of
+    other kinds, quantised ones among them, keep PEFT's. Taking the adapter off takes this off too.
+
+    Args:
+        adapted: base and one adapter, as ``get_peft_model`` makes them.
+    """
+    from peft.tuners.lora import Linear
+
+    fused = 0
+    for module in adapted.modules():
+        base = module.base_layer if type(module) is Linear else None
+        if type(base) is torch.nn.Linear and base.weight.dtype.itemsize == 2:
+            (name,) = module.active_adapters
+            module.forward = partial(_forward, module, name)
+            fused += 1
+    return fused
+
+
+def _forward(layer: Any, name: str, x: torch.Tensor) -> torch.Tensor:
+    base, dropout = layer.base_layer, layer.lora_dropout[name]
+    return LoraLinear.apply(  # type: ignore[no-any-return, no-untyped-call]
+        x,
+        base.weight,
+        base.bias,
+        layer.lora_A[name].weight,
+        layer.lora_B[name].weight,
+        layer.scaling[name],
+        dropout.p if isinstance(dropout, torch.nn.Dropout) and dropout.training else 0.0,
+    )
+
+
+class LoraLinear(torch.autograd.Function):
+    """``x W' + bias + scaling · dropout(x) A' B'``; the base's weight has no gradient.
+
+    Of the inputs only ``x`` is kept, which other layers may share, and where dropout kept it.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        scaling: float,
+        dropout: float,
+    ) -> torch.Tensor:
+        """``x`` is (..., in); ``a`` (rank, in) and ``b`` (out, rank) are float32."""
+        rows = x.reshape(-1, x.shape[-1])
+        kept, mask = rows, None
+        if dropout:
+            kept, mask = torch.ops.aten.native_dropout(rows, dropout, True)
+        low = kept @ a.to(x.dtype).T
+        out = torch.nn.functional.linear(rows, weight, bias)
+        out.addmm_(low, (b * scaling).to(x.dtype).T)
+        ctx.save_for_backward(rows, mask, low, weight, a, b)
+        ctx.scaling, ctx.inverse = scaling, 1 / (1 - dropout)
+        return out.view(*x.shape[:-1], -1)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        """Gradients of ``x``, ``a`` and ``b``, the latter in float32."""
+        rows, mask, low, weight, a, b = ctx.saved_tensors
+        shape, grad = grad.shape, grad.reshape(-1, grad.shape[-1])
+        kept = rows
+        if mask is not None:
+            kept = torch.ops.aten.native_dropout_backward(rows, mask, ctx.inverse)
+        by_low = grad @ (b * ctx.scaling).to(grad.dtype)
+        of_a, of_b = _float32(by_low.T, kept), _float32(grad.T, low) * ctx.scaling
+        of_x = None
+        if ctx.needs_input_grad[0]:
+            of_x, thin = grad @ weight, a.to(grad.dtype)
+            if mask is None:
+                of_x.addmm_(by_low, thin)
+            else:
+                of_x.addcmul_(by_low @ thin, mask, value=ctx.inverse)
+            of_x = of_x.view(*shape[:-1], -1)
+        return of_x, None, None, of_a, of_b, None, None
+
+
+def _float32(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """The product of two 16-bit matrices in float32."""
+    if one.is_cuda:
+        return torch.mm(one, other, out_dtype=torch.float32)
+    return one.float() @ other.float()
