@@ -12,7 +12,7 @@ from gapft_harness.compare.comparison import Comparison
 from gapft_harness.compare.findings import Paired
 from gapft_harness.compare.items import Changed, changed
 from gapft_harness.compare.reading import Figure
-from gapft_harness.report.rendering import links, wording
+from gapft_harness.report.rendering import page, wording
 from gapft_harness.report.rendering.blocks import Block, Bullets, Case, Cases, Section, Table, Text
 from gapft_harness.report.rendering.wording import UNSTABLE, percent, points, whole
 
@@ -315,7 +315,7 @@ def _case(of: Comparison, one: Changed, names: Mapping[int, str]) -> Case:
     return Case(
         heading=f"{told}: {document} ({which})" if there is None else f"{told} ({which})",
         name="" if there is None else document,
-        link="" if there is None else links.problem(there),
+        link="" if there is None else page.problem_link(there),
         prompt=_bounded(one.before.prompt),
         gold=one.before.gold,
         before=_bounded(one.before.response),

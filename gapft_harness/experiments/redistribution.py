@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
-from gapft_harness.analysis.partition.redistribution import Redistributed, redistribute
+from gapft_harness.analysis.redistribution import Redistributed, redistribute
 from gapft_harness.core.records import Arm, State
 from gapft_harness.core.streams import Stream
 from gapft_harness.hooks.specs import hookimpl

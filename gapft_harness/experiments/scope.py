@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
-from gapft_harness.analysis.partition.redistribution import null_rates
-from gapft_harness.analysis.partition.stability import ScopeRow, scope_row
+from gapft_harness.analysis.redistribution import null_rates
+from gapft_harness.analysis.stability import ScopeRow, scope_row
 from gapft_harness.core.records import Arm, State
 from gapft_harness.hooks.specs import hookimpl
 from gapft_harness.report.figures.style import WIDTH, condition_rows, legend_below, spread

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS, unstable_states
-from gapft_harness.analysis.partition.stability import (
+from gapft_harness.analysis.stability import (
     QUANTITIES,
     Agreement,
     Spread,

@@ -11,7 +11,7 @@ from gapft_harness.compare.files import write_text
 from gapft_harness.core.files import unwritable
 from gapft_harness.core.records import SOURCE, Arm
 from gapft_harness.exporting.cards import asked, card, hub_name, model_name, seals
-from gapft_harness.exporting.examples import arms_of
+from gapft_harness.exporting.formats import arms_of
 from gapft_harness.exporting.tables import reported
 from gapft_harness.report.findings.whole import Findings
 from gapft_harness.report.reading.inputs import ReportInputs

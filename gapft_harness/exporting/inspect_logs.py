@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import CONTEXT, GREEDY, Arm, Response
 from gapft_harness.exporting.cards import model_name
-from gapft_harness.exporting.examples import arms_of
+from gapft_harness.exporting.formats import arms_of
 from gapft_harness.report.reading.columns import plain_gold
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory, Split, stated

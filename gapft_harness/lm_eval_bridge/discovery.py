@@ -11,7 +11,7 @@ import yaml
 
 from gapft_harness.core.errors import GapftError, UserError, did_you_mean
 from gapft_harness.core.text import unreadable
-from gapft_harness.lm_eval_bridge.command import near_tasks, run_lm_eval
+from gapft_harness.lm_eval_bridge.command import near_tasks
 from gapft_harness.lm_eval_bridge.task_file.faults import (
     SPLIT_KEYS,
     means_task,
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from lm_eval.tasks import TaskManager
 
     from gapft_harness.lm_eval_bridge.loaded_task import LoadedTask
-
-__all__ = ["TaskInfo", "list_tasks", "load_task", "run_lm_eval", "tasks_path"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,9 +88,9 @@ def files_of(
     ``explorers`` are the pages that have every problem, by the audit's name: "" is the run's own.
     ``made`` says in a sentence when.
     """
-    from gapft_harness.report.rendering import links, markdown, page
+    from gapft_harness.report.rendering import markdown, page
 
-    places = {name: links.explorer(name) for name in explorers}
+    places = {name: page.explorer_file(name) for name in explorers}
     written: dict[str, str | bytes] = {
         "results.json": json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
         "report.md": markdown.render(title, subtitle, sections, made),

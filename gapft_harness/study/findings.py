@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.analysis.across_runs.hierarchical import (
+from gapft_harness.analysis.across_runs import (
     Cell,
     equal_weight,
     joint_replicates,

@@ -11,15 +11,17 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 from scipy.special import expit, log_expit
 
-from gapft_harness.analysis.forecast.distributions import LogitNormal, log_pmf, shapes
 from gapft_harness.analysis.forecast.extrapolation import Estimates, fit, histogram, posterior
 from gapft_harness.analysis.forecast.mixtures import (
     FAMILIES,
     Family,
+    LogitNormal,
     draw_prior,
     log_likelihood,
+    log_pmf,
     missed,
     one_component,
+    shapes,
 )
 from gapft_harness.analysis.forecast.power import detectable, power
 from gapft_harness.analysis.paired import mcnemar

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapft_harness.analysis.across_runs.hierarchical import Environment, replicate_means
+from gapft_harness.analysis.across_runs import Environment, replicate_means
 from gapft_harness.core.streams import Stream
 
 STREAM = Stream(0, "test")

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from gapft_harness.analysis.across_runs.hierarchical import equal_weight, share_of
+from gapft_harness.analysis.across_runs import equal_weight, share_of
 from gapft_harness.analysis.allocation import Successes
 from gapft_harness.analysis.decomposition import Decomposition, Terms
-from gapft_harness.analysis.partition.stability import ScopeRow, agreement
 from gapft_harness.analysis.pass_at_k import k_label
 from gapft_harness.analysis.scaling import upper_bound
+from gapft_harness.analysis.stability import ScopeRow, agreement
 from gapft_harness.experiments.controls.shared_core import Settings
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.plan import count_steps

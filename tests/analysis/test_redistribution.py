@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapft_harness.analysis.partition import redistribution
-from gapft_harness.analysis.partition.redistribution import NO_ANSWER, null_rates, redistribute
+from gapft_harness.analysis import redistribution
+from gapft_harness.analysis.redistribution import NO_ANSWER, null_rates, redistribute
 from gapft_harness.core.streams import Stream
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapft_harness.analysis.partition.stability import scope_row
+from gapft_harness.analysis.stability import scope_row
 
 
 @given(st.integers(0, 2**32 - 1))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapft_harness.analysis.partition.stability import (
+from gapft_harness.analysis.stability import (
     Spread,
     agreement,
     flows,

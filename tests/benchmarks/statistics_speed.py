@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from gapft_harness.analysis.bootstrap import replicate
-from gapft_harness.analysis.partition.redistribution import redistribute
+from gapft_harness.analysis.redistribution import redistribute
 from gapft_harness.core.streams import Stream
 from tests.benchmarks.measure import Figure, in_turn
 

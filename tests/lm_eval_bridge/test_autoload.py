@@ -11,7 +11,7 @@ import pytest
 
 from gapft_harness import autoload
 from gapft_harness.lm_eval_bridge.command import run_lm_eval
-from gapft_harness.lm_eval_bridge.discovery import tasks_path
+from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path
 
 
 class Point:

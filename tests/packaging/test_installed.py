@@ -156,7 +156,8 @@ def test_the_hook_can_be_switched_off_and_include_path_still_works(installed):
     path = run(
         [
             *(installed.python, "-c"),
-            "from gapft_harness.lm_eval_bridge.discovery import tasks_path; print(tasks_path())",
+            "from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path; "
+            "print(tasks_path())",
         ],
         installed.away,
     )

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gapft_harness.analysis.partition.redistribution import NO_ANSWER
+from gapft_harness.analysis.redistribution import NO_ANSWER
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.records import Arm
 from gapft_harness.report.reading.answers import NoAnswersError, read_answers

@@ -7,7 +7,8 @@ import yaml
 from lm_eval.tasks import TaskManager
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.lm_eval_bridge.discovery import list_tasks, load_task, tasks_path
+from gapft_harness.lm_eval_bridge.discovery import list_tasks, load_task
+from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path
 from tests.tasks.benchmark_files import LOGIC, math_record, write_lines
 
 #: The folders of tasks/.

@@ -10,7 +10,8 @@ import yaml
 
 from gapft_harness.lm_eval_bridge.benchmarks import livecodebench
 from gapft_harness.lm_eval_bridge.benchmarks.livecodebench import ERRATA, flag_of
-from gapft_harness.lm_eval_bridge.discovery import load_task, tasks_path
+from gapft_harness.lm_eval_bridge.discovery import load_task
+from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path
 from gapft_harness.verification.programs import read_suite
 from tests.tasks.benchmark_files import coded, livecodebench_record, packed, write_lines
 

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.analysis.forecast.distributions import Array
 from gapft_harness.analysis.forecast.mixtures import (
     FAMILIES,
     LEAST,
+    Array,
     Family,
     chances,
     draw_prior,

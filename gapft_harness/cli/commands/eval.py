@@ -17,6 +17,6 @@ SETTINGS: dict[str, Any] = {
 
 def command(context: typer.Context) -> None:
     """Run lm_eval with all of its own flags, and --adapters A,B; GapFT's tasks are found."""
-    from gapft_harness.lm_eval_bridge.discovery import run_lm_eval
+    from gapft_harness.lm_eval_bridge.command import run_lm_eval
 
     raise typer.Exit(run_lm_eval(context.args))

@@ -47,7 +47,7 @@ def _tasks() -> str:
 
 def _tasks_folder() -> str:
     """The folder to give to ``lm_eval --include_path``."""
-    from gapft_harness.lm_eval_bridge.discovery import tasks_path
+    from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path
 
     return str(tasks_path())
 

@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.analysis.across_runs.hierarchical import Environment, replicate_means
+from gapft_harness.analysis.across_runs import Environment, replicate_means
 from gapft_harness.analysis.bootstrap import Interval, percentile_interval
 from gapft_harness.analysis.decomposition import Decomposition, decompose
 from gapft_harness.analysis.scaling import SCALES

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gapft_harness.core.streams import derive
 from gapft_harness.report.reading.columns import plain_gold
 from gapft_harness.report.reading.inputs import STATUSES, ReportInputs, TrainedArm
-from gapft_harness.report.rendering import links
+from gapft_harness.report.rendering import page
 from gapft_harness.report.rendering.blocks import Case
 from gapft_harness.report.rendering.wording import condition_name, listed
 
@@ -121,7 +121,7 @@ def as_case(inputs: ReportInputs, of: Chosen, others: Iterable[str] = ()) -> Cas
             f"{shown.arm.seed}{verdict}"
         ),
         name=(name := str(audit.ids[position])),
-        link=links.problem(name),
+        link=page.problem_link(name),
         prompt=audit.prompts[position],
         gold=plain_gold(audit.golds[position]),
         before=audit.greedy_texts[position],

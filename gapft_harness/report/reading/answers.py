@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.analysis.partition.redistribution import NO_ANSWER
+from gapft_harness.analysis.redistribution import NO_ANSWER
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Arm
 from gapft_harness.report.reading.columns import columns

@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
+from gapft_harness.core.text import whole_text
 from gapft_harness.report.rendering import palette
 from gapft_harness.report.rendering.blocks import Drawing, Section
 from gapft_harness.report.rendering.differences import differences
@@ -132,3 +134,13 @@ def _unbroken_intervals(text: str) -> str:
 
 def _base64(content: bytes) -> str:
     return base64.b64encode(content).decode("ascii")
+
+
+def explorer_file(audit: str = "") -> str:
+    """The page that has every problem of an audit; the run's own has no name."""
+    return f"explorer{audit and '-'}{audit}.html"
+
+
+def problem_link(name: str, audit: str = "") -> str:
+    """Opens a problem there. Names are as the page has them."""
+    return f"{explorer_file(audit)}#{urlencode({'open': whole_text(visible(name))})}"

@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from gapft_harness.report.reading.episodes import EpisodeCounts, EpisodeFacts, Repeats
-from gapft_harness.report.rendering import links
+from gapft_harness.report.rendering import page
 from gapft_harness.report.rendering.blocks import Block, Table, Text
 from gapft_harness.report.rendering.wording import condition_name, listed, percent, whole
 
@@ -87,5 +87,5 @@ def _repeats(repeats: Repeats) -> Text:
         f"{whole(repeats.feedback_differs)} the outcome of a public test differed; among them "
         f"{listed([': '.join(of) for of in repeats.named])}.",
         "warning",
-        {name: links.problem(name) for name in shown},
+        {name: page.problem_link(name) for name in shown},
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 from gapft_harness.core.records import GREEDY
 from gapft_harness.report.reading.failures import KINDS_SHOWN, Failed, Failures
-from gapft_harness.report.rendering import links
+from gapft_harness.report.rendering import page
 from gapft_harness.report.rendering.blocks import Block, Code, Table, Text
 from gapft_harness.report.rendering.visible import shortened, visible
 from gapft_harness.report.rendering.wording import percent, whole
@@ -71,7 +71,7 @@ def _of_one(of: Failures) -> list[Block]:
     for example in of.examples:
         heading = f"{_heading(example)}; gold: {shortened(example.gold, _SHOWN)}"
         name = example.problem_id
-        link = {} if example.where == "pool" else {name: links.problem(name)}
+        link = {} if example.where == "pool" else {name: page.problem_link(name)}
         found += [Text(heading, "note", link), Code(_text(example))]
     return found
 

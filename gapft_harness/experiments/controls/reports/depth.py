@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from gapft_harness.analysis.across_runs.hierarchical import share_of
+from gapft_harness.analysis.across_runs import share_of
 from gapft_harness.experiments.controls.contrasts import against_first
 from gapft_harness.experiments.controls.part import ControlPart
 from gapft_harness.report.findings.whole import Findings

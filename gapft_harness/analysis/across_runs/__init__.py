@@ -1,1 +1,0 @@
-"""Replicates over several runs: as environments of one scaling, and as cells of one study."""
