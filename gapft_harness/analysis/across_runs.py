@@ -112,7 +112,7 @@ def _check(environments: Sequence[Environment]) -> None:
 # The mean over cells, each counted the same, and its interval (Section 4.2).
 #
 # A cell is a model on a task. The cells are those of the study and are not resampled: the mean
-# describes them, and says nothing of other models or tasks (``hierarchical.py`` resamples).
+# describes them, and says nothing of other models or tasks (``replicate_means`` resamples).
 
 
 @dataclass(frozen=True, slots=True)
