@@ -20,10 +20,8 @@ from gapft_harness.cli.options import Options
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import SOURCE, Arm
 from gapft_harness.core.streams import Stream
-from gapft_harness.experiments.controls.contrasts import by_seed
-from gapft_harness.experiments.controls.figure import parts_by_state
+from gapft_harness.experiments.controls.control import Step, by_seed, parts_by_state
 from gapft_harness.experiments.controls.shared_core import SharedCore
-from gapft_harness.experiments.controls.steps import Step
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.bundled import bundled_recipes
 from gapft_harness.recipe.called_plugins import check_names

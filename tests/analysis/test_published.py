@@ -19,7 +19,7 @@ from gapft_harness.analysis.decomposition import Decomposition, Terms
 from gapft_harness.analysis.pass_at_k import k_label
 from gapft_harness.analysis.scaling import upper_bound
 from gapft_harness.analysis.stability import ScopeRow, agreement
-from gapft_harness.experiments.controls.shared_core import Settings
+from gapft_harness.experiments.controls.shared_core import SharedCoreSettings
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.plan import count_steps
 from tests.analysis.k_eq_bounds import k_equivalent_bounds
@@ -272,7 +272,7 @@ def test_shared_core_rows_give_their_differences(task):
 def test_gold_labels_process_so_many_fewer_tokens_than_the_deepest_search(search, gold, fewer):
     """Within the tolerance that our recipes hold the depths to, with the same response tokens."""
     assert percent(Fraction(search - gold, search)) == pytest.approx(fewer, abs=HALF)
-    assert (search - gold) / search < Settings().token_tolerance
+    assert (search - gold) / search < SharedCoreSettings().token_tolerance
     assert search % Training().repetitions == gold % Training().repetitions == 0
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Evidence, Example, Pool
-from gapft_harness.experiments.controls.matching import unmatched
+from gapft_harness.experiments.controls.search import unmatched
 from gapft_harness.stages.selection.choosing import make_pool, to_example
 from gapft_harness.training.plan import budget
 from tests.plugins.test_replacing_replay import chosen

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm, Evidence, Pool
 from gapft_harness.core.streams import Stream
-from gapft_harness.experiments.controls.matching import unmatched
+from gapft_harness.experiments.controls.search import unmatched
 from gapft_harness.plugins.selectors.shared_core import core_depth, repeats
 from gapft_harness.stages.selection.budgets import enforce_matched
 from gapft_harness.stages.selection.choosing import make_pool, to_example

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from gapft_harness.experiments.controls.reports.depth import DepthPart
-from gapft_harness.experiments.controls.search_depth import SearchDepth
-from gapft_harness.experiments.controls.steps import Step
+from gapft_harness.experiments.controls.control import Step
+from gapft_harness.experiments.controls.search import DepthPart, SearchDepth
 from gapft_harness.report import document
 from gapft_harness.report.findings import whole
 from gapft_harness.report.rendering.markdown import render

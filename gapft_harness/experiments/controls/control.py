@@ -1,17 +1,28 @@
-"""Experiments that compare conditions of one budget, which differ in their training sets alone."""
+"""What the controls have in common: conditions of one budget that differ in their training sets."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
-from gapft_harness.experiments.controls.steps import Step
-from gapft_harness.recipe.conditions import Condition
+from gapft_harness.recipe.conditions import Condition, conditions_of
 from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.report.figures.contrasts import forest
+from gapft_harness.report.figures.style import WIDTH, spread
+from gapft_harness.report.findings.whole import Contrast, Findings
+from gapft_harness.report.part import Part, Rows
+from gapft_harness.report.reading.columns import columns
+from gapft_harness.report.reading.inputs import ReportInputs
+from gapft_harness.report.rendering import palette, wording
+from gapft_harness.report.rendering.blocks import Block, Figure, Section, Table, Text
+from gapft_harness.report.rendering.wording import condition_name, percent, points
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.context import Context
@@ -19,7 +30,57 @@ from gapft_harness.stages.experiment.protocol import Experiment
 from gapft_harness.stages.integrity.differences import Differences
 
 if TYPE_CHECKING:
-    from gapft_harness.experiments.controls.part import ControlPart
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Drawn
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One condition of a control.
+
+    Attributes:
+        label: its place on the way, such as ``K = 1``.
+        condition: its name in the recipe.
+        value: the setting that it stands for, for programs.
+        slots: by seed, how many of its example slots hold problems of each state.
+        twin: the condition that draws as many examples at random, where it is compared with one.
+    """
+
+    label: str
+    condition: str
+    value: float | None = None
+    slots: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    twin: str = ""
+
+
+def by_parameter(
+    conditions: Mapping[str, Condition],
+    selector: str,
+    parameter: str,
+    label: Callable[[Any], str],
+) -> list[Step]:
+    """The conditions of a selector, ascending by one of its parameters.
+
+    A value that is no number is left to the selector, which refuses it.
+    """
+    values = {
+        name: of.params.get(parameter) for name, of in conditions.items() if of.selector == selector
+    }
+    numbers = {name: value for name, value in values.items() if isinstance(value, int | float)}
+    return [
+        Step(label(value), name, value)
+        for name, value in sorted(numbers.items(), key=lambda named: named[1])
+    ]
+
+
+def gapft_and(conditions: Mapping[str, Condition], selector: str) -> list[Step]:
+    """GapFT, then the conditions of a selector; without GapFT none."""
+    called = {
+        wanted: [name for name, of in conditions.items() if of.selector == wanted]
+        for wanted in ("gapft", selector)
+    }
+    names = [*called["gapft"][:1], *called[selector]] if called["gapft"] else []
+    return [Step(condition_name(name), name) for name in names]
 
 
 class Control(Experiment, ABC):
@@ -44,8 +105,6 @@ class Control(Experiment, ABC):
 
     def part(self) -> ControlPart:
         """Its part of the report."""
-        from gapft_harness.experiments.controls.part import ControlPart
-
         return ControlPart(self)
 
     def settings(self, recipe: Recipe, options: Mapping[str, str] | None = None) -> Any:
@@ -108,3 +167,302 @@ class Control(Experiment, ABC):
         for arm in context.arms():
             if arm.condition in compared:
                 yield layout.selection(arm)
+
+
+def count_slots(run_path: Path, steps: Sequence[Step], arms: Sequence[Arm]) -> tuple[Step, ...]:
+    """The steps with what their sealed training sets hold."""
+    found = []
+    for step in steps:
+        slots = {}
+        for arm in sorted(arms, key=lambda arm: arm.seed):
+            if arm.condition == step.condition:
+                states = columns(run_path / layout.selection(arm), ("state",))["state"]
+                slots[arm.seed] = {state: states.count(state) for state in "GSU"}
+        found.append(replace(step, slots=slots))
+    return tuple(found)
+
+
+def against_first(findings: Findings, steps: Sequence[Step]) -> list[Contrast]:
+    """Every later step minus the first, which is the reference."""
+    return [findings.contrast(step.condition, steps[0].condition) for step in steps[1:]]
+
+
+def by_seed(findings: Findings, contrast: Contrast) -> dict[int, Fraction]:
+    """The difference of a contrast's Pass@1 under each seed."""
+    a, b = (findings.conditions[name].seeds for name in (contrast.a, contrast.b))
+    return {
+        seed: of.decomposition.pass_at_1 - b[seed].decomposition.pass_at_1 for seed, of in a.items()
+    }
+
+
+def result(findings: Findings, steps: Sequence[Step]) -> str:
+    """How the last step differs from the first."""
+    contrast = against_first(findings, steps)[-1]
+    return (
+        f"{wording.capital(steps[-1].label)} minus {steps[0].label}, at the same n, N and J, is "
+        f"{points(contrast.delta)} points of Pass@1 {wording.points_interval(contrast.interval)}; "
+        f"{wording.resolution(contrast.interval)}."
+    )
+
+
+def contrast_table(findings: Findings, steps: Sequence[Step], source: bool = False) -> Table:
+    """A row for each step: its difference from the first, its Pass@1, what fills its slots.
+
+    Args:
+        findings: of the report.
+        steps: the conditions, the reference first.
+        source: whether the model before training has a row too, the first; then another table
+            says what fills the slots.
+    """
+    counts = [] if source else [of for step in steps for of in step.slots.values()]
+    filled = [state for state in "SUG" if any(of[state] for of in counts)]
+    rows = []
+    if source:
+        rows.append(["no post-training", *[""] * 6, percent(findings.source.pass_at_1)])
+    for step, contrast in zip(steps, [None, *against_first(findings, steps)], strict=True):
+        row = [step.label, *(_cells(findings, contrast) if contrast else ["ref.", *[""] * 5])]
+        row.append(percent(findings.conditions[step.condition].mean.pass_at_1))
+        row += [wording.span([of[state] for of in step.slots.values()]) for state in filled]
+        rows.append(row)
+    seeds = wording.listed([str(seed) for seed in steps[0].slots])
+    said = {
+        "S": "failures that search recovered",
+        "U": "failures that search missed",
+        "G": "solved problems",
+    }
+    note = (
+        f"Difference from {steps[0].label} in percentage points, with its 95% interval; G, S and U "
+        "are the parts that arise on these states of the audit, and sum to it. Each seed: the "
+        f"difference under {seeds}, in this order."
+    )
+    if filled:
+        note += (
+            " Slots: how many examples are of the pool's "
+            f"{wording.listed([said[state] for state in filled])}; where seeds differ, from the "
+            "least to the most."
+        )
+    columns = [*_COLUMNS, "Pass@1", *(f"slots {state}" for state in filled)]
+    return Table(columns, rows, note=note)
+
+
+def twin_table(findings: Findings, twins: Sequence[tuple[Step, Contrast]]) -> Table:
+    """A row for each selection: its difference from its random twin."""
+    rows = [[f"{step.label} − {condition_name(of.b)}", *_cells(findings, of)] for step, of in twins]
+    return Table(_COLUMNS, rows, note="Differences from the random twin; columns as above.")
+
+
+_COLUMNS = ("", "difference", "95% interval", "G", "S", "U", "each seed")
+
+
+def _cells(findings: Findings, contrast: Contrast) -> list[str]:
+    """A contrast with its interval, its parts, and its value under each seed."""
+    terms = contrast.terms
+    return [
+        points(contrast.delta),
+        wording.points_interval(contrast.interval),
+        *(points(term) for term in (terms.g, terms.s, terms.u)),
+        " ".join(points(of) for of in by_seed(findings, contrast).values()),
+    ]
+
+
+#: The rows under a difference: its terms on the source's states.
+_PARTS = {
+    "g": "of it on G, solved",
+    "s": "of it on S, recovered",
+    "u": "of it on U, missed",
+}
+
+
+def change_by_step(findings: Findings, *, steps: Sequence[Step], axis: str) -> Drawn:
+    """Each step's Pass@1 minus the first one's; a filled marker's interval excludes zero.
+
+    The line goes through the steps that have a value, in which they differ.
+    """
+    from matplotlib.figure import Figure as Drawn
+
+    figure = Drawn(figsize=(WIDTH, 2.9), layout="constrained")
+    axes = figure.subplots()
+    contrasts = against_first(findings, steps)
+    deltas = [0.0, *(100 * float(contrast.delta) for contrast in contrasts)]
+    axes.axhline(0, color=palette.MUTED, linewidth=0.9)
+    scale = [x for x, step in enumerate(steps) if step.value is not None]
+    axes.plot(scale, [deltas[x] for x in scale], color=palette.RIGHT_PALE, linewidth=1.6)
+    axes.plot(0, 0, "o", color=palette.MUTED, markersize=6)
+    for x, contrast in enumerate(contrasts, start=1):
+        ends = [100 * contrast.interval.low, 100 * contrast.interval.high]
+        axes.plot([x, x], ends, color=palette.RIGHT, linewidth=1.6)
+        filled = palette.RIGHT if contrast.interval.excludes_zero else palette.PAPER
+        axes.plot(
+            x, deltas[x], "o", markersize=6, markeredgecolor=palette.RIGHT, markeredgewidth=1.4,
+            markerfacecolor=filled,
+        )  # fmt: skip
+        axes.annotate(
+            wording.points(contrast.delta),
+            (x, deltas[x]),
+            xytext=(7, -8),  # under the line, which mostly rises
+            textcoords="offset points",
+            va="center",
+            fontsize=8.5,
+        )
+    axes.set_xticks(range(len(steps)), [step.label for step in steps])
+    axes.set_xlim(-0.3, len(steps) - 0.5)
+    axes.set_xlabel(axis)
+    axes.set_title(f"Pass@1 minus that of {steps[0].label}, points", x=0)
+    return figure
+
+
+def parts_by_state(findings: Findings, *, steps: Sequence[Step]) -> Drawn:
+    """A panel for each later step minus the first: the difference, and its parts on G, S and U.
+
+    The difference has its interval; a filled marker's interval excludes zero. Bars are the parts,
+    which sum to it. Each row has a tick for every seed.
+    """
+    from matplotlib.figure import Figure as Drawn
+
+    contrasts = against_first(findings, steps)
+    height = 0.27 * (len(_PARTS) + 1) + 0.45
+    figure = Drawn(figsize=(WIDTH, height * len(contrasts) + 0.35), layout="constrained")
+    panels = figure.subplots(len(contrasts), 1, squeeze=False, sharex=True)[:, 0]
+    spread(figure)
+    for axes, step, contrast in zip(panels, steps[1:], contrasts, strict=True):
+        forest(axes, [("difference", contrast.delta, contrast.interval)])
+        _parts(axes, findings, contrast)
+        axes.set_title(f"{step.label} minus {steps[0].label}", x=0)
+    panels[-1].set_xlabel("points of Pass@1")
+    return figure
+
+
+def _parts(axes: Axes, findings: Findings, contrast: Contrast) -> None:
+    """Under the difference, which is at 0, its parts; and what each seed has of all four."""
+    a, b = (findings.conditions[name].seeds for name in (contrast.a, contrast.b))
+    seeds = [a[seed].decomposition.terms - b[seed].decomposition.terms for seed in a]
+    _ticks(axes, 0, [of.total for of in seeds])
+    for y, term in enumerate(_PARTS, start=1):
+        part = getattr(contrast.terms, term)
+        axes.barh(y, 100 * float(part), color=palette.RIGHT_PALE, height=0.55)
+        axes.annotate(
+            wording.points(part), (1.02, y), xycoords=("axes fraction", "data"), va="center",
+            fontsize=8.5,
+        )  # fmt: skip
+        _ticks(axes, y, [getattr(of, term) for of in seeds])
+    axes.set_yticks(range(len(_PARTS) + 1), ["difference", *_PARTS.values()])
+    axes.set_ylim(len(_PARTS) + 0.5, -0.6)
+
+
+def _ticks(axes: Axes, y: int, values: Sequence[Fraction]) -> None:
+    axes.plot(
+        [100 * float(value) for value in values], [y] * len(values), "|", color=palette.INK,
+        markersize=9, markeredgewidth=0.9,
+    )  # fmt: skip
+
+
+class ControlPart(Part):
+    """Conditions of one n that differ in which problems fill their slots.
+
+    ``read`` gives the steps, and so does ``compute``; the first is the reference.
+
+    Attributes:
+        control: the experiment whose part it is.
+    """
+
+    after = "Contrasts"
+
+    def __init__(self, control: Control) -> None:
+        self.control, self.name = control, control.name
+
+    def read(
+        self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[Arm]
+    ) -> tuple[Step, ...] | None:
+        """The steps that the report's arms have, and what fills their slots."""
+        asked = manifest["recipe"].get("experiments", {})
+        if self.name not in asked or not arms:
+            return None
+        return count_slots(run_path, self.control.steps(conditions_of(manifest["recipe"])), arms)
+
+    def compute(self, inputs: ReportInputs, read: tuple[Step, ...]) -> Any:
+        """The steps: their contrasts are among those of every report."""
+        return read
+
+    def shown(self, found: Any) -> tuple[Step, ...]:
+        """The steps of what ``compute`` gave."""
+        steps: tuple[Step, ...] = found
+        return steps
+
+    def compared(self, found: Any) -> Sequence[Step]:
+        """The steps of which the first sentence compares the last with the first."""
+        return self.shown(found)
+
+    def differences(self, findings: Findings, found: Any) -> list[tuple[Step, Contrast]]:
+        """Steps with their differences: every later one minus the first."""
+        steps = self.shown(found)
+        return list(zip(steps[1:], against_first(findings, steps), strict=True))
+
+    def sections(self, inputs: ReportInputs, findings: Findings, found: Any) -> Iterator[Section]:
+        """The result in a sentence, the figure, and a row for each step."""
+        steps = self.shown(found)
+        said = result(findings, self.compared(found)) + self.remark(findings, found)
+        shown = (
+            f"{step.label} {wording.points(contrast.delta)} points"
+            for step, contrast in self.differences(findings, found)
+        )
+        alternative = f"Change of Pass@1 against {steps[0].label}: {'; '.join(shown)}."
+        caption = (
+            f"Pass@1 minus that of {steps[0].label}, with 95% intervals. Filled: the interval "
+            "excludes zero."
+        )
+        if not self.control.axis:
+            caption += " Bars: its parts on G, S and U, which sum to it. Ticks: each seed."
+        blocks: list[Block] = [
+            Text(said),
+            Figure(self.name, alternative, caption),
+            contrast_table(findings, steps),
+        ]
+        yield Section(self.control.title, blocks)
+
+    def remark(self, findings: Findings, found: Any) -> str:
+        """What follows the result, beginning with a space; nothing by default."""
+        return ""
+
+    def figures(
+        self, findings: Findings, found: Any
+    ) -> Iterator[tuple[str, Callable[[Findings], Drawn]]]:
+        """The change of Pass@1 from step to step; without an axis, where it arises."""
+        steps, axis = self.shown(found), self.control.axis
+        draw = partial(change_by_step, axis=axis) if axis else parts_by_state
+        yield self.name, partial(draw, steps=steps)
+
+    def tables(
+        self, inputs: ReportInputs, findings: Findings, found: Any
+    ) -> Iterator[tuple[str, Rows]]:
+        """A row for each step and seed, and for each step's mean."""
+        yield f"{self.name}.csv", _rows(findings, self.differences(findings, found))
+
+    def results(self, found: Any) -> dict[str, Any]:
+        """The steps and what fills their slots; their contrasts stand under ``contrasts``."""
+        return {
+            "steps": [
+                {
+                    "condition": step.condition,
+                    "value": step.value,
+                    "slots": {str(seed): dict(of) for seed, of in step.slots.items()},
+                }
+                for step in self.shown(found)
+            ]
+        }
+
+
+def _rows(findings: Findings, compared: Sequence[tuple[Step, Contrast]]) -> Rows:
+    yield (
+        "condition", "value", "against", "seed", "slots_G", "slots_S", "slots_U", "delta",
+        "ci95_low", "ci95_high", "S", "U", "G",
+    )  # fmt: skip
+    for step, contrast in compared:
+        name = step.condition, step.value, contrast.b
+        ends, terms = contrast.interval, contrast.terms
+        yield (
+            *name, "mean", "", "", "", float(contrast.delta), ends.low, ends.high,
+            float(terms.s), float(terms.u), float(terms.g),
+        )  # fmt: skip
+        for seed, delta in by_seed(findings, contrast).items():
+            slots = [step.slots[seed][state] for state in "GSU"]
+            yield (*name, seed, *slots, float(delta), "", "", "", "", "")

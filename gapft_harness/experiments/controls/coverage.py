@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gapft_harness.experiments.controls.control import Control
-from gapft_harness.experiments.controls.steps import Step, by_parameter
+from gapft_harness.experiments.controls.control import (
+    Control,
+    ControlPart,
+    Step,
+    by_parameter,
+    contrast_table,
+    twin_table,
+)
 from gapft_harness.recipe.conditions import Condition
+from gapft_harness.report.figures.contrasts import Row, forests
+from gapft_harness.report.findings.whole import Contrast, Findings
+from gapft_harness.report.reading.inputs import ReportInputs
+from gapft_harness.report.rendering.blocks import Block, Figure, Section, Text
+from gapft_harness.report.rendering.wording import (
+    capital,
+    condition_name,
+    points,
+    points_interval,
+    resolution,
+)
 
 if TYPE_CHECKING:
-    from gapft_harness.experiments.controls.reports.related import RelatedPart
+    from matplotlib.figure import Figure as Drawn
+
 
 #: Of the comparison of the whole pool: selectors with their labels, the reference first.
 _WHOLE = {"uniform_with_replacement": "repeated draws", "uniform": "all verified"}
 
 
 class Coverage(Control):
-    """At one budget, more problems against more slots of each."""
+    """More problems against more exposures of each, at as many exposures in all (Table 3)."""
 
     name = "coverage"
     needs = (
@@ -37,7 +55,7 @@ def _slots(times: float) -> str:
 
 
 class FullPool(Control):
-    """At n = |E_G| + |E_S,K|: every verified problem once, or as many draws with replacement."""
+    """Every verified problem once against as many draws with replacement (Appendix B)."""
 
     name = "full_pool"
     needs = (
@@ -62,7 +80,7 @@ _RELATED = {"distinct_paths": "verified", "difficulty_weighted": "kept"}
 
 
 class Related(Control):
-    """At one budget, what other methods select by against GapFT and against drawing at random."""
+    """What other methods select by, against GapFT and against random twins (Appendix B)."""
 
     name = "related"
     needs = (
@@ -73,14 +91,10 @@ class Related(Control):
 
     def part(self) -> RelatedPart:
         """Its section, figure and table."""
-        from gapft_harness.experiments.controls.reports.related import RelatedPart
-
         return RelatedPart(self)
 
     def steps(self, conditions: Mapping[str, Condition]) -> Sequence[Step]:
         """GapFT and uniform of its n; then each related selection and its twin, if there is one."""
-        from gapft_harness.report.rendering.wording import condition_name as shown
-
         called = {
             selector: [name for name, of in conditions.items() if of.selector == selector]
             for selector in ("gapft", "uniform", *_RELATED)
@@ -89,13 +103,13 @@ class Related(Control):
             return ()
         gapft = called["gapft"][0]
         uniform = [name for name in called["uniform"] if conditions[name].n == conditions[gapft].n]
-        found = [Step(shown(name), name) for name in (gapft, *uniform)]
+        found = [Step(condition_name(name), name) for name in (gapft, *uniform)]
         for selector in _RELATED:
             for name in called[selector]:
                 twin = _twin(conditions, conditions[name])
-                found.append(Step(shown(name), name, twin=twin))
+                found.append(Step(condition_name(name), name, twin=twin))
                 if twin and twin not in (step.condition for step in found):
-                    found.append(Step(shown(twin), twin))
+                    found.append(Step(condition_name(twin), twin))
         return found
 
 
@@ -114,3 +128,80 @@ def _draws(params: Mapping[str, Any]) -> tuple[Any, ...]:
     """What a random twin draws from, with the selector's defaults."""
     defaults = {"states": "GS", "responses": "kept", "repeats": False}
     return tuple({**defaults, **params}[key] for key in defaults)
+
+
+class RelatedPart(ControlPart):
+    """Every selection minus GapFT, and the related ones minus their random twins."""
+
+    def differences(self, findings: Findings, found: Any) -> list[tuple[Step, Contrast]]:
+        """Against GapFT, then against the twins."""
+        return [*super().differences(findings, found), *self._twins(findings, found)]
+
+    def sections(self, inputs: ReportInputs, findings: Findings, found: Any) -> Iterator[Section]:
+        """A sentence on each related selection, the figure, and both tables."""
+        steps, twins = self.shown(found), self._twins(findings, found)
+        groups = self._groups(findings, found)
+        said = "; ".join(
+            f"{title}: "
+            + ", ".join(
+                f"{label} {points(delta)} {points_interval(interval)}"
+                for label, delta, interval in group
+            )
+            for title, group in groups.items()
+            if group
+        )
+        blocks: list[Block] = [
+            Text(" ".join(_said(step, contrast) for step, contrast in twins) or _ALONE),
+            Figure(
+                self.name,
+                f"Differences of Pass@1 in points. {said}.",
+                "Differences of Pass@1 at the same n, N and J, with 95% intervals. Filled: the "
+                "interval excludes zero.",
+            ),
+            contrast_table(findings, steps),
+        ]
+        if twins:
+            blocks.append(twin_table(findings, twins))
+        yield Section(self.control.title, blocks)
+
+    def figures(
+        self, findings: Findings, found: Any
+    ) -> Iterator[tuple[str, Callable[[Findings], Drawn]]]:
+        """Both kinds of differences with their intervals."""
+        groups = self._groups(findings, found)
+        yield self.name, lambda findings: forests(groups)
+
+    def results(self, found: Any) -> dict[str, Any]:
+        """The steps, and the twin of each that has one."""
+        twins = {step.condition: step.twin for step in self.shown(found) if step.twin}
+        return {**super().results(found), "twins": twins}
+
+    def _twins(self, findings: Findings, found: Any) -> list[tuple[Step, Contrast]]:
+        return [
+            (step, findings.contrast(step.condition, step.twin))
+            for step in self.shown(found)
+            if step.twin
+        ]
+
+    def _groups(self, findings: Findings, found: Any) -> dict[str, list[Row]]:
+        groups = {
+            f"Minus {self.shown(found)[0].label}": super().differences(findings, found),
+            "Minus its random twin": self._twins(findings, found),
+        }
+        return {
+            title: [(step.label, of.delta, of.interval) for step, of in group]
+            for title, group in groups.items()
+        }
+
+
+_ALONE = "No random twin of a related selection is among the conditions."
+
+
+def _said(step: Step, contrast: Contrast) -> str:
+    """A selection against its twin in a sentence."""
+    label = capital(step.label)
+    return (
+        f"{label} minus as many examples at random from the same problems is "
+        f"{points(contrast.delta)} points of Pass@1 {points_interval(contrast.interval)}; "
+        f"{resolution(contrast.interval)}."
+    )

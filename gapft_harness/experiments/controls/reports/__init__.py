@@ -1,1 +1,0 @@
-"""What single controls add to the part of the report that all have."""

@@ -1,0 +1,349 @@
+"""The three panels of Table 2: search depth, randomized inclusion, gold labels."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pydantic import Field
+
+from gapft_harness.analysis.across_runs import share_of
+from gapft_harness.analysis.permutation import PairedPermutation, paired_permutation
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Arm, Example
+from gapft_harness.core.streams import Stream
+from gapft_harness.experiments.controls.control import (
+    Control,
+    ControlPart,
+    Step,
+    against_first,
+    by_parameter,
+    by_seed,
+    gapft_and,
+)
+from gapft_harness.recipe.conditions import Condition
+from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.recipe.sections import RecipeSection, Training
+from gapft_harness.report.findings.whole import Findings
+from gapft_harness.report.reading.inputs import ReportInputs
+from gapft_harness.report.rendering import wording
+from gapft_harness.report.rendering.wording import listed, percent
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.tables import read_examples, read_problems
+from gapft_harness.training.plan import budget
+
+if TYPE_CHECKING:
+    from gapft_harness.experiments.controls.control import ControlPart
+
+
+class SearchDepth(Control):
+    """What each sample of search adds in place of replay (Table 2, panel A)."""
+
+    name = "search_depth"
+    needs = (
+        "two conditions or more of the selector search_depth, such as depth_0: {selector: "
+        "search_depth, params: {k: 0}} and depth_8: {selector: search_depth, params: {k: 8}}"
+    )
+
+    title = "Search depth"
+    axis = "samples that search may use"
+
+    def part(self) -> ControlPart:
+        """Its section, figure and table."""
+        return DepthPart(self)
+
+    def steps(self, conditions: Mapping[str, Condition]) -> Sequence[Step]:
+        """By ascending k."""
+        return by_parameter(conditions, self.name, "k", lambda k: f"K = {k}")
+
+    def settings(self, recipe: Recipe, options: Mapping[str, str] | None = None) -> Any:
+        """See ``Control.settings``; a k beyond the samples of the search is refused as well."""
+        found = super().settings(recipe, options)
+        for step in self.steps(recipe.conditions) if found is not None else ():
+            if step.value is not None and step.value > recipe.search.k:
+                raise UserError(
+                    f"recipe {recipe.name}: key 'conditions.{step.condition}.params.k': is "
+                    f"{step.value}, and search.k draws {recipe.search.k} samples; expected no more"
+                )
+        return found
+
+
+class DepthPart(ControlPart):
+    """Every depth minus the first, and the share of the deepest one's gain that each has."""
+
+    def remark(self, findings: Findings, found: Any) -> str:
+        """The shares of gain and of recovered failures (Section 5, "Replacing replay ...")."""
+        steps = self.shown(found)
+        *others, last = zip(steps[1:], against_first(findings, steps), strict=True)
+        said = []
+        for step, contrast in others:
+            gain = share_of(contrast.delta, last[1].delta)
+            slots = [
+                Fraction(of["S"], sum(of.values()))
+                for of in step.slots.values()
+                if any(of.values())
+            ]
+            if gain is not None and slots:
+                filled = percent(sum(slots, Fraction(0)) / len(slots))
+                said.append(
+                    f"{step.label} has {percent(gain)} of that gain, with {filled} of the slots"
+                )
+        return f" {listed(said)}; the other slots are replay." if said else ""
+
+
+class InclusionSettings(RecipeSection):
+    """What a recipe says of it."""
+
+    permutations: int = Field(2000, gt=0, description="permutations of the inclusion test")
+
+
+class RandomizedInclusion(Control):
+    """What failures that only deep search recovers are worth (Table 2, panel B)."""
+
+    name = "randomized_inclusion"
+    section = InclusionSettings
+    needs = (
+        "two conditions or more of the selector randomized_inclusion, such as late_0: {selector: "
+        "randomized_inclusion, params: {share: 0}} and late_100: {selector: randomized_inclusion, "
+        "params: {share: 1}}"
+    )
+
+    title = "Randomized inclusion"
+    axis = "share of the failures that late samples recover first"
+
+    def part(self) -> InclusionPart:
+        """Its section, figure and tables."""
+        return InclusionPart(self)
+
+    def steps(self, conditions: Mapping[str, Condition]) -> Sequence[Step]:
+        """By ascending share."""
+        return by_parameter(conditions, self.name, "share", lambda share: f"{100 * share:g}%")
+
+    def settings(self, recipe: Recipe, options: Mapping[str, str] | None = None) -> Any:
+        """See ``Control.settings``; shares of different late failures are refused as well."""
+        found = super().settings(recipe, options)
+        if found is not None:
+            self._one_boundary(recipe)
+        return found
+
+    def _one_boundary(self, recipe: Recipe) -> None:
+        names: Sequence[str] = self.conditions(recipe)
+        within = {name: recipe.conditions[name].params.get("within", 4) for name in names}
+        if len({*map(str, within.values())}) > 1:
+            said = ", ".join(f"{name} {of}" for name, of in within.items())
+            raise UserError(
+                f"recipe {recipe.name}: key 'experiments.{self.name}': compares shares of the same "
+                f"late failures, and the parameter within differs ({said}); give all the same"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Inclusion:
+    """The steps, and by condition the test of each later one against the first."""
+
+    steps: tuple[Step, ...]
+    tests: Mapping[str, PairedPermutation]
+
+
+class InclusionPart(ControlPart):
+    """What a share of the late failures changes against none of them."""
+
+    def compute(self, inputs: ReportInputs, read: tuple[Step, ...]) -> Inclusion:
+        """The inclusion tests."""
+        statistics = inputs.recipe["statistics"]
+        settings = inputs.recipe["experiments"][self.name]
+        passed = {
+            step.condition: np.array([arm.passed for arm in inputs.of(step.condition)])
+            for step in read
+        }
+        tests = {
+            step.condition: paired_permutation(
+                passed[step.condition],
+                passed[read[0].condition],
+                item_ids=inputs.audit.ids,
+                permutations=settings.get("permutations", 2000),
+                stream=Stream(statistics["seed"], f"report/{self.name}"),
+            )
+            for step in read[1:]
+        }
+        return Inclusion(read, tests)
+
+    def shown(self, found: Inclusion) -> tuple[Step, ...]:
+        """The steps."""
+        return found.steps
+
+    def remark(self, findings: Findings, found: Inclusion) -> str:
+        """The inclusion tests."""
+        label = {step.condition: step.label for step in found.steps}
+        said = [
+            f"{label[name]} minus {found.steps[0].label}, p {_shown(of.p_value)}"
+            + (" (exact)" if of.exhaustive else "")
+            for name, of in found.tests.items()
+        ]
+        most = max(of.permutations for of in found.tests.values())
+        return (
+            f" Inclusion test, two-sided, by {wording.whole(most)} permutations that exchange the "
+            f"two conditions on audit problems, under all seeds alike: {'; '.join(said)}. It takes "
+            "the trained models as they are; the interval also holds the spread over seeds."
+        )
+
+    def results(self, found: Inclusion) -> dict[str, Any]:
+        """The steps and the tests."""
+        tests = {
+            name: {
+                "p": float(of.p_value),
+                "permutations": of.permutations,
+                "exact": of.exhaustive,
+            }
+            for name, of in found.tests.items()
+        }
+        return {**super().results(found), "inclusion_test": tests}
+
+    def tables(
+        self, inputs: ReportInputs, findings: Findings, found: Inclusion
+    ) -> Iterator[tuple[str, Any]]:
+        """The steps, and the tests."""
+        yield from super().tables(inputs, findings, found)
+        rows: list[Sequence[object]] = [
+            ("condition", "against", "difference", "p", "permutations", "exact")
+        ]
+        rows += [
+            (
+                name, found.steps[0].condition, float(of.difference), float(of.p_value),
+                of.permutations, of.exhaustive,
+            )
+            for name, of in found.tests.items()
+        ]  # fmt: skip
+        yield f"{self.name}_test.csv", iter(rows)
+
+
+def _shown(p: Fraction) -> str:
+    said = wording.p_value(float(p))
+    return said.replace("<", "< ") if said.startswith("<") else f"= {said}"
+
+
+class GoldLabels(Control):
+    """Failures chosen by gold answers against GapFT, on the same targets (Table 2, panel C)."""
+
+    name = "gold_labels"
+    needs = (
+        "a condition of the selector gapft and one of gold_labels, such as gapft: {} and gold: "
+        "{selector: gold_labels}"
+    )
+
+    title = "Gold-label selection"
+    matched = (
+        "gold-label selection and GapFT have the same targets under a seed, and as many problems "
+        "of each gold answer"
+    )
+
+    def part(self) -> GoldPart:
+        """Its section and table."""
+        return GoldPart(self)
+
+    def steps(self, conditions: Mapping[str, Condition]) -> Sequence[Step]:
+        """GapFT, then the conditions that choose by gold answers; without GapFT there is none."""
+        return gapft_and(conditions, self.name)
+
+    def faults(self, run: RunDirectory, arms: Sequence[Arm]) -> Iterator[str]:
+        """What GapFT and gold-label selection differ in under a seed."""
+        for gapft, gold in self._pairs(run, arms):
+            yield from of_pair(run, gapft, gold)
+
+    def _pairs(self, run: RunDirectory, arms: Sequence[Arm]) -> Iterator[tuple[Arm, Arm]]:
+        first, *others = self.conditions(run.recipe)
+        for arm in arms:
+            if arm.condition in others and Arm(first, arm.seed) in arms:
+                yield Arm(first, arm.seed), arm
+
+
+def of_pair(run: RunDirectory, gapft: Arm, gold: Arm) -> Iterator[str]:
+    """What the sealed training sets of a pair differ in that they must have in common."""
+    golds = {p.id: p.gold for p, _ in read_problems(run.path / layout.problems("pool"))}
+    one, other = (read_examples(run.path / layout.selection(arm)) for arm in (gapft, gold))
+    for fault in unmatched(one, other, golds, run.recipe.training_of(gapft.condition)):
+        yield (
+            f"arms {gapft.name} and {gold.name} {fault}; expected the same targets and as many "
+            "problems of each gold answer. Raise training.max_length if sequences lose their ends"
+        )
+
+
+def unmatched(
+    gapft: Sequence[Example],
+    gold: Sequence[Example],
+    golds: Mapping[str, Any],
+    training: Training,
+) -> Iterator[str]:
+    """Yields what two training sets differ in that they must have in common.
+
+    Args:
+        gapft: GapFT's.
+        gold: that of gold-label selection.
+        golds: gold answers by problem id.
+        training: the recipe's section.
+
+    Yields:
+        Ends of sentences, such as ``differ in ...``.
+    """
+    targets = [Counter((e.response_ids, e.ended) for e in examples) for examples in (gapft, gold)]
+    if targets[0] != targets[1]:
+        more = sum((targets[1] - targets[0]).values())
+        yield f"differ in {more} of {len(gold)} target strings"
+    classes = [Counter(_class(golds[e.problem_id]) for e in es) for es in (gapft, gold)]
+    for answer in sorted({*classes[0], *classes[1]}):
+        if classes[0][answer] != classes[1][answer]:
+            yield (
+                f"have {classes[0][answer]} and {classes[1][answer]} problems of the gold answer "
+                f"{answer}"
+            )
+            break
+    one, other = (budget(examples, training) for examples in (gapft, gold))
+    for key in ("supervised_tokens", "exposures", "steps"):
+        a, b = getattr(one, key), getattr(other, key)
+        if a != b:
+            yield f"differ in {key}: {a} and {b}"
+    given = {e.problem_id: e for e in gapft}
+    for e in gold:
+        lender = given.get(e.origin)
+        if e.state == "G" and e.origin == e.problem_id:
+            continue  # replay that both share
+        if lender is None or (lender.response_ids, lender.response_index) != (
+            e.response_ids, e.response_index,
+        ):  # fmt: skip
+            yield (
+                f"have a target that is not GapFT's: of problem {e.problem_id}, origin {e.origin}"
+            )
+            break
+
+
+def _class(gold: Any) -> str:
+    """The gold answer without the options that a problem has beside it."""
+    answer = gold.get("answer", gold) if isinstance(gold, Mapping) else gold
+    return answer if isinstance(answer, str) else json.dumps(answer, sort_keys=True)
+
+
+class GoldPart(ControlPart):
+    """Gold-label selection minus GapFT, with the sign under each seed."""
+
+    def remark(self, findings: Findings, found: Any) -> str:
+        """How many seeds have which sign, and what the two have in common."""
+        steps = self.shown(found)
+        said = []
+        for step, contrast in zip(steps[1:], against_first(findings, steps), strict=True):
+            deltas = by_seed(findings, contrast).values()
+            below, above = sum(d < 0 for d in deltas), sum(d > 0 for d in deltas)
+            said.append(
+                f"{step.label} is below {steps[0].label} under {below} of {len(deltas)} seeds and "
+                f"above it under {above}"
+            )
+        return (
+            f" {wording.capital('; '.join(said))}. Both have the same target strings, supervised "
+            "tokens, exposures and steps, and as many problems of each gold answer; this was "
+            "checked."
+        )
