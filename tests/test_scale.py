@@ -15,10 +15,9 @@ from gapft_harness.analysis.scaling import SCALES, upper_bound
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.files import sha256
 from gapft_harness.core.records import Arm
-from gapft_harness.experiments.scaling.check import check_scaled
-from gapft_harness.experiments.scaling.job import calibration_file, scale_arm
+from gapft_harness.experiments.scaling.experiment import check_scaled
+from gapft_harness.experiments.scaling.job import calibration_file, scale_arm, scaled
 from gapft_harness.experiments.scaling.pooled import _named, pool_scaling
-from gapft_harness.experiments.scaling.settings import scaled
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.experiment import experiments_of
@@ -517,7 +516,7 @@ def test_scaling_before_anything_is_selected_is_refused(task: ScaledLetters) -> 
 
 
 def test_one_run_pooled_is_what_its_report_says(run: RunDirectory) -> None:
-    from gapft_harness.experiments.scaling.section import content
+    from gapft_harness.experiments.scaling.report import content
 
     results = json.loads((run.path / "report/results.json").read_text("utf-8"))["scaling"]
     assert json.loads(json.dumps(content(pool_scaling([str(run.path)]).found))) == results

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import GapftError
-from gapft_harness.experiments.allocation.findings import QUANTITIES, RATES
+from gapft_harness.experiments.allocation.report import QUANTITIES, RATES
 from gapft_harness.report import write_report
 from gapft_harness.report.findings.whole import compute
 from gapft_harness.report.reading.inputs import PASS

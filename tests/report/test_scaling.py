@@ -11,10 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gapft_harness.core.records import Arm
-from gapft_harness.experiments.scaling.findings import compute_scaling
 from gapft_harness.experiments.scaling.job import AtScale, ScaleChoice
-from gapft_harness.experiments.scaling.reading import ScaledArm, ScaledRun
-from gapft_harness.experiments.scaling.section import blocks, content
+from gapft_harness.experiments.scaling.report import (
+    ScaledArm,
+    ScaledRun,
+    blocks,
+    compute_scaling,
+    content,
+)
 
 
 def checkpoint(arm: Arm, source: np.ndarray, lost: int, scale: float) -> ScaledArm:

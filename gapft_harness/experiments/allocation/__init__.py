@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
+from gapft_harness.experiments.allocation.experiment import AllocationExperiment
 from gapft_harness.hooks.specs import hookimpl
-
-
-def allocation() -> object:
-    """Coverage against repetition on the problems that two conditions train on."""
-    from gapft_harness.experiments.allocation.experiment import AllocationExperiment
-
-    return AllocationExperiment()
 
 
 @hookimpl
 def register_experiments(register):  # type: ignore[no-untyped-def]
     """Registers the comparison."""
-    register("allocation", allocation)
+    register("allocation", AllocationExperiment)

@@ -1,9 +1,4 @@
-"""Scaling one arm's adapter: the stage functions that executors run per arm.
-
-``scale_arm`` decodes the calibration split at every scale, chooses the arm's scale by it alone, and
-writes ``scaled/ARM`` (the paper's appendix on adapter scaling). ``audit_scaled_arm`` decodes the
-audit split at the scales that the comparison needs.
-"""
+"""Adapter scaling's settings, and the work on one arm: its scale, and the audit at other scales."""
 
 from __future__ import annotations
 
@@ -13,19 +8,55 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import Field, StrictInt, field_validator
 
 from gapft_harness.analysis.scaling import FIXED, SCALES, choose_scale, simultaneous_bounds
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import GREEDY, Adapter, Arm
 from gapft_harness.core.weights import adapter_facts
-from gapft_harness.experiments.scaling.settings import Scaling, scaled
 from gapft_harness.hooks.protocols import ReportProgress
+from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.recipe.sections import RecipeSection
 from gapft_harness.report.reading.adapters import read_choice
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, require
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.audit.job import decode_split
+
+
+class Scaling(RecipeSection):
+    """What a recipe says of adapter scaling."""
+
+    # strict, as the search reads it off the recipe as it stands there
+    calibration: StrictInt | Literal["validation"] = Field(
+        description="the calibration problems: `validation`, the task's validation split, or how "
+        "many to take out of the training split"
+    )
+    level: float = Field(
+        0.05,
+        gt=0,
+        lt=1,
+        description="level of all upper bounds of a checkpoint together, one-sided",
+    )
+    tolerance: float = Field(
+        0.10, ge=0, le=1, description="highest upper bound of the G regression that counts as safe"
+    )
+
+    @field_validator("calibration")
+    @classmethod
+    def _some(cls, calibration: int | str) -> int | str:
+        if isinstance(calibration, int) and calibration < 1:
+            raise ValueError("must be at least 1, or `validation`")
+        return calibration
+
+
+def scaled(recipe: Recipe) -> Scaling | None:
+    """What a checked recipe says; None if it scales nothing."""
+    said = recipe.experiments.get("scaling")
+    return None if said is None else Scaling.model_validate(said)
+
 
 #: Where the chosen adapters lie in a run directory, and where others lie while they are decoded.
 FOLDER = layout.SCALED

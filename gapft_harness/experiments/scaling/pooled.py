@@ -11,11 +11,17 @@ from pathlib import Path
 from gapft_harness.analysis.scaling import FIXED
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import replace_file, write_json
-from gapft_harness.experiments.scaling import section as scaling_section
-from gapft_harness.experiments.scaling.findings import ScalingFindings, compute_scaling
-from gapft_harness.experiments.scaling.job import FOLDER
-from gapft_harness.experiments.scaling.reading import ScaledRun, read_scaled_run
-from gapft_harness.experiments.scaling.settings import scaled
+from gapft_harness.experiments.scaling.job import FOLDER, scaled
+from gapft_harness.experiments.scaling.report import (
+    ScaledRun,
+    ScalingFindings,
+    blocks,
+    bound_rows,
+    checkpoint_rows,
+    compute_scaling,
+    content,
+    read_scaled_run,
+)
 from gapft_harness.report.reading.adapters import read_choice
 from gapft_harness.report.rendering import markdown
 from gapft_harness.report.rendering.blocks import Section, Table
@@ -76,7 +82,7 @@ class Pooled:
         columns = ["environment", "run", "task", "model", "audit problems", "solved by the source"]
         count = f"{len(rows)} environment{'s' * (len(rows) > 1)}"
         sections = [
-            Section("", scaling_section.blocks(self.found)),
+            Section("", blocks(self.found)),
             Section("Environments", [Table(columns, rows, words=4)]),
         ]
         return markdown.render(f"Adapter scaling, {count}", "", sections)
@@ -89,12 +95,12 @@ class Pooled:
         """
         texts = {
             "scaling.md": self.text,
-            "scaling.csv": as_csv(scaling_section.checkpoint_rows(self.found)),
-            "scaling_bounds.csv": as_csv(scaling_section.bound_rows(self.found)),
+            "scaling.csv": as_csv(checkpoint_rows(self.found)),
+            "scaling_bounds.csv": as_csv(bound_rows(self.found)),
         }
         for name, text in texts.items():
             replace_file(folder / name, lambda beside, text=text: beside.write_text(text, "utf-8"))  # type: ignore[misc]
-        write_json(folder / "scaling.json", scaling_section.content(self.found))
+        write_json(folder / "scaling.json", content(self.found))
 
 
 def pool_scaling(places: Sequence[str]) -> Pooled:
