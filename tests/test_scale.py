@@ -15,7 +15,7 @@ from gapft_harness.analysis.scaling import SCALES, upper_bound
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.files import sha256
 from gapft_harness.core.records import Arm
-from gapft_harness.experiments.scaling.experiment import check_scaled
+from gapft_harness.experiments.scaling import check_scaled
 from gapft_harness.experiments.scaling.job import calibration_file, scale_arm, scaled
 from gapft_harness.experiments.scaling.pooled import _named, pool_scaling
 from gapft_harness.run_directory import layout

@@ -22,7 +22,7 @@ from gapft_harness.analysis.bootstrap import Interval, percentile_interval
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.core.records import Arm, Budget
 from gapft_harness.core.streams import Stream
-from gapft_harness.experiments.allocation.experiment import exposed_file, find_halves
+from gapft_harness.experiments.allocation.halves import exposed_file, find_halves
 from gapft_harness.report.figures.style import WIDTH, interval_row, rows_alone, spread
 from gapft_harness.report.findings.whole import Contrast, Findings
 from gapft_harness.report.part import Opening, Part, Rows, Summary

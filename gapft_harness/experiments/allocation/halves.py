@@ -1,30 +1,24 @@
-"""Coverage against repetition: halves A and B of two conditions' training sets, decoded again."""
+"""Halves A and B of two conditions' training sets, and the decisions on them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm, Example
-from gapft_harness.hooks.protocols import Job, ReportProgress
+from gapft_harness.hooks.protocols import ReportProgress
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.recipe.sections import RecipeSection
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import RunDirectory, Split
+from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.parquet import read_ids
 from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.audit.job import decode_split
-from gapft_harness.stages.context import Context
-from gapft_harness.stages.experiment import Answered, Decodes, Experiment
-
-if TYPE_CHECKING:
-    from gapft_harness.experiments.allocation.report import AllocationPart
 
 
 class Allocation(RecipeSection):
@@ -168,94 +162,3 @@ def stale_exposed(run: RunDirectory, arms: Sequence[Arm]) -> list[str]:
             if list(read_ids(path)) != wanted:
                 stale.append(exposed_file(arm))
     return stale
-
-
-class AllocationExperiment(Experiment):
-    """Coverage against repetition on the problems that two conditions train on."""
-
-    name = "allocation"
-    section = Allocation
-    renews = True  # decisions on halves that stay are kept; others are `stale`
-
-    def part(self) -> AllocationPart:
-        """Its section, figure and tables."""
-        from gapft_harness.experiments.allocation.report import AllocationPart
-
-        return AllocationPart()
-
-    def settings(self, recipe: Recipe, options: Mapping[str, str] | None = None) -> Any:
-        """As of every experiment.
-
-        Raises:
-            UserError: conditions that are not there, are one, differ in more than their sets, or
-                have an odd n.
-        """
-        found = super().settings(recipe, options)
-        if found is None:
-            return None
-        where = f"recipe {recipe.name}: key 'experiments.allocation"
-        names = {"diffuse": found.diffuse, "concentrated": found.concentrated}
-        for key, name in names.items():
-            if name not in recipe.conditions:
-                known = ", ".join(recipe.conditions)
-                raise UserError(f"{where}.{key}': {name!r} is none of the conditions {known}")
-            n = recipe.slots(name)
-            if isinstance(n, int) and n % 2:
-                raise UserError(f"{where}': splits budget.n into two halves, and {n} is odd")
-        if found.diffuse == found.concentrated:
-            raise UserError(f"{where}': compares {found.diffuse!r} with itself")
-        self.require_same_settings(recipe, [*names.values()])
-        return found
-
-    def conditions(self, recipe: Recipe) -> Sequence[str]:
-        """The two that are compared."""
-        allocation = compared(recipe)
-        return (allocation.diffuse, allocation.concentrated) if allocation else ()
-
-    def selected(self, context: Context) -> None:
-        """Selections that are no such comparison are refused before anything is trained."""
-        allocation = compared(context.run.recipe)
-        if allocation is not None and context.arms():
-            self.require_same_origins(context)
-            for seed in context.run.recipe.seeds:
-                read_halves(context.run, allocation, seed)
-
-    def stale(self, context: Context) -> list[str]:
-        """Decisions on other halves than the arms have now."""
-        return stale_exposed(context.run, self._arms(context))
-
-    def audits(self, context: Context) -> Iterator[tuple[str, Job]]:
-        """Both conditions decode what either trained on."""
-        for arm in self._arms(context):
-            yield (
-                exposed_file(arm),
-                context.arm_job("decode trained problems,", exposed_arm, arm),
-            )
-
-    def reads(self, context: Context) -> Iterator[str]:
-        """Selections and the decisions on them."""
-        for arm in self._arms(context):
-            yield layout.selection(arm)
-            yield exposed_file(arm)
-
-    def answered(self, run: RunDirectory, arm: Arm) -> Iterator[Answered]:
-        """The decisions answer the halves of their seed."""
-        allocation = compared(run.recipe)
-        ids = None
-        if allocation is not None:
-            ids = partial(_problems, run, allocation, arm.seed)
-        yield Answered(exposed_file(arm), "pool", ids, "the halves of its seed" if ids else "")
-
-    def decodes(self, recipe: Recipe, problems: Mapping[Split, int], adapters: int) -> Decodes:
-        """Each of the compared adapters decodes both halves."""
-        adapters = 2 * len(recipe.seeds)
-        line = f"halves: of up to n problems x {adapters} adapters"
-        return Decodes([line], problems["pool"] * adapters)
-
-    def _arms(self, context: Context) -> list[Arm]:
-        names = self.conditions(context.run.recipe)
-        return [arm for arm in context.arms() if arm.condition in names]
-
-
-def _problems(run: RunDirectory, allocation: Allocation, seed: int) -> tuple[str, ...]:
-    return read_halves(run, allocation, seed).problems
