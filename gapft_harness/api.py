@@ -6,10 +6,12 @@ torch nor lm_eval: parts that need them, and what few plugins use, load when the
 
 from __future__ import annotations
 
+import ast
 import importlib
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gapft_harness.api_modules import when_asked
 from gapft_harness.core.errors import GapftError, PluginError, UserError, did_you_mean
 from gapft_harness.core.files import sha256
 from gapft_harness.core.identities import content_hash
@@ -68,10 +70,11 @@ from gapft_harness.hooks.tracking import (
     Tracking,
 )
 
-if TYPE_CHECKING:  # each of these stands in api_modules.py too
+if TYPE_CHECKING:  # what is loaded when it is asked for: __getattr__ reads its place here
+    from gapft_harness.core.files import replace_file, write_json
     from gapft_harness.executors.local import LocalExecutor
     from gapft_harness.executors.ray import RayExecutor
-    from gapft_harness.experiments.kit import *  # noqa: F403 - what is added to __all__ below
+    from gapft_harness.hooks.protocols import RegisterExperiment
     from gapft_harness.lm_eval_bridge.samplers.hf.arguments import (
         check_arguments as check_hf_arguments,
     )
@@ -83,6 +86,28 @@ if TYPE_CHECKING:  # each of these stands in api_modules.py too
     from gapft_harness.lm_eval_bridge.samplers.vllm.process import prepare_process as prepare_vllm
     from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmSampler
     from gapft_harness.lm_eval_bridge.stock import StockTask
+    from gapft_harness.recipe.recipe import Recipe
+    from gapft_harness.recipe.sections import RecipeSection
+    from gapft_harness.report.figures.style import WIDTH as FIGURE_WIDTH
+    from gapft_harness.report.figures.style import rows_alone
+    from gapft_harness.report.findings.whole import Findings as ReportFindings
+    from gapft_harness.report.part import Opening, Part, Summary
+    from gapft_harness.report.reading.inputs import ReportInputs
+    from gapft_harness.report.rendering.blocks import (
+        Bullets,
+        Figure,
+        Markdown,
+        Section,
+        Stat,
+        Stats,
+        Table,
+        Text,
+    )
+    from gapft_harness.report.rendering.palette import MUTED, series
+    from gapft_harness.report.rendering.wording import condition_name, percent
+    from gapft_harness.run_directory import layout
+    from gapft_harness.run_directory.directory import RunDirectory
+    from gapft_harness.run_directory.tables import Judged, read_examples, read_judged, read_problems
     from gapft_harness.sandbox import (
         InfrastructureError,
         Limits,
@@ -92,6 +117,10 @@ if TYPE_CHECKING:  # each of these stands in api_modules.py too
         Test,
         TestResult,
     )
+    from gapft_harness.stages.audit.job import decode_arm
+    from gapft_harness.stages.context import Context
+    from gapft_harness.stages.experiment import Answered, Decodes, Experiment
+    from gapft_harness.stages.integrity.differences import Differences, unequal
     from gapft_harness.training.lora import train as train_lora
     from gapft_harness.training.lora import train_together
     from gapft_harness.verdicts.places import Log
@@ -223,7 +252,7 @@ __all__ = [  # noqa: RUF022 - by use, each with what it is for
     "content_hash",  # of a JSON value, in hex
 ]
 
-__all__ += [  # noqa: RUF022 - experiments, and their part of the report: all of experiments.kit
+__all__ += [  # noqa: RUF022 - experiments, and their part of the report
     "Experiment",  # what the hook's factory gives: what it adds to a run
     "RegisterExperiment",  # the type of register in register_experiments
     "RecipeSection",  # the base class of its settings (pydantic)
@@ -263,14 +292,33 @@ __all__ += [  # noqa: RUF022 - experiments, and their part of the report: all of
     "rows_alone",  # axes whose rows are named on the left
 ]
 
-_WHEN_ASKED = when_asked(__all__[__all__.index("Experiment") :])
+
+@cache
+def _places() -> dict[str, tuple[str, str]]:
+    """Of each name that is loaded when it is asked for: the module that has it, its name there."""
+    body = ast.parse(Path(__file__).read_text("utf-8")).body
+    (block,) = (node for node in body if isinstance(node, ast.If) and _is_for_types(node))
+    return {
+        alias.asname or alias.name: (str(node.module), alias.name)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+
+def _is_for_types(node: ast.If) -> bool:
+    return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
 
 if not TYPE_CHECKING:  # a type checker knows the names above, and no other
 
     def __getattr__(name: str) -> object:
-        if name not in _WHEN_ASKED:
+        if name not in _places():
             raise AttributeError(
                 f"gapft_harness.api has no {name!r}; {did_you_mean(name, __all__)}"
             )
-        module, _, there = _WHEN_ASKED[name].partition(":")
-        return getattr(importlib.import_module(module), there or name)
+        module, there = _places()[name]
+        found = importlib.import_module(module)
+        if hasattr(found, there):
+            return getattr(found, there)
+        return importlib.import_module(f"{module}.{there}")

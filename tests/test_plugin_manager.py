@@ -48,7 +48,11 @@ def test_what_lies_in_its_folder_and_registers_something_is_bundled(tmp_path: Pa
         "experiments/one.py": "experiments.one",
         "experiments/several/__init__.py": "experiments.several",
     }
-    others = ("plugins/selectors/__init__.py", "plugins/selectors/helper.py", "experiments/kit.py")
+    others = (
+        "plugins/selectors/__init__.py",
+        "plugins/selectors/helper.py",
+        "experiments/helper.py",
+    )
     for file in (*hooked, *others, "experiments/several/part.py"):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text("@hookimpl\n" if file in hooked else "# no @hookimpl\n")
