@@ -15,9 +15,10 @@ from gapft_harness.compare.groups import aggregates
 from gapft_harness.compare.joining import Item, Joined, join, refuse_other_tasks
 from gapft_harness.compare.notes import notes
 from gapft_harness.compare.reading import Figure, Rows, figures_of, read
-from gapft_harness.compare.source_samples import Samples, source_samples
+from gapft_harness.compare.source_samples import source_samples
 from gapft_harness.core.errors import UserError, plain
 from gapft_harness.verdicts.places import Log, Run, models, single
+from gapft_harness.verdicts.table import Verdicts
 
 #: More groups than these are no groups.
 _MOST_GROUPS = 1_000
@@ -59,7 +60,7 @@ class Comparison:
     items: tuple[Item, ...]
     table: Table
     found: Found
-    samples: Samples | None
+    samples: Verdicts | None
     notes: tuple[str, ...]
 
     @property
@@ -175,7 +176,7 @@ def compare(before: str, after: Sequence[str], choice: Choice) -> Comparison:
                 "--source-samples: states need a metric of 0 or 1 that is better when higher, and "
                 f"{plain(figure.metric)} is not; known: {', '.join(map(plain, known))}"
             )
-        samples = source_samples(choice, joined.items, figure, source)
+        samples = source_samples(choice, joined.items, figure, source, table.before == 1)
     together, left_out = aggregates(everything, figures) if len(figures) > 1 else ([], [])
     tasks = np.array([first.task(row) for row in joined.before.tolist()])
     return Comparison(

@@ -15,13 +15,13 @@ from gapft_harness.analysis.bootstrap import (
     resampled_means,
     seed_weights,
 )
-from gapft_harness.analysis.decomposition import Decomposition, decompose, partition, pool
+from gapft_harness.analysis.decomposition import Decomposition, decompose, pool
 from gapft_harness.analysis.paired import holm, mcnemar, sign_flips
 from gapft_harness.analysis.pass_at_k import k_equivalent
 from gapft_harness.compare.choice import PERMUTATIONS, REPLICATES
-from gapft_harness.compare.source_samples import Samples
 from gapft_harness.core.streams import Stream
 from gapft_harness.core.text import natural
+from gapft_harness.verdicts.table import Verdicts
 
 #: Every draw derives from this one and its purpose, so that a comparison can be repeated.
 _SEED = 0
@@ -152,7 +152,7 @@ class Found:
 
 def find(
     table: Table,
-    samples: Samples | None = None,
+    samples: Verdicts | None = None,
     *,
     tasks: NDArray[np.str_] | None = None,
     aggregates: Sequence[Aggregate] = (),
@@ -185,7 +185,7 @@ def find(
     together = _adjusted(together)
     if samples is None:
         return Found(models, groups, together)
-    states = partition(table.before == 1, (samples.passing > 0)[:, None])
+    states = samples.states
     by_state = {name: _by_state(states, of == 1, samples) for name, of in table.after.items()}
     return Found(models, groups, together, states, by_state)
 
@@ -255,7 +255,7 @@ def _test(
     return "sign_flip", flipped.p_value
 
 
-def _by_state(states: NDArray[np.str_], passed: NDArray[np.bool_], samples: Samples) -> ByState:
+def _by_state(states: NDArray[np.str_], passed: NDArray[np.bool_], samples: Verdicts) -> ByState:
     counts = pool([decompose(states, seed) for seed in passed])
     return ByState(counts, k_equivalent(samples.passing, samples.k, Fraction(counts.pass_at_1)))
 

@@ -18,25 +18,13 @@ from gapft_harness.compare.reading import Figure
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.verdicts.places import Log, Run, runs_of
 from gapft_harness.verdicts.sample_logs import Criterion, log_rows
+from gapft_harness.verdicts.table import Verdicts
 
 _REMEDY = (
     "samples need verdicts (gapft gap logs them), an unbiased pass@1 over several responses, or "
     "several logs, one for each; gapft import --judge has the task judge each response and "
     "finds the states"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Samples:
-    """The source's samples of the compared documents.
-
-    Attributes:
-        passing: shape (P,), how many passed.
-        k: K, samples of each document.
-    """
-
-    passing: NDArray[np.int64]
-    k: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +40,13 @@ class _Count:
 _Key = tuple[bytes, str]
 
 
-def source_samples(choice: Choice, items: Sequence[Item], figure: Figure, source: Run) -> Samples:
+def source_samples(
+    choice: Choice,
+    items: Sequence[Item],
+    figure: Figure,
+    source: Run,
+    greedy: NDArray[np.bool_],
+) -> Verdicts:
     """Counts each document's passing samples, over all logs named; each run is further samples.
 
     What passed is told as in every command (``verdicts/sample_logs.py``). The compared metric
@@ -63,6 +57,7 @@ def source_samples(choice: Choice, items: Sequence[Item], figure: Figure, source
         items: the documents; rows of others are left out.
         figure: the metric and filter for rows of one sample.
         source: BEFORE, whose own decode is no sample.
+        greedy: shape (P,), whether that passed.
 
     Raises:
         UserError: a document has none, or not as many as another, a row does not tell, or a log
@@ -99,7 +94,8 @@ def source_samples(choice: Choice, items: Sequence[Item], figure: Figure, source
             f"{found[few].place}: {sizes[0]} samples of this document where another has "
             f"{sizes[-1]}; expected as many of each"
         )
-    return Samples(np.array([found[key].passing for key in keys], dtype=np.int64), sizes[0])
+    counts = np.array([found[key].passing for key in keys], dtype=np.int64)
+    return Verdicts(greedy, counts, sizes[0])
 
 
 def _refuse_same(one: Path, other: Path) -> None:

@@ -89,7 +89,7 @@ def _training(run: Run, seeds: int) -> Cost:
     for condition in conditions_of(run.recipe).values():
         wanted = condition.n or budget["n"]
         if not isinstance(wanted, int):
-            recovered = pool.failures & pool.passed[:, : condition.k].any(axis=1)
+            recovered = ~pool.greedy & pool.passed[:, : condition.k].any(axis=1)
             verified = pool.greedy | recovered
             wanted = int((recovered if wanted == "recovered" else verified).sum())
         replay = budget["replay"] if condition.replay is None else condition.replay

@@ -10,7 +10,6 @@ import numpy as np
 from gapft_harness.analysis.forecast.extrapolation import Fit, fit, histogram
 from gapft_harness.analysis.forecast.mixtures import OneComponent, one_component
 from gapft_harness.analysis.forecast.power import detectable
-from gapft_harness.analysis.pass_at_k import mean_pass_at_k
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.streams import derive
 from gapft_harness.forecast.costs import Costs, costs
@@ -211,13 +210,13 @@ def _audit_items(run: Run) -> int:
 def _split(
     of: Searched, name: str, depths: Sequence[int], borrowed: Fitted | None
 ) -> SplitFindings:
-    k, recovered = of.passed.shape[1], of.recovered
+    k, recovered = of.k, of.states == "S"
     when = of.passed[recovered].argmax(axis=1)
     fits = of.complete
     whole = _fit(of.passed, f"{name}/all") if fits else None
-    failed = _fit(of.passed[of.failures], f"{name}/failures") if fits else borrowed
-    missed = int(of.failures.sum() - recovered.sum())
-    curve = tuple(float(mean_pass_at_k(of.passing, k, n)) for n in range(1, k + 1))
+    failed = _fit(of.passed[~of.greedy], f"{name}/failures") if fits else borrowed
+    missed = int((of.states == "U").sum())
+    curve = tuple(float(of.pass_at(n)) for n in range(1, k + 1))
     further = {} if failed is None else {n: _newly(failed.fit, n - k, missed) for n in depths}
     return SplitFindings(
         problems=len(of.greedy),

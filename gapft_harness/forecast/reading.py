@@ -22,14 +22,14 @@ from gapft_harness.report.reading.tokens import (
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory
 from gapft_harness.run_directory.tables import import_warnings
+from gapft_harness.verdicts.table import Verdicts
 
 
 @dataclass(frozen=True, slots=True)
-class Searched:
+class Searched(Verdicts):
     """A split after its search.
 
     Attributes:
-        greedy: shape (P,), whether the greedy decode passed.
         passed: shape (P, K), whether each sample passed; False where it was not drawn.
         complete: whether all K samples of every problem were drawn.
         tokens: what was generated; None where the backend gives no tokens to count.
@@ -37,27 +37,10 @@ class Searched:
             samples, which is what a training set holds of it; None where there is none.
     """
 
-    greedy: NDArray[np.bool_]
     passed: NDArray[np.bool_]
     complete: bool
     tokens: Generated | None
     example: float | None
-
-    @property
-    def passing(self) -> NDArray[np.int64]:
-        """Shape (P,), how many samples of each problem passed."""
-        found: NDArray[np.int64] = self.passed.sum(axis=1, dtype=np.int64)
-        return found
-
-    @property
-    def failures(self) -> NDArray[np.bool_]:
-        """Shape (P,), the problems whose greedy decode did not pass."""
-        return ~self.greedy
-
-    @property
-    def recovered(self) -> NDArray[np.bool_]:
-        """Shape (P,), the problems in S."""
-        return self.failures & self.passed.any(axis=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +112,8 @@ def _read(run: RunDirectory, split: str, k: int) -> Searched:
     greedy = passed[~sampled]
     return Searched(
         greedy=greedy,
+        passing=samples.sum(axis=1, dtype=np.int64),
+        k=k,
         passed=samples,
         complete=int(sampled.sum()) == samples.size,
         tokens=count_generated(table),

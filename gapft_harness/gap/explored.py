@@ -32,7 +32,7 @@ def explored(of: Measured, found: Mapping[str, Found]) -> Explored:
         models=[],
         states="".join(first.states.tolist()),
         k=of.k,
-        passing=of.decisions[chosen].passing.tolist(),
+        passing=of.verdicts[chosen].passing.tolist(),
         samples=[samples for _, samples in words],
         fields={f"state by {name}": one.states.tolist() for name, one in others},
         entries=lambda: (_entry(pair) for pair in _pairs(of, chosen)),

@@ -91,8 +91,8 @@ def _items(of: Measured, found: Mapping[str, Found]) -> Iterator[tuple[object, .
     """A row for each filter and problem."""
     yield "filter", "problem_id", "doc_id", "state", "greedy", "passing", "samples"
     for name, one in found.items():
-        decisions = of.decisions[name]
-        columns = one.states.tolist(), decisions.greedy.tolist(), decisions.passing.tolist()
+        verdicts = of.verdicts[name]
+        columns = one.states.tolist(), verdicts.greedy.tolist(), verdicts.passing.tolist()
         for (problem, row), state, greedy, passing in zip(of.ids.items(), *columns, strict=True):
             yield name, problem, row, state, int(greedy), passing, of.k
 

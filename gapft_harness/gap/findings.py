@@ -14,28 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapft_harness.analysis.bootstrap import Interval, percentile_interval, resampled_means
-from gapft_harness.analysis.decomposition import partition
-from gapft_harness.analysis.pass_at_k import mean_pass_at_k, pass_at_k
+from gapft_harness.analysis.pass_at_k import pass_at_k
 from gapft_harness.core.streams import Stream
+from gapft_harness.verdicts.table import Verdicts
 
 #: Bootstrap replicates of every interval.
 REPLICATES = 2_000
 _SEED = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Decisions:
-    """What one filter makes of a search.
-
-    Attributes:
-        greedy: shape (P,), whether the greedy response passed.
-        passing: shape (P,), how many of the K samples passed.
-        errors: responses that were neither passed nor failed; they count as not passed.
-    """
-
-    greedy: NDArray[np.bool_]
-    passing: NDArray[np.int64]
-    errors: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +46,7 @@ class Found:
         gains: Pass@k minus Pass@1 for the same k; the last is the gap.
         states: shape (P,), G, S and U.
         shares: of G, S and U; that of S is p_S, the most that recovering S can add.
-        errors: as of ``Decisions``.
+        errors: responses that neither passed nor failed; they count as not passed.
     """
 
     greedy: Share
@@ -72,19 +57,19 @@ class Found:
     errors: int
 
 
-def find(of: Decisions, k: int) -> Found:
+def find(verdicts: Verdicts, errors: int) -> Found:
     """Computes everything of one filter.
 
     Args:
-        of: the decisions on P problems.
-        k: K, samples of each.
+        verdicts: on P problems.
+        errors: responses that neither passed nor failed.
     """
-    states = partition(of.greedy, (of.passing > 0)[:, None])
+    states, k = verdicts.states, verdicts.k
     every = range(1, k + 1)
-    estimates = [pass_at_k(of.passing, k, each) for each in every]
-    exact = [mean_pass_at_k(of.passing, k, each) for each in every]
+    estimates = [pass_at_k(verdicts.passing, k, each) for each in every]
+    exact = [verdicts.pass_at(each) for each in every]
     total = len(states)
-    columns = [of.greedy.astype(float), *((states == state).astype(float) for state in "GSU")]
+    columns = [verdicts.greedy.astype(float), *((states == state).astype(float) for state in "GSU")]
     values = [Fraction(round(column.sum()), total) for column in columns]
     columns += [*estimates, *(each - estimates[0] for each in estimates)]
     values += [*exact, *(each - exact[0] for each in exact)]
@@ -97,7 +82,7 @@ def find(of: Decisions, k: int) -> Found:
         gains=tuple(shares[4 + k :]),
         states=states,
         shares=dict(zip("GSU", shares[1:4], strict=True)),
-        errors=of.errors,
+        errors=errors,
     )
 
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from gapft_harness.core.identities import canonical
 from gapft_harness.core.records import CONTEXT, GREEDY, Problem, Verdict
-from gapft_harness.gap.findings import Decisions
 from gapft_harness.gap.logs import (
     GREEDY_LOG,
     SAMPLES_LOG,
@@ -26,6 +25,7 @@ from gapft_harness.gap.logs import (
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import Judged, read_judged, read_problems
+from gapft_harness.verdicts.table import Verdicts
 
 if TYPE_CHECKING:
     from gapft_harness.lm_eval_bridge.stock import StockTask
@@ -48,7 +48,8 @@ class Measured:
         k: K.
         metric: by which a response passes; ``pass@1`` where a verifier judges.
         judge: the verifier, as people are told of it.
-        decisions: by filter, the chosen one first.
+        verdicts: by filter, the chosen one first.
+        errors: by filter, responses that neither passed nor failed.
         voting: filters that take several responses and judge none alone.
         ids: P, the problems, and for each its row in the split.
         changed: verdicts of the chosen filter that were another when it judged again.
@@ -61,7 +62,8 @@ class Measured:
     k: int
     metric: str
     judge: str
-    decisions: dict[str, Decisions]
+    verdicts: dict[str, Verdicts]
+    errors: dict[str, int]
     voting: tuple[str, ...]
     ids: dict[str, int]
     changed: int
@@ -81,8 +83,8 @@ class _Tally:
         self.passing.append(sum(verdict.passed for verdict in samples))
         self.errors += sum(one.verdict.status in ("error", "timeout") for one in judged)
 
-    def decisions(self) -> Decisions:
-        return Decisions(np.array(self.greedy), np.array(self.passing, np.int64), self.errors)
+    def verdicts(self, k: int) -> Verdicts:
+        return Verdicts(np.array(self.greedy), np.array(self.passing, np.int64), k)
 
 
 def measure(run: RunDirectory, split: str, include_paths: Sequence[str], folder: Path) -> Measured:
@@ -124,7 +126,7 @@ def measure(run: RunDirectory, split: str, include_paths: Sequence[str], folder:
                     number = ids.setdefault(problem.id, numbers[problem.id])
                     rows = [one for one, _ in of]
                     write_rows(files, problem, number, target, options, name, rows)
-    decisions = {name: tally.decisions() for name, tally in tallies.items()}
+    verdicts = {name: tally.verdicts(k) for name, tally in tallies.items()}
     metric = _DECISION if stock is None or stock.pass_at is not None else stock.metric
     facts = {
         "version": (loaded.config().get("metadata") or {}).get("version"),
@@ -138,9 +140,9 @@ def measure(run: RunDirectory, split: str, include_paths: Sequence[str], folder:
         },
     }
     rates = {
-        GREEDY_LOG: {f"{metric},{name}": float(of.greedy.mean()) for name, of in decisions.items()},
+        GREEDY_LOG: {f"{metric},{name}": float(of.greedy.mean()) for name, of in verdicts.items()},
         SAMPLES_LOG: {
-            f"pass@1,{name}": float(of.passing.mean()) / k for name, of in decisions.items()
+            f"pass@1,{name}": float(of.passing.mean()) / k for name, of in verdicts.items()
         },
     }
     write_results(place, facts, rates)
@@ -150,7 +152,8 @@ def measure(run: RunDirectory, split: str, include_paths: Sequence[str], folder:
         k=k,
         metric=metric if stock is None else stock.metric,
         judge=f"verifier {task['verifier']}" if stock is None else stock.judge,
-        decisions=decisions,
+        verdicts=verdicts,
+        errors={name: tally.errors for name, tally in tallies.items()},
         voting=() if stock is None else stock.voting,
         ids=ids,
         changed=changed,

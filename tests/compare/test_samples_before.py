@@ -10,8 +10,8 @@ import pytest
 
 from gapft_harness.compare.choice import Choice
 from gapft_harness.compare.comparison import compare
-from gapft_harness.compare.source_samples import Samples
 from gapft_harness.core.errors import UserError
+from gapft_harness.verdicts.table import Verdicts
 from tests.compare.logs import row, write
 
 
@@ -20,7 +20,7 @@ def before(tmp_path: Path) -> Path:
     return write(tmp_path / "before", [0, 1, 0, 1])
 
 
-def samples(before: Path, *logs: object, **choice: Any) -> Samples:
+def samples(before: Path, *logs: object, **choice: Any) -> Verdicts:
     """Of the logs, for a comparison with a model that has all right."""
     after = write(before.parents[1] / "after", [1] * 4)
     named = [str(log) for log in logs]

@@ -213,7 +213,7 @@ def _measure(choice: Options, place: str, split: str, include_path: Sequence[str
         run.seal(layout.states(split))
         folder = path / _FOLDER
         measured = measure(run, split, include_path or searched_in(path), folder)
-        found = {name: find(of, measured.k) for name, of in measured.decisions.items()}
+        found = {name: find(of, measured.errors[name]) for name, of in measured.verdicts.items()}
         write(measured, found, folder)
     with contextlib.suppress(BrokenPipeError, SystemExit):  # who reads may stop early
         show(sections(measured, found), Console(highlight=False))
