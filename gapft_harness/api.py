@@ -91,6 +91,7 @@ if TYPE_CHECKING:  # what is loaded when it is asked for: __getattr__ reads its 
     from gapft_harness.report.figures.style import WIDTH as FIGURE_WIDTH
     from gapft_harness.report.figures.style import rows_alone
     from gapft_harness.report.findings.whole import Findings as ReportFindings
+    from gapft_harness.report.frame import Column, Frame
     from gapft_harness.report.part import Opening, Part, Summary
     from gapft_harness.report.reading.inputs import ReportInputs
     from gapft_harness.report.rendering.blocks import (
@@ -282,6 +283,8 @@ __all__ += [  # noqa: RUF022 - experiments, and their part of the report
     "Stat",  # a number that stands out
     "Stats",  # a row of them
     "Table",  # columns and rows of text
+    "Column",  # one quantity of a declared table: key, meaning, value, title, how it is shown
+    "Frame",  # rows under such columns: table(), csv() and entries() for results.json
     "Figure",  # a drawing by name, with a text for those who cannot see it
     "Markdown",  # Markdown text
     "condition_name",  # a condition as people read it

@@ -1,0 +1,49 @@
+"""A declared table: one declaration, every form."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from gapft_harness.api import Column, Frame
+from gapft_harness.report.frame import reference
+from gapft_harness.report.rendering.wording import percent
+from gapft_harness.report.tables import as_csv
+
+Row = tuple[str, Fraction | None, int]
+COLUMNS: tuple[Column[Row], ...] = (
+    Column("condition", "", lambda row: row[0], "condition"),
+    Column(
+        "rate", "share that is right", lambda row: row[1], "rate", percent, lambda row: row[2] < 30
+    ),
+    Column("counts", "how many", lambda row: {"S": row[2], "U": 1}, names=("n_S", "n_U")),
+    Column("few", "", lambda row: ("S",) if row[2] < 30 else ()),
+    Column("same", "", lambda row: row[2] == 30),
+)
+FRAME = Frame(COLUMNS, [("a", Fraction(1, 3), 30), ("b", Fraction(1, 2), 4), ("c", None, 0)])
+
+
+def test_results_have_every_quantity_unrounded() -> None:
+    assert FRAME.entries()[0] == {
+        "condition": "a", "rate": 1 / 3, "counts": {"S": 30, "U": 1}, "few": [], "same": True,
+    }  # fmt: skip
+    assert FRAME.entries()[2]["rate"] is None
+
+
+def test_a_csv_file_has_a_column_for_each_number() -> None:
+    assert as_csv(FRAME.csv()).splitlines() == [
+        "condition,rate,n_S,n_U,few,same",
+        f"a,{1 / 3},30,1,,true",
+        "b,0.5,4,1,S,false",
+        "c,,0,1,S,false",
+    ]
+
+
+def test_the_page_shows_what_has_a_title_and_marks_what_rests_on_few() -> None:
+    table = FRAME.table("A note.")
+    assert list(table.columns) == ["condition", "rate"]
+    assert [list(row) for row in table.rows] == [["a", "33.3%"], ["b", "50.0%†"], ["c", "–"]]
+    assert table.note == "A note."
+
+
+def test_the_reference_names_what_is_shown_and_not_said_elsewhere() -> None:
+    assert reference(COLUMNS) == ["| `rate` | share that is right |"]
