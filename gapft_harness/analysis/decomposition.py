@@ -180,5 +180,5 @@ def unstable_states(n_g: int, n_s: int, n_u: int) -> tuple[State, ...]:
     return tuple(name for name, size in sizes if size < STABLE_ITEMS)
 
 
-def _rate(changed: int, of: int) -> Fraction | None:
-    return Fraction(changed, of) if of else None
+def _rate(changed: int, total: int) -> Fraction | None:
+    return Fraction(changed, total) if total else None

@@ -183,7 +183,7 @@ def _steps_of(recipe: Recipe, name: str, pool: int | None, known: Mapping[str, A
         return str(error).replace("{", "{{").replace("}", "}}")
 
 
-def _memory(size: Size | None, found: Estimate | None) -> str:
+def _memory(size: Size | None, estimate: Estimate | None) -> str:
     """What training needs, and what is free."""
     import torch
 
@@ -193,12 +193,12 @@ def _memory(size: Size | None, found: Estimate | None) -> str:
     free = f"{free_memory(device) / _GB:.3g} GB are free on {device}"
     if size is None:
         return f"not known, the model's config is not on this machine; {free}"
-    if found is None:
+    if estimate is None:
         whence = "by the model's name" if size.model is None else "of a kind that is not counted"
         return f"about {size.weights / _GB:.3g} GB for the weights, {whence}; {free}"
     return (
-        f"training: about {found.counted / _GB:.3g} GB for base and adapter, at most "
-        f"{found.total / _GB:.3g} GB where sequences have training.max_length tokens; {free}"
+        f"training: about {estimate.counted / _GB:.3g} GB for base and adapter, at most "
+        f"{estimate.total / _GB:.3g} GB where sequences have training.max_length tokens; {free}"
     )
 
 

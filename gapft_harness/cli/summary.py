@@ -99,12 +99,12 @@ def print_summary(
         console.print(f"{said.line}{_mark(said.problems)}", markup=False)
 
 
-def _on_audit(name: str, found: dict[str, Any]) -> str:
+def _on_audit(name: str, audit: dict[str, Any]) -> str:
     """Pass@1 by condition on a further audit, in a line."""
-    n = found["source"]["n"]
-    rated = {"source": found["source"], **found["conditions"]}
+    n = audit["source"]["n"]
+    rated = {"source": audit["source"], **audit["conditions"]}
     rates = ", ".join(f"{of} {each['pass_at_1']:.1%}" for of, each in rated.items())
-    whose = f"task {found['task']}" if "task" in found else f"{found['of']}"
+    whose = f"task {audit['task']}" if "task" in audit else f"{audit['of']}"
     return f"audit {name}, {n}{_mark(n)} problems of {whose}: {rates}"
 
 
@@ -116,13 +116,13 @@ def _rate(value: float, few: bool) -> str:
     return f"{value:.1%}{UNSTABLE if few else ''}"
 
 
-def _print_failures(found: dict[str, Any], console: Console) -> None:
+def _print_failures(failures: dict[str, Any], console: Console) -> None:
     """Why so little passes: the commonest reasons, and a few responses, cut short."""
-    console.print(found["summary"], style="yellow", markup=False)
-    for reason in found["reasons"]:
+    console.print(failures["summary"], style="yellow", markup=False)
+    for reason in failures["reasons"]:
         line = f"  {reason['responses']:>7,}  {reason['status']}: {reason['reason']}"
         console.print(line, markup=False)
-    for example in found["examples"]:
+    for example in failures["examples"]:
         console.print(f"  {example['heading']}", style="dim", markup=False)
         console.print(Padding(Text(_on_one_line(example["text"])), (0, 0, 0, 4)))
 

@@ -71,8 +71,8 @@ def asked(run: RunDirectory) -> list[Block]:
     ]
 
 
-def _some(of: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
-    return {key: of[key] for key in keys if key in of}
+def _some(values: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    return {key: values[key] for key in keys if key in values}
 
 
 def seals(run: RunDirectory, places: Iterable[str]) -> Table:

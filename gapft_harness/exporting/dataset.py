@@ -125,14 +125,14 @@ def _rows(run: RunDirectory, split: Split) -> Iterator[Values]:
         yield *told, *counted, [_response(one) for one in judged]
 
 
-def _response(of: Judged) -> dict[str, Any]:
-    response = of.response
+def _response(judged: Judged) -> dict[str, Any]:
+    response = judged.response
     return {
         "index": response.index,
         "text": response.text,
-        "verdict": of.verdict.status,
-        "reason": of.verdict.reason,
-        "answer": of.answer,
+        "verdict": judged.verdict.status,
+        "reason": judged.verdict.reason,
+        "answer": judged.answer,
         "finish_reason": response.finish_reason,
         "attempts": [
             {key: asdict(attempt)[key] for key in ("text", "feedback")}

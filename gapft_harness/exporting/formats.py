@@ -113,7 +113,7 @@ def written(run: RunDirectory, arm: Arm) -> Iterator[Written]:
         )
 
 
-Row = dict[str, Any]
+Record = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class Format:
         beside: files beside it by name, of the datasets' files by name and of the recipe.
     """
 
-    row: Callable[[Written, Recipe], Row]
+    row: Callable[[Written, Recipe], Record]
     beside: Callable[[Mapping[str, str], Recipe], dict[str, str]]
 
 
@@ -161,7 +161,7 @@ def write_training_sets(
     return [out / name for name in (*files.values(), *beside, "budget.json")]
 
 
-def _budget(run: RunDirectory, to: str, rows: Mapping[str, Iterable[Written]]) -> Row:
+def _budget(run: RunDirectory, to: str, rows: Mapping[str, Iterable[Written]]) -> Record:
     manifest, recipe = run.manifest(), run.recipe.model_dump(mode="json")
     return {
         "schema": 1,
@@ -191,55 +191,55 @@ def _training(recipe: Recipe, name: str) -> Training:
     return recipe.training if arm is None else recipe.training_of(arm.condition)
 
 
-def _own_training(recipe: Recipe, name: str) -> Row:
+def _own_training(recipe: Recipe, name: str) -> Record:
     """The settings of an arm that is not trained as the run's section says."""
     found = _training(recipe, name)
     return {} if found == recipe.training else {"training": found.model_dump(mode="json")}
 
 
-def _truncated(of: Example, training: Training) -> bool:
+def _truncated(example: Example, training: Training) -> bool:
     """Whether this harness trains on less of it than its text, or refuses it (too_long)."""
-    ends = training.supervise_eos and of.ended
-    return len(of.prompt_ids) + len(of.response_ids) + ends > training.max_length
+    ends = training.supervise_eos and example.ended
+    return len(example.prompt_ids) + len(example.response_ids) + ends > training.max_length
 
 
-def _sealed(of: Written) -> Row:
-    said = asdict(of.example)
+def _sealed(written_example: Written) -> Record:
+    said = asdict(written_example.example)
     return {key: value for key, value in said.items() if not key.endswith("_ids")}
 
 
-def _turns(of: Written, recipe: Recipe) -> list[Row]:
+def _turns(example: Written, recipe: Recipe) -> list[Record]:
     system = recipe.model.system_instruction
     first = [{"role": "system", "content": system}] if system else []
-    return [*first, {"role": "user", "content": of.prompt}]
+    return [*first, {"role": "user", "content": example.prompt}]
 
 
-def _answer(of: Written) -> list[Row]:
-    return [{"role": "assistant", "content": of.response}]
+def _answer(example: Written) -> list[Record]:
+    return [{"role": "assistant", "content": example.response}]
 
 
-def _trl(of: Written, recipe: Recipe) -> Row:
+def _trl(example: Written, recipe: Recipe) -> Record:
     if recipe.model.chat_template:
-        return {"prompt": _turns(of, recipe), "completion": _answer(of)}
-    return {"prompt": of.prompt, "completion": of.response}
+        return {"prompt": _turns(example, recipe), "completion": _answer(example)}
+    return {"prompt": example.prompt, "completion": example.response}
 
 
-def _axolotl(of: Written, recipe: Recipe) -> Row:
+def _axolotl(example: Written, recipe: Recipe) -> Record:
     if recipe.model.chat_template:
-        return {"messages": [*_turns(of, recipe), *_answer(of)]}
-    return {"prompt": of.prompt, "completion": of.response}
+        return {"messages": [*_turns(example, recipe), *_answer(example)]}
+    return {"prompt": example.prompt, "completion": example.response}
 
 
-def _llama_factory(of: Written, recipe: Recipe) -> Row:
+def _llama_factory(example: Written, recipe: Recipe) -> Record:
     system = recipe.model.system_instruction
-    told = {"instruction": of.prompt, "input": "", "output": of.response}
+    told = {"instruction": example.prompt, "input": "", "output": example.response}
     return {**told, **({"system": system} if system else {})}
 
 
 def _axolotl_config(files: Mapping[str, str], recipe: Recipe) -> dict[str, str]:
     """A snippet of the config for each arm: the dataset, and passes over it."""
     if recipe.model.chat_template:
-        kind: Row = {"type": "chat_template", "field_messages": "messages"}
+        kind: Record = {"type": "chat_template", "field_messages": "messages"}
     else:
         own = {"field_instruction": "prompt", "field_output": "completion"}
         kind = {"type": {**own, "format": "{instruction}", "no_input_format": "{instruction}"}}

@@ -132,7 +132,7 @@ def _require_names(decodes: Sequence[_Decoded]) -> None:
         )
 
 
-def _log(run: RunDirectory, of: _Decoded) -> EvalLog:
+def _log(run: RunDirectory, decoded: _Decoded) -> EvalLog:
     from inspect_ai.log import (
         EvalConfig,
         EvalDataset,
@@ -145,14 +145,18 @@ def _log(run: RunDirectory, of: _Decoded) -> EvalLog:
     from inspect_ai.model import GenerateConfig
 
     manifest, search = run.manifest(), run.recipe.search
-    task, seal = task_of(manifest, of.split), manifest["files"][of.table]
-    scorer, params = _scorer(run, of)
+    task, seal = task_of(manifest, decoded.split), manifest["files"][decoded.table]
+    scorer, params = _scorer(run, decoded)
     limit = task["decoding"]["max_gen_toks"] if "decoding" in task else None
-    problems = {row["problem_id"]: row for row in read_rows(run.path / layout.problems(of.split))}
-    states = {one.problem_id: one.state for one in read_states(run.path / layout.states(of.split))}
+    problems = {
+        row["problem_id"]: row for row in read_rows(run.path / layout.problems(decoded.split))
+    }
+    states = {
+        one.problem_id: one.state for one in read_states(run.path / layout.states(decoded.split))
+    }
     judged = {
-        problem: [one for one in all_of if (one.response.index != GREEDY) == of.samples]
-        for problem, all_of in read_judged(run.path / of.table)
+        problem: [one for one in all_of if (one.response.index != GREEDY) == decoded.samples]
+        for problem, all_of in read_judged(run.path / decoded.table)
     }
     samples = [
         _sample(run, scorer, problems[problem], states[problem], one)
@@ -178,21 +182,21 @@ def _log(run: RunDirectory, of: _Decoded) -> EvalLog:
     return EvalLog(
         status="success",
         eval=EvalSpec(
-            **dict.fromkeys(("eval_id", "run_id", "task_id"), f"{seal[:20]}-{of.samples:d}"),
+            **dict.fromkeys(("eval_id", "run_id", "task_id"), f"{seal[:20]}-{decoded.samples:d}"),
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             task=task["name"],
             task_version=task.get("version", ""),
-            dataset=EvalDataset(name=of.split, samples=len(judged), sample_ids=[*judged]),
-            model=model_name(run.recipe) + (f"+{of.arm.name}" if of.arm else ""),
+            dataset=EvalDataset(name=decoded.split, samples=len(judged), sample_ids=[*judged]),
+            model=model_name(run.recipe) + (f"+{decoded.arm.name}" if decoded.arm else ""),
             model_generate_config=drawn
-            if of.samples
+            if decoded.samples
             else GenerateConfig(temperature=0, max_tokens=limit),
             config=EvalConfig(epochs=max(epochs, default=1)),
             packages={"gapft_harness": manifest["gapft_harness"]},
             metadata={
                 "run": run.recipe.name,
-                "split": of.split,
-                "seals": {of.table: seal},
+                "split": decoded.split,
+                "seals": {decoded.table: seal},
                 "warnings": warnings_of(run.path, manifest),
             },
         ),
@@ -203,24 +207,26 @@ def _log(run: RunDirectory, of: _Decoded) -> EvalLog:
     )
 
 
-def _scorer(run: RunDirectory, of: _Decoded) -> tuple[str, dict[str, Any]]:
+def _scorer(run: RunDirectory, decoded: _Decoded) -> tuple[str, dict[str, Any]]:
     """Whose the verdicts are, with its parameters: the task's verifier's, or an imported file's."""
     manifest = run.manifest()
-    imported = sealed_imports(run.path, manifest).get(of.split) if of.arm is None else None
+    imported = (
+        sealed_imports(run.path, manifest).get(decoded.split) if decoded.arm is None else None
+    )
     if imported is not None and imported["verdicts"] == "file":
         return IMPORTED, {}
-    task = task_of(manifest, of.split)
+    task = task_of(manifest, decoded.split)
     return task["verifier"], task.get("verifier_params", {})
 
 
 def _sample(
-    run: RunDirectory, scorer: str, problem: Mapping[str, Any], state: str, of: Judged
+    run: RunDirectory, scorer: str, problem: Mapping[str, Any], state: str, decoded: Judged
 ) -> EvalSample:
     from inspect_ai.log import EvalSample
     from inspect_ai.model import ModelOutput
     from inspect_ai.scorer import CORRECT, INCORRECT, Score
 
-    response, verdict = of.response, of.verdict
+    response, verdict = decoded.response, decoded.verdict
     output = ModelOutput.from_content(
         model_name(run.recipe),
         response.text,
@@ -228,7 +234,7 @@ def _sample(
     )
     score = Score(
         value=CORRECT if verdict.passed else INCORRECT,
-        answer=of.answer,
+        answer=decoded.answer,
         explanation=verdict.reason or None,
         metadata={"verdict": verdict.status},
     )

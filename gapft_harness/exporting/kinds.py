@@ -37,7 +37,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ExportKind:
     """One kind of export.
 
     Attributes:
@@ -90,7 +90,7 @@ def export_study(sections: Callable[[], Sequence[Section]], to: str, asked: Aske
     return write_tables(sections(), asked.out)
 
 
-def _checked(to: str, asked: Asked) -> Kind:
+def _checked(to: str, asked: Asked) -> ExportKind:
     if to not in KINDS:
         raise UserError(f"--to {to}: {did_you_mean(to, KINDS)}")
     kind = KINDS[to]
@@ -122,9 +122,9 @@ def _dataset(run: RunDirectory, asked: Asked) -> list[Path]:
 
 #: By the name that ``--to`` takes.
 KINDS = {
-    **{to: Kind(partial(_training_sets, to), True) for to in FORMATS},
-    "tables": Kind(_tables, False),
-    "adapters": Kind(_adapters, True),
-    "inspect": Kind(_inspect, True),
-    "dataset": Kind(_dataset, False),
+    **{to: ExportKind(partial(_training_sets, to), True) for to in FORMATS},
+    "tables": ExportKind(_tables, False),
+    "adapters": ExportKind(_adapters, True),
+    "inspect": ExportKind(_inspect, True),
+    "dataset": ExportKind(_dataset, False),
 }

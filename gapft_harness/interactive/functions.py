@@ -192,15 +192,15 @@ def _whole(k: Any) -> list[int]:
         raise UserError(f"pass_at_k: k: expected whole numbers, found {k!r}") from error
 
 
-def _array(of: Any, what: str) -> NDArray[Any]:
+def _array(values: Any, what: str) -> NDArray[Any]:
     try:
-        return np.asarray(of)
+        return np.asarray(values)
     except ValueError as error:
         raise UserError(f"{what}: expected an array, with rows of one length: {error}") from error
 
 
-def _binary(of: ArrayLike, what: str) -> NDArray[np.bool_]:
-    found = _array(of, what)
+def _binary(values: ArrayLike, what: str) -> NDArray[np.bool_]:
+    found = _array(values, what)
     if found.dtype.kind not in "biuf" or not np.isin(found, (0, 1)).all():
         raise UserError(f"{what}: expected True and False, or 1 and 0")
     return found.astype(bool)
@@ -344,12 +344,12 @@ class Decomposed(_Shown):
         return [Section("", [Table(columns, rows, note=note)])]
 
 
-def _cells(of: Decomposition) -> list[str]:
-    terms = of.terms
+def _cells(counts: Decomposition) -> list[str]:
+    terms = counts.terms
     changes = [terms.total, terms.s, terms.u, terms.g]
-    rates = [of.kappa_s, of.kappa_u, of.rho_g]
+    rates = [counts.kappa_s, counts.kappa_u, counts.rho_g]
     return [
-        percent(float(of.pass_at_1)),
+        percent(float(counts.pass_at_1)),
         *(points(float(change)) for change in changes),
         *("–" if rate is None else percent(float(rate)) for rate in rates),
     ]

@@ -116,13 +116,13 @@ class Run:
             promote_options="default",
         )
 
-    def _of_split(self, found: dict[str, Place], kind: str, split: str) -> dict[str, Place]:
+    def _of_split(self, places: dict[str, Place], kind: str, split: str) -> dict[str, Place]:
         if kind in ("selections", "decisions"):
             raise UserError(f"split={split!r}: {kind} are tables of arms; filter on condition")
         searched = splits_of(self.directory.recipe)
         if split not in searched:
             raise UserError(f"{self.path}: no split {split!r}; {did_you_mean(split, searched)}")
-        return {path: of for path, of in found.items() if of.split == split}
+        return {path: of for path, of in places.items() if of.split == split}
 
     def _places(self) -> dict[str, Place]:
         """The sealed tables by path: whole splits, and states that rest on all samples."""
@@ -133,7 +133,7 @@ class Run:
             if of and of.kind in _WRITTEN_BY and of.shard is None and of.window is None
         }
 
-    def _table(self, path: str, of: Place, columns: Sequence[str] | None) -> pa.Table:
+    def _table(self, path: str, place: Place, columns: Sequence[str] | None) -> pa.Table:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -143,11 +143,11 @@ class Run:
             if name not in known:
                 raise UserError(f"{file}: no column {name!r}; {did_you_mean(name, known)}")
         table = pq.read_table(file, columns=None if columns is None else list(columns))
-        said: dict[str, Any] = {"split": of.split}
-        if of.arm is not None:
-            said = {"condition": of.arm.condition, "training_seed": of.arm.seed}
-            if of.kind == "decisions":
-                said |= {"audit": of.arm.variant, "of": of.of}
+        said: dict[str, Any] = {"split": place.split}
+        if place.arm is not None:
+            said = {"condition": place.arm.condition, "training_seed": place.arm.seed}
+            if place.kind == "decisions":
+                said |= {"audit": place.arm.variant, "of": place.of}
         for position, (name, value) in enumerate(said.items()):
             column = pa.repeat(pa.scalar(value), len(table))
             table = table.add_column(position, name, column)

@@ -15,7 +15,7 @@ from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.sandbox import InfrastructureError
 
 if TYPE_CHECKING:
-    from gapft_harness.verification.judging import Judged
+    from gapft_harness.verification.judging import VerdictAndAnswer
 
 #: The key of a sample's record in ``--log_samples``.
 VERDICTS = "verdicts"
@@ -31,7 +31,7 @@ class Judge:
     def __init__(self, verifier: Verifier) -> None:
         """Wraps a verifier."""
         self._verifier = verifier
-        self._known: dict[_Pair, Judged] = {}
+        self._known: dict[_Pair, VerdictAndAnswer] = {}
         self._last: tuple[Gold, str] = (None, content_hash(None))
 
     def knows(self, responses: Sequence[str], gold: Gold) -> bool:
@@ -93,7 +93,7 @@ class Judge:
             self._last = (gold, content_hash(gold))
         return self._last[1]
 
-    def _judge(self, texts: list[str], golds: list[Gold]) -> list[Judged]:
+    def _judge(self, texts: list[str], golds: list[Gold]) -> list[VerdictAndAnswer]:
         from gapft_harness.verification.judging import judge_unique
 
         try:

@@ -177,7 +177,7 @@ class StockTask:
             return Outcome(Verdict("error", reason), found, results)
         return Outcome(self._verdict(results[self.metric], found), found, results)
 
-    def _verdict(self, value: Any, found: Any) -> Verdict:
+    def _verdict(self, value: Any, answer: Any) -> Verdict:
         try:
             number = float(value)
             if math.isnan(number):
@@ -190,7 +190,7 @@ class StockTask:
         return (
             Verdict("pass")
             if passed
-            else Verdict("fail", f"{self.metric} {number:.4g} for {found!r:.60}")
+            else Verdict("fail", f"{self.metric} {number:.4g} for {answer!r:.60}")
         )
 
 

@@ -18,7 +18,12 @@ from gapft_harness.hooks.protocols import Progress, Verifier
 from gapft_harness.hooks.registered import VerifierTraits
 from gapft_harness.rejudge.choice import Rule
 from gapft_harness.stages.generation.sealing import closing_verifier
-from gapft_harness.verification.judging import Judged, check_golds, judge_and_answer, once_each
+from gapft_harness.verification.judging import (
+    VerdictAndAnswer,
+    check_golds,
+    judge_and_answer,
+    once_each,
+)
 from gapft_harness.verification.pool import Outcome, WorkerPool
 
 T = TypeVar("T")
@@ -70,7 +75,7 @@ class Judge:
                 raise
             raise UserError(f"{error} {remedy}") from error
 
-    def judge(self, texts: Sequence[str], golds: Sequence[Gold]) -> list[Judged]:
+    def judge(self, texts: Sequence[str], golds: Sequence[Gold]) -> list[VerdictAndAnswer]:
         """Each response's verdict and answer, in their order; equal pairs are judged once.
 
         Raises:
@@ -84,12 +89,12 @@ class Judge:
         self.progress(f"verdicts of {self.rule.name}", self._judged, 0)
         return found
 
-    def _by_processes(self, texts: Sequence[str], golds: Sequence[Gold]) -> list[Judged]:
+    def _by_processes(self, texts: Sequence[str], golds: Sequence[Gold]) -> list[VerdictAndAnswer]:
         assert self._pool is not None
         pairs = list(zip(texts, golds, strict=True))
         batches = [pairs[start : start + _SENT] for start in range(0, len(pairs), _SENT)]
         outcomes = self._pool.map([_sent(self._said, batch) for batch in batches])
-        found: list[Judged] = []
+        found: list[VerdictAndAnswer] = []
         for batch, outcome in zip(batches, outcomes, strict=True):
             if outcome.status == "done":
                 found += [_read(one) for one in outcome.value]
@@ -98,7 +103,7 @@ class Judge:
                 found += [self._alone(one) for one in alone]
         return found
 
-    def _alone(self, outcome: Outcome) -> Judged:
+    def _alone(self, outcome: Outcome) -> VerdictAndAnswer:
         """What became of one pair, of a batch that a process did not finish."""
         if outcome.status == "done":
             return _read(outcome.value[0])
@@ -118,7 +123,7 @@ def _responses(texts: Sequence[str]) -> list[Response]:
     return [Response("", 0, text, (), "stop", 0) for text in texts]
 
 
-def _read(one: Sequence[Any]) -> Judged:
+def _read(one: Sequence[Any]) -> VerdictAndAnswer:
     status, reason, answer = one
     return Verdict(status, reason), answer
 

@@ -17,7 +17,7 @@ from gapft_harness.rejudge.flips import Flip, Flips, shown
 from gapft_harness.rejudge.judge import AT_ONCE, Judge, ahead, judging
 from gapft_harness.rejudge.rows import Reading, Row
 from gapft_harness.verdicts.places import Log, runs_of
-from gapft_harness.verification.judging import Judged
+from gapft_harness.verification.judging import VerdictAndAnswer
 from gapft_harness.verification.reasons import Reasons
 
 #: A hash of a document as two numbers, which sort.
@@ -142,7 +142,9 @@ def _judge(batch: list[Row], log: int, found: LogsJudged, now: Judge, was: Judge
         found.responses += len(row.texts)
 
 
-def _was(row: Row, index: int, before: Iterator[Judged] | None) -> tuple[bool, str | None]:
+def _was(
+    row: Row, index: int, before: Iterator[VerdictAndAnswer] | None
+) -> tuple[bool, str | None]:
     """Whether a response was right, and what was read of it."""
     if before is None:
         return row.passed[index], row.answers[index]

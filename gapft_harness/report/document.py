@@ -295,18 +295,18 @@ def sections(inputs: ReportInputs, findings: Findings) -> Iterator[Section]:
         yield Section(f"Audit {of.name}", _blocks(inputs, of, findings.further[of.name]))
 
 
-def _what(inputs: ReportInputs, of: Further) -> str:
+def _what(inputs: ReportInputs, audit: Further) -> str:
     """Whose problems these are, and what is compared."""
-    n, task = whole(len(of.inputs.audit.ids)), of.inputs.task
-    if not of.of:
+    n, task = whole(len(audit.inputs.audit.ids)), audit.inputs.task
+    if not audit.of:
         return (
             f"A further audit: {n} problems of task {task['name']}, version {task['version']}, "
             f"verified by {task['verifier']}{_params(task['verifier_params'])}. The source was "
             "searched and every adapter decoded on them as on the run's own audit; figures of two "
             "audits are not compared."
         )
-    whole_of = next((f.inputs for f in inputs.further if f.name == of.of), inputs)
-    which = "the audit" if of.of == "audit" else f"the audit {of.of}"
+    whole_of = next((f.inputs for f in inputs.further if f.name == audit.of), inputs)
+    which = "the audit" if audit.of == "audit" else f"the audit {audit.of}"
     return (
         f"A named subset: {n} of the {whole(len(whole_of.audit.ids))} problems of {which}. Nothing "
         "was decoded for it; the same decisions are scored on these problems alone, and compared "
@@ -318,14 +318,16 @@ def _params(params: Mapping[str, Any]) -> str:
     return f" ({', '.join(f'{k}: {v}' for k, v in params.items())})" if params else ""
 
 
-def _blocks(inputs: ReportInputs, of: Further, findings: Findings) -> list[Block]:
+def _blocks(inputs: ReportInputs, audit: Further, findings: Findings) -> list[Block]:
     source = findings.source
     states = [
         f"{whole(count)} {STATE_NAMES[state]} ({state}, {percent(Fraction(count, source.n))})"
         for state, count in source.states.items()
     ]
-    blocks: list[Block] = [Text(f"{_what(inputs, of)} Under the source model: {listed(states)}.")]
-    if not of.of and (dropped := of.inputs.task.get("dropped", ())):
+    blocks: list[Block] = [
+        Text(f"{_what(inputs, audit)} Under the source model: {listed(states)}.")
+    ]
+    if not audit.of and (dropped := audit.inputs.task.get("dropped", ())):
         blocks.append(Bullets(list(dropped)))
     if source.n < STABLE_ITEMS:
         few = f"Its rates rest on fewer than {STABLE_ITEMS} problems: they are unstable."
@@ -338,7 +340,7 @@ def _blocks(inputs: ReportInputs, of: Further, findings: Findings) -> list[Block
     blocks.append(Table(list(comparison.ACCURACY), rows, note=note))
     if findings.conditions:
         blocks += [
-            *comparison.contrasts(of.inputs, findings, explained=False),
+            *comparison.contrasts(audit.inputs, findings, explained=False),
             comparison.decomposition(findings, explained=False),
         ]
     return blocks

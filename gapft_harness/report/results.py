@@ -116,8 +116,8 @@ def _condition(condition: ConditionFindings) -> dict[str, Any]:
     }
 
 
-def _seed(found: SeedFindings) -> dict[str, Any]:
-    parts = found.decomposition
+def _seed(seed: SeedFindings) -> dict[str, Any]:
+    parts = seed.decomposition
     return {
         "pass_at_1": float(parts.pass_at_1),
         **_rates(parts),
@@ -127,10 +127,10 @@ def _seed(found: SeedFindings) -> dict[str, Any]:
             "U_corrected": parts.corrected_u,
             "G_regressed": parts.regressed_g,
         },
-        "verdicts": dict(found.verdicts),
-        "budget": _budget(found.budget) | {"problems": found.problems},
-        **({"trained_as": found.trained_as} if found.trained_as else {}),
-        **_taken(found.taken),
+        "verdicts": dict(seed.verdicts),
+        "budget": _budget(seed.budget) | {"problems": seed.problems},
+        **({"trained_as": seed.trained_as} if seed.trained_as else {}),
+        **_taken(seed.taken),
     }
 
 
@@ -163,10 +163,10 @@ def _contrast(contrast: Contrast, findings: Findings) -> dict[str, Any]:
     }
 
 
-def _imported(of: ImportFacts) -> dict[str, Any]:
+def _imported(facts: ImportFacts) -> dict[str, Any]:
     """What is said of an import but for where its files lay."""
-    files = [{key: said for key, said in file.items() if key != "path"} for file in of["files"]]
-    told: Mapping[str, Any] = of
+    files = [{key: said for key, said in file.items() if key != "path"} for file in facts["files"]]
+    told: Mapping[str, Any] = facts
     keys = ("responses", "samples", "left_out", "verdicts", "told_by")
     return {**{key: told[key] for key in keys}, "files": files}
 

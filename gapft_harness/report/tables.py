@@ -15,7 +15,7 @@ from gapft_harness.report.reading.columns import plain_gold
 from gapft_harness.report.reading.inputs import STATUSES, ReportInputs
 from gapft_harness.report.sections.provenance import flat
 
-Table = Callable[[ReportInputs, Findings], Rows]
+TableOf = Callable[[ReportInputs, Findings], Rows]
 
 #: Tables that are of an audit: of further audits there is one more, ``audits_NAME``.
 _ON_AUDIT = (
@@ -26,7 +26,7 @@ _ON_AUDIT = (
 
 def all_tables(inputs: ReportInputs, findings: Findings) -> Iterator[tuple[str, str]]:
     """Yields (file name, CSV text); the first line of each names the columns."""
-    tables: dict[str, Table] = {
+    tables: dict[str, TableOf] = {
         "conditions.csv": _conditions,
         "seeds.csv": _seeds,
         "contrasts.csv": _contrasts,
@@ -59,9 +59,11 @@ def tables_of_cells(
         yield name, as_csv(_joined("cell", table, cells))
 
 
-def _joined(column: str, table: Table, of: Iterable[tuple[str, ReportInputs, Findings]]) -> Rows:
+def _joined(
+    column: str, table: TableOf, audits: Iterable[tuple[str, ReportInputs, Findings]]
+) -> Rows:
     """The rows of a table of each of several, its name before them."""
-    for number, (name, inputs, findings) in enumerate(of):
+    for number, (name, inputs, findings) in enumerate(audits):
         head, *rows = table(inputs, findings)
         if not number:
             yield column, *head
@@ -202,7 +204,7 @@ def _cell(rate: object) -> object:
 
 
 #: The tables that a study has of its cells; what a problem's responses were, its run says.
-_OF_CELLS: dict[str, Table] = {
+_OF_CELLS: dict[str, TableOf] = {
     "conditions.csv": _conditions,
     "seeds.csv": _seeds,
     "contrasts.csv": _contrasts,

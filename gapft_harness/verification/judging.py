@@ -20,7 +20,7 @@ from gapft_harness.hooks.registered import FAULTS, Registered, own_line, owner_o
 T = TypeVar("T")
 
 #: A verdict and the answer that was read with it, if any.
-Judged = tuple[Verdict, str | None]
+VerdictAndAnswer = tuple[Verdict, str | None]
 
 #: The verdict on a response that was never generated. The verifier is not asked: V = 0.
 BEYOND_CONTEXT = Verdict("fail", "prompt does not fit the context")
@@ -39,7 +39,7 @@ def judge_and_answer(
     responses: Sequence[Response],
     golds: Sequence[Gold],
     known: Sequence[Verdict | None] = (),
-) -> list[Judged]:
+) -> list[VerdictAndAnswer]:
     """Each response's verdict and answer, from one reading of its text where the verifier can.
 
     Args:
@@ -68,7 +68,7 @@ def _columns(pairs: Sequence[tuple[Response, Gold]]) -> tuple[list[Response], li
 
 def _judge_responses(
     verifier: Verifier, responses: Sequence[Response], golds: Sequence[Gold]
-) -> list[Judged]:
+) -> list[VerdictAndAnswer]:
     pairs = list(zip(responses, golds, strict=True))
     written = [(r.text, gold) for r, gold in pairs if r.finish_reason != CONTEXT]
     judged = iter(judge_unique(verifier, [t for t, _ in written], [gold for _, gold in written]))
@@ -111,7 +111,7 @@ def verify_unique(
 
 def judge_unique(
     verifier: Verifier, responses: Sequence[str], golds: Sequence[Gold]
-) -> list[Judged]:
+) -> list[VerdictAndAnswer]:
     """Judges ``responses[i]`` against ``golds[i]``, identical pairs once.
 
     A verifier must not raise. If it does all the same, its pairs are judged one by one, and those
@@ -137,13 +137,13 @@ def judge_unique(
     if both is not None:
         require_methods(owner, verifier, AT_ONCE, "answer")
 
-    def ask(texts: Sequence[str], wanted: Sequence[Gold]) -> list[Judged]:
+    def ask(texts: Sequence[str], wanted: Sequence[Gold]) -> list[VerdictAndAnswer]:
         if both is None:
             found = verifier.verify(list(texts), list(wanted))
             return [(v, None) for v in _checked(owner, found, len(texts), verifier.verify)]
         return _checked_pairs(owner, both(list(texts), list(wanted)), len(texts), both)
 
-    def judge(texts: Sequence[str], wanted: Sequence[Gold]) -> list[Judged]:
+    def judge(texts: Sequence[str], wanted: Sequence[Gold]) -> list[VerdictAndAnswer]:
         try:
             return ask(texts, wanted)
         except GapftError:
@@ -237,31 +237,33 @@ def _digest(gold: Gold) -> bytes:
     return hashlib.sha256(spelled.encode()).digest()
 
 
-def _checked_pairs(owner: Registered, found: object, count: int, by: object) -> list[Judged]:
-    if not isinstance(found, list | tuple) or not all(
-        isinstance(pair, tuple) and len(pair) == 2 for pair in found
+def _checked_pairs(
+    owner: Registered, answered: object, count: int, by: object
+) -> list[VerdictAndAnswer]:
+    if not isinstance(answered, list | tuple) or not all(
+        isinstance(pair, tuple) and len(pair) == 2 for pair in answered
     ):
         raise owner.broke(
-            f"gave {short(found)} in {AT_ONCE}; expected a list of pairs (verdict, answer)",
+            f"gave {short(answered)} in {AT_ONCE}; expected a list of pairs (verdict, answer)",
             by,
         )
-    verdicts = _checked(owner, [verdict for verdict, _ in found], count, by)
+    verdicts = _checked(owner, [verdict for verdict, _ in answered], count, by)
     return [
         (verdict, checked_answer(owner, answer, AT_ONCE, by))
-        for verdict, (_, answer) in zip(verdicts, found, strict=True)
+        for verdict, (_, answer) in zip(verdicts, answered, strict=True)
     ]
 
 
-def _checked(owner: Registered, found: object, count: int, by: object) -> list[Verdict]:
-    if not isinstance(found, list | tuple) or not all(isinstance(v, Verdict) for v in found):
+def _checked(owner: Registered, verdicts: object, count: int, by: object) -> list[Verdict]:
+    if not isinstance(verdicts, list | tuple) or not all(isinstance(v, Verdict) for v in verdicts):
         raise owner.broke(
-            f"gave {type(found).__name__} {short(found)}; expected a list of "
+            f"gave {type(verdicts).__name__} {short(verdicts)}; expected a list of "
             "gapft_harness.api.Verdict",
             by,
         )
-    if len(found) != count:
-        raise owner.broke(f"gave {len(found)} verdicts for {count} pairs", by)
-    for verdict in found:
+    if len(verdicts) != count:
+        raise owner.broke(f"gave {len(verdicts)} verdicts for {count} pairs", by)
+    for verdict in verdicts:
         if not isinstance(verdict.status, str) or verdict.status not in STATUSES:
             raise owner.broke(
                 f"gave a verdict of the status {short(verdict.status)}; expected one of "
@@ -271,4 +273,4 @@ def _checked(owner: Registered, found: object, count: int, by: object) -> list[V
         if not isinstance(verdict.reason, str):
             raise owner.broke(f"gave the reason {short(verdict.reason)}; expected text", by)
     # A reason may quote what the model wrote, which no table could hold.
-    return [v if v.reason.isascii() else replace(v, reason=whole_text(v.reason)) for v in found]
+    return [v if v.reason.isascii() else replace(v, reason=whole_text(v.reason)) for v in verdicts]

@@ -15,7 +15,7 @@ from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, veri
 from math_verify.errors import TimeoutException
 
 
-class Compared(TypedDict):
+class AnswersCompared(TypedDict):
     """What a worker reports of one pair; ``status`` as in ``records.Verdict``.
 
     ``answer``: of a whole response, what was found as its answer.
@@ -32,7 +32,7 @@ def prepare() -> None:
     compare(["\\frac{1}{2}+x", "x+0.5"])
 
 
-def compare(pair: list[str]) -> Compared:
+def compare(pair: list[str]) -> AnswersCompared:
     """Compares ``[gold, answer]``, both LaTeX without delimiters or box.
 
     ``[gold, response, "anywhere"]`` first takes the answer out of a whole response, by
@@ -44,32 +44,32 @@ def compare(pair: list[str]) -> Compared:
     try:
         wanted, given = _parse(gold), _parse(answer)
         if not wanted:
-            return Compared(status="error", reason="the gold answer cannot be parsed")
+            return AnswersCompared(status="error", reason="the gold answer cannot be parsed")
         if not given:
-            return Compared(status="fail", reason="the answer in the box cannot be parsed")
+            return AnswersCompared(status="fail", reason="the answer in the box cannot be parsed")
         if in_other_bases(gold, answer):
-            return Compared(status="fail", reason="")
+            return AnswersCompared(status="fail", reason="")
         for g, t in itertools.product(wanted, given):
             if _equal(g, t):
-                return Compared(status="pass", reason="")
+                return AnswersCompared(status="pass", reason="")
     except TimeoutException:
-        return Compared(status="timeout", reason="a time-out inside math-verify")
-    return Compared(status="fail", reason="")
+        return AnswersCompared(status="timeout", reason="a time-out inside math-verify")
+    return AnswersCompared(status="fail", reason="")
 
 
-def _compare_whole(gold: str, response: str) -> Compared:
+def _compare_whole(gold: str, response: str) -> AnswersCompared:
     try:
         found = parse(
             response, [LatexExtractionConfig(), ExprExtractionConfig()], parsing_timeout=0
         )
     except TimeoutException:
-        return Compared(status="timeout", reason="a time-out inside math-verify")
+        return AnswersCompared(status="timeout", reason="a time-out inside math-verify")
     answer = " ".join(found[-1].split()) if found and isinstance(found[-1], str) else ""
     if not answer:
-        return Compared(status="fail", reason="no answer found")
+        return AnswersCompared(status="fail", reason="no answer found")
     if not gold:
-        return Compared(status="fail", reason="", answer=answer)
-    return Compared(**compare([gold, answer]), answer=answer)
+        return AnswersCompared(status="fail", reason="", answer=answer)
+    return AnswersCompared(**compare([gold, answer]), answer=answer)
 
 
 def _parse(latex: str) -> list[Any]:

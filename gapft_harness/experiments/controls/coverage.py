@@ -14,7 +14,7 @@ from gapft_harness.experiments.controls.control import (
     twin_table,
 )
 from gapft_harness.recipe.conditions import Condition
-from gapft_harness.report.figures.contrasts import Row, forests
+from gapft_harness.report.figures.contrasts import ForestRow, forests
 from gapft_harness.report.findings.whole import Contrast, Findings
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering.blocks import Block, Figure, Section, Text
@@ -183,7 +183,7 @@ class RelatedPart(ControlPart):
             if step.twin
         ]
 
-    def _groups(self, findings: Findings, found: Any) -> dict[str, list[Row]]:
+    def _groups(self, findings: Findings, found: Any) -> dict[str, list[ForestRow]]:
         groups = {
             f"Minus {self.shown(found)[0].label}": super().differences(findings, found),
             "Minus its random twin": self._twins(findings, found),

@@ -210,14 +210,14 @@ def parse_settings(task: str, metadata: Any) -> GapSettings:
     return GapSettings(**values)
 
 
-def _episode(found: Mapping[str, Any], where: str) -> Episode:
-    refuse_unknown(found, [f.name for f in fields(Episode)], where)
-    for key, value in found.items():
+def _episode(section: Mapping[str, Any], where: str) -> Episode:
+    refuse_unknown(section, [f.name for f in fields(Episode)], where)
+    for key, value in section.items():
         odd = key == "executions"
         if type(value) is not int or value < 1 or (odd and value % 2 == 0):
             expected = "an odd whole number from 1" if odd else "a whole number from 1"
             raise UserError(f"{where}.{key}: found {value!r:.60}, expected {expected}")
-    return Episode(**found)
+    return Episode(**section)
 
 
 # What a task's ``generation_kwargs`` mean under ``gapft run``: honoured, or refused by name.

@@ -22,7 +22,7 @@ from gapft_harness.run_directory.tables import (
     write_states,
 )
 from gapft_harness.stages.search.states import Window, state_row
-from gapft_harness.verification.judging import BEYOND_CONTEXT, Judged
+from gapft_harness.verification.judging import BEYOND_CONTEXT, VerdictAndAnswer
 from gapft_harness.verification.reasons import Reasons
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Rewriting:
         tally: Tally,
         table: pa.Table,
         rows: Mapping[str, list[Any]],
-        found: list[tuple[Judged, Gold]],
+        found: list[tuple[VerdictAndAnswer, Gold]],
     ) -> pa.Table:
         for status in set(rows["status"]):
             sealed_status(status, source)
@@ -158,12 +158,12 @@ class _Golds:
 
 def _judge(
     table: pa.Table, golds: _Golds, judge: Judge
-) -> tuple[pa.Table, dict[str, list[Any]], list[tuple[Judged, Gold]]]:
+) -> tuple[pa.Table, dict[str, list[Any]], list[tuple[VerdictAndAnswer, Gold]]]:
     rows = table.select([name for name in _READ if name in table.schema.names]).to_pydict()
     wanted = [golds.of(problem_id) for problem_id in rows["problem_id"]]
     written = [i for i, finish in enumerate(rows["finish_reason"]) if finish != CONTEXT]
     judged = judge.judge([rows["text"][i] for i in written], [wanted[i] for i in written])
-    found: list[Judged] = [(BEYOND_CONTEXT, None)] * len(wanted)
+    found: list[VerdictAndAnswer] = [(BEYOND_CONTEXT, None)] * len(wanted)
     for i, one in zip(written, judged, strict=True):
         found[i] = one
     return table, rows, list(zip(found, wanted, strict=True))

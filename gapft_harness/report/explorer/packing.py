@@ -52,20 +52,20 @@ class Packed:
     chunks: tuple[str, ...]
 
 
-def pack(of: Explored, most: int = MOST) -> Packed:
+def pack(explored: Explored, most: int = MOST) -> Packed:
     """Packs everything; where the page would grow too large, long texts lose their middle."""
     for longest in LENGTHS:
-        heads, fields, reasons = _Heads(), _Fields(), _Reasons(1 + len(of.models))
-        chunks = _chunks(of, longest, most, heads, fields, reasons)
+        heads, fields, reasons = _Heads(), _Fields(), _Reasons(1 + len(explored.models))
+        chunks = _chunks(explored, longest, most, heads, fields, reasons)
         if chunks is not None:
-            shown = {**dict(fields.found()), **of.fields}
-            index = _index(of, heads.shown(), shown, longest) | reasons.shown()
+            shown = {**dict(fields.found()), **explored.fields}
+            index = _index(explored, heads.shown(), shown, longest) | reasons.shown()
             return Packed(_packed(json.dumps(index, ensure_ascii=False)), tuple(chunks))
     raise AssertionError("the last length is taken whatever the size")
 
 
 def _chunks(
-    of: Explored,
+    explored: Explored,
     longest: int | None,
     most: int,
     heads: _Heads,
@@ -76,19 +76,19 @@ def _chunks(
     chunks: list[str] = []
     records: list[str] = []
     size = count = 0
-    for count, entry in enumerate(of.entries(), start=1):
+    for count, entry in enumerate(explored.entries(), start=1):
         heads.add(entry.prompt)
         fields.add(entry.document)
         reasons.add(entry.judged)
         records.append(_record(entry, longest))
-        if len(records) == CHUNK or count == len(of.ids):
+        if len(records) == CHUNK or count == len(explored.ids):
             chunks.append(_packed(PROBLEMS.join(records)))
             records, size = [], size + len(chunks[-1])
-            early = count * 20 > len(of.ids) and size * len(of.ids) / count > 1.2 * most
+            early = count * 20 > len(explored.ids) and size * len(explored.ids) / count > 1.2 * most
             if longest != LENGTHS[-1] and (early or size > most):
                 return None
-    if count != len(of.ids):
-        raise GapftError(f"explorer.html: texts of {count} of {len(of.ids)} {of.noun}s")
+    if count != len(explored.ids):
+        raise GapftError(f"explorer.html: texts of {count} of {len(explored.ids)} {explored.noun}s")
     return chunks
 
 
@@ -117,7 +117,7 @@ def _cut(text: str, longest: int | None) -> str:
 
 
 def _index(
-    of: Explored, heads: Sequence[str], fields: Mapping[str, Sequence[str]], cut: int | None
+    explored: Explored, heads: Sequence[str], fields: Mapping[str, Sequence[str]], cut: int | None
 ) -> dict[str, Any]:
     """What filters and the list need; all texts are as ``visible`` makes them."""
     words: dict[str, int] = {}
@@ -126,9 +126,9 @@ def _index(
         return [words.setdefault(verdict, len(words)) for verdict in verdicts]
 
     return {
-        "noun": of.noun,
-        "before": visible(of.before),
-        "source": codes(of.verdicts),
+        "noun": explored.noun,
+        "before": visible(explored.before),
+        "source": codes(explored.verdicts),
         "models": [
             {
                 "condition": model.condition,
@@ -137,15 +137,15 @@ def _index(
                 "verdicts": codes(model.verdicts),
                 "outcomes": model.outcomes,
             }
-            for model in of.models
+            for model in explored.models
         ],
-        "samples": [codes(verdicts) for verdicts in of.samples],
+        "samples": [codes(verdicts) for verdicts in explored.samples],
         "verdicts": list(words),
-        "ids": [visible(name) for name in of.ids],
+        "ids": [visible(name) for name in explored.ids],
         "heads": heads,
-        "states": of.states,
-        "k": of.k,
-        "passing": list(of.passing),
+        "states": explored.states,
+        "k": explored.k,
+        "passing": list(explored.passing),
         "fields": {visible(name): _coded(values) for name, values in fields.items()},
         "chunk": CHUNK,
         "cut": cut,
@@ -275,15 +275,15 @@ class _Fields:
 _SCRIPTS = ("data", "differences", "view", "dom", "list", "detail", "filters", "main")
 
 
-def render(of: Explored) -> str:
+def render(explored: Explored) -> str:
     """The whole page. Texts are in its data alone, and the script shows them as text."""
     return whole_text(
         page.filled(
             "explorer/explorer.html.j2",
             style=page.style("style.css", "explorer/explorer.css"),
             script="\n".join(_read(f"{name}.js") for name in _SCRIPTS),
-            of=of,
-            packed=pack(of),
+            of=explored,
+            packed=pack(explored),
         )
     )
 

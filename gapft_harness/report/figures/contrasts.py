@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 #: What a difference is called, it, and its interval.
-Row = tuple[str, Fraction, Interval]
+ForestRow = tuple[str, Fraction, Interval]
 
 
 #: Conditions of which every pair is drawn, and said first in the table.
@@ -38,10 +38,10 @@ def principal(findings: Findings) -> list[Contrast]:
     ]
 
 
-def named(findings: Findings, of: Contrast) -> str:
+def named(findings: Findings, contrast: Contrast) -> str:
     """What a contrast is called; marks say that budgets or settings are not matched."""
-    names = (wording.condition_name(name) for name in (of.a, of.b))
-    return " \N{MINUS SIGN} ".join(names) + findings.marks(of)
+    names = (wording.condition_name(name) for name in (contrast.a, contrast.b))
+    return " \N{MINUS SIGN} ".join(names) + findings.marks(contrast)
 
 
 def contrasts(findings: Findings) -> Figure:
@@ -55,7 +55,7 @@ def contrasts(findings: Findings) -> Figure:
     )
 
 
-def forests(panels: Mapping[str, Sequence[Row]]) -> Figure:
+def forests(panels: Mapping[str, Sequence[ForestRow]]) -> Figure:
     """Differences in panels by title; a filled marker's interval excludes zero."""
     from matplotlib.figure import Figure
 
@@ -71,11 +71,11 @@ def forests(panels: Mapping[str, Sequence[Row]]) -> Figure:
     return figure
 
 
-def _row(findings: Findings, of: Contrast) -> Row:
-    return named(findings, of), of.delta, of.interval
+def _row(findings: Findings, contrast: Contrast) -> ForestRow:
+    return named(findings, contrast), contrast.delta, contrast.interval
 
 
-def forest(axes: Axes, rows: Sequence[Row]) -> None:
+def forest(axes: Axes, rows: Sequence[ForestRow]) -> None:
     """Differences with their intervals, one below the other, and the same in numbers."""
     axes.axvline(0, color=palette.MUTED, linewidth=0.9)
     for y, (_, delta, interval) in enumerate(rows):

@@ -108,16 +108,16 @@ def count(condition: str, lead: str) -> int:
     return SHOWN if condition == lead else SHOWN_OF_OTHERS
 
 
-def as_case(inputs: ReportInputs, of: Chosen, others: Iterable[str] = ()) -> Case:
+def as_case(inputs: ReportInputs, chosen: Chosen, others: Iterable[str] = ()) -> Case:
     """A chosen problem with both texts, and with what ``others``, conditions, made of it."""
-    audit, position, shown = inputs.audit, of.position, of.arms[0]
+    audit, position, shown = inputs.audit, chosen.position, chosen.arms[0]
     status = STATUSES[int(shown.statuses[position])]
     seeds = len(inputs.seeds)
-    under = f"{len(of.arms)} of {seeds} seeds" if seeds > 1 else "the seed"
+    under = f"{len(chosen.arms)} of {seeds} seeds" if seeds > 1 else "the seed"
     verdict = "" if status in ("pass", "fail") else f", verdict {status}"
     return Case(
         heading=(
-            f"state {audit.states[position]} · {of.change} under {under} · text of seed "
+            f"state {audit.states[position]} · {chosen.change} under {under} · text of seed "
             f"{shown.arm.seed}{verdict}"
         ),
         name=(name := str(audit.ids[position])),
@@ -126,8 +126,8 @@ def as_case(inputs: ReportInputs, of: Chosen, others: Iterable[str] = ()) -> Cas
         gold=plain_gold(audit.golds[position]),
         before=audit.greedy_texts[position],
         after=shown.texts[position],
-        gained=of.change == "gained",
-        others=_others(inputs, of, others),
+        gained=chosen.change == "gained",
+        others=_others(inputs, chosen, others),
     )
 
 
@@ -139,17 +139,17 @@ def _under(inputs: ReportInputs, condition: str, change: Change) -> NDArray[np.b
     return changed
 
 
-def _others(inputs: ReportInputs, of: Chosen, others: Iterable[str]) -> str:
+def _others(inputs: ReportInputs, chosen: Chosen, others: Iterable[str]) -> str:
     """Which other conditions changed the problem in the same way, and under how many seeds."""
     under = {
-        name: int(_under(inputs, name, of.change)[:, of.position].sum())
+        name: int(_under(inputs, name, chosen.change)[:, chosen.position].sum())
         for name in others
-        if name != of.arms[0].arm.condition
+        if name != chosen.arms[0].arm.condition
     }
     found = [(condition_name(name), seeds) for name, seeds in under.items() if seeds]
     if not found:
-        return f"No other condition {of.change} it." if under else ""
+        return f"No other condition {chosen.change} it." if under else ""
     if len(inputs.seeds) == 1:
-        return f"Also {of.change} by {listed([name for name, _ in found])}."
+        return f"Also {chosen.change} by {listed([name for name, _ in found])}."
     by = ", ".join(f"{name} ({seeds})" for name, seeds in found)
-    return f"Also {of.change}, under how many of {len(inputs.seeds)} seeds: {by}."
+    return f"Also {chosen.change}, under how many of {len(inputs.seeds)} seeds: {by}."

@@ -33,7 +33,7 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LedgerLine:
     """A condition's line of the ledger.
 
     Attributes:
@@ -88,7 +88,7 @@ class Ledger:
 
     search: Spent
     a_sample: Spent
-    entries: tuple[Entry, ...]
+    entries: tuple[LedgerLine, ...]
 
 
 def ledger(inputs: ReportInputs, findings: Findings) -> Ledger:
@@ -107,13 +107,13 @@ def ledger(inputs: ReportInputs, findings: Findings) -> Ledger:
     search = generated(pool.all if pool else None)
     sample = audit.a_sample if audit and audit.samples else None
 
-    def entries() -> Iterator[Entry]:
+    def entries() -> Iterator[LedgerLine]:
         for name, condition in findings.conditions.items():
             training = _training(inputs, condition)
             decode = _decode(inputs, condition)
             both = None if sample is None or decode is None else condition.k_eq * sample - decode
             gain = float(condition.mean.terms.total)
-            yield Entry(name, gain, training, search + training, generated(both))
+            yield LedgerLine(name, gain, training, search + training, generated(both))
 
     return Ledger(search, generated(sample), tuple(entries()))
 
@@ -188,8 +188,8 @@ def costs(inputs: ReportInputs, findings: Findings) -> list[Block]:
     return [Table(columns, rows, note=_note(of))]
 
 
-def _note(of: Ledger) -> str:
-    tokens, time = _spent(of.search)
+def _note(costs: Ledger) -> str:
+    tokens, time = _spent(costs.search)
     said = (
         f"The search of the pool: {tokens} generated tokens, {time} (its share of the search's "
         "wall time, by tokens). Training: one seed, the mean, in processed tokens and the "
@@ -199,19 +199,19 @@ def _note(of: Ledger) -> str:
         "Generated and processed tokens count the same here, and the verifier counts nothing."
     )
     missing = []
-    if of.search.tokens is None or of.a_sample.tokens is None:
+    if costs.search.tokens is None or costs.a_sample.tokens is None:
         missing.append("tokens, as the backend gave no token ids to count")
-    elif of.search.seconds is None:
+    elif costs.search.seconds is None:
         missing.append("the search's time")
-    if any(entry.training.seconds is None for entry in of.entries):
+    if any(entry.training.seconds is None for entry in costs.entries):
         missing.append("the time of training")
     return said + (f" Not recorded: {'; '.join(missing)}." if missing else "")
 
 
-def _spent(of: Spent) -> tuple[str, str]:
+def _spent(spent: Spent) -> tuple[str, str]:
     return (
-        "–" if of.tokens is None else whole(round(of.tokens)),
-        "–" if of.seconds is None else _time(of.seconds),
+        "–" if spent.tokens is None else whole(round(spent.tokens)),
+        "–" if spent.seconds is None else _time(spent.seconds),
     )
 
 
@@ -220,7 +220,7 @@ def _time(seconds: float) -> str:
     return f"{seconds:.2g} s" if seconds < 10 else duration(seconds)
 
 
-def _paid_after(found: int | None, saved: float | None) -> str:
+def _paid_after(queries: int | None, saved: float | None) -> str:
     if saved is None:
         return "–"
-    return "never" if found is None else whole(found)
+    return "never" if queries is None else whole(queries)

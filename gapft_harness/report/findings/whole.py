@@ -157,7 +157,7 @@ class Contrast:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class PartFindings:
     """An experiment's part of the report (``report.part.Part``) with its findings."""
 
     part: Any
@@ -180,7 +180,7 @@ class Findings:
     conditions: Mapping[str, ConditionFindings]
     contrasts: tuple[Contrast, ...]
     lead: str
-    parts: tuple[Found, ...] = ()
+    parts: tuple[PartFindings, ...] = ()
     further: Mapping[str, Findings] = field(default_factory=dict)
 
     def found(self, name: str) -> Any:
@@ -294,7 +294,7 @@ def compute(inputs: ReportInputs, ordered: Sequence[str] = ()) -> Findings:
         for index, name in enumerate(names)
     }
     contrasts = _contrasts(conditions, replicates, ordered)
-    parts = tuple(Found(of.part, of.part.compute(inputs, of.read)) for of in inputs.parts)
+    parts = tuple(PartFindings(of.part, of.part.compute(inputs, of.read)) for of in inputs.parts)
     return Findings(source, inputs.pool_states, conditions, contrasts, lead, parts, further)
 
 

@@ -69,8 +69,8 @@ def _table(facts: EpisodeFacts) -> Table:
     )
 
 
-def _label(of: EpisodeCounts) -> str:
-    return f"source, {of.kind}" if of.who == "source" else condition_name(of.who)
+def _label(counts: EpisodeCounts) -> str:
+    return f"source, {counts.kind}" if counts.who == "source" else condition_name(counts.who)
 
 
 def _repeats(repeats: Repeats) -> Text:

@@ -17,12 +17,12 @@ from gapft_harness.report.rendering.wording import percent, whole
 _SHOWN = 400
 
 
-def blocks(found: Sequence[Failures]) -> list[Block]:
+def blocks(failures: Sequence[Failures]) -> list[Block]:
     """Of each split: what came of its responses, the commonest reasons, and a few responses."""
-    return [block for of in found for block in _of_one(of)]
+    return [block for of in failures for block in _of_one(of)]
 
 
-def content(found: Sequence[Failures]) -> list[dict[str, Any]]:
+def content(failures: Sequence[Failures]) -> list[dict[str, Any]]:
     """For results.json."""
     return [
         {
@@ -38,37 +38,36 @@ def content(found: Sequence[Failures]) -> list[dict[str, Any]]:
                 for e in of.examples
             ],
         }
-        for of in found
+        for of in failures
     ]
 
 
-def summary(of: Failures) -> str:
+def summary(failures: Failures) -> str:
     """What came of the responses, in a sentence."""
-    passed = of.statuses.get("pass", 0)
-    unjudged = of.statuses.get("error", 0) + of.statuses.get("timeout", 0)
-    told = (
-        f"{of.where}: {whole(passed) if passed else 'none'} of {whole(of.total)} responses passed"
-    )
+    passed = failures.statuses.get("pass", 0)
+    unjudged = failures.statuses.get("error", 0) + failures.statuses.get("timeout", 0)
+    count = whole(passed) if passed else "none"
+    told = f"{failures.where}: {count} of {whole(failures.total)} responses passed"
     if not unjudged:
         return f"{told}."
-    errors, timeouts = (whole(of.statuses.get(name, 0)) for name in ("error", "timeout"))
+    errors, timeouts = (whole(failures.statuses.get(name, 0)) for name in ("error", "timeout"))
     return f"{told}; {whole(unjudged)} could not be judged ({errors} errors, {timeouts} time-outs)."
 
 
-def _of_one(of: Failures) -> list[Block]:
+def _of_one(failures: Failures) -> list[Block]:
     rows = [
-        [kind, status, whole(count), percent(Fraction(count, of.total))]
-        for (status, kind), count in of.kinds[:KINDS_SHOWN]
+        [kind, status, whole(count), percent(Fraction(count, failures.total))]
+        for (status, kind), count in failures.kinds[:KINDS_SHOWN]
     ]
-    if rest := sum(count for _, count in of.kinds[KINDS_SHOWN:]):
-        rows.append(["further reasons", "", whole(rest), percent(Fraction(rest, of.total))])
+    if rest := sum(count for _, count in failures.kinds[KINDS_SHOWN:]):
+        rows.append(["further reasons", "", whole(rest), percent(Fraction(rest, failures.total))])
     cut = any("…" in row[0] for row in rows)
     note = "What differs from response to response is left out of a reason (…)." if cut else ""
     found: list[Block] = [
-        Text(summary(of), "warning"),
+        Text(summary(failures), "warning"),
         Table(["reason", "verdict", "responses", "share"], rows, note=note),
     ]
-    for example in of.examples:
+    for example in failures.examples:
         heading = f"{_heading(example)}; gold: {shortened(example.gold, _SHOWN)}"
         name = example.problem_id
         link = {} if example.where == "pool" else {name: page.problem_link(name)}
@@ -76,11 +75,13 @@ def _of_one(of: Failures) -> list[Block]:
     return found
 
 
-def _heading(of: Failed) -> str:
-    which = "greedy decode" if of.index == GREEDY else f"sample {of.index}"
-    reason = shortened(" ".join(of.reason.split()), _SHOWN) or "no reason given"
-    return visible(f"{of.where}, {of.problem_id}, {which}: {of.status}, {reason}")
+def _heading(response: Failed) -> str:
+    which = "greedy decode" if response.index == GREEDY else f"sample {response.index}"
+    reason = shortened(" ".join(response.reason.split()), _SHOWN) or "no reason given"
+    return visible(f"{response.where}, {response.problem_id}, {which}: {response.status}, {reason}")
 
 
-def _text(of: Failed) -> str:
-    return shortened(of.text, _SHOWN) if of.text.strip() else "(nothing but white space)"
+def _text(response: Failed) -> str:
+    return (
+        shortened(response.text, _SHOWN) if response.text.strip() else "(nothing but white space)"
+    )

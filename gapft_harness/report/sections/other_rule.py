@@ -283,15 +283,15 @@ def content(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
 
     counts, opens = _counts(inputs), found.opens
 
-    def told(of: Agreement, name: str) -> dict[str, Any]:
+    def told(agreement: Agreement, name: str) -> dict[str, Any]:
         _, invalid, right = counts.get(name, (0, None, None))
         return {
-            "run_rule": float(of.share(of.own)),
-            "other_rule": float(of.share(of.other)),
-            "only_run_rule": of.only_own,
-            "only_other_rule": of.only_other,
-            "unjudged": of.unjudged,
-            "drift": float(of.disagreement - source.disagreement),
+            "run_rule": float(agreement.share(agreement.own)),
+            "other_rule": float(agreement.share(agreement.other)),
+            "only_run_rule": agreement.only_own,
+            "only_other_rule": agreement.only_other,
+            "unjudged": agreement.unjudged,
+            "drift": float(agreement.disagreement - source.disagreement),
             "invalid": invalid,
             "invalid_opening_right": right if opens else None,
         }

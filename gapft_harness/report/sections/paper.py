@@ -74,12 +74,12 @@ def blocks(shown: list[Figure]) -> list[Block]:
     ]
 
 
-def _difference(of: Figure) -> str:
-    if of.here is None:
+def _difference(figure: Figure) -> str:
+    if figure.here is None:
         return "–"
-    if of.is_count:
-        return signed_whole(round(of.here - of.printed))
-    return points((of.here - of.printed) / 100, of.digits)
+    if figure.is_count:
+        return signed_whole(round(figure.here - figure.printed))
+    return points((figure.here - figure.printed) / 100, figure.digits)
 
 
 def content(shown: list[Figure]) -> list[dict[str, Any]]:

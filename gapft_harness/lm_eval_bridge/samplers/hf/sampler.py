@@ -25,7 +25,7 @@ from gapft_harness.hooks.protocols import (
 from gapft_harness.lm_eval_bridge.samplers.adapter_fit import AdapterFolder, misfit, peft_folder
 from gapft_harness.lm_eval_bridge.samplers.endings import ignored_message
 from gapft_harness.lm_eval_bridge.samplers.hf.arguments import check_arguments, refused_argument
-from gapft_harness.lm_eval_bridge.samplers.hf.tokens import Row, TokenHFLM
+from gapft_harness.lm_eval_bridge.samplers.hf.tokens import TokenHFLM, TokenRow
 from gapft_harness.lm_eval_bridge.samplers.model_identity import describe_model
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import (
     chat_turns,
@@ -112,7 +112,7 @@ class HfSampler:
 
     def _rows(
         self, requests: Sequence[Request], prompts: Sequence[str], decoding: Decoding, seed: int
-    ) -> Iterator[Row]:
+    ) -> Iterator[TokenRow]:
         """The rows of requests that fit, one an index, in order."""
         if not requests:
             return iter(())
@@ -146,7 +146,7 @@ class HfSampler:
         return rendered
 
 
-def _answer(rows: list[Row]) -> Generated:
+def _answer(rows: list[TokenRow]) -> Generated:
     """One request's rows as its answer."""
     return Generated(
         rows[0].prompt_ids if rows else (),

@@ -27,7 +27,7 @@ from gapft_harness.lm_eval_bridge.samplers.retokenizer import started
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TokenRow:
     """One row of one batch: what went in, what came out.
 
     Attributes:
@@ -52,7 +52,7 @@ class TokenHFLM(HFLM):  # type: ignore[misc]  # lm_eval is untyped
         self._decoded = ""
         self._batch_size_found: int | None = None
         self._end_ids: frozenset[int] = frozenset()
-        self._rows: dict[str, deque[Row]] = {}
+        self._rows: dict[str, deque[TokenRow]] = {}
         #: What every prompt begins with; None: as ``HFLM`` encodes it.
         self.start_ids: list[int] | None = None
         super().__init__(*args, **kwargs)
@@ -66,7 +66,7 @@ class TokenHFLM(HFLM):  # type: ignore[misc]  # lm_eval is untyped
         """The ids that end a response, sorted; see ``endings.end_ids``."""
         return end_ids(self.tokenizer, self.own_end_ids, until)
 
-    def collect(self, requests: Sequence[Any]) -> list[Row]:
+    def collect(self, requests: Sequence[Any]) -> list[TokenRow]:
         """Generates, and gives one row per request, in order.
 
         Equal prompts are told apart by their order alone: lm-eval's sort by length is stable, so
@@ -152,7 +152,7 @@ class TokenHFLM(HFLM):  # type: ignore[misc]  # lm_eval is untyped
         end = next((i for i, token in enumerate(generated) if token in self._end_ids), None)
         ids = generated[:end]
         cut = len(text) < len(self._decoded)
-        row = Row(
+        row = TokenRow(
             prompt_ids,
             tuple(self.ids_of_text(ids, text) if cut else ids),
             text,

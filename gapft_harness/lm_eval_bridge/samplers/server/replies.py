@@ -186,7 +186,7 @@ def read_reply(reply: bytes) -> ServerReply:
     )
 
 
-def _ids(found: Any) -> tuple[int, ...] | None:
-    if isinstance(found, list) and all(type(number) is int for number in found):
-        return tuple(found)
+def _ids(ids: Any) -> tuple[int, ...] | None:
+    if isinstance(ids, list) and all(type(number) is int for number in ids):
+        return tuple(ids)
     return None
