@@ -66,7 +66,7 @@ def test_no_two_things_have_one_path(one: Any, other: Any) -> None:
     assert (one[0] == other[0]) == (one[1] == other[1])
 
 
-def test_paths_of_version_0_1_are_spelt_as_they_were() -> None:
+def test_what_has_which_path() -> None:
     arm = Arm("gapft", 13)
     assert arm.name == "gapft-seed13"
     assert layout.problems("pool") == "pool/problems.parquet"

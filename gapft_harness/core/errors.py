@@ -56,18 +56,18 @@ class PoolTooSmallError(UserError):
 ERRORS: tuple[type[GapftError], ...] = (PluginError, UserError, GapftError)
 
 
-def did_you_mean(found: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Ends an error message: the nearest known names, then all of them.
 
     Args:
-        found: the name that was not known.
+        name: the name that was not known.
         known: the names that are.
 
     Returns:
         A sentence such as ``did you mean 'gapft'? known: gapft, replay``; starts with no space.
     """
     names = sorted(known)
-    near = difflib.get_close_matches(found, names, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return f"{hint}known: {', '.join(map(plain, names)) if names else '(none)'}"
 
@@ -77,14 +77,14 @@ def plain(name: str) -> str:
     return name if name.isprintable() else repr(name)
 
 
-def refuse_unknown(found: Iterable[object], known: Iterable[str], where: str) -> None:
+def refuse_unknown(given: Iterable[object], known: Iterable[str], where: str) -> None:
     """Refuses keys that nobody knows.
 
     Raises:
         UserError: there is one; the message begins with ``where``.
     """
     names = list(known)
-    for key in found:
+    for key in given:
         if key not in names:
             raise UserError(f"{where}: unknown key {key!r}; {did_you_mean(str(key), names)}")
 

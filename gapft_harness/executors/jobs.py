@@ -43,7 +43,6 @@ def claimed(
     job. Locks of this kind (POSIX) hold across machines where the file system does locking (NFS).
 
     Args:
-        function: the job's.
         arguments: the job's; without a ``run_path`` there is nothing to claim.
         patience_s: seconds to wait.
 
@@ -119,8 +118,6 @@ def outcome(
     """Calls ``function(progress=..., **arguments)``, which must return a dict of JSON values.
 
     Args:
-        function: ``module:name``.
-        arguments: the job's.
         progress: called with (done, total).
 
     Returns:

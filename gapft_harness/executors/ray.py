@@ -49,9 +49,6 @@ def work(
     """Does one job in the driver's working directory.
 
     Args:
-        number: the job's.
-        function: ``module:name``.
-        arguments: the job's.
         folder: the driver's working directory, which relative paths start from.
         reports: a handle of the ``ProgressBoard`` actor.
 

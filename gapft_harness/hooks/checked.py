@@ -42,15 +42,15 @@ def require_methods(entry: Registered, made: object, *names: str) -> None:
         raise entry.broke(f"made {short(made)}, which has no method {missing[0]}")
 
 
-def plain_facts(entry: Registered, found: Any, what: str, by: object = None) -> dict[str, Any]:
+def plain_facts(entry: Registered, given: Any, what: str, by: object = None) -> dict[str, Any]:
     """Facts that a plugin says, which go into the manifest and results.json.
 
     Raises:
         PluginError: they are no dictionary of finite JSON values.
     """
-    if not isinstance(found, Mapping):
-        raise entry.broke(f"gave {short(found)} as {what}; expected a dictionary", by)
-    facts = dict(found)
+    if not isinstance(given, Mapping):
+        raise entry.broke(f"gave {short(given)} as {what}; expected a dictionary", by)
+    facts = dict(given)
     if fault := json_fault(facts, finite=True):
         raise entry.broke(f"gave {what} that JSON cannot hold: it {fault}", by)
     return facts
@@ -110,8 +110,8 @@ class CheckedSampler:
         with self._entry.blamed():
             self._sampler.close()
 
-    def _broke(self, found: str) -> Exception:
-        return self._entry.broke(found, self._sampler.generate)
+    def _broke(self, fault: str) -> Exception:
+        return self._entry.broke(fault, self._sampler.generate)
 
 
 def _answer_fault(request: Request, answer: Any) -> str:
@@ -165,19 +165,19 @@ class CheckedAnswers:
         return [checked_answer(self._owner, answer, "answer", self._answer) for answer in found]
 
 
-def checked_answer(owner: Registered, found: Any, method: str, by: object) -> str | None:
+def checked_answer(owner: Registered, answer: Any, method: str, by: object) -> str | None:
     """An answer that a verifier's method gave, as a table can hold it.
 
     Raises:
         PluginError: it is no text.
     """
-    if not (found is None or isinstance(found, str)):
+    if not (answer is None or isinstance(answer, str)):
         raise owner.broke(
-            f"gave {short(found)} in {method}; expected text, or None where a response gives "
+            f"gave {short(answer)} in {method}; expected text, or None where a response gives "
             "no answer",
             by,
         )
-    return found if found is None or found.isascii() else whole_text(found)
+    return answer if answer is None or answer.isascii() else whole_text(answer)
 
 
 def answers_of(verifier: Verifier) -> CheckedAnswers | None:

@@ -158,14 +158,14 @@ class Registered:
         """The first line of the object's docstring, for listings."""
         return (inspect.getdoc(self.value) or "").partition("\n")[0]
 
-    def declared(self, of: type[T]) -> T:
+    def declared(self, traits: type[T]) -> T:
         """What it declares, as the class of its kind.
 
         Raises:
             TypeError: it is of another kind.
         """
-        if not isinstance(self.traits, of):
-            raise TypeError(f"{self.who} declares no {of.__name__}")
+        if not isinstance(self.traits, traits):
+            raise TypeError(f"{self.who} declares no {traits.__name__}")
         return self.traits
 
     @property
@@ -179,14 +179,14 @@ class Registered:
         place = own_line(error, self.home) or self._defined(self.value)
         return PluginError(f"{self.who} failed: {describe(error)}{place}")
 
-    def broke(self, found: str, by: object = None) -> PluginError:
+    def broke(self, fault: str, by: object = None) -> PluginError:
         """The error for a result that is none.
 
         Args:
-            found: what it did, and what was expected, as the rest of a sentence.
+            fault: what it did, and what was expected, as the rest of a sentence.
             by: the function that gave it; default: what was registered.
         """
-        return PluginError(f"{self.who} {found}{self._defined(self.value if by is None else by)}")
+        return PluginError(f"{self.who} {fault}{self._defined(self.value if by is None else by)}")
 
     @staticmethod
     def _defined(by: object) -> str:

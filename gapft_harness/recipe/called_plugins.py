@@ -38,7 +38,6 @@ def check_names(
 
     Args:
         recipe: names them.
-        plugins: those that are loaded.
         stages: what is to be run.
         selected: conditions whose training sets are all sealed: no selector has to choose them.
 
@@ -80,11 +79,6 @@ def _check_generates(recipe: Recipe, plugins: Plugins) -> None:
 
 def find_selector(recipe: Recipe, condition: str, plugins: Plugins) -> tuple[Selector, Registered]:
     """The selector of a condition, which has its parameters, and what was registered.
-
-    Args:
-        recipe: names it.
-        condition: one of the recipe's.
-        plugins: those that are loaded.
 
     Raises:
         UserError: there is none of that name, or it does not take these parameters, or no n.

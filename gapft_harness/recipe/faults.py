@@ -68,11 +68,11 @@ def keys_of(model: type[BaseModel]) -> Iterator[tuple[str, FieldInfo]]:
             yield from ((f"{name}.{key}", found) for key, found in keys_of(inner))
 
 
-def _location(found: Sequence[int | str], content: Mapping[str, Any]) -> list[str]:
+def _location(keys: Sequence[int | str], content: Mapping[str, Any]) -> list[str]:
     """The parts of a key; pydantic adds names of the types that a value may have."""
     location: list[str] = []
     value: Any = content
-    for part in found:
+    for part in keys:
         if isinstance(value, Mapping):
             value = value.get(part)
         elif isinstance(value, list) and isinstance(part, int):

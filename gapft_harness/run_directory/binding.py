@@ -41,9 +41,7 @@ def require_bound(
     """Stops a recipe that would change what a run was made by.
 
     Args:
-        path: the run directory.
         earlier: the recipe that the run is bound to.
-        recipe: the one that is given now.
         trained: the arms of which anything is sealed that came of an adapter, with what chose
             their training sets.
         folders: those that hold what came of adapters.
@@ -110,9 +108,7 @@ def require_audits(path: Path, searched: Mapping[str, AuditFacts], recipe: Recip
     """Stops a recipe that would have another further audit under a name that is searched.
 
     Args:
-        path: the run directory.
         searched: the manifest's section ``audits``.
-        recipe: the one that is given now.
 
     Raises:
         UserError: it would; the message names the keys that differ.
@@ -125,7 +121,6 @@ def require_said(path: Path, name: str, before: Mapping[str, Any], recipe: Recip
     """Stops a recipe that says something else of a further audit than it was searched by.
 
     Args:
-        path: the run directory.
         name: the audit's.
         before: what was said of it then.
         recipe: the one that is given now; it may name no such audit.
@@ -146,9 +141,7 @@ def require_recorded(path: Path, recipe: Recipe, manifest: Manifest) -> None:
     """Holds a run's recipe to the one that its manifest has: a command writes both.
 
     Args:
-        path: the run directory.
         recipe: the one that is read.
-        manifest: the run's.
 
     Raises:
         UserError: it is another; the message names the keys that differ.

@@ -119,8 +119,6 @@ def read_evidence(
     """Joins a split's problems, responses and states into evidence, ordered by problem id.
 
     Args:
-        run_path: the run directory.
-        split: the split.
         context: what the final attempt of an episode follows: the conversation that it answered,
             or the problem's prompt alone.
         max_gen_toks: the length limit that the split was generated under; see ``Evidence.ended``.

@@ -43,9 +43,9 @@ _WINDOW = re.compile(r"(?P<offset>0|[1-9][0-9]*)-(?P<k>0|[1-9][0-9]*)")
 # What a search writes
 
 
-def shard(split: str, number: int, of: int) -> str:
+def shard(split: str, number: int, count: int) -> str:
     """The part of a split that is one of its shards."""
-    return f"{split}/{_SHARDS}/{number}-of-{of}"
+    return f"{split}/{_SHARDS}/{number}-of-{count}"
 
 
 def shards(split: str) -> str:
@@ -67,7 +67,6 @@ def states(split: str, window: tuple[int, int] | None = None) -> str:
     """The table of a split's states.
 
     Args:
-        split: the split.
         window: the first sample's number and how many samples the states rest on; None: all.
     """
     name = STATES if window is None else f"{STATES}/{window[0]}-{window[1]}"
@@ -122,14 +121,15 @@ def of_arm(folder: str, arm: Arm) -> str:
     return f"{folder}/{arm.name}"
 
 
-def decisions(arm: Arm, of: str = "") -> str:
+def decisions(arm: Arm, experiment: str = "") -> str:
     """The table of an arm's greedy decodes.
 
     Args:
         arm: the arm; ``ARM@NAME`` for a variant, such as another audit.
-        of: what an experiment decodes besides the audit, such as ``scale-0.5``; it names no seed.
+        experiment: what an experiment decodes besides the audit, such as ``scale-0.5``; it names
+            no seed.
     """
-    return f"{DECISIONS}/{arm.name}{f'.{of}' if of else ''}{_TABLE}"
+    return f"{DECISIONS}/{arm.name}{f'.{experiment}' if experiment else ''}{_TABLE}"
 
 
 def decisions_at(arm: Arm, scale: float) -> str:

@@ -77,7 +77,6 @@ def require_same_model(manifest: Manifest, split: str, source: Mapping[str, Any]
     the names that both say. The start tokens of their prompts are part of them.
 
     Args:
-        manifest: of the run.
         split: what is searched.
         source: what its sampler says of the model.
 
@@ -114,7 +113,6 @@ def require_same_rules(
     not say which of them differ.
 
     Args:
-        manifest: of the run.
         name: the split or arm that is to be judged.
         verifier: the name of what judges it; what another one judged is not compared.
         said: what its verifier says of itself.
@@ -122,7 +120,7 @@ def require_same_rules(
     Raises:
         UserError: others of the run were judged by other rules.
     """
-    for other, before in manifest.get("judged_by", {}).items():
+    for other, before in manifest["judged_by"].items():
         if other == name or verifier_of(manifest, other) != verifier:
             continue
         if before.get("rules") != said.get("rules"):
@@ -154,7 +152,7 @@ def _other_rules(manifest: Manifest, name: str, judged_by: Mapping[str, Any]) ->
     """A warning if others of the run were judged by another edition of the verifier's rules."""
     others = [
         other
-        for other, said in manifest.get("judged_by", {}).items()
+        for other, said in manifest["judged_by"].items()
         if other != name
         and verifier_of(manifest, other) == verifier_of(manifest, name)
         and said.get("rules") != judged_by.get("rules")

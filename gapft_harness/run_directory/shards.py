@@ -54,9 +54,9 @@ class Shard:
         return shard
 
     @classmethod
-    def all(cls, of: int) -> list[Shard]:
-        """Every shard of a division into ``of``."""
-        return [cls(number, of) for number in range(1, of + 1)]
+    def all(cls, count: int) -> list[Shard]:
+        """Every shard of a division into ``count``."""
+        return [cls(number, count) for number in range(1, count + 1)]
 
     def __str__(self) -> str:
         return f"{self.number}/{self.of}"
@@ -77,7 +77,6 @@ def take_part(
     """A shard's problems of a split, and what merging will need to know of the division.
 
     Args:
-        problems: the whole split.
         shard: None takes them all, and has nothing to say.
         recipe: the recipe's identity.
 
@@ -140,7 +139,6 @@ def of_merged_shard(relative: str, manifest: Manifest) -> bool:
 
     Args:
         relative: its name in the manifest's ``files``.
-        manifest: of the run.
     """
     place = layout.read(relative)
     if place is None or place.shard is None:
@@ -148,16 +146,15 @@ def of_merged_shard(relative: str, manifest: Manifest) -> bool:
     return place.split in manifest.get("shards", {})
 
 
-def plan_search(run_path: Path, split: str, one: Shard | None, of: int) -> list[Shard | None]:
+def plan_search(run_path: Path, split: str, one: Shard | None, count: int) -> list[Shard | None]:
     """Which parts a search command has to see to.
 
     With ``hf`` samples depend on the division, so a split stays with the one it was begun in.
 
     Args:
-        run_path: the run directory.
         split: pool or audit.
         one: the shard that was asked for by ``--shard``; None searches the whole split.
-        of: shards that the whole split is searched in, the recipe's ``executor.shards``.
+        count: shards that the whole split is searched in, the recipe's ``executor.shards``.
 
     Returns:
         Shards, or a single None: the split undivided, or as it is once it is whole.
@@ -172,7 +169,7 @@ def plan_search(run_path: Path, split: str, one: Shard | None, of: int) -> list[
         return [None]
     if one is not None and whole and one not in begun:
         raise UserError(f"{folder}: is searched already; shard {one} would add nothing")
-    wanted = one.of if one else of
+    wanted = one.of if one else count
     if wanted > 1 or one:
         require_unbegun(run_path, split)
     if others := [shard for shard in begun if shard.of != wanted or (wanted == 1 and not one)]:
@@ -184,7 +181,7 @@ def plan_search(run_path: Path, split: str, one: Shard | None, of: int) -> list[
         )
     if one:
         return [one]
-    return list(Shard.all(of)) if of > 1 else [None]
+    return list(Shard.all(count)) if count > 1 else [None]
 
 
 def require_unbegun(run_path: Path, split: str) -> None:

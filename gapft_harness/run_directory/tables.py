@@ -86,7 +86,6 @@ def write_problems(
     """Writes the table.
 
     Args:
-        path: the file.
         problems: of the split, in any order.
         prompt_ids: gives those of some problems' prompts, by their ids.
     """
@@ -327,18 +326,17 @@ def read_examples(path: Path) -> list[Example]:
     ]
 
 
-def write_items(path: Path, of: str, items: Sequence[str], task: str | None = None) -> None:
+def write_items(path: Path, audit: str, items: Sequence[str], task: str | None = None) -> None:
     """Writes it.
 
     Args:
-        path: the file.
-        of: the audit's name; ``audit`` is the run's own.
+        audit: the audit's name; ``audit`` is the run's own.
         items: ids of problems, distinct.
         task: that whose audit has them too, where that is what chose them.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     whence = {} if task is None else {"task": task}
-    write_json(path, {"of": of, **whence, "items": sorted(items)})
+    write_json(path, {"of": audit, **whence, "items": sorted(items)})
 
 
 def read_items(path: Path) -> tuple[str, list[str], str | None]:
@@ -362,7 +360,6 @@ def sealed_imports(run_path: Path, manifest: Manifest) -> dict[str, ImportFacts]
     """The imports of a run, by split.
 
     Args:
-        run_path: the run directory.
         manifest: its manifest, for what is sealed and which further audits the recipe has.
     """
     return {split: facts["imported"] for split, facts in _imported(run_path, manifest)}

@@ -108,8 +108,6 @@ def save_adapter(
 
     Args:
         output: the folder; it does not exist yet.
-        model: the PEFT model.
-        log: a line of ``training_log.jsonl`` each.
         facts: of ``training.json``.
 
     Returns:

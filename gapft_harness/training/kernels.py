@@ -24,7 +24,6 @@ def check_kernels(
     """Checks that what ``training.kernels: fused`` asks for can be had.
 
     Args:
-        settings: the recipe's training section.
         model_type: of the base's config; None: not known yet.
         device: that trains.
         sharded: whether the base's weights are split among processes (FSDP).
@@ -58,7 +57,6 @@ def kernels(settings: Training, base: Any) -> Iterator[None]:
     than the step, and lengths are new at every step.
 
     Args:
-        settings: the recipe's training section.
         base: the model, which has no adapter yet.
     """
     cudnn = bool(torch.backends.cuda.cudnn_sdp_enabled())  # type: ignore[no-untyped-call]

@@ -59,7 +59,6 @@ def ledger(
     Args:
         table: the plan's (step → slots) table.
         fitted: the sequences by slot.
-        settings: the recipe's training section.
     """
     steps = []
     for number, slots in enumerate(table, start=1):

@@ -152,7 +152,6 @@ def run_steps(
 
     Args:
         job: the arm, for messages and progress.
-        settings: the recipe's training section.
         model: base and adapter, on the device.
         steps: all of the arm's.
         fitted: its sequences by slot.

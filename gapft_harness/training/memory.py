@@ -77,7 +77,6 @@ def estimate(
 
     Args:
         model: the base on the meta device (``model.without_weights``).
-        settings: the recipe's training section.
         passes: every forward pass that this process will run.
         shards: processes that share the base's weights out; 1 without FSDP.
         head_is_last: whether logits are the output layer's output (``output_layer.is_last``), and
@@ -142,11 +141,11 @@ def give_back() -> None:
     torch.cuda.empty_cache()  # nothing where CUDA is not in use
 
 
-def enforce(found: Estimate, free: int, device: torch.device, processes: int) -> None:
+def enforce(estimated: Estimate, free: int, device: torch.device, processes: int) -> None:
     """Refuses a training that cannot fit; one that may goes on, and is told if it did not.
 
     Args:
-        found: of one process.
+        estimated: of one process.
         free: bytes.
         device: for the message.
         processes: those that share this memory: all of a machine on CPUs, one on a GPU.
@@ -155,12 +154,12 @@ def enforce(found: Estimate, free: int, device: torch.device, processes: int) ->
         UserError: what is counted is larger than what is free, or the whole estimate is larger by
             more than a quarter. It names both and what to change.
     """
-    if found.counted * processes <= free and found.total * processes <= _MARGIN * free:
+    if estimated.counted * processes <= free and estimated.total * processes <= _MARGIN * free:
         return
     each = f" for each of {processes} processes" if processes > 1 else ""
     raise UserError(
-        f"training needs {found}{each}, by an estimate from the base's config, and {device} has "
-        f"{free / _GB:.3g} GB free. {_NEED_LESS}"
+        f"training needs {estimated}{each}, by an estimate from the base's config, and {device} "
+        f"has {free / _GB:.3g} GB free. {_NEED_LESS}"
     )
 
 
@@ -169,7 +168,6 @@ def enforce_loading(model: Any, settings: Training, free: int, processes: int) -
 
     Args:
         model: the base on the meta device.
-        settings: the recipe's training section.
         free: bytes that are free in the machine's memory.
         processes: how many load it on this machine.
 
@@ -187,7 +185,7 @@ def enforce_loading(model: Any, settings: Training, free: int, processes: int) -
 
 
 @contextlib.contextmanager
-def told(found: Estimate, arm: str, device: torch.device) -> Iterator[None]:
+def told(estimated: Estimate, arm: str, device: torch.device) -> Iterator[None]:
     """Inside, a device that runs out of memory all the same is an error that holds the estimate.
 
     Raises:
@@ -197,7 +195,7 @@ def told(found: Estimate, arm: str, device: torch.device) -> Iterator[None]:
         yield
     except torch.OutOfMemoryError as error:
         raise GapftError(
-            f"{arm}: {device} ran out of memory; training was estimated to need {found}. "
+            f"{arm}: {device} ran out of memory; training was estimated to need {estimated}. "
             f"{_NEED_LESS}"
         ) from error
 

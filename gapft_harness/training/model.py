@@ -156,7 +156,6 @@ def check_targets(model: Any, settings: Training) -> None:
 
     Args:
         model: the base; ``without_weights`` gives one before anything is loaded.
-        settings: the recipe's training section.
 
     Raises:
         UserError: the model has no module of such a name, or one that LoRA cannot be put on.

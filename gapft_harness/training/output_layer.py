@@ -21,7 +21,6 @@ def only_at(model: Any, positions: torch.Tensor) -> Iterator[None]:
     is never asked for.
 
     Args:
-        model: a causal language model.
         positions: (2, m), rows and places.
     """
     rows, places = positions
@@ -41,7 +40,6 @@ def kept_from(model: Any, positions: torch.Tensor) -> Iterator[list[torch.Tensor
     """Inside, the output layer sees no position at all; what it would have seen is kept.
 
     Args:
-        model: a causal language model.
         positions: (2, m), rows and places.
 
     Yields:

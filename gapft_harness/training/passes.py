@@ -32,7 +32,6 @@ def cut(
     Args:
         sequences: all members of the step.
         weights: theirs, in the same order.
-        settings: the recipe's training section.
         share: which process, from 0.
         shares: processes that share the step. A process may get nothing.
     """

@@ -39,7 +39,6 @@ def followed(job: TrainingJob, model: Any, devices: Devices, first_step: int) ->
     nothing is measured.
 
     Args:
-        job: the arm.
         model: base and adapter, on the device.
         devices: the processes that share every step.
         first_step: the number of the step that comes first.

@@ -37,11 +37,6 @@ def audit_arm(
     """Decodes the audit problems greedily with one arm's adapter, and verifies the answers.
 
     Args:
-        run_path: the run directory.
-        condition: the arm's.
-        seed: the arm's.
-        plugin_files: files given by ``--plugin``.
-        progress: called as by ``decode_arm``.
         audit: a further audit's name; empty: the run's own.
 
     Returns:
@@ -69,13 +64,10 @@ def decode_split(
     """Decodes a sealed split's problems with an arm's adapter; takes up what is there already.
 
     Args:
-        run: the run.
         arm: whose adapter to use.
         split: whose problems to decode.
         file: the table to write, within the run directory.
         purpose: names the random streams.
-        plugin_files: files given by ``--plugin``.
-        progress: called as by ``decode_arm``.
         only: gives the ids of the problems to decode; default: all of the split.
         adapter: gives what to decode with; default: the arm's sealed adapter.
 
@@ -112,12 +104,9 @@ def decode_arm(
     """One deployment decode of each problem with an arm's adapter, verified and sealed.
 
     Args:
-        run: the run.
         arm: whose adapter to use.
-        problems: what to decode.
         path: the table to write; its journal stands beside it until then.
         purpose: names the random streams.
-        plugin_files: files given by ``--plugin``.
         progress: called with (0, 0) before the model is loaded, then as ``generate`` does.
         adapter: what to decode with; default: the arm's sealed adapter.
         split: whose problems they are: a further audit has its own task.

@@ -42,16 +42,12 @@ def answer(
     """Generates what the table's journal lacks, and writes the table.
 
     Args:
-        run: the run.
         task: its facts, as the manifest has them.
-        problems: what to answer.
         phases: how.
         path: the table to write; its journal stands beside it until then.
-        plugins: those that are loaded.
         verifier: judges the responses, and is closed.
         name: what is answered, for messages.
         purpose: names the random streams.
-        progress: as ``generate`` calls it.
         extra: gives further facts, from what the sampler says of itself.
         adapter: what the model is to have.
         generated: called with the journal before responses are judged.

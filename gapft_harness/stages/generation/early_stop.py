@@ -32,7 +32,6 @@ def check_early_stop(search: Search, rule: Registered, task: Mapping[str, Any]) 
     """Refuses an early stop that would change what is selected, before anything is generated.
 
     Args:
-        search: the recipe's section.
         rule: the response rule in force.
         task: the task's facts: ``episode``.
 

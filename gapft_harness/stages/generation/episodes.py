@@ -83,7 +83,6 @@ def alive(
         problems: those of the chunk.
         indices: the decode indices of the phase.
         attempt: from 2; the journal holds all earlier rounds of the chunk.
-        journal: what was generated.
 
     Returns:
         A request an episode, ordered by problem and index: each has a conversation of its own.

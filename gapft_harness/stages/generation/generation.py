@@ -48,7 +48,6 @@ def sample_phases(decoding: Decoding, search: Search, stop: bool) -> list[Phase]
 
     Args:
         decoding: the greedy one, for its length and stop strings.
-        search: the recipe's section.
         stop: whether problems that are solved leave between rounds.
     """
     sampled = Decoding(

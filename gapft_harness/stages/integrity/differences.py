@@ -63,37 +63,37 @@ class Differences:
 
 def unequal(
     where: str,
-    found: Mapping[str, Any],
+    said: Mapping[str, Any],
     expected: dict[str, Any],
     says: str = "computed again it is",
 ) -> Iterable[str]:
     """Yields a sentence for each expected value that is not the one found.
 
-    ``found`` may say more than what is expected; a section within it may not.
+    ``said`` may say more than what is expected; a section within it may not.
     """
     for key, value in expected.items():
-        if key not in found:
+        if key not in said:
             yield f"{where}: does not say {key}, so it cannot be verified"
-        elif found[key] != value:
-            if isinstance(value, dict) and isinstance(found[key], dict):
-                yield from unequal(f"{where}, {key}", found[key], value, says)
-                for more in sorted(found[key].keys() - value.keys()):
+        elif said[key] != value:
+            if isinstance(value, dict) and isinstance(said[key], dict):
+                yield from unequal(f"{where}, {key}", said[key], value, says)
+                for more in sorted(said[key].keys() - value.keys()):
                     yield f"{where}, {key}: says {more}, which nothing here accounts for"
             else:
-                yield f"{where}: {key} is {_short(found[key])}, {says} {_short(value)}"
+                yield f"{where}: {key} is {_short(said[key])}, {says} {_short(value)}"
 
 
 def unequal_ids(
-    where: str, found: Iterable[str], of: str, expected: Iterable[str]
+    where: str, ids: Iterable[str], other: str, expected: Iterable[str]
 ) -> Iterable[str]:
     """Yields a sentence if a table holds other problems than another, or in another order."""
-    here, there = list(found), list(expected)
+    here, there = list(ids), list(expected)
     if here == there:
         return
     pairs = zip([*here, "the end"], [*there, "the end"], strict=False)
     a, b = next((a, b) for a, b in pairs if a != b)
     yield (
-        f"{where}: holds other problems than {of}: {len(here)} and {len(there)}, the first that "
+        f"{where}: holds other problems than {other}: {len(here)} and {len(there)}, the first that "
         f"differ are {a} and {b}"
     )
 

@@ -69,8 +69,6 @@ def require_disjoint(
     """Stops if a problem of one split is also in another.
 
     Args:
-        problems: of the split.
-        others: of the other one.
         split: the split's name, ``pool`` or ``calibration``.
         other: the other one's.
         task: the task's name, for the message.
@@ -92,7 +90,6 @@ def require_apart(run: RunDirectory, splits: Iterable[str]) -> list[str]:
     """Holds the sealed splits of a run apart.
 
     Args:
-        run: the run.
         splits: those whose problems are there.
 
     Returns:
@@ -120,12 +117,7 @@ def require_apart(run: RunDirectory, splits: Iterable[str]) -> list[str]:
 
 
 def overlap(pool: Sequence[Keyed], audit: Sequence[Keyed]) -> str:
-    """How many problems of pool and audit are the same, where they are kept; empty: none are.
-
-    Args:
-        pool: the pool's problems.
-        audit: the audit's.
-    """
+    """How many problems of pool and audit are the same, where they are kept; empty: none are."""
     of_pool, of_audit = len(Known(audit).shared(pool)), len(Known(pool).shared(audit))
     if not of_pool:
         return ""
@@ -140,7 +132,6 @@ def nearly(pool: Iterable[Keyed], audit: Iterable[Keyed]) -> str:
     """A sentence on pool problems that differ from an audit problem in case or white space alone.
 
     Args:
-        pool: the pool's problems.
         audit: the audit's, none of them in the pool.
     """
     known = {_plain(text): name for name, text in audit}

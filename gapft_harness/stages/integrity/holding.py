@@ -57,9 +57,6 @@ def hold(
     """Compares what a run rests on with what is there now.
 
     Args:
-        run: the run.
-        manifest: its manifest.
-        plugins: those that the command loaded.
         include_paths: folders with task YAML that the command was given; none: those of the search.
         read: called if a file of the task or its data changed, or if they are looked for elsewhere.
 

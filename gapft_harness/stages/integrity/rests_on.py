@@ -52,7 +52,6 @@ def content(
     """The task and the splits that were read, as values and hashes that are equal on every machine.
 
     Args:
-        task: the task.
         opened: the files that were opened for it.
         splits: problems by split.
     """
@@ -96,7 +95,6 @@ def named(recipe: Recipe, task: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The plugins' parts that a search rests on, by kind and name.
 
     Args:
-        recipe: the run's.
         task: the task's facts for the manifest.
     """
     return [
@@ -176,10 +174,6 @@ def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 def bound(run: RunDirectory, manifest: Manifest) -> dict[str, Any]:
     """What a run rests on by now: until a response was judged, verifiers and rules may be mended.
 
-    Args:
-        run: the run.
-        manifest: its manifest.
-
     Raises:
         UserError: the section is damaged.
     """
@@ -208,7 +202,6 @@ def require_same(run: RunDirectory, now: Mapping[str, Any]) -> None:
     """Stops if what is loaded is not what the run rests on.
 
     Args:
-        run: the run.
         now: sections of ``rests_on`` as they are now; others are not compared.
 
     Raises:
@@ -342,7 +335,6 @@ def together(rests: Mapping[str, Any], more: Mapping[str, Any], audit: str) -> d
     Args:
         rests: the run's.
         more: the audit's, as if it were a run's own.
-        audit: its name.
     """
     joined = {
         key: {**rests.get(key, {}), **more[key]}
@@ -442,7 +434,6 @@ def model_changes(
     """Compares a model with what it was.
 
     Args:
-        recipe: the run's.
         recorded: what ``model_state`` gave at search.
         source: what the manifest says of the model that generated.
 

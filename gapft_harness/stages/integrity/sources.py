@@ -111,7 +111,6 @@ def check_grounds(run: RunDirectory, now: Mapping[str, Any]) -> None:
     """Stops before a search if its task is another than that of a run that sets are taken from.
 
     Args:
-        run: the run.
         now: its ``rests_on``, as it is about to be searched.
 
     Raises:

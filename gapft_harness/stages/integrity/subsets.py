@@ -25,12 +25,13 @@ from gapft_harness.stages.integrity.differences import Differences, unequal_ids
 _NAMED = 5
 
 
-def items_of(name: str, of: str, items: str | Sequence[str], known: Collection[str]) -> list[str]:
+def items_of(
+    name: str, audit: str, items: str | Sequence[str], known: Collection[str]
+) -> list[str]:
     """The ids of a subset's problems, ascending.
 
     Args:
-        name: the subset's.
-        of: the name of its audit.
+        audit: the name of its audit.
         items: the ids, or the file that has them.
         known: the ids of its audit's problems.
 
@@ -46,21 +47,21 @@ def items_of(name: str, of: str, items: str | Sequence[str], known: Collection[s
         told = ", ".join(f"{item!r}{place}" for place, item in missing[:_NAMED])
         more = f" and {len(missing) - _NAMED} more" if missing[_NAMED:] else ""
         raise UserError(
-            f"{source}: {len(missing)} of {len(placed)} ids are no problem of {words(of)}, "
+            f"{source}: {len(missing)} of {len(placed)} ids are no problem of {words(audit)}, "
             f"which has {len(known)}: {told}{more}; expected ids as its problems.parquet and the "
             f"report's tables/problems.csv have them; {_nearest(missing[0][1], known)}"
         )
     return sorted(placed)
 
 
-def words(of: str) -> str:
+def words(audit: str) -> str:
     """An audit in words."""
-    return "the audit" if of == "audit" else f"the audit {of}"
+    return "the audit" if audit == "audit" else f"the audit {audit}"
 
 
-def split_of(of: str) -> str:
+def split_of(audit: str) -> str:
     """An audit's split, by what a subset says that it is of."""
-    return layout.audit("" if of == "audit" else of)
+    return layout.audit("" if audit == "audit" else audit)
 
 
 def _read(items: str | Sequence[str], key: str) -> dict[str, str]:
@@ -89,7 +90,6 @@ def check_items(recipe: Recipe, ids: Mapping[str, Iterable[str]]) -> None:
     """Finds every subset's problems in its audit, before anything is generated.
 
     Args:
-        recipe: the recipe.
         ids: those of each split's problems.
 
     Raises:
@@ -141,7 +141,6 @@ def changed_subsets(
     """Compares what the recipe says of sealed subsets with what was sealed.
 
     Args:
-        run: the run.
         files: the manifest's; a subset whose file was changed is not compared, others say so.
 
     Returns:
@@ -168,9 +167,9 @@ def changed_subsets(
     return lines, alike, unchecked
 
 
-def _renamed(name: str, choice: AuditChoice, of: str, task: str | None) -> Iterator[str]:
+def _renamed(name: str, choice: AuditChoice, audit: str, task: str | None) -> Iterator[str]:
     """Sentences on a subset that is of another audit, or chosen by another task, than sealed."""
-    for part, given, then in (("of", choice.of, of), ("task", choice.task, task)):
+    for part, given, then in (("of", choice.of, audit), ("task", choice.task, task)):
         if given != then:
             yield (
                 f"audits.{name}.{part}: {given!r} now, {then!r} then; another audit takes another "
@@ -200,53 +199,52 @@ def _other_ids(name: str, choice: AuditChoice, sealed: Sequence[str]) -> Iterato
 
 
 def check_subsets(
-    run: RunDirectory, manifest: Manifest, match: Callable[[str], list[str]], found: Differences
+    run: RunDirectory, manifest: Manifest, match: Callable[[str], list[str]], findings: Differences
 ) -> None:
     """For ``gapft verify``: every sealed subset holds problems of its audit, each once.
 
     One that another task chooses is matched again, where that task's data are here.
 
     Args:
-        run: the run.
-        manifest: its manifest.
         match: the ids of a subset that another task chooses, by its name.
-        found: takes in the differences.
     """
     places = {file: layout.read(file) for file in manifest["files"]}
     subsets = [file for file, place in places.items() if place and place.kind == layout.ITEMS]
     for file in subsets:
-        found.gather(file, partial(_check, run, file))
+        findings.gather(file, partial(_check, run, file))
     for name, choice in run.recipe.subsets.items():
         if (file := layout.items(layout.audit(name))) not in subsets:
-            found.missing.append(f"the subset {name} of an audit is not sealed")
+            findings.missing.append(f"the subset {name} of an audit is not sealed")
         elif choice.task is not None:
-            _match_again(run, name, match, found)
+            _match_again(run, name, match, findings)
     if subsets:
-        found.checked.append(
+        findings.checked.append(
             f"{len(subsets)} named subset{'s' * (len(subsets) > 1)} of problems of an audit, each "
             "once"
         )
 
 
 def _match_again(
-    run: RunDirectory, name: str, match: Callable[[str], list[str]], found: Differences
+    run: RunDirectory, name: str, match: Callable[[str], list[str]], findings: Differences
 ) -> None:
     task, file = run.recipe.audits[name].task, layout.items(layout.audit(name))
     try:
         ids = match(name)
     except Exception as error:  # a task's own code and its data's readers raise nearly anything
         words = " ".join(str(error).split())
-        found.checked.append(f"not matched again: {file}, for task {task} cannot be read ({words})")
+        findings.checked.append(
+            f"not matched again: {file}, for task {task} cannot be read ({words})"
+        )
         return
 
     def compare() -> Iterable[str]:
         shared = f"the problems that the audit of task {task} has too"
         return unequal_ids(file, read_items(run.path / file)[1], shared, sorted(ids))
 
-    before = len(found.differences)
-    found.gather(file, compare)
-    if len(found.differences) == before:
-        found.checked.append(f"{file} was matched again with the audit of task {task}")
+    before = len(findings.differences)
+    findings.gather(file, compare)
+    if len(findings.differences) == before:
+        findings.checked.append(f"{file} was matched again with the audit of task {task}")
 
 
 def _check(run: RunDirectory, file: str) -> Iterable[str]:

@@ -36,11 +36,7 @@ def check_data(
     """Reads all splits of a run before any is searched, and holds them apart.
 
     Args:
-        run_path: the run directory.
-        plugin_files: files given by ``--plugin``.
-        include_paths: folders with task YAML given by ``--include-path``.
         progress: called as it begins, and when all are read.
-        recipe: as ``RunDirectory.open`` takes it.
         only: read these of the splits, where the run has no others.
 
     Returns:
@@ -103,12 +99,7 @@ def match_subset(
     """Writes the problems of a subset that are also in the audit of the task that it names.
 
     Args:
-        run_path: the run directory.
-        name: the subset's.
-        plugin_files: files given by ``--plugin``.
-        include_paths: folders with task YAML given by ``--include-path``.
         progress: called as it begins, and when it is written.
-        recipe: as ``RunDirectory.open`` takes it.
 
     Raises:
         UserError: there are none.
@@ -125,11 +116,6 @@ def match_subset(
 
 def matched_ids(run: RunDirectory, name: str, include_paths: Sequence[str]) -> list[str]:
     """The ids of a subset that another task chooses, by the sealed audit and that task's data.
-
-    Args:
-        run: the run.
-        name: the subset's.
-        include_paths: folders with task YAML.
 
     Raises:
         UserError: the task or its data cannot be read.

@@ -38,13 +38,9 @@ def search(
     """Searches one split with the source model, or one shard of a split.
 
     Args:
-        run_path: the run directory.
         split: one of ``splits_of``; ``calibration`` gets the greedy decode alone.
-        plugin_files: files given by ``--plugin``.
-        include_paths: folders with task YAML given by ``--include-path``.
         progress: called with (0, 0) before data and model are loaded, then as ``generate`` does.
         shard: ``I/N`` searches the problems of that shard alone, into a folder of its own.
-        recipe: as ``RunDirectory.open`` takes it.
 
     Returns:
         Facts for the manifest: ``task``, ``source``, of a further audit ``said`` (what the recipe

@@ -135,7 +135,6 @@ def merge_split(
 
     Args:
         run: the run that gets the whole split; its lock is held.
-        split: ``pool`` or ``audit``.
         sources: the runs in which the shards lie, once each; ``run`` may be among them.
         plugins: as ``Recipe.identity`` takes them.
 
@@ -171,11 +170,11 @@ def merge_split(
     return read_facts(whole)
 
 
-def _check_division(split: Split, found: Sequence[tuple[RunDirectory, Shard]]) -> None:
+def _check_division(split: Split, parts: Sequence[tuple[RunDirectory, Shard]]) -> None:
     """All shards of one division, each once."""
     where: dict[Shard, RunDirectory] = {}
-    for source, shard in found:
-        first = found[0]
+    for source, shard in parts:
+        first = parts[0]
         if shard.of != first[1].of:
             raise UserError(
                 f"{split}: shards of different divisions: {first[1]} in {first[0].path}, {shard} "
@@ -187,9 +186,9 @@ def _check_division(split: Split, found: Sequence[tuple[RunDirectory, Shard]]) -
                 f"{source.path}; give one of them"
             )
         where[shard] = source
-    if missing := [shard for shard in Shard.all(found[0][1].of) if shard not in where]:
+    if missing := [shard for shard in Shard.all(parts[0][1].of) if shard not in where]:
         raise UserError(
-            f"{split}: {len(missing)} of {found[0][1].of} shards are missing: "
+            f"{split}: {len(missing)} of {parts[0][1].of} shards are missing: "
             f"{', '.join(map(str, missing))}; search them (--only search --shard), and give "
             "their run directories too"
         )

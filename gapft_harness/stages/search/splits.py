@@ -83,7 +83,6 @@ def require_unseen(
     """Holds a further audit apart from what the run learns of.
 
     Args:
-        recipe: the run's.
         task: the run's own.
         read: its splits.
         audit: the further audit's name.

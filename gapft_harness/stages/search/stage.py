@@ -268,11 +268,8 @@ def _finish(context: Context, split: Split, facts: dict[str, Any]) -> None:
         facts = {**facts, "warnings": [*facts["warnings"], *more]}
     manifest = context.run.manifest()
     if name := layout.further(split):
-        audits = manifest.get("audits", {})
-        if "said" not in facts and name in audits:  # sealed by a version that wrote it there alone
-            facts = {**facts, "said": audits[name]["said"]}
         # the table may be of an earlier command, by whose recipe it was not sealed any more
-        require_said(context.run.path, name, facts.get("said", {}), context.run.recipe)
+        require_said(context.run.path, name, facts["said"], context.run.recipe)
     record = record_search(split, facts)
     record(manifest)  # on a copy: what is refused is not sealed
     there = [each for each in splits_of(context.run.recipe) if each in manifest["verdict_counts"]]

@@ -80,10 +80,7 @@ def states_in(
     """Yields a split's states, computed from its sealed responses by the run's response rule.
 
     Args:
-        run: the run.
-        split: ``pool`` or ``audit``.
         window: the samples that they rest on; None: all that were drawn.
-        plugin_files: files given by ``--plugin``.
 
     Raises:
         UserError: the search drew no such samples, or the split is not searched.
@@ -106,12 +103,6 @@ def partition(
     run_path: str, split: str, plugin_files: Sequence[str] = (), window: Window | None = None
 ) -> dict[str, Any]:
     """Writes the states of one split and the evidence kept for each problem.
-
-    Args:
-        run_path: the run directory.
-        split: ``pool`` or ``audit``.
-        plugin_files: files given by ``--plugin``.
-        window: as of ``states_in``; its table stands beside that of the whole search.
 
     Returns:
         Facts for the manifest: ``states``, the counts of G, S and U.

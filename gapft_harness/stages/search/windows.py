@@ -77,14 +77,14 @@ class OnWindows(Experiment):
         run: RunDirectory,
         manifest: Mapping[str, Any],
         trained: Sequence[Arm],
-        found: Differences,
+        findings: Differences,
     ) -> None:
         """Every window has its table; what these hold is checked with all states."""
         tables = [window_table(window) for window in self.settings(run.recipe).windows()]
         missing = [table for table in tables if table not in manifest["files"]]
-        found.missing += [f"{table} is not made" for table in missing]
+        findings.missing += [f"{table} is not made" for table in missing]
         if not missing:
-            found.checked.append(
+            findings.checked.append(
                 f"{self.name}: the states by {len(tables)} parts of the audit's samples were "
                 "computed again from its verdicts"
             )

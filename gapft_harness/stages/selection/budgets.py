@@ -25,7 +25,6 @@ def set_replay_aside(pool: Pool, count: int, seed: int) -> tuple[list[Evidence],
     smaller count gives a prefix of a larger one's draw.
 
     Args:
-        pool: the whole pool.
         count: g, solved problems to take (``budget.replay``, or the condition's own).
         seed: the arm's seed.
 
@@ -132,7 +131,6 @@ def foreseen(recipe: Recipe, condition: str | None = None) -> tuple[str, str, st
     """The slots, exposures and steps of a matched condition, as far as they are known.
 
     Args:
-        recipe: the recipe.
         condition: one with an n or settings of its own; None: any without.
     """
     n = recipe.budget.n if condition is None else recipe.slots(condition)

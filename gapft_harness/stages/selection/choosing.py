@@ -56,7 +56,6 @@ def slots_of(wanted: int | str, pool: Pool) -> int:
 
     Args:
         wanted: a number, ``recovered`` (|E_S,K|) or ``verified`` (|E_G| + |E_S,K|).
-        pool: the whole pool.
     """
     if isinstance(wanted, int):
         return wanted
@@ -67,7 +66,6 @@ def slots_by_condition(recipe: Recipe, pool_of: Callable[[str], Pool]) -> dict[s
     """N of every condition; what replay adds to it comes on top.
 
     Args:
-        recipe: says it.
         pool_of: the whole pool as a condition sees it.
 
     Raises:

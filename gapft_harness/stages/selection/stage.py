@@ -58,7 +58,6 @@ def select(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any
 
     Args:
         run: the run, with the recipe whose conditions, seeds and budget are wanted.
-        plugin_files: files given by ``--plugin``.
 
     Returns:
         Facts for the manifest: ``budgets`` by arm, with the number of examples whose generator did

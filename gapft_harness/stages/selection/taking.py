@@ -42,7 +42,6 @@ class Taking:
 
     Args:
         run: the run that takes them; its pool is searched.
-        plugins: those that are loaded.
     """
 
     def __init__(self, run: RunDirectory, plugins: Plugins) -> None:
@@ -53,7 +52,6 @@ class Taking:
         """An arm's set, as it is there.
 
         Args:
-            arm: the arm.
             source: the run to take it from; None: the one that the recipe says.
 
         Raises:
@@ -100,34 +98,33 @@ class Taking:
         named = condition if condition in source.recipe.conditions else None
         return {of.problem_id: of for of in self._pools[source.path].evidence(named)}
 
-    def _matched(self, source: RunDirectory, of: Arm, said: Mapping[str, Any]) -> bool:
+    def _matched(self, source: RunDirectory, arm: Arm, said: Mapping[str, Any]) -> bool:
         """By what its selector declares; where that is not loaded, by what the other run says."""
-        condition = source.recipe.conditions.get(of.condition)
+        condition = source.recipe.conditions.get(arm.condition)
         if condition is None or not self._plugins.has("selector", condition.selector):
             return bool(said.get("matched", True))
         return not has_own_budget(self._plugins.get("selector", condition.selector))
 
 
-def check_slots(arm: Arm, found: Selected, run: RunDirectory, n: int) -> None:
+def check_slots(arm: Arm, selected: Selected, run: RunDirectory, n: int) -> None:
     """Holds a set that was taken to the slots of its comparison group.
 
     Args:
-        arm: whose set it is.
-        found: the set.
+        selected: the set.
         run: the run that takes it.
         n: the slots of the condition, replay apart.
 
     Raises:
         UserError: it has another number, or one was said of a reference with its own budget.
     """
-    name, size, taken = arm.condition, len(found.examples), found.taken or {}
-    if not found.matched and run.recipe.conditions[name].n is not None:
+    name, size, taken = arm.condition, len(selected.examples), selected.taken or {}
+    if not selected.matched and run.recipe.conditions[name].n is not None:
         raise UserError(
             f"key {f'conditions.{name}.n'!r}: the set that is taken is a reference's, with a "
             "budget of its own; leave n out"
         )
     replay = taken.get("replay", run.recipe.budget.replay)
-    if found.matched and size != sum(divided(n, replay)):
+    if selected.matched and size != sum(divided(n, replay)):
         fits = size - divided(size, replay)[1] if isinstance(replay, int) else size
         kept = f" and {replay} of replay" if isinstance(replay, int) and replay else ""
         raise UserError(
@@ -137,13 +134,13 @@ def check_slots(arm: Arm, found: Selected, run: RunDirectory, n: int) -> None:
         )
 
 
-def _chosen_by(source: RunDirectory, of: Arm) -> dict[str, Any]:
+def _chosen_by(source: RunDirectory, arm: Arm) -> dict[str, Any]:
     """The K and the replay that a run chose an arm's set by, its condition's own before the run's.
 
     Of a condition that its recipe has no more, what selection recorded says its own.
     """
-    said = source.manifest()["budgets"].get(of.name, {}).get("condition") or {}
-    by = source.recipe.conditions.get(of.condition) or named(of.condition, said)
+    said = source.manifest()["budgets"].get(arm.name, {}).get("condition") or {}
+    by = source.recipe.conditions.get(arm.condition) or named(arm.condition, said)
     budget, k = source.recipe.budget, source.recipe.search.k
     return {"k": by.k or k, "replay": budget.replay if by.replay is None else by.replay}
 

@@ -147,9 +147,7 @@ def train_arms(
     """Trains the adapters of some arms that are not there yet.
 
     Args:
-        run_path: the run directory.
         arms: (condition, seed) of each; of a replicate (condition, seed, variant).
-        plugin_files: files given by ``--plugin``.
         progress: called with optimizer steps done and in all, over all the arms; those of an arm
             that was trained before are done.
 
@@ -213,9 +211,7 @@ def train_here(
     """Trains arms in this process, or in its share of several.
 
     Args:
-        run: the run.
         arms: the arms; their adapters are not there yet.
-        plugin_files: files given by ``--plugin``.
         progress: called with optimizer steps done and in all, over all the arms.
         fsdp: whether a launcher asked for FSDP, whatever the recipe says.
 

@@ -42,7 +42,6 @@ def shared(
     """Which arms take the adapter of which, of those that have none yet.
 
     Args:
-        run: the run, whose selections are sealed.
         arms: the arms to train, in the recipe's order. Of several that are the same, one that has
             an adapter is trained, or else the first.
         plugins: those that are loaded. Nothing is shared with a trainer that is not as documented
@@ -167,7 +166,6 @@ def check_taken(
     """For ``gapft verify``: an adapter that was taken is the other's, and so are its answers.
 
     Args:
-        run: the run.
         arm: who took it.
         other: whose it is, by its ``training.json``.
         files: what is sealed.
@@ -206,8 +204,6 @@ def stale(run: RunDirectory, arms: Iterable[Arm], plugins: Plugins) -> dict[Arm,
     """Unsealed adapters that were trained otherwise than they would be now, or are copies.
 
     Args:
-        run: the run, whose selections are sealed.
-        arms: the arms to train.
         plugins: those that are loaded. Of what a trainer that is not as documented wrote, what it
             says of its training is compared, and no more.
 
@@ -241,9 +237,9 @@ def stale(run: RunDirectory, arms: Iterable[Arm], plugins: Plugins) -> dict[Arm,
     return found
 
 
-def remove(run: RunDirectory, found: Mapping[Arm, str], say: Callable[[str], None]) -> None:
+def remove(run: RunDirectory, stale_arms: Mapping[Arm, str], say: Callable[[str], None]) -> None:
     """Takes away adapters that ``stale`` found, and says of each why; the run's lock is held."""
-    for arm, why in found.items():
+    for arm, why in stale_arms.items():
         run.unseal([layout.adapter(arm)])
         say(f"{why}; an earlier command left it unsealed, so it was removed and is made anew")
 

@@ -48,10 +48,6 @@ def check_adapter(
     """Compares one arm's folder, facts and log with what its selection and the recipe give.
 
     Args:
-        run: the run.
-        arm: its condition and seed.
-        examples: those of its selection.
-        manifest: the run's.
         documented: whether its trainer declares ``as_documented``.
     """
     settings = run.recipe.training_of(arm.condition)
@@ -69,7 +65,7 @@ def check_adapter(
         "sequences_sha256": sequences_hash(fitted.values()),
         "budget": asdict(budget(examples, settings)),
         "truncated": sum(s.truncated for s in fitted.values()),
-        "settings": _settings(settings, facts),
+        "settings": settings.model_dump(mode="json"),
         "adapter_sha256": weights_hash(folder),
     }
     searched = manifest["source"].get("weights_sha256")
@@ -100,22 +96,12 @@ def check_adapter(
         yield from _log(f"{where}/training_log.jsonl", log, steps, facts)
 
 
-def _settings(settings: Training, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """What an adapter has to say it was trained by; before there was a choice, it was plain."""
-    whole, said = settings.model_dump(mode="json"), facts.get("settings")
-    if settings.kernels == "plain" and isinstance(said, dict) and "kernels" not in said:
-        del whole["kernels"]
-    return whole
-
-
 def check_alike(
     run: RunDirectory, arms: Sequence[Arm], documented: Mapping[str, bool]
 ) -> Iterable[str]:
     """Compares what the recipe gives arms alike.
 
     Args:
-        run: the run.
-        arms: those that are trained.
         documented: by trainer, whether it declares ``as_documented``.
     """
     first: dict[tuple[str, str], tuple[Arm, Any]] = {}
@@ -199,19 +185,16 @@ def check_decisions(
     trained: Sequence[Arm],
     experiments: Sequence[Experiment],
     judge: Judges,
-    found: Differences,
+    findings: Differences,
 ) -> None:
     """Every table of decisions: its problems, its verdicts, and what it was decoded with.
 
     Args:
-        run: the run.
-        manifest: its manifest.
         selected: arms that have a training set.
         trained: those of them that have an adapter.
         experiments: all that are registered: what one sealed is checked though the recipe does
             not ask for it any more.
         judge: judges verdicts again.
-        found: gets the differences.
     """
     for arm in selected:
         adapter = layout.adapter(arm)
@@ -222,22 +205,26 @@ def check_decisions(
         ]
         tables += [table for each in experiments for table in each.answered(run, arm)]
         for table in (table for table in tables if table.file in manifest["files"]):
-            found.gather(table.file, partial(_problems, run, table))
-            found.gather(table.file, partial(judge.check, run, manifest, table.file, table.split))
+            findings.gather(table.file, partial(_problems, run, table))
+            findings.gather(
+                table.file, partial(judge.check, run, manifest, table.file, table.split)
+            )
             if not there:
-                found.differences.append(f"{table.file}: is there, and {adapter} is not")
+                findings.differences.append(f"{table.file}: is there, and {adapter} is not")
         for made in (each.file(arm) for each in experiments if each.folder):
             if not there and made in manifest["files"]:
-                found.differences.append(f"{made}: is there, and {adapter} is not")
+                findings.differences.append(f"{made}: is there, and {adapter} is not")
     for audit in _audits(manifest):
         files = {arm: layout.decisions_on(arm, audit) for arm in trained}
         audited = {arm: file for arm, file in files.items() if file in manifest["files"]}
-        found.gather(layout.DECISIONS, partial(decoded_with, run, audited))
+        findings.gather(layout.DECISIONS, partial(decoded_with, run, audited))
         on = f" on {audit}" if audit else ""
-        found.missing += [f"{arm.name} is not audited{on}" for arm in trained if arm not in audited]
+        findings.missing += [
+            f"{arm.name} is not audited{on}" for arm in trained if arm not in audited
+        ]
         if audited:
             whose = f"the audit {audit}'s" if audit else "the audit's"
-            found.checked.append(
+            findings.checked.append(
                 f"{len(audited)} arms' decisions are of {whose} problems, each once, and were "
                 "decoded with their adapters"
             )
@@ -261,7 +248,6 @@ def decoded_with(run: RunDirectory, audited: Mapping[Arm, str]) -> Iterable[str]
     """Decisions name the adapters that are there, where the sampler says anything.
 
     Args:
-        run: the run.
         audited: of each arm, which may be a replicate, its table.
     """
     said = {arm: read_facts(run.path / file).get("adapter") for arm, file in audited.items()}

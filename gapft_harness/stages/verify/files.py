@@ -27,7 +27,7 @@ _SECTIONS = ("recipe", "task", "source", "files", "budgets", "training")
 _TABLES = (*SPLITS, CALIBRATION, layout.SELECTIONS, layout.DECISIONS)
 
 
-def open_run(path: Path, found: Differences) -> tuple[RunDirectory, Manifest] | None:
+def open_run(path: Path, findings: Differences) -> tuple[RunDirectory, Manifest] | None:
     """Opens what is to be verified, also where its recipe or its manifest was damaged.
 
     Returns:
@@ -38,16 +38,16 @@ def open_run(path: Path, found: Differences) -> tuple[RunDirectory, Manifest] | 
     """
     if not any((path / name).is_file() for name in (layout.RECIPE, layout.MANIFEST)):
         RunDirectory.open(path)  # says so
-    run = found.attempt(layout.RECIPE, lambda: RunDirectory.open(path))
-    manifest = found.attempt(layout.MANIFEST, lambda: read_manifest(path))
+    run = findings.attempt(layout.RECIPE, lambda: RunDirectory.open(path))
+    manifest = findings.attempt(layout.MANIFEST, lambda: read_manifest(path))
     if manifest is None:
         return None
     sections = cast(dict[str, Any], manifest)
     for section in _SECTIONS:
         if not isinstance(sections.get(section), dict):
-            found.differences.append(f"manifest.json: has no section {section}")
+            findings.differences.append(f"manifest.json: has no section {section}")
             sections[section] = {}
-    sealed = found.attempt(
+    sealed = findings.attempt(
         "manifest.json", lambda: check_recipe(manifest["recipe"], "its section recipe")
     )
     if run is None:
@@ -56,7 +56,7 @@ def open_run(path: Path, found: Differences) -> tuple[RunDirectory, Manifest] | 
         pair = (run.recipe.model_dump(mode="json"), sealed.model_dump(mode="json"))
         # ``differences`` says "there" of the first and "here" of the second
         keys = ", ".join(line.partition(" (")[0] for line in differences(*pair))
-        found.differences.append(
+        findings.differences.append(
             f"recipe.yaml: is not the recipe of the manifest; differing: {keys}"
         )
     return run, manifest
@@ -74,15 +74,12 @@ def other_version(manifest: Manifest) -> str:
 
 
 def check_files(
-    run: RunDirectory, manifest: Manifest, folders: Sequence[str], found: Differences
+    run: RunDirectory, manifest: Manifest, folders: Sequence[str], findings: Differences
 ) -> Iterable[str]:
     """Sealed files have the hashes that the manifest recorded, and nothing lies there unsealed.
 
     Args:
-        run: the run.
-        manifest: its manifest.
         folders: where sealed folders lie.
-        found: gets what was checked.
     """
     checked = 0
     for relative, recorded in manifest["files"].items():
@@ -101,7 +98,7 @@ def check_files(
                 "interrupted, the same command seals it"
             )
     if checked:
-        found.checked.append(f"{checked} sealed files have their hashes")
+        findings.checked.append(f"{checked} sealed files have their hashes")
 
 
 def _lying_there(path: Path, folders: Sequence[str]) -> list[str]:

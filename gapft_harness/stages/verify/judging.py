@@ -58,8 +58,6 @@ class Rejudge:
         """A table's verdicts are the verifier's, and what is counted of them is so.
 
         Args:
-            run: the run.
-            manifest: its manifest.
             relative: the table: a split's responses, or an arm's decisions.
             split: whose problems they answer.
         """
@@ -117,7 +115,6 @@ class Rejudge:
         """Responses that another run's table has as passed pass again.
 
         Args:
-            table: the table.
             pairs: of each response the gold answer.
         """
         judged = ((gold, [Judged(response, Verdict("pass"))]) for gold, response in pairs)
@@ -172,7 +169,7 @@ def _who(relative: str, judged: Judged) -> str:
 
 
 @contextlib.contextmanager
-def judging(manifest: Manifest, plugins: Plugins, found: Differences) -> Iterator[Rejudge]:
+def judging(manifest: Manifest, plugins: Plugins, findings: Differences) -> Iterator[Rejudge]:
     """Gives the run's judge, and says at the end what was judged again and what was not.
 
     Raises:
@@ -184,32 +181,32 @@ def judging(manifest: Manifest, plugins: Plugins, found: Differences) -> Iterato
         yield Rejudge(None)
     elif not plugins.rejudges(name):
         yield Rejudge(None)
-        found.checked.append(f"the verdicts of {name} were taken as they are, not judged again")
-        found.checked += _rules_told(manifest)
+        findings.checked.append(f"the verdicts of {name} were taken as they are, not judged again")
+        findings.checked += _rules_told(manifest)
     else:
         try:
             verifier = plugins.verifier(name, task["verifier_params"])
         except UserError as error:
-            if not found.differences:  # say, its data are not on this machine
+            if not findings.differences:  # say, its data are not on this machine
                 raise
-            found.differences.append(str(error))
+            findings.differences.append(str(error))
             yield Rejudge(None)
             return
-        judge = Rejudge(verifier, count=found.count)
+        judge = Rejudge(verifier, count=findings.count)
         with closing_verifier(verifier):
             yield judge
-        found.checked.append(f"{judge.verdicts} verdicts of {name} were judged again")
+        findings.checked.append(f"{judge.verdicts} verdicts of {name} were judged again")
         if judge.answers:
-            found.checked.append(f"{judge.answers} answers of {name} were read again")
+            findings.checked.append(f"{judge.answers} answers of {name} were read again")
         if judge.other_rules:
-            found.differences.append(
+            findings.differences.append(
                 f"{len(judge.other_rules)} verdicts of {name} differ, and their tables were judged "
                 "by another edition of its rules than this version has, which may be all there is "
                 "to it; the version that judged them (manifest.json, versions) can tell. The "
                 f"first: {'; '.join(judge.other_rules[:_NAMED])}"
             )
         if judge.timed_out:
-            found.checked.append(
+            findings.checked.append(
                 f"of these, {len(judge.timed_out)} differ by a time-out, which is no difference "
                 f"(verify again on a quiet machine): {'; '.join(judge.timed_out[:_NAMED])}"
             )
@@ -274,24 +271,24 @@ class Judges:
 
 
 @contextlib.contextmanager
-def judges(manifest: Manifest, plugins: Plugins, found: Differences) -> Iterator[Judges]:
+def judges(manifest: Manifest, plugins: Plugins, findings: Differences) -> Iterator[Judges]:
     """Gives the run's judges; each says at the end what it judged again and what not.
 
     Raises:
         UserError: as ``judging``.
     """
     with contextlib.ExitStack() as stack:
-        own = stack.enter_context(judging(manifest, plugins, found))
+        own = stack.enter_context(judging(manifest, plugins, findings))
         audits = {}
         for name, audit in manifest.get("audits", {}).items():
             keys = ("verifier", "verifier_params")
             if any(audit["task"].get(key) != manifest["task"].get(key) for key in keys):
                 asked: Manifest = {**manifest, "task": audit["task"]}
-                audits[name] = stack.enter_context(judging(asked, plugins, found))
+                audits[name] = stack.enter_context(judging(asked, plugins, findings))
         yield Judges(own, audits)
     taken = {table: lines for of in (own, *audits.values()) for table, lines in of.taken.items()}
     for split, facts in manifest.get("imported", {}).items():
-        found.checked.append(_imported(split, facts, taken.get(layout.responses(split))))
+        findings.checked.append(_imported(split, facts, taken.get(layout.responses(split))))
 
 
 def _imported(split: str, facts: ImportFacts, differing: list[str] | None) -> str:

@@ -43,7 +43,6 @@ def verify(
     """Verifies a run directory as far as the run has come.
 
     Args:
-        path: the run directory.
         plugin_files: files given by ``--plugin``, those that the run was made with.
         progress: told how many verdicts were judged again so far.
 
@@ -51,18 +50,18 @@ def verify(
         UserError: it is no run directory, or a plugin of the recipe is not there.
     """
     plugins = load_plugins(plugin_files)
-    found = Differences(progress=progress)
-    opened = open_run(path, found)
+    findings = Differences(progress=progress)
+    opened = open_run(path, findings)
     if opened is not None:
         run, manifest = opened
         with naming_plugins(path):
-            _hold(run, manifest, plugins, found)
-            _check(run, manifest, plugins, found)
-        found.remark = other_version(manifest)
-    return found
+            _hold(run, manifest, plugins, findings)
+            _check(run, manifest, plugins, findings)
+        findings.remark = other_version(manifest)
+    return findings
 
 
-def _hold(run: RunDirectory, manifest: Manifest, plugins: Plugins, found: Differences) -> None:
+def _hold(run: RunDirectory, manifest: Manifest, plugins: Plugins, findings: Differences) -> None:
     """Task, data, plugins and model are what the run rests on, as far as they are here.
 
     Raises:
@@ -80,47 +79,47 @@ def _hold(run: RunDirectory, manifest: Manifest, plugins: Plugins, found: Differ
     try:
         bound(run, manifest)
     except UserError as error:  # damaged: a difference like any other
-        found.differences.append(str(error))
+        findings.differences.append(str(error))
         return
     held = hold(run, manifest, plugins, (), read)
     if held.compared:
-        found.checked.append(f"as they were searched: {', '.join(held.compared)}")
-    found.checked += held.unchecked
+        findings.checked.append(f"as they were searched: {', '.join(held.compared)}")
+    findings.checked += held.unchecked
 
 
-def _check(run: RunDirectory, manifest: Manifest, plugins: Plugins, found: Differences) -> None:
+def _check(run: RunDirectory, manifest: Manifest, plugins: Plugins, findings: Differences) -> None:
     experiments = every_experiment(plugins)
     folders = [layout.ADAPTERS, *(each.folder for each in experiments if each.folder)]
-    found.gather("manifest.json, files", partial(check_files, run, manifest, folders, found))
-    searched = _searched(run, manifest, found)
+    findings.gather("manifest.json, files", partial(check_files, run, manifest, folders, findings))
+    searched = _searched(run, manifest, findings)
     for split in searched:
-        found.gather(split, partial(check_tables, run, manifest, split))
+        findings.gather(split, partial(check_tables, run, manifest, split))
     for split in dict.fromkeys(s if layout.further(s) else "pool" for s in searched):
         if split not in splits_of(run.recipe):
             continue
-        found.gather("manifest.json, task", partial(check_task, run, manifest, split))
+        findings.gather("manifest.json, task", partial(check_task, run, manifest, split))
     if searched:
-        found.gather("problems", partial(_check_apart, run, searched, found))
+        findings.gather("problems", partial(_check_apart, run, searched, findings))
     match = partial(matched_ids, run, include_paths=searched_in(run.path))
-    check_subsets(run, manifest, match, found)
+    check_subsets(run, manifest, match, findings)
     try:
         with naming_plugins(run.path):
             _look_up(run, manifest, plugins)
     except UserError as error:
-        if not found.differences:
+        if not findings.differences:
             raise
         # a name was changed, or its plugin is not given: what was found is not lost for that
-        found.differences.append(str(error))
+        findings.differences.append(str(error))
         return
-    with judges(manifest, plugins, found) as judge:
+    with judges(manifest, plugins, findings) as judge:
         for split in searched:
             table = layout.responses(split)
-            found.gather(table, partial(judge.check, run, manifest, table, split))
+            findings.gather(table, partial(judge.check, run, manifest, table, split))
             for table in _states(run, manifest, split):
-                found.gather(table, partial(check_states, run, manifest, plugins, table))
+                findings.gather(table, partial(check_states, run, manifest, plugins, table))
         taken = TakenSets(run, manifest, plugins, judge.own)
-        examples = check_selections(run, manifest, plugins, taken.check, found)
-        _adapters(run, manifest, plugins, examples, experiments, judge, found)
+        examples = check_selections(run, manifest, plugins, taken.check, findings)
+        _adapters(run, manifest, plugins, examples, experiments, judge, findings)
 
 
 def _states(run: RunDirectory, manifest: Manifest, split: str) -> Iterator[str]:
@@ -134,23 +133,25 @@ def _states(run: RunDirectory, manifest: Manifest, split: str) -> Iterator[str]:
             yield name
 
 
-def _searched(run: RunDirectory, manifest: Manifest, found: Differences) -> list[str]:
+def _searched(run: RunDirectory, manifest: Manifest, findings: Differences) -> list[str]:
     """The splits whose search is sealed; the manifest says nothing yet of one that is in work."""
     splits = splits_of(run.recipe)
     left = map(layout.audit, manifest.get("audits", {}))  # some that the recipe does not name now
     known = dict.fromkeys([*splits, *left])
     there = [s for s in known if layout.responses(s) in manifest["files"]]
-    found.missing += [f"the {split} is not searched" for split in splits if split not in there]
+    findings.missing += [f"the {split} is not searched" for split in splits if split not in there]
     return [str(split) for split in there]
 
 
-def _check_apart(run: RunDirectory, searched: Sequence[str], found: Differences) -> Iterable[str]:
+def _check_apart(
+    run: RunDirectory, searched: Sequence[str], findings: Differences
+) -> Iterable[str]:
     """No problem is in two splits, by the sealed tables."""
     remarks = require_apart(run, searched)
     if len(searched) > 1:
         but = ", but for those that are kept" * run.recipe.data.keep_shared
         said = f"no problem of one split is in another{but} ({', '.join(searched)})"
-        found.checked.append("; ".join([said, *remarks]))
+        findings.checked.append("; ".join([said, *remarks]))
     return ()
 
 
@@ -180,7 +181,7 @@ def _adapters(
     examples: dict[Arm, list[Example]],
     experiments: Sequence[Experiment],
     judge: Judges,
-    found: Differences,
+    findings: Differences,
 ) -> None:
     """Trained adapters, what was decoded with them, and what experiments made of them."""
     trained = [arm for arm in examples if layout.adapter(arm) in manifest["files"]]
@@ -196,42 +197,44 @@ def _adapters(
     for arm in held:
         of = documented[trainers[arm]]
         check = partial(check_adapter, run, arm, examples[arm.original], manifest, of)
-        found.gather(layout.adapter(arm), check)
-    found.gather(layout.ADAPTERS, lambda: check_alike(run, held, documented))
+        findings.gather(layout.adapter(arm), check)
+    findings.gather(layout.ADAPTERS, lambda: check_alike(run, held, documented))
     own = [arm for arm in trained if documented[trainers[arm]]]
     if own:
-        _taken(run, manifest, own, found)
-    found.missing += [f"{arm.name} is not trained" for arm in examples if arm not in trained]
+        _taken(run, manifest, own, findings)
+    findings.missing += [f"{arm.name} is not trained" for arm in examples if arm not in trained]
     for trainer, count in Counter(trainers[arm] for arm in held).items():
         if documented[trainer]:
-            found.checked.append(
+            findings.checked.append(
                 f"{count} adapters were trained on the steps, tokens, weights and learning "
                 "rates that their selections and the recipe give, from one base model"
             )
         else:
-            found.checked.append(
+            findings.checked.append(
                 f"{count} adapters of trainer {trainer!r}: what their folders say of steps, "
                 "tokens, weights and settings holds; what they do not say was not verified"
             )
-    check_decisions(run, manifest, [*examples], trained, experiments, judge, found)
+    check_decisions(run, manifest, [*examples], trained, experiments, judge, findings)
     for experiment in experiments:
-        found.attempt(experiment.name, partial(_own, experiment, run, manifest, trained, found))
+        findings.attempt(
+            experiment.name, partial(_own, experiment, run, manifest, trained, findings)
+        )
 
 
 def _taken(
-    run: RunDirectory, manifest: Manifest, trained: Sequence[Arm], found: Differences
+    run: RunDirectory, manifest: Manifest, trained: Sequence[Arm], findings: Differences
 ) -> None:
     """What arms took of another; said of those alone of which it holds."""
     files, audits = manifest["files"], ["", *manifest.get("audits", {})]
-    taken = found.attempt("manifest.json, training", partial(takers, run, trained)) or {}
+    taken = findings.attempt("manifest.json, training", partial(takers, run, trained)) or {}
     same: Counter[str] = Counter()
     for arm, other in taken.items():
-        before = len(found.differences)
-        found.gather(layout.adapter(arm), partial(check_taken, run, arm, other, files, audits))
-        if len(found.differences) == before:
+        before = len(findings.differences)
+        findings.gather(layout.adapter(arm), partial(check_taken, run, arm, other, files, audits))
+        if len(findings.differences) == before:
             audited = any(layout.decisions_on(arm, audit) in files for audit in audits)
             same["adapter and the answers" if audited else "adapter"] += 1
-    found.checked += [
+    findings.checked += [
         f"{count} arms have the {what} of an arm with the same training set, which was trained once"
         for what, count in same.items()
     ]
@@ -242,8 +245,8 @@ def _own(
     run: RunDirectory,
     manifest: Manifest,
     trained: Sequence[Arm],
-    found: Differences,
+    findings: Differences,
 ) -> None:
     """What an experiment that the recipe asks for checks by itself."""
     if experiment.settings(run.recipe) is not None:
-        experiment.check(run, manifest, trained, found)
+        experiment.check(run, manifest, trained, findings)

@@ -66,8 +66,6 @@ def check_task(run: RunDirectory, manifest: Manifest, split: str) -> Iterable[st
     """What the recipe says of the verifier and the response rule is what the manifest records.
 
     Args:
-        run: the run.
-        manifest: its manifest.
         split: whose task; a further audit has its own.
     """
     name = layout.further(split)

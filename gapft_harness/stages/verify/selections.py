@@ -52,16 +52,12 @@ def check_selections(
     manifest: Manifest,
     plugins: Plugins,
     check_taken: CheckTaken,
-    found: Differences,
+    findings: Differences,
 ) -> dict[Arm, list[Example]]:
     """Every arm's examples and budget, computed again; then what arms must have in common.
 
     Args:
-        run: the run.
-        manifest: its manifest.
-        plugins: those that are loaded.
         check_taken: checks a set that was taken from another run.
-        found: takes in the differences.
 
     Returns:
         The examples of the arms whose selection can be read.
@@ -69,33 +65,33 @@ def check_selections(
     folder = layout.SELECTIONS
     there = sorted((run.path / folder).glob("*.parquet"))
     if "n" not in manifest and not there:
-        found.missing.append("nothing is selected")
+        findings.missing.append("nothing is selected")
         return {}
     pools = Pools(run, sealed=False)
-    if found.attempt("pool", pools.evidence) is None:
+    if findings.attempt("pool", pools.evidence) is None:
         return {}
     n = slots_of(run.recipe.budget.n, pools.of())
-    found.gather(
+    findings.gather(
         "n", lambda: unequal("manifest.json", manifest, {"n": n}, "the recipe and the pool give")
     )
     if not n:
-        found.differences += [f"{folder}/{f.name}: there is nothing to select" for f in there]
-        found.checked.append("search recovered nothing, so there is nothing to train on")
+        findings.differences += [f"{folder}/{f.name}: there is nothing to select" for f in there]
+        findings.checked.append("search recovered nothing, so there is nothing to train on")
         return {}
-    slots = found.attempt("n", lambda: slots_by_condition(run.recipe, pools.of))
+    slots = findings.attempt("n", lambda: slots_by_condition(run.recipe, pools.of))
     if slots is None:
         return {}
-    examples = _examples(run, check_taken, plugins, pools, slots, found)
-    _check_budgets(run, manifest, plugins, examples, slots, found)
+    examples = _examples(run, check_taken, plugins, pools, slots, findings)
+    _check_budgets(run, manifest, plugins, examples, slots, findings)
     chosen = [arm for arm in examples if arm.condition not in run.recipe.taken()]
     gold = [arm.name for arm in chosen if _is_gold(run, arm, plugins)]
-    found.checked.append(
+    findings.checked.append(
         f"{len(chosen)} selections hold the evidence that their conditions choose, each a "
         "response that passed" + (f", but in {', '.join(gold)} (gold=True)" if gold else "")
     )
     named = {run.path / layout.selection(arm) for arm in arms(run.recipe)}
     if others := [file.stem for file in there if file not in named]:
-        found.checked.append(
+        findings.checked.append(
             f"no arms of the recipe any more, so only their files' hashes were compared: "
             f"{', '.join(others)}"
         )
@@ -108,22 +104,22 @@ def _examples(
     plugins: Plugins,
     pools: Pools,
     slots: Mapping[str, int],
-    found: Differences,
+    findings: Differences,
 ) -> dict[Arm, list[Example]]:
     examples: dict[Arm, list[Example]] = {}
     for arm in arms(run.recipe):
         relative = layout.selection(arm)
-        read = found.attempt(relative, partial(read_examples, run.path / relative))
+        read = findings.attempt(relative, partial(read_examples, run.path / relative))
         if read is None:
             continue
         examples[arm] = read
         if arm.condition in run.recipe.taken():
-            check_taken(arm, read, found)
+            check_taken(arm, read, findings)
         else:
             evidence = pools.evidence(arm.condition)
-            found.gather(relative, partial(_evidence, run, arm, read, evidence, plugins))
+            findings.gather(relative, partial(_evidence, run, arm, read, evidence, plugins))
             n = slots[arm.condition]
-            found.gather(relative, partial(_chosen_again, run, arm, read, evidence, plugins, n))
+            findings.gather(relative, partial(_chosen_again, run, arm, read, evidence, plugins, n))
     return examples
 
 
@@ -133,13 +129,13 @@ def _check_budgets(
     plugins: Plugins,
     examples: dict[Arm, list[Example]],
     slots: Mapping[str, int],
-    found: Differences,
+    findings: Differences,
 ) -> None:
     """Counts every arm's budget, and compares those that must match."""
     matched: dict[Arm, Budget] = {}
     for arm, chosen in examples.items():
         what = f"budget of {arm.name}"
-        counted = found.attempt(
+        counted = findings.attempt(
             what, partial(budget, chosen, run.recipe.training_of(arm.condition))
         )
         if counted is None:
@@ -151,14 +147,14 @@ def _check_budgets(
         else:
             own = has_own_budget(find_selector(run.recipe, arm.condition, plugins)[1])
             said |= {"matched": not own, "taken": None}
-        found.gather(what, partial(_budget, arm, {**asdict(counted), **said}, recorded))
+        findings.gather(what, partial(_budget, arm, {**asdict(counted), **said}, recorded))
         if not own:
             matched[arm] = counted
     for group in in_groups(matched, slots, run.recipe, origins(manifest)):
-        found.gather("budgets", partial(_matched, group))
-        found.gather("supervised tokens", partial(_tolerated, group, run))
+        findings.gather("budgets", partial(_matched, group))
+        findings.gather("supervised tokens", partial(_tolerated, group, run))
         first = next(iter(group.values()))
-        found.checked.append(
+        findings.checked.append(
             f"{len(group)} matched arms have n = {first.n}, N = {first.exposures}, "
             f"J = {first.steps}"
         )
@@ -166,7 +162,7 @@ def _check_budgets(
     replay = {
         arm: divided(slots[arm.condition], run.recipe.replay(arm.condition))[1] for arm in replayed
     }
-    found.gather("replay", partial(_replay, replayed, replay))
+    findings.gather("replay", partial(_replay, replayed, replay))
 
 
 def _evidence(
@@ -267,9 +263,6 @@ class TakenSets:
     """Holds a run's taken sets to its recipe, to its pool, and to the runs they were taken from.
 
     Args:
-        run: the run that has taken them.
-        manifest: its manifest.
-        plugins: those that are loaded.
         judge: judges their responses again.
     """
 
@@ -280,14 +273,14 @@ class TakenSets:
         self._taking = Taking(run, plugins)
         self._prompts: dict[str, tuple[int, ...]] = {}
 
-    def check(self, arm: Arm, examples: Sequence[Example], found: Differences) -> None:
+    def check(self, arm: Arm, examples: Sequence[Example], findings: Differences) -> None:
         """One arm's sealed set; what holds of it is said only if nothing differs."""
-        before, where = len(found.differences), layout.selection(arm)
-        found.gather(where, partial(self._named, arm))
-        found.gather(where, partial(self._of_pool, arm, examples))
-        found.gather(where, partial(self._as_taken, arm, examples))
-        if len(found.differences) == before:
-            found.checked += self._told(arm)
+        before, where = len(findings.differences), layout.selection(arm)
+        findings.gather(where, partial(self._named, arm))
+        findings.gather(where, partial(self._of_pool, arm, examples))
+        findings.gather(where, partial(self._as_taken, arm, examples))
+        if len(findings.differences) == before:
+            findings.checked += self._told(arm)
 
     def _entry(self, arm: Arm) -> BudgetFacts:
         return self._manifest["budgets"].get(arm.name, {})
