@@ -58,7 +58,7 @@ def titles(*rooms: str) -> set[str]:
     calls, attributes = [], set()
     for file in (file for room in rooms for file in (ROOT / "gapft_harness" / room).rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "Section":
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Section"):
                 calls.append(node.args[0])
             elif isinstance(node, ast.ClassDef):
                 attributes |= {
