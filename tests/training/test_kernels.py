@@ -9,13 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from gapft_harness.training.base import kernels as module
 from pydantic import ValidationError
 from transformers import AutoModelForCausalLM
 from transformers.models.llama import modeling_llama
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.recipe.sections import Training
+from gapft_harness.training import kernels as module
 from gapft_harness.training.attention import packed_kernel
 from gapft_harness.training.kernels import check_kernels, kernels
 from gapft_harness.training.model import add_lora, fuse, take_off
