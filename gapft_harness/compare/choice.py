@@ -14,7 +14,7 @@ SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class CompareChoice:
     """Which figure is compared, and how.
 
     Attributes:

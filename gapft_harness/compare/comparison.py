@@ -9,15 +9,15 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.compare.choice import Choice
-from gapft_harness.compare.findings import Aggregate, Found, Paired, Table, find
+from gapft_harness.compare.choice import CompareChoice
+from gapft_harness.compare.findings import Aggregate, CompareFindings, Paired, Table, find
 from gapft_harness.compare.groups import aggregates
 from gapft_harness.compare.joining import Item, Joined, join, refuse_other_tasks
 from gapft_harness.compare.notes import notes
 from gapft_harness.compare.reading import Figure, Rows, figures_of, read
 from gapft_harness.compare.source_samples import source_samples
 from gapft_harness.core.errors import UserError, plain
-from gapft_harness.verdicts.places import Log, Run, models, single
+from gapft_harness.verdicts.places import Evaluation, Log, models, single
 from gapft_harness.verdicts.table import Verdicts
 
 #: More groups than these are no groups.
@@ -48,7 +48,7 @@ class Comparison:
         notes: what was chosen for the user, and what to know.
     """
 
-    choice: Choice
+    choice: CompareChoice
     figures: dict[str, Figure]
     directions: dict[str, bool | None]
     aggregates: tuple[Aggregate, ...]
@@ -59,7 +59,7 @@ class Comparison:
     seeds: dict[str, list[str]]
     items: tuple[Item, ...]
     table: Table
-    found: Found
+    found: CompareFindings
     samples: Verdicts | None
     notes: tuple[str, ...]
 
@@ -124,7 +124,7 @@ class Comparison:
         return worse
 
 
-def compare(before: str, after: Sequence[str], choice: Choice) -> Comparison:
+def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Comparison:
     """Compares sample logs of one model before with those of one or more after.
 
     Raises:
@@ -207,7 +207,7 @@ def _values(rows: Rows, by_item: NDArray[np.int64]) -> NDArray[np.float64]:
     return np.frombuffer(rows.values, dtype=np.float64)[by_item]
 
 
-def _clusters(rows: Rows, joined: Joined, choice: Choice) -> NDArray[np.int64] | None:
+def _clusters(rows: Rows, joined: Joined, choice: CompareChoice) -> NDArray[np.int64] | None:
     """Numbers of clusters in the order of their hashes: the order of rows plays no part."""
     if not rows.clusters:
         return None
@@ -221,7 +221,7 @@ def _clusters(rows: Rows, joined: Joined, choice: Choice) -> NDArray[np.int64] |
     return np.array([numbers[name] for name in named], dtype=np.int64)
 
 
-def _groups(rows: Rows, joined: Joined, choice: Choice) -> NDArray[np.str_] | None:
+def _groups(rows: Rows, joined: Joined, choice: CompareChoice) -> NDArray[np.str_] | None:
     """By the chosen field; without one, by task where there are several."""
     order = joined.before.tolist()
     if rows.groups:
@@ -239,7 +239,7 @@ def _groups(rows: Rows, joined: Joined, choice: Choice) -> NDArray[np.str_] | No
 
 
 def _directions(
-    runs: Sequence[Run], figures: Mapping[str, Figure], choice: Choice
+    runs: Sequence[Evaluation], figures: Mapping[str, Figure], choice: CompareChoice
 ) -> dict[str, bool | None]:
     """By task, whether its metric is better when higher."""
     chosen = choice.higher_is_better

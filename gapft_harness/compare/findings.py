@@ -132,7 +132,7 @@ class ByState:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class CompareFindings:
     """All that is found.
 
     Attributes:
@@ -157,7 +157,7 @@ def find(
     tasks: NDArray[np.str_] | None = None,
     aggregates: Sequence[Aggregate] = (),
     whole: bool = True,
-) -> Found:
+) -> CompareFindings:
     """Computes everything.
 
     Args:
@@ -184,10 +184,10 @@ def find(
         together[one.name] = paired(part, f"aggregate/{one.name}")
     together = _adjusted(together)
     if samples is None:
-        return Found(models, groups, together)
+        return CompareFindings(models, groups, together)
     states = samples.states
     by_state = {name: _by_state(states, of == 1, samples) for name, of in table.after.items()}
-    return Found(models, groups, together, states, by_state)
+    return CompareFindings(models, groups, together, states, by_state)
 
 
 def paired(table: Table, purpose: str) -> dict[str, Paired]:

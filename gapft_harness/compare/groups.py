@@ -12,14 +12,14 @@ from typing import Any
 
 from gapft_harness.compare.findings import Aggregate
 from gapft_harness.compare.reading import Figure
-from gapft_harness.verdicts.places import Run
+from gapft_harness.verdicts.places import Evaluation
 
 #: How far a group's number may be from the mean that it is.
 _ROUNDING = 1e-9
 
 
 def aggregates(
-    runs: Sequence[Run], figures: Mapping[str, Figure]
+    runs: Sequence[Evaluation], figures: Mapping[str, Figure]
 ) -> tuple[list[Aggregate], list[str]]:
     """The groups whose mean can be compared, and a sentence on each that cannot.
 

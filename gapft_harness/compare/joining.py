@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gapft_harness.compare.reading import Rows
 from gapft_harness.core.errors import UserError, plain
-from gapft_harness.verdicts.places import Run
+from gapft_harness.verdicts.places import Evaluation
 
 #: An item: task, content, and the number of the document where content alone does not tell.
 Item = tuple[str, bytes, str]
@@ -36,7 +36,7 @@ class Joined:
     repeated: int
 
 
-def refuse_other_tasks(before: Run, after: Run) -> None:
+def refuse_other_tasks(before: Evaluation, after: Evaluation) -> None:
     """Compares tasks and versions, where the files' names and lm_eval's results tell them.
 
     Raises:

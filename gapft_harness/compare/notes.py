@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.compare.choice import Choice
+from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.findings import Table
 from gapft_harness.compare.joining import Joined
 from gapft_harness.compare.reading import Figure, Rows
@@ -18,7 +18,7 @@ Selected = tuple[Rows, NDArray[np.int64]]
 
 
 def notes(
-    choice: Choice,
+    choice: CompareChoice,
     figures: Mapping[str, Figure],
     directions: Mapping[str, bool | None],
     joined: Joined,
@@ -74,7 +74,7 @@ def _named(figures: Mapping[str, Figure], tasks: Sequence[str]) -> str:
     return f"{metrics} ({', '.join(tasks)})" if metrics and several else metrics
 
 
-def _chosen(choice: Choice, figures: Mapping[str, Figure], before: Rows) -> Iterator[str]:
+def _chosen(choice: CompareChoice, figures: Mapping[str, Figure], before: Rows) -> Iterator[str]:
     """What was taken of several metrics or filters, for all tasks of which it is the same."""
     for option, given, known in (
         ("metric", choice.metric, before.metrics),

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gapft_harness.compare.choice import Choice
+from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.core.errors import plain
-from gapft_harness.verdicts.places import Log, Run
+from gapft_harness.verdicts.places import Evaluation, Log
 from gapft_harness.verdicts.sample_logs import SampleLog, canonical, digest
 
 
@@ -71,7 +71,7 @@ class Rows:
         return self.logs[self.log[row]].task
 
 
-def read(run: Run, figures: Mapping[str, Figure], choice: Choice) -> Rows:
+def read(run: Evaluation, figures: Mapping[str, Figure], choice: CompareChoice) -> Rows:
     """Reads a run's logs, each by the figure of its task.
 
     Raises:
@@ -105,7 +105,7 @@ def read(run: Run, figures: Mapping[str, Figure], choice: Choice) -> Rows:
     return rows
 
 
-def figures_of(run: Run, choice: Choice) -> dict[str, Figure]:
+def figures_of(run: Evaluation, choice: CompareChoice) -> dict[str, Figure]:
     """By task, the metric and the filter to compare: those chosen, or else its log's.
 
     Raises:

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.compare.choice import Choice
+from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.joining import Item
 from gapft_harness.compare.reading import Figure
 from gapft_harness.core.errors import UserError, did_you_mean
-from gapft_harness.verdicts.places import Log, Run, runs_of
+from gapft_harness.verdicts.places import Evaluation, Log, runs_of
 from gapft_harness.verdicts.sample_logs import Criterion, log_rows
 from gapft_harness.verdicts.table import Verdicts
 
@@ -41,10 +41,10 @@ _Key = tuple[bytes, str]
 
 
 def source_samples(
-    choice: Choice,
+    choice: CompareChoice,
     items: Sequence[Item],
     figure: Figure,
-    source: Run,
+    source: Evaluation,
     greedy: NDArray[np.bool_],
 ) -> Verdicts:
     """Counts each document's passing samples, over all logs named; each run is further samples.
@@ -108,7 +108,7 @@ def _refuse_same(one: Path, other: Path) -> None:
 
 
 def _of_run(
-    run: Run, wanted: set[_Key], figure: Figure, choice: Choice, source: Run
+    run: Evaluation, wanted: set[_Key], figure: Figure, choice: CompareChoice, source: Evaluation
 ) -> dict[_Key, _Count]:
     counted: dict[_Key, _Count] = {}
     alone: set[Path] = set()
@@ -128,7 +128,9 @@ def _of_run(
     return counted
 
 
-def _of_log(log: Log, wanted: set[_Key], figure: Figure, choice: Choice) -> dict[_Key, _Count]:
+def _of_log(
+    log: Log, wanted: set[_Key], figure: Figure, choice: CompareChoice
+) -> dict[_Key, _Count]:
     """Counts of the wanted documents, from the rows of one filter."""
     repeated = {digest for digest, doc_id in wanted if doc_id}
     by_filter: dict[str, dict[_Key, _Count]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gapft_harness.forecast.reading import Run
+from gapft_harness.forecast.reading import SearchedRun
 from gapft_harness.recipe.conditions import conditions_of
 
 
@@ -38,7 +38,7 @@ class Costs:
     audit: Cost
 
 
-def costs(run: Run, depths: Sequence[int], seeds: int, items: int) -> Costs:
+def costs(run: SearchedRun, depths: Sequence[int], seeds: int, items: int) -> Costs:
     """Computes them.
 
     Args:
@@ -80,7 +80,7 @@ def costs(run: Run, depths: Sequence[int], seeds: int, items: int) -> Costs:
     )
 
 
-def _training(run: Run, seeds: int) -> Cost:
+def _training(run: SearchedRun, seeds: int) -> Cost:
     """Exposures times the mean tokens of an example, over every condition's own budget."""
     pool = run.splits.get("pool")
     if pool is None or pool.example is None:

@@ -13,7 +13,7 @@ from gapft_harness.analysis.forecast.power import detectable
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.streams import derive
 from gapft_harness.forecast.costs import Costs, costs
-from gapft_harness.forecast.reading import Run, Searched
+from gapft_harness.forecast.reading import Searched, SearchedRun
 
 #: Decisions that differed between two trainings with one seed and the same data, LogiQA 2.0
 #: (the paper, appendix "Implementation Details", Reproducibility).
@@ -24,7 +24,7 @@ CORRECTED = (2 / 5, 2 / 3)
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ForecastChoice:
     """What the user of ``gapft gap RUN`` chose.
 
     Attributes:
@@ -162,7 +162,7 @@ class Forecast:
         return self.splits.get("audit") or self.splits["pool"]
 
 
-def forecast(run: Run, choice: Choice) -> Forecast:
+def forecast(run: SearchedRun, choice: ForecastChoice) -> Forecast:
     """Computes everything; the same run and choice give the same figures.
 
     Raises:
@@ -197,7 +197,7 @@ def forecast(run: Run, choice: Choice) -> Forecast:
     )
 
 
-def _audit_items(run: Run) -> int:
+def _audit_items(run: SearchedRun) -> int:
     audit = run.splits.get("audit")
     if audit is None:
         raise UserError(

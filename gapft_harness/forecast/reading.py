@@ -44,7 +44,7 @@ class Searched(Verdicts):
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SearchedRun:
     """A run after its search.
 
     Attributes:
@@ -64,7 +64,7 @@ class Run:
     told: tuple[str, ...] = ()
 
 
-def read_run(path: Path) -> Run:
+def read_run(path: Path) -> SearchedRun:
     """Reads what a run directory's search sealed.
 
     Raises:
@@ -88,7 +88,7 @@ def read_run(path: Path) -> Run:
     # merged: its shards were searched in other folders, which have their times; of what was
     # imported nobody knows them
     search = None if {"merge", "import"} & stages.keys() else stages.get("search")
-    return Run(
+    return SearchedRun(
         k=k,
         splits={split: _read(run, split, k) for split in there},
         seconds=search["seconds"] if search else None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from gapft_harness.gap.findings import Found
+from gapft_harness.gap.findings import GapFindings
 from gapft_harness.gap.logs import GREEDY_LOG, SAMPLES_LOG
 from gapft_harness.gap.measuring import Measured
 from gapft_harness.report.explorer.explored import Entry, Explored, word
@@ -15,7 +15,7 @@ from gapft_harness.verdicts.sample_logs import LogRow, SampleLog
 _Pair = tuple[LogRow, LogRow]
 
 
-def explored(of: Measured, found: Mapping[str, Found]) -> Explored:
+def explored(of: Measured, found: Mapping[str, GapFindings]) -> Explored:
     """The page's content, read from both logs; verdicts are the chosen filter's.
 
     The states under the other filters are fields to filter by.

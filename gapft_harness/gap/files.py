@@ -9,7 +9,7 @@ from typing import Any
 from gapft_harness.core.files import replace_file, write_json
 from gapft_harness.core.text import whole_text
 from gapft_harness.gap.explored import explored
-from gapft_harness.gap.findings import Found, Share
+from gapft_harness.gap.findings import GapFindings, Share
 from gapft_harness.gap.measuring import Measured
 from gapft_harness.gap.page import notes, sections
 from gapft_harness.report.explorer import packing as explorer
@@ -18,7 +18,7 @@ from gapft_harness.report.rendering.markdown import render
 from gapft_harness.report.tables import as_csv
 
 
-def write(of: Measured, found: Mapping[str, Found], folder: Path) -> None:
+def write(of: Measured, found: Mapping[str, GapFindings], folder: Path) -> None:
     """Writes the files; what is there of an earlier command is replaced.
 
     Raises:
@@ -37,7 +37,7 @@ def write(of: Measured, found: Mapping[str, Found], folder: Path) -> None:
         _write_text(folder / name, text)
 
 
-def results(of: Measured, found: Mapping[str, Found]) -> dict[str, Any]:
+def results(of: Measured, found: Mapping[str, GapFindings]) -> dict[str, Any]:
     """The content of results.json (schema 1; keys in docs/gap.md)."""
     return {
         "schema": 1,
@@ -56,7 +56,7 @@ def results(of: Measured, found: Mapping[str, Found]) -> dict[str, Any]:
     }
 
 
-def _filter(one: Found) -> dict[str, Any]:
+def _filter(one: GapFindings) -> dict[str, Any]:
     return {
         "greedy": _share(one.greedy),
         "pass_at_k": {str(k): _share(share) for k, share in enumerate(one.pass_at, 1)},
@@ -73,7 +73,7 @@ def _share(share: Share) -> dict[str, Any]:
     return {"value": float(share.value), "ci95": ci95}
 
 
-def _rates(found: Mapping[str, Found]) -> Iterator[tuple[object, ...]]:
+def _rates(found: Mapping[str, GapFindings]) -> Iterator[tuple[object, ...]]:
     """A row for each filter and k, and for the greedy decode."""
     yield "filter", "k", "rate", "ci95_low", "ci95_high", "gain", "gain_low", "gain_high"
     for name, one in found.items():
@@ -87,7 +87,7 @@ def _cells(share: Share) -> tuple[object, ...]:
     return float(share.value), *(("", "") if interval is None else (interval.low, interval.high))
 
 
-def _items(of: Measured, found: Mapping[str, Found]) -> Iterator[tuple[object, ...]]:
+def _items(of: Measured, found: Mapping[str, GapFindings]) -> Iterator[tuple[object, ...]]:
     """A row for each filter and problem."""
     yield "filter", "problem_id", "doc_id", "state", "greedy", "passing", "samples"
     for name, one in found.items():

@@ -37,7 +37,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class GapFindings:
     """What is found under one filter.
 
     Attributes:
@@ -57,7 +57,7 @@ class Found:
     errors: int
 
 
-def find(verdicts: Verdicts, errors: int) -> Found:
+def find(verdicts: Verdicts, errors: int) -> GapFindings:
     """Computes everything of one filter.
 
     Args:
@@ -76,7 +76,7 @@ def find(verdicts: Verdicts, errors: int) -> Found:
     shares = [
         Share(value, interval) for value, interval in zip(values, _intervals(columns), strict=True)
     ]
-    return Found(
+    return GapFindings(
         greedy=shares[0],
         pass_at=tuple(shares[4 : 4 + k]),
         gains=tuple(shares[4 + k :]),

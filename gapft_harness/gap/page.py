@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from gapft_harness.analysis.bootstrap import Interval
 from gapft_harness.analysis.pass_at_k import reported_k
-from gapft_harness.gap.findings import REPLICATES, Found, Share
+from gapft_harness.gap.findings import REPLICATES, GapFindings, Share
 from gapft_harness.gap.measuring import Measured
 from gapft_harness.report.rendering.blocks import Block, Bullets, Section, Table, Text
 from gapft_harness.report.rendering.wording import (
@@ -23,7 +23,7 @@ from gapft_harness.report.rendering.wording import (
 _ALL_ROWS = 8
 
 
-def notes(of: Measured, found: Mapping[str, Found]) -> list[str]:
+def notes(of: Measured, found: Mapping[str, GapFindings]) -> list[str]:
     """What to know of the figures, a sentence each."""
     first = next(iter(found))
     said = []
@@ -51,7 +51,7 @@ def notes(of: Measured, found: Mapping[str, Found]) -> list[str]:
     return said
 
 
-def sections(of: Measured, found: Mapping[str, Found]) -> list[Section]:
+def sections(of: Measured, found: Mapping[str, GapFindings]) -> list[Section]:
     """The page's sections."""
     first = next(iter(found.values()))
     gap, p_s = first.gains[-1], first.shares["S"]
@@ -80,7 +80,7 @@ def sections(of: Measured, found: Mapping[str, Found]) -> list[Section]:
     return result
 
 
-def _curve(of: Measured, found: Found) -> Table:
+def _curve(of: Measured, found: GapFindings) -> Table:
     rows = [["greedy", percent(found.greedy.value), _interval(found.greedy.interval), "", ""]]
     for k in range(1, of.k + 1) if of.k <= _ALL_ROWS else reported_k(of.k):
         rate, gain = found.pass_at[k - 1], found.gains[k - 1]
@@ -91,7 +91,7 @@ def _curve(of: Measured, found: Found) -> Table:
     return Table(columns, rows, note=note)
 
 
-def _states(found: Found) -> Table:
+def _states(found: GapFindings) -> Table:
     rows = [
         [
             f"{state}: {STATE_NAMES[state]}",
@@ -104,7 +104,7 @@ def _states(found: Found) -> Table:
     return Table(["state", "problems", "share", "95% interval"], rows)
 
 
-def _filters(of: Measured, found: Mapping[str, Found]) -> Table:
+def _filters(of: Measured, found: Mapping[str, GapFindings]) -> Table:
     rows = []
     for name, one in found.items():
         gap = one.gains[-1]

@@ -13,7 +13,7 @@ from gapft_harness.core.records import CONTEXT, GREEDY, Problem, Verdict
 from gapft_harness.hooks.protocols import Generated, Generation, Request
 from gapft_harness.importing.formats import format_of
 from gapft_harness.importing.problems import Problems
-from gapft_harness.importing.rows import Choice, Format, Row
+from gapft_harness.importing.rows import Format, ImportChoice, ImportedResponse
 from gapft_harness.importing.seen import Seen
 from gapft_harness.run_directory.journal import Journal
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _BATCH = 1000
 
 #: A response: its problem, its index, and what the file says of it.
-_Placed = tuple[Problem, int, Row]
+_Placed = tuple[Problem, int, ImportedResponse]
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class Gathering:
         rules: what must be the same in all rows, by kind, and where it was met first.
     """
 
-    choice: Choice
+    choice: ImportChoice
     problems: Sequence[Problem]
     split: str
     k: int
@@ -129,7 +129,7 @@ class Gathering:
             if index < self.k:
                 yield problem, index, row
 
-    def _require_verdict(self, row: Row) -> None:
+    def _require_verdict(self, row: ImportedResponse) -> None:
         if self.choice.judge:
             return
         if row.verdict is None:

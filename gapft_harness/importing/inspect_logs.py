@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.core.records import CONTEXT, GREEDY, Verdict
 from gapft_harness.core.text import whole_text
-from gapft_harness.importing.rows import Choice, Key, Row, verdict_of
+from gapft_harness.importing.rows import ImportChoice, ImportedResponse, Key, verdict_of
 from gapft_harness.verdicts.places import Log
 from gapft_harness.verdicts.sample_logs import LogRow
 
@@ -22,7 +22,7 @@ _LETTERS = {"C": 1, "I": 0}
 _STOPPED = {"stop": "stop", "max_tokens": "length", "model_length": "length"}
 
 
-def read_inspect(path: Path, choice: Choice, greedy: bool) -> Iterator[Row]:
+def read_inspect(path: Path, choice: ImportChoice, greedy: bool) -> Iterator[ImportedResponse]:
     """Yields the responses of a log, one in memory at a time.
 
     Raises:
@@ -39,7 +39,7 @@ def inspect_rows(log: Log) -> Iterator[LogRow]:
     Raises:
         UserError: as ``read_inspect``.
     """
-    by_document = Choice([], judge=True, on=[("id", "id")])
+    by_document = ImportChoice([], judge=True, on=[("id", "id")])
     for number, place, sample in _samples(log.path):
         told = {name: _verdict(sample, name, place)[0] for name in sample.scores or {}}
         row = _row(sample, number, place, by_document, False)
@@ -71,7 +71,9 @@ def _samples(path: Path) -> Iterator[tuple[int, str, EvalSample]]:
         ) from error
 
 
-def _row(sample: EvalSample, number: int, place: str, choice: Choice, greedy: bool) -> Row:
+def _row(
+    sample: EvalSample, number: int, place: str, choice: ImportChoice, greedy: bool
+) -> ImportedResponse:
     if sample.error is not None:
         raise UserError(f"{place}: ended in an error; expected a response (inspect eval-retry)")
     verdict, by = (None, "") if choice.judge else _verdict(sample, choice.metric, place)
@@ -81,10 +83,12 @@ def _row(sample: EvalSample, number: int, place: str, choice: Choice, greedy: bo
     # as gapft export writes what was not generated
     finish = CONTEXT if stopped == "model_length" and not text else _STOPPED.get(stopped, "unknown")
     index = GREEDY if greedy else sample.epoch - 1
-    return Row(number, place, _key(sample, choice, place), index, text, verdict, by, finish, rule)
+    return ImportedResponse(
+        number, place, _key(sample, choice, place), index, text, verdict, by, finish, rule
+    )
 
 
-def _key(sample: EvalSample, choice: Choice, place: str) -> Key:
+def _key(sample: EvalSample, choice: ImportChoice, place: str) -> Key:
     asked = sample.input
     if not isinstance(asked, str):
         users = [message.text for message in asked if message.role == "user"]

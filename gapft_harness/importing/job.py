@@ -11,7 +11,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import ReportProgress
 from gapft_harness.importing.gathering import Gathering
-from gapft_harness.importing.rows import Choice
+from gapft_harness.importing.rows import ImportChoice
 from gapft_harness.recipe.recipe import sampler_settings
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, Split
@@ -46,7 +46,7 @@ def import_split(
     Args:
         run_path: the run directory.
         split: one of ``splits_of``; ``calibration`` gets greedy responses alone.
-        choice: what ``rows.Choice`` holds.
+        choice: what ``rows.ImportChoice`` holds.
         plugin_files: files given by ``--plugin``.
         include_paths: folders with task YAML given by ``--include-path``.
         progress: called with responses taken and responses in all.
@@ -63,7 +63,7 @@ def import_split(
     if (found := finished(run.path, split)) is not None:
         return found
     progress(0, 0)
-    plugins, how = load_plugins(plugin_files), Choice(**choice)
+    plugins, how = load_plugins(plugin_files), ImportChoice(**choice)
     problems, task, verifier, rests = load_problems(run.recipe, split, plugins, include_paths)
     with closing_verifier(verifier):
         require_same(run, rests)
@@ -98,7 +98,7 @@ def import_split(
             )
 
 
-def _require_single(task: Mapping[str, Any], how: Choice) -> None:
+def _require_single(task: Mapping[str, Any], how: ImportChoice) -> None:
     """Refuses what a file of single responses with verdicts cannot tell.
 
     Raises:

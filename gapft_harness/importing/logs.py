@@ -8,7 +8,7 @@ from pathlib import Path
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Verdict
 from gapft_harness.core.text import whole_text
-from gapft_harness.importing.rows import Choice, Row, taken
+from gapft_harness.importing.rows import ImportChoice, ImportedResponse, taken
 from gapft_harness.verdicts.places import log_at
 from gapft_harness.verdicts.sample_logs import Criterion, LogRow, SampleLog
 
@@ -19,8 +19,8 @@ _REMEDY = (
 
 
 def read_log(
-    path: Path, choice: Choice, greedy: bool, plugin_files: Sequence[str] = ()
-) -> Iterator[Row]:
+    path: Path, choice: ImportChoice, greedy: bool, plugin_files: Sequence[str] = ()
+) -> Iterator[ImportedResponse]:
     """Yields the responses of a log of lm_eval or of a plugin's reader, under one filter.
 
     Raises:
@@ -43,7 +43,7 @@ def read_log(
             verdicts = [taken(passed) for passed in criterion.passed(row)]
         by, rule = _told_by(row, criterion)
         for number, text in enumerate(texts):
-            yield Row(
+            yield ImportedResponse(
                 *(row.line, row.place, key, GREEDY if greedy else number, whole_text(text)),
                 verdicts[number],
                 by,

@@ -13,7 +13,7 @@ from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Verdict
-from gapft_harness.importing.rows import Choice, Row, taken, text_of, verdict_of
+from gapft_harness.importing.rows import ImportChoice, ImportedResponse, taken, text_of, verdict_of
 from gapft_harness.verdicts.places import Log
 from gapft_harness.verdicts.sample_logs import LogRow, records
 
@@ -27,7 +27,7 @@ _PROBLEM = ("problem", "expected_answer")
 ON = (("problem", "problem"),)
 
 
-def read_nemo_skills(path: Path, choice: Choice, greedy: bool) -> Iterator[Row]:
+def read_nemo_skills(path: Path, choice: ImportChoice, greedy: bool) -> Iterator[ImportedResponse]:
     """Yields the responses of a file, each the first of its problem.
 
     Raises:
@@ -36,7 +36,7 @@ def read_nemo_skills(path: Path, choice: Choice, greedy: bool) -> Iterator[Row]:
     for line, _, record, place in records(path):
         verdict, by = (None, "") if choice.judge else _verdict(record, choice.metric, place)
         finish = record.get("finish_reason")
-        yield Row(
+        yield ImportedResponse(
             line,
             place,
             ("doc", record),

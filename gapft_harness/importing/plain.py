@@ -10,7 +10,7 @@ from typing import Any
 from gapft_harness.core.errors import UserError, refuse_unknown
 from gapft_harness.core.json_values import as_object
 from gapft_harness.core.records import CONTEXT, GREEDY
-from gapft_harness.importing.rows import Choice, Key, Row, text_of, verdict_of
+from gapft_harness.importing.rows import ImportChoice, ImportedResponse, Key, text_of, verdict_of
 from gapft_harness.verdicts.places import Log
 from gapft_harness.verdicts.sample_logs import LogRow, records
 
@@ -21,7 +21,7 @@ _FINISH_REASONS = ("stop", "length", "unknown", CONTEXT)
 _MOST = 1_000_000
 
 
-def read_plain(path: Path, choice: Choice, greedy: bool) -> Iterator[Row]:
+def read_plain(path: Path, choice: ImportChoice, greedy: bool) -> Iterator[ImportedResponse]:
     """Yields the responses of a file.
 
     Raises:
@@ -38,7 +38,7 @@ def read_plain(path: Path, choice: Choice, greedy: bool) -> Iterator[Row]:
         verdict = None
         if field in record and not choice.judge:
             verdict = verdict_of(record[field], field, place)
-        yield Row(
+        yield ImportedResponse(
             line,
             place,
             _key(record, place),
@@ -56,7 +56,7 @@ def plain_rows(log: Log) -> Iterator[LogRow]:
     Raises:
         UserError: as ``read_plain``.
     """
-    for row in read_plain(log.path, Choice([]), True):
+    for row in read_plain(log.path, ImportChoice([]), True):
         by, value = row.key
         yield LogRow.of(
             *(log, row.line, value if by == "doc" else {by: value}, [row.text]),

@@ -8,7 +8,7 @@ from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Problem
-from gapft_harness.importing.rows import Row
+from gapft_harness.importing.rows import ImportedResponse
 from gapft_harness.verdicts.sample_logs import digest, value_at
 
 
@@ -31,7 +31,7 @@ class Problems:
         # a log's documents have the fields that a task keeps from its problems, too
         self._fields = dict.fromkeys(name for problem in problems for name in problem.document)
 
-    def find(self, row: Row) -> Problem | None:
+    def find(self, row: ImportedResponse) -> Problem | None:
         """The problem that a row answers; None if there is none.
 
         Raises:
@@ -49,7 +49,7 @@ class Problems:
             )
         return found[0] if found else None
 
-    def unknown(self, row: Row) -> UserError:
+    def unknown(self, row: ImportedResponse) -> UserError:
         """What is said of a row whose problem the split has not."""
         by, value = row.key
         told = ""

@@ -19,7 +19,7 @@ Key = tuple[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ImportChoice:
     """What the user of ``gapft import`` chose.
 
     Attributes:
@@ -75,7 +75,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ImportedResponse:
     """One response of a file.
 
     Attributes:
@@ -102,7 +102,7 @@ class Row:
 
 
 #: Reads a file; ``greedy``: it holds greedy responses alone.
-Read = Callable[[Path, Choice, bool], Iterator[Row]]
+Read = Callable[[Path, ImportChoice, bool], Iterator[ImportedResponse]]
 
 
 @dataclass(frozen=True, slots=True)

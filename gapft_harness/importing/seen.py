@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Problem
-from gapft_harness.importing.rows import Row
+from gapft_harness.importing.rows import ImportedResponse
 
 
 class Seen:
@@ -18,7 +18,7 @@ class Seen:
         self._paths = paths
         self._places: dict[str, array[int]] = {}
 
-    def add(self, problem: Problem, index: int, file: int, row: Row) -> None:
+    def add(self, problem: Problem, index: int, file: int, row: ImportedResponse) -> None:
         """Takes in one response.
 
         Raises:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.importing.rows import Choice
+from gapft_harness.importing.rows import ImportChoice
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
 from gapft_harness.run_directory.lock import hold
@@ -18,7 +18,7 @@ from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.stages.search.states import partition
 
 
-def require_free(place: str, split: str, choice: Choice) -> None:
+def require_free(place: str, split: str, choice: ImportChoice) -> None:
     """Nothing answers a split yet, or this very import does.
 
     Raises:

@@ -19,7 +19,7 @@ from gapft_harness.analysis.decomposition import Decomposition, pool, unstable_s
 from gapft_harness.analysis.decomposition import decompose as counts_of
 from gapft_harness.analysis.pass_at_k import mean_pass_at_k
 from gapft_harness.compare import files, page
-from gapft_harness.compare.choice import SHOWN, Choice
+from gapft_harness.compare.choice import SHOWN, CompareChoice
 from gapft_harness.compare.comparison import Comparison
 from gapft_harness.compare.comparison import compare as compare_logs
 from gapft_harness.compare.findings import ByState, Paired
@@ -80,7 +80,7 @@ def compare(
         named = _places(after)
     if not named:
         raise UserError("compare: no log after; give a folder, a list, or a mapping of names")
-    choice = Choice(
+    choice = CompareChoice(
         *(metric, filter, tasks, on, cluster, by, common, seeds, _places(source_samples)),
         higher_is_better=higher_is_better,
         latest=latest,

@@ -22,7 +22,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class RejudgeChoice:
     """What is judged again, and by what.
 
     Attributes:

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from gapft_harness.compare.findings import Found, Table, find
+from gapft_harness.compare.findings import CompareFindings, Table, find
 from gapft_harness.core.errors import UserError
 from gapft_harness.hooks.protocols import Progress
-from gapft_harness.rejudge.choice import Choice
+from gapft_harness.rejudge.choice import RejudgeChoice
 from gapft_harness.rejudge.flips import Flip, Flips, shown
 from gapft_harness.rejudge.judge import AT_ONCE, Judge, ahead, judging
-from gapft_harness.rejudge.rows import Reading, Row
+from gapft_harness.rejudge.rows import Reading, RowToJudge
 from gapft_harness.verdicts.places import Log, runs_of
 from gapft_harness.verification.judging import VerdictAndAnswer
 from gapft_harness.verification.reasons import Reasons
@@ -42,7 +42,7 @@ class LogsJudged:
         was_reasons: those of the rule that they are held against, if one was named.
     """
 
-    choice: Choice
+    choice: RejudgeChoice
     logs: list[Log]
     flips: Flips
     readings: list[Reading] = field(default_factory=list)
@@ -60,7 +60,7 @@ class LogsJudged:
         task = tasks[number]
         return task if task and tasks.count(task) == 1 else str(self.logs[number].path)
 
-    def found(self) -> Found:
+    def found(self) -> CompareFindings:
         """Both accuracies and their difference, over all documents and log by log.
 
         A document that several rows have, as the logs of several models do, is drawn as one.
@@ -83,7 +83,7 @@ class LogsJudged:
 
 
 def judge_logs(
-    arguments: list[str], choice: Choice, flips: Flips, progress: Progress = lambda *_: None
+    arguments: list[str], choice: RejudgeChoice, flips: Flips, progress: Progress = lambda *_: None
 ) -> LogsJudged:
     """Judges the responses of all logs that are named.
 
@@ -112,7 +112,9 @@ def judge_logs(
     return found
 
 
-def _judge(batch: list[Row], log: int, found: LogsJudged, now: Judge, was: Judge | None) -> None:
+def _judge(
+    batch: list[RowToJudge], log: int, found: LogsJudged, now: Judge, was: Judge | None
+) -> None:
     pairs = [(text, row.gold) for row in batch for text in row.texts]
     texts, golds = [text for text, _ in pairs], [gold for _, gold in pairs]
     after = iter(now.judge(texts, golds))
@@ -143,7 +145,7 @@ def _judge(batch: list[Row], log: int, found: LogsJudged, now: Judge, was: Judge
 
 
 def _was(
-    row: Row, index: int, before: Iterator[VerdictAndAnswer] | None
+    row: RowToJudge, index: int, before: Iterator[VerdictAndAnswer] | None
 ) -> tuple[bool, str | None]:
     """Whether a response was right, and what was read of it."""
     if before is None:
@@ -152,9 +154,9 @@ def _was(
     return verdict.passed, answer
 
 
-def _batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
+def _batches(rows: Iterator[RowToJudge]) -> Iterator[list[RowToJudge]]:
     """Rows until they have enough responses."""
-    batch: list[Row] = []
+    batch: list[RowToJudge] = []
     size = 0
     for row in rows:
         batch.append(row)

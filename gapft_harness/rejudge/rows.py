@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gapft_harness.core.records import Gold
-from gapft_harness.rejudge.choice import Choice
+from gapft_harness.rejudge.choice import RejudgeChoice
 from gapft_harness.rejudge.golds import Golds, golds_of
 from gapft_harness.rejudge.judge import Judge
 from gapft_harness.verdicts.places import Log
@@ -18,7 +18,7 @@ _REMEDY = (
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RowToJudge:
     """What is kept of a row until it is judged.
 
     Attributes:
@@ -58,7 +58,7 @@ class Reading:
     metrics: Sequence[str]
 
     @classmethod
-    def of(cls, log: Log, choice: Choice, judge: Judge) -> Reading:
+    def of(cls, log: Log, choice: RejudgeChoice, judge: Judge) -> Reading:
         """Reads the first row.
 
         Raises:
@@ -71,14 +71,14 @@ class Reading:
         criterion = None if choice.was else Criterion.of(first, choice.metric, _REMEDY)
         return cls(source, criterion, golds_of(first, choice.gold, judge), metrics)
 
-    def rows(self, judge: Judge) -> Iterator[Row]:
+    def rows(self, judge: Judge) -> Iterator[RowToJudge]:
         """Yields the rows, one line in memory at a time.
 
         Raises:
             UserError: a row does not tell what is asked; it names file and line.
         """
         for row in self.source:
-            yield Row(
+            yield RowToJudge(
                 *(row.place, str(row.doc_id), row.identity, row.texts),
                 self.golds.of(row, judge),
                 self.criterion.passed(row) if self.criterion else (),

@@ -55,7 +55,7 @@ class Log:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class Evaluation:
     """One evaluation of one model: a log for each task."""
 
     logs: tuple[Log, ...]
@@ -75,7 +75,7 @@ class Model:
     """A row of the table: a name, and a run for each training seed."""
 
     name: str
-    runs: tuple[Run, ...]
+    runs: tuple[Evaluation, ...]
 
     @property
     def seeds(self) -> list[str]:
@@ -125,7 +125,7 @@ def single(
     *,
     latest: bool = False,
     plugin_files: Sequence[str] = (),
-) -> Run:
+) -> Evaluation:
     """The one run that an argument names; the rest is as of ``runs_of``.
 
     Raises:
@@ -145,7 +145,7 @@ def runs_of(
     *,
     latest: bool = False,
     plugin_files: Sequence[str] = (),
-) -> list[Run]:
+) -> list[Evaluation]:
     """The runs that an argument names.
 
     A file or a folder is one run. What a glob matches is several: each folder is one, and so are
@@ -235,7 +235,9 @@ def _below(folder: Path) -> Iterator[Path]:
                 yield Path(within, name)
 
 
-def _run(paths: list[Path], tasks: Sequence[str], latest: bool, plugin_files: Sequence[str]) -> Run:
+def _run(
+    paths: list[Path], tasks: Sequence[str], latest: bool, plugin_files: Sequence[str]
+) -> Evaluation:
     by_task: dict[str, Path] = {}
     names = sorted({_task_of(path) for path in paths})
     for task in tasks:
@@ -257,7 +259,7 @@ def _run(paths: list[Path], tasks: Sequence[str], latest: bool, plugin_files: Se
             )
         by_task[task] = path
     ordered = sorted(by_task.items(), key=lambda one: natural(one[0]))
-    return Run(tuple(log_at(path, plugin_files) for _, path in ordered))
+    return Evaluation(tuple(log_at(path, plugin_files) for _, path in ordered))
 
 
 def _task_of(path: Path) -> str:

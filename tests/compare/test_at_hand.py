@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gapft_harness.compare.choice import Choice
+from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
 from gapft_harness.compare.files import FILES, explored
 from gapft_harness.compare.files import write as write_files
@@ -126,7 +126,7 @@ def test_seeds_carry_the_names_of_their_logs(tmp_path: Path) -> None:
             values,
             date=f"2026-0{1 + seed % 9}-01T00-00-00.1",
         )
-    of = compare(str(before), [f"tuned={tmp_path}/tuned_seed*"], Choice())
+    of = compare(str(before), [f"tuned={tmp_path}/tuned_seed*"], CompareChoice())
     assert of.seeds == {"tuned": ["tuned_seed2", "tuned_seed10"]}, "2 before 10"
     assert [model.seed for model in explored(of).models] == ["tuned_seed2", "tuned_seed10"]
     write_files(of, tmp_path / "out")
@@ -141,7 +141,7 @@ def test_groups_are_in_the_order_that_people_count_in(tmp_path: Path) -> None:
         row(n, 0, doc={"question": f"q{n}", "part": f"c{n}"}) for n in range(12)
     ]
     before = write(tmp_path / "a", rows=rows)
-    of = compare(str(before), [str(write(tmp_path / "b", rows=rows))], Choice(by="part"))
+    of = compare(str(before), [str(write(tmp_path / "b", rows=rows))], CompareChoice(by="part"))
     assert [*of.found.groups] == [f"c{n}" for n in range(12)]
 
 
@@ -151,7 +151,7 @@ def test_a_written_page_is_bounded(tmp_path: Path, show: int) -> None:
     before = write(tmp_path / "a", rows=[row(n, 0, **texts) for n in range(60)])
     after = write(tmp_path / "b", rows=[row(n, 1, **texts) for n in range(60)])
     out = tmp_path / "out"
-    write_files(compare(str(before), [str(after)], Choice(shown=show)), out)
+    write_files(compare(str(before), [str(after)], CompareChoice(shown=show)), out)
     for page in ("comparison.md", "comparison.html"):
         assert (out / page).stat().st_size < 1_000_000
         assert "are in items.csv and explorer.html" in (out / page).read_text()

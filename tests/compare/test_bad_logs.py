@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gapft_harness.compare.choice import Choice
+from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
 from gapft_harness.core.errors import UserError
 from tests.compare.logs import row, write
@@ -17,7 +17,7 @@ from tests.compare.logs import row, write
 
 def refused(before: object, *after: object, **choice: Any) -> str:
     with pytest.raises(UserError) as caught:
-        compare(str(before), [str(one) for one in after], Choice(**choice))
+        compare(str(before), [str(one) for one in after], CompareChoice(**choice))
     return str(caught.value)
 
 
@@ -101,7 +101,7 @@ def test_other_tasks_and_versions(before: Path, tmp_path: Path) -> None:
     told = refused(before, write(tmp_path / "c", [1] * 4, version=2))
     assert "is of version 1 of task toy" in told
     renamed = write(tmp_path / "d", [1] * 4, version=2).rename(tmp_path / "renamed.jsonl")
-    notes = compare(str(before), [str(renamed)], Choice()).notes
+    notes = compare(str(before), [str(renamed)], CompareChoice()).notes
     assert any("versions of the task are not compared" in note for note in notes)
 
 
@@ -160,7 +160,7 @@ def test_each_way_to_count_samples_gives_the_same_states(before: Path, tmp_path:
     apart = [write(tmp_path / f"k{k}", [int(c > k) for c in passing]) for k in (0, 1)]
     found = []
     for place in [*places, [f"{tmp_path}/k*"], [str(path) for path in apart]]:
-        comparison = compare(str(before), [str(after)], Choice(source_samples=place))
+        comparison = compare(str(before), [str(after)], CompareChoice(source_samples=place))
         assert comparison.samples is not None
         assert comparison.found.states is not None
         found.append(

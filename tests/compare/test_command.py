@@ -12,7 +12,7 @@ from scipy import stats
 from typer.testing import CliRunner, Result
 
 from gapft_harness.cli.main import app
-from gapft_harness.compare.choice import Choice
+from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
 from gapft_harness.compare.page import sections
 from gapft_harness.compare.terminal import show
@@ -117,7 +117,7 @@ def test_other_tasks_of_real_logs_are_refused(logs: Path) -> None:
 def test_the_gate_fails_where_the_whole_interval_lies_below(tmp_path: Path) -> None:
     before = write(tmp_path / "before", [1] * 200)
     after = write(tmp_path / "after", [0] * 20 + [1] * 180)
-    comparison = compare(str(before), [str(after)], Choice())
+    comparison = compare(str(before), [str(after)], CompareChoice())
     (model,) = comparison.found.models.values()
     high = model.interval.high
     assert -0.1 < high < -0.04
@@ -174,7 +174,7 @@ def test_what_a_model_wrote_moves_no_cursor_and_breaks_no_table(tmp_path: Path) 
 
 def test_a_narrow_terminal_cuts_no_figure(tmp_path: Path) -> None:
     before, after = write(tmp_path / "a", [0] * 50), write(tmp_path / "b", [1] * 50)
-    comparison = compare(str(before), [f"{'long' * 20}={after}"], Choice())
+    comparison = compare(str(before), [f"{'long' * 20}={after}"], CompareChoice())
     console = Console(width=30, record=True)
     show(sections(comparison), console)
     assert "[+100.0, +100.0]" in console.export_text()
@@ -186,7 +186,7 @@ def test_a_table_fits_80_columns_and_has_its_headings_in_one_line_where_they_fit
 ) -> None:
     before = write(tmp_path / "before", [0, 1] * 500)
     models = [f"{name}={write(tmp_path / name, [1] * 1000)}" for name in ("gapft", "uniform")]
-    comparison = compare(str(before), models, Choice())
+    comparison = compare(str(before), models, CompareChoice())
     for width in (80, 120):
         console = Console(width=width, record=True)
         show(sections(comparison), console)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from gapft_harness.compare.choice import Choice
+from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import Comparison, compare
 from gapft_harness.compare.files import results
 from tests.compare.logs import row, write
@@ -23,7 +23,7 @@ PAIRS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, ma
 
 
 def compared(before: Path, *after: object, **choice: Any) -> Comparison:
-    return compare(str(before), [str(one) for one in after], Choice(**choice))
+    return compare(str(before), [str(one) for one in after], CompareChoice(**choice))
 
 
 def of(comparison: Comparison) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from gapft_harness.cli.main import app
 from gapft_harness.compare import terminal
 from gapft_harness.core.errors import UserError
 from gapft_harness.rejudge import judge as judging_module
-from gapft_harness.rejudge.choice import Choice, Rule
+from gapft_harness.rejudge.choice import RejudgeChoice, Rule
 from gapft_harness.rejudge.flips import Flips
 from gapft_harness.rejudge.logs import LogsJudged, judge_logs
 from tests.compare.logs import row, write
@@ -41,7 +41,7 @@ def letters(texts: list[list[str]], gold: str = "B", **changes: Any) -> list[dic
 
 
 def judged(log: Path, now: Rule, was: Rule | None = None) -> LogsJudged:
-    return judge_logs([str(log)], Choice(now, was), Flips(10**6))
+    return judge_logs([str(log)], RejudgeChoice(now, was), Flips(10**6))
 
 
 def keyed(found: LogsJudged) -> set[tuple[str, int, bool]]:
@@ -193,7 +193,7 @@ def test_a_response_that_hangs_or_kills_costs_itself_alone(
     (tmp_path / "odd.py").write_text(HANGS)
     log = write(tmp_path, rows=letters([["a"], ["hang"], ["b"], ["die"], ["c"]]))
     found = judge_logs(
-        [str(log)], Choice(Rule("odd"), plugin_files=[str(tmp_path / "odd.py")]), Flips(9)
+        [str(log)], RejudgeChoice(Rule("odd"), plugin_files=[str(tmp_path / "odd.py")]), Flips(9)
     )
     assert found.reasons.statuses == {"pass": 3, "timeout": 1, "error": 1}
     assert found.after.tolist() == [1, 0, 1, 0, 1]
@@ -328,8 +328,8 @@ def test_a_document_in_several_logs_is_one(tmp_path: Path) -> None:
     """A second log of the same documents says nothing new of how sure the first is."""
     rows = letters([["B" if number < 5 else "C"] for number in range(20)], exact_match=0)
     logs = [str(write(tmp_path / name, rows=rows)) for name in "ab"]
-    (once,) = judge_logs(logs[:1], Choice(STRICT), Flips(9)).found().models.values()
-    both = judge_logs(logs, Choice(STRICT), Flips(9))
+    (once,) = judge_logs(logs[:1], RejudgeChoice(STRICT), Flips(9)).found().models.values()
+    both = judge_logs(logs, RejudgeChoice(STRICT), Flips(9))
     (twice,) = both.found().models.values()
     assert (once.items, once.units, once.test, once.p_value) == (20, 20, "mcnemar", 0.0625)
     assert (twice.items, twice.units, twice.test) == (40, 20, "sign_flip")

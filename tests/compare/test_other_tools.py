@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gapft_harness.compare.choice import Choice
+from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
 from gapft_harness.compare.findings import Paired
 from tests.compare.logs import write
@@ -32,7 +32,7 @@ def ours(name: str, folder: Path) -> Paired:
     of = TABLES[name]
     for side in ("before", "after"):
         write(folder / side, values(of[side]))
-    choice = Choice(cluster="passage" if name == "passages of four" else None)
+    choice = CompareChoice(cluster="passage" if name == "passages of four" else None)
     found = compare(str(folder / "before"), [str(folder / "after")], choice)
     (model,) = found.found.models.values()
     return model

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gapft_harness.compare.choice import Choice
+from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
 from gapft_harness.core.errors import UserError
 from gapft_harness.verdicts.table import Verdicts
@@ -24,7 +24,9 @@ def samples(before: Path, *logs: object, **choice: Any) -> Verdicts:
     """Of the logs, for a comparison with a model that has all right."""
     after = write(before.parents[1] / "after", [1] * 4)
     named = [str(log) for log in logs]
-    found = compare(str(before), [str(after)], Choice(source_samples=named, **choice)).samples
+    found = compare(
+        str(before), [str(after)], CompareChoice(source_samples=named, **choice)
+    ).samples
     assert found is not None
     return found
 
@@ -107,4 +109,4 @@ def test_states_need_a_metric_that_says_right_or_wrong(tmp_path: Path) -> None:
     before = write(tmp_path / "errors", [0, 1, 0, 1], higher=False)
     after = write(tmp_path / "after", [1] * 4, higher=False)
     with pytest.raises(UserError, match=r"0 or 1 that is better when higher, and exact_match is"):
-        compare(str(before), [str(after)], Choice(source_samples=[str(after)]))
+        compare(str(before), [str(after)], CompareChoice(source_samples=[str(after)]))

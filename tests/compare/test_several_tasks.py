@@ -17,7 +17,7 @@ from lm_eval.loggers import EvaluationTracker
 from lm_eval.tasks import TaskManager
 
 import gapft_harness
-from gapft_harness.compare.choice import Choice
+from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
 from gapft_harness.compare.files import FILES, results
 from gapft_harness.core.errors import UserError
@@ -148,7 +148,7 @@ def test_the_python_face_takes_them_too(evaluated: Path, tmp_path: Path) -> None
 
 def test_an_interval_of_tasks_that_count_alike_is_that_of_their_means(evaluated: Path) -> None:
     """Against a bootstrap of its own, which draws documents within each task."""
-    of = compare(str(evaluated / "before"), [str(evaluated / "after")], Choice())
+    of = compare(str(evaluated / "before"), [str(evaluated / "after")], CompareChoice())
     (found,) = of.found.aggregates["alike"].values()
     (after,) = of.table.after.values()
     tasks = np.array([task for task, _, _ in of.items])
@@ -179,7 +179,7 @@ def test_metrics_that_have_no_mean_in_common_have_a_row_each_and_no_other(tmp_pa
         path = write(tmp_path / side, rows=rows, task="loss", date="2026-01-02T00-00-00.1")
         facts = {"higher_is_better": {"loss": {"loss": False}}, "versions": {"loss": 1}}
         (path.parent / "results_2026-01-02T00-00-00.1.json").write_text(json.dumps(facts))
-    of = compare(str(tmp_path / "a"), [f"b={tmp_path / 'b'}"], Choice())
+    of = compare(str(tmp_path / "a"), [f"b={tmp_path / 'b'}"], CompareChoice())
     found = results(of)
     assert "difference" not in found["models"]["b"]
     assert found["before"]["mean"] is None

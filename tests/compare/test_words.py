@@ -12,7 +12,7 @@ import pytest
 
 from controlled_study.outcome.page import _number
 from gapft_harness.cli import main
-from gapft_harness.compare.choice import Choice
+from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
 from gapft_harness.compare.files import write as write_files
 from gapft_harness.report.rendering import wording
@@ -25,7 +25,7 @@ from tests.compare.test_gate import run
 def written(tmp_path: Path, before: Path, *after: object) -> tuple[str, dict[str, Any]]:
     """The page and the results."""
     out = tmp_path / "out"
-    of = compare(str(before), [str(one) for one in after], Choice())
+    of = compare(str(before), [str(one) for one in after], CompareChoice())
     write_files(of, out, overwrite=True)
     found = json.loads((out / "results.json").read_text())
     return (out / "comparison.md").read_text(), found

@@ -16,9 +16,9 @@ from gapft_harness.analysis.forecast.power import detectable
 from gapft_harness.cli.main import app
 from gapft_harness.core.errors import UserError
 from gapft_harness.forecast.files import results
-from gapft_harness.forecast.findings import Choice, Forecast, forecast
+from gapft_harness.forecast.findings import Forecast, ForecastChoice, forecast
 from gapft_harness.forecast.page import warnings
-from gapft_harness.forecast.reading import Run, Searched, read_run
+from gapft_harness.forecast.reading import Searched, SearchedRun, read_run
 from gapft_harness.forecast.verdict import judge
 from gapft_harness.report.reading.tokens import Generated
 from tests.command import succeed
@@ -46,9 +46,9 @@ def recovered(of: Searched) -> int:
     return int((of.states == "S").sum())
 
 
-def run_of(**splits: Searched) -> Run:
+def run_of(**splits: Searched) -> SearchedRun:
     k = next(iter(splits.values())).passed.shape[1]
-    return Run(k, splits, 100.0, (1000, 4.0), RECIPE)
+    return SearchedRun(k, splits, 100.0, (1000, 4.0), RECIPE)
 
 
 def drawn(problems: int, share: float, seed: int = 0, k: int = 8) -> Searched:
@@ -182,8 +182,8 @@ def test_options_out_of_bounds_are_named(run: Path, options: list[str], told: st
     assert told in str(done.exception)
 
 
-def of(run: Run, **choice: object) -> Forecast:
-    return forecast(run, Choice(**choice))  # type: ignore[arg-type]
+def of(run: SearchedRun, **choice: object) -> Forecast:
+    return forecast(run, ForecastChoice(**choice))  # type: ignore[arg-type]
 
 
 def test_none_and_all_solved_are_told_and_not_extrapolated() -> None:

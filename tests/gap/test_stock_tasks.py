@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gapft_harness.cli.main import app
-from gapft_harness.compare.choice import Choice
+from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
 from gapft_harness.core.errors import UserError
 from gapft_harness.lm_eval_bridge.task_file.versions import NEXT
@@ -98,7 +98,7 @@ def test_compare_reads_the_logs(folder: Path) -> None:
     found = compare(
         str(place / "greedy"),
         [str(place / "greedy")],
-        Choice(source_samples=[str(place / "samples")]),
+        CompareChoice(source_samples=[str(place / "samples")]),
     )
     results = json.loads((place / "results.json").read_text())
     assert found.found.states is not None
@@ -177,7 +177,7 @@ def test_a_stock_log_with_repeats_gives_the_states_that_gap_gives(folder: Path) 
     assert {len(responses) for row in rows for responses in row["resps"]} == {K}
     told = "does not say how many of them passed.*gapft import --judge"
     with pytest.raises(UserError, match=told):
-        compare(str(greedy), [str(greedy)], Choice(source_samples=[str(samples)]))
+        compare(str(greedy), [str(greedy)], CompareChoice(source_samples=[str(samples)]))
     for name in FILTERS["gsm8k"]:
         run = folder / f"imported-{name}"
         done = CliRunner().invoke(

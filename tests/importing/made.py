@@ -12,7 +12,7 @@ from typing import Any
 from gapft_harness.core.records import Problem
 from gapft_harness.importing.gathering import Gathering
 from gapft_harness.importing.job import import_split
-from gapft_harness.importing.rows import Choice
+from gapft_harness.importing.rows import ImportChoice
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.directory import RunDirectory
@@ -67,7 +67,7 @@ def imported(
         "search": {"k": k}, "seeds": [13], **(keys or {}),
     }  # fmt: skip
     run = RunDirectory.create_or_open(made.folder / name, check_recipe(content, "test"))
-    how = Choice(files, **choice).arguments()
+    how = ImportChoice(files, **choice).arguments()
     context = made.context(run, (split,))
     object.__setattr__(context, "searching", partial(import_split, choice=how))
     run_stages(context, ["search"], lambda stage: None)
@@ -85,7 +85,7 @@ def states_of(run: RunDirectory, split: str = "pool") -> dict[str, str]:
 def gather(
     tokenizer: Retokenizer,
     folder: Path,
-    choice: Choice,
+    choice: ImportChoice,
     progress: Callable[[int], None] = lambda done: None,
 ) -> None:
     """Gathers files for the problems of ``VERDICTS``, of which K is 2."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.importing.rows import Choice
+from gapft_harness.importing.rows import ImportChoice
 from gapft_harness.importing.told import require_free
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
 from gapft_harness.stages.pipeline import run_stages
@@ -25,25 +25,25 @@ def test_the_same_import_alone_goes_on(made: Letters, model: Path) -> None:
     """Other options, or other files, would be ignored: the table is there."""
     file = write(made.folder / "r.jsonl", plain(VERDICTS))
     run = imported(made, model, "run", [file])
-    require_free(str(run.path), "pool", Choice([file]))
+    require_free(str(run.path), "pool", ImportChoice([file]))
     for choice, said in (
-        (Choice([file], judge=True), "judge false there, true here"),
-        (Choice([file], metric="other"), 'metric null there, "other" here'),
-        (Choice([file], filter="none"), "filter null there"),
-        (Choice([file], on=[("a", "b")]), r'on \[\] there, \[\["a", "b"\]\] here'),
-        (Choice([file], ignore_unknown=True), "ignore_unknown false there"),
-        (Choice([], greedy=file), "greedy null there"),
+        (ImportChoice([file], judge=True), "judge false there, true here"),
+        (ImportChoice([file], metric="other"), 'metric null there, "other" here'),
+        (ImportChoice([file], filter="none"), "filter null there"),
+        (ImportChoice([file], on=[("a", "b")]), r'on \[\] there, \[\["a", "b"\]\] here'),
+        (ImportChoice([file], ignore_unknown=True), "ignore_unknown false there"),
+        (ImportChoice([], greedy=file), "greedy null there"),
     ):
         with pytest.raises(UserError, match=rf"pool was imported otherwise \(.*{said}.* already"):
             require_free(str(run.path), "pool", choice)
     other = write(made.folder / "other.jsonl", [*plain(VERDICTS), ""])
     for files in ([other], [file, other]):
         with pytest.raises(UserError, match="pool was imported from other files already"):
-            require_free(str(run.path), "pool", Choice(files))
+            require_free(str(run.path), "pool", ImportChoice(files))
     (run.path / "audit").mkdir()
     (run.path / "audit/responses.jsonl").touch()
     with pytest.raises(UserError, match="a search of the audit is under way"):
-        require_free(str(run.path), "audit", Choice([file]))
+        require_free(str(run.path), "audit", ImportChoice([file]))
 
 
 def test_a_search_takes_away_what_a_killed_import_left(made: Letters, model: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(
 ) -> None:
     file = write(tmp_path / "r.jsonl", plain(VERDICTS))
     with pytest.raises(UserError, match=f"{file}: was changed while it was read"):
-        gather(tokenizer, tmp_path, Choice([file]), lambda done: _append(file))
+        gather(tokenizer, tmp_path, ImportChoice([file]), lambda done: _append(file))
 
 
 def _append(file: str) -> None:
@@ -72,6 +72,6 @@ def _append(file: str) -> None:
 def test_a_pipe_is_refused_for_what_it_is(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(UserError, match=r"is no file \(a pipe\?\).* more than once; write it to"):
-        require_free(str(tmp_path / "run"), "pool", Choice([str(tmp_path / "pipe")]))
+        require_free(str(tmp_path / "run"), "pool", ImportChoice([str(tmp_path / "pipe")]))
     with pytest.raises(UserError, match=r"none\.jsonl: cannot be read: No such file"):
-        require_free(str(tmp_path / "run"), "pool", Choice([str(tmp_path / "none.jsonl")]))
+        require_free(str(tmp_path / "run"), "pool", ImportChoice([str(tmp_path / "none.jsonl")]))

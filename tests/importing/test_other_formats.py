@@ -11,7 +11,7 @@ import pytest
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.importing.nemo_skills import read_nemo_skills
-from gapft_harness.importing.rows import Choice
+from gapft_harness.importing.rows import ImportChoice
 from gapft_harness.importing.told import state
 from gapft_harness.run_directory.tables import read_judged
 from tests.importing.made import Line, imported, states_of, write
@@ -229,7 +229,7 @@ def test_a_judgement_is_what_stands_behind_its_marker(
 ) -> None:
     line = {"problem": "1+1", "generation": "2", "judgement": said}
     file = Path(write(tmp_path / "output.jsonl", [line]))
-    (row,) = read_nemo_skills(file, Choice([str(file)]), greedy=False)
+    (row,) = read_nemo_skills(file, ImportChoice([str(file)]), greedy=False)
     assert row.verdict is not None
     assert row.verdict.status == status
 
@@ -238,4 +238,4 @@ def test_a_judgement_without_its_marker_is_refused(tmp_path: Path) -> None:
     line = {"problem": "1+1", "generation": "2", "judgement": "Yes and no: the sign is wrong."}
     file = Path(write(tmp_path / "output.jsonl", [line]))
     with pytest.raises(UserError, match=r"output\.jsonl, line 1: judgement is 'Yes and no"):
-        [*read_nemo_skills(file, Choice([str(file)]), greedy=False)]
+        [*read_nemo_skills(file, ImportChoice([str(file)]), greedy=False)]

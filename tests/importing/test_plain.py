@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.importing.rows import Choice
+from gapft_harness.importing.rows import ImportChoice
 from gapft_harness.importing.told import require_free, state
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
 from gapft_harness.run_directory.manifest import TAKEN
@@ -157,7 +157,7 @@ def test_what_is_damaged_is_refused_by_file_and_line(
 ) -> None:
     file = write(tmp_path / "r.jsonl", change(plain(VERDICTS)))
     with pytest.raises(UserError) as refused:
-        gather(tokenizer, tmp_path, Choice([file]))
+        gather(tokenizer, tmp_path, ImportChoice([file]))
     assert str(refused.value).startswith(file)
     assert said.replace("{file}", file) in str(refused.value)
 
@@ -217,7 +217,7 @@ def test_pool_imported_and_audit_searched_are_one_run(made: Letters, model: Path
     found = verify(run.path, made.plugins)
     assert found.differences == []
     with pytest.raises(UserError, match="the audit was searched already"):
-        require_free(str(run.path), "audit", Choice([file]))
+        require_free(str(run.path), "audit", ImportChoice([file]))
 
 
 @pytest.mark.parametrize(
@@ -232,4 +232,4 @@ def test_an_option_without_use_is_refused(
 ) -> None:
     file = write(tmp_path / "r.jsonl", plain(VERDICTS))
     with pytest.raises(UserError, match=said):
-        gather(tokenizer, tmp_path, Choice([file], **choice))
+        gather(tokenizer, tmp_path, ImportChoice([file], **choice))

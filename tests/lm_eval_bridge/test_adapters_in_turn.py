@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from gapft_harness.compare.choice import Choice
+from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.lm_eval_bridge.command import run_lm_eval
@@ -125,7 +125,7 @@ def test_each_adapter_answers_as_alone_and_the_base_as_without(
         assert json.loads(told.read_text())["config"]["model_args"]["peft"] == str(folder / adapter)
     assert answers(out / "one") != answers(out / "second")
     assert "zero: all its updates are zero" in caplog.text
-    found = compare(str(out / "base"), [str(out / "one")], Choice(tasks=["written"]))
+    found = compare(str(out / "base"), [str(out / "one")], CompareChoice(tasks=["written"]))
     assert len(found.items) == 6
     with pytest.raises(UserError, match="base: holds logs already"):
         evaluate(folder, out, "--adapters", str(folder / "one"))

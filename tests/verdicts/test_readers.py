@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gapft_harness.compare.choice import Choice
+from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
 from gapft_harness.compare.files import write as write_comparison
 from gapft_harness.core.errors import PluginError, UserError
@@ -19,10 +19,9 @@ from gapft_harness.core.records import GREEDY, Problem
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.importing.gathering import Gathering
-from gapft_harness.importing.rows import Choice as Import
+from gapft_harness.importing.rows import ImportChoice
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
-from gapft_harness.rejudge.choice import Choice as JudgingChoice
-from gapft_harness.rejudge.choice import Rule
+from gapft_harness.rejudge.choice import RejudgeChoice, Rule
 from gapft_harness.rejudge.flips import Flips
 from gapft_harness.rejudge.logs import judge_logs
 from gapft_harness.run_directory.journal import Journal
@@ -61,7 +60,7 @@ def table(path: Path, right: Sequence[str]) -> str:
 def test_a_plugins_logs_are_compared(answers: str, tmp_path: Path) -> None:
     before = table(tmp_path / "before.csv", ["yes", "no", "no", "no"])
     after = table(tmp_path / "after.csv", ["yes", "yes", "yes", "no"])
-    found = compare(before, [after], Choice(plugin_files=[answers]))
+    found = compare(before, [after], CompareChoice(plugin_files=[answers]))
     (paired,) = found.found.models.values()
     assert (paired.before, paired.after, paired.gained, paired.lost) == (0.25, 0.75, 2, 0)
     write_comparison(found, tmp_path / "out")
@@ -71,13 +70,13 @@ def test_a_plugins_logs_are_compared(answers: str, tmp_path: Path) -> None:
 def test_without_the_plugin_it_is_no_log(answers: str, tmp_path: Path) -> None:
     before = table(tmp_path / "before.csv", ["yes"])
     with pytest.raises(UserError, match=r"before\.csv, line 1"):
-        compare(before, [before], Choice())
+        compare(before, [before], CompareChoice())
 
 
 def test_a_plugins_logs_are_judged_again(answers: str, tmp_path: Path) -> None:
     """The verdicts that the log has are held against the verifier's."""
     before = table(tmp_path / "before.csv", ["yes", "no"])
-    choice = JudgingChoice(Rule("boxed_math"), plugin_files=[answers])
+    choice = RejudgeChoice(Rule("boxed_math"), plugin_files=[answers])
     judged = judge_logs([before], choice, flips := Flips(10))
     assert (judged.responses, flips.right, flips.wrong) == (2, 1, 0)
 
@@ -88,7 +87,7 @@ def test_a_plugins_logs_are_imported(answers: str, tmp_path: Path, tokenizer: Re
     problems = [
         Problem(f"p{row}", f"Q: {row}+1?", "", document={"q": f"{row}+1?"}) for row in range(3)
     ]
-    choice = Import(samples, greedy, on=[("question", "q")])
+    choice = ImportChoice(samples, greedy, on=[("question", "q")])
     gathering = Gathering(choice, problems, "pool", 2, [answers])
     with closing(Journal(tmp_path / "journal.jsonl")) as journal:
         gathering.gather(journal, tokenizer, lambda done: None)
@@ -151,7 +150,7 @@ def test_what_ships_recognises_its_own_and_is_compared(name: str, tmp_path: Path
     assert entry.name == name
     if name == "lm-eval":
         return  # its number 1 is also its document
-    found = compare(str(wrong), [str(right)], Choice())
+    found = compare(str(wrong), [str(right)], CompareChoice())
     (paired,) = found.found.models.values()
     assert (paired.before, paired.after) == (0, 1)
 

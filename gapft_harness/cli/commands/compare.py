@@ -133,7 +133,7 @@ def command(
     with _one_means_worse():
         from rich.console import Console
 
-        from gapft_harness.compare.choice import Choice
+        from gapft_harness.compare.choice import CompareChoice
         from gapft_harness.compare.comparison import compare as compared
         from gapft_harness.compare.files import FILES, require_free, write
         from gapft_harness.compare.page import sections
@@ -149,7 +149,7 @@ def command(
             require_new(tables, "--tables")
         if out is not None:
             require_free(out, overwrite=overwrite)
-        choice = Choice(
+        choice = CompareChoice(
             *(metric, filter, task, on, cluster, by, common, seeds, source_samples),
             higher_is_better=higher_is_better,
             latest=latest,

@@ -256,7 +256,7 @@ def _forecast(
     from gapft_harness.compare.terminal import show
     from gapft_harness.core.files import require_folder
     from gapft_harness.forecast.files import write
-    from gapft_harness.forecast.findings import Choice
+    from gapft_harness.forecast.findings import ForecastChoice
     from gapft_harness.forecast.findings import forecast as computed
     from gapft_harness.forecast.page import sections
     from gapft_harness.forecast.reading import read_run
@@ -270,7 +270,7 @@ def _forecast(
         raise UserError(f"--shared {shared:g}: expected a share within 0 and 1")
     if out is not None:
         require_folder(Path(out))
-    choice = Choice(tuple(k), seeds, items, _share(discordance), shared)
+    choice = ForecastChoice(tuple(k), seeds, items, _share(discordance), shared)
     with placed(place, writes=False) as (path, _):
         found = computed(read_run(path), choice)
     if out is not None:

@@ -73,13 +73,13 @@ def command(
     """Take responses with verdicts as the search of a split, and find its states."""
     from gapft_harness.cli.runs import run_stages_alone
     from gapft_harness.importing.job import import_split
-    from gapft_harness.importing.rows import Choice
+    from gapft_harness.importing.rows import ImportChoice
     from gapft_harness.importing.told import require_free, state
 
     if not files and not greedy:
         raise UserError("give files of responses: gapft import RUN FILE ...")
     pairs = [(field, of or field) for field, _, of in (each.partition("=") for each in on)]
-    choice = Choice(files, greedy, judge, metric, filter, pairs, ignore_unknown)
+    choice = ImportChoice(files, greedy, judge, metric, filter, pairs, ignore_unknown)
     require_free(run_dir, split, choice)
     options = Options(
         recipe, task, model_args, as_settings(model, limit, overrides),

@@ -14,7 +14,7 @@ from gapft_harness.cli.options import PluginFile, as_folder
 from gapft_harness.core.errors import UserError
 
 if TYPE_CHECKING:
-    from gapft_harness.rejudge.choice import Choice, Rule
+    from gapft_harness.rejudge.choice import RejudgeChoice, Rule
     from gapft_harness.report.rendering.blocks import Section
 
 
@@ -107,7 +107,7 @@ def command(
 ) -> None:
     """Judge saved responses again by another verifier, and list what flips."""
     from gapft_harness.compare.files import require_free
-    from gapft_harness.rejudge.choice import Choice, Rule
+    from gapft_harness.rejudge.choice import RejudgeChoice, Rule
     from gapft_harness.rejudge.files import FILES
 
     if was is None and was_param:
@@ -120,7 +120,7 @@ def command(
     held = None if was is None else Rule(was, _params(was_param, "--was-param"))
     if include_path is not None:
         now, held = _looking_in(include_path, now, held, plugin)
-    choice = Choice(
+    choice = RejudgeChoice(
         now,
         held,
         *(gold, metric, filter, task, plugin, show),
@@ -160,7 +160,7 @@ def _looking_in(
     return first, rest[0] if rest else None
 
 
-def _logs(logs: list[str], choice: Choice, out: Path | None) -> None:
+def _logs(logs: list[str], choice: RejudgeChoice, out: Path | None) -> None:
     from gapft_harness.cli.display import Display
     from gapft_harness.rejudge.files import write
     from gapft_harness.rejudge.flips import collecting
@@ -176,7 +176,7 @@ def _logs(logs: list[str], choice: Choice, out: Path | None) -> None:
         _print(sections(found), out)
 
 
-def _run(logs: list[str], choice: Choice, out: Path | None) -> None:
+def _run(logs: list[str], choice: RejudgeChoice, out: Path | None) -> None:
     from gapft_harness.cli.display import Display
     from gapft_harness.rejudge.flips import collecting
     from gapft_harness.rejudge.run.files import write

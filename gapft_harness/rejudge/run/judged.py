@@ -17,7 +17,7 @@ from gapft_harness.core.records import Arm, State
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import Progress
 from gapft_harness.recipe.called_plugins import find_selector
-from gapft_harness.rejudge.choice import Choice, Rule
+from gapft_harness.rejudge.choice import RejudgeChoice, Rule
 from gapft_harness.rejudge.flips import Flips
 from gapft_harness.rejudge.judge import judging
 from gapft_harness.rejudge.run.conclusions import Conclusion, conclusions
@@ -66,7 +66,7 @@ class RunJudged:
     """
 
     path: Path
-    choice: Choice
+    choice: RejudgeChoice
     was: Rule
     taken: Mapping[str, str]
     flips: Flips
@@ -82,7 +82,7 @@ class RunJudged:
 
 
 def judge_run(
-    path: Path, choice: Choice, flips: Flips, progress: Progress = lambda *_: None
+    path: Path, choice: RejudgeChoice, flips: Flips, progress: Progress = lambda *_: None
 ) -> RunJudged:
     """Judges a finished run again. Nothing in its folder is written.
 
@@ -94,7 +94,7 @@ def judge_run(
         return _judge_run(path, choice, flips, progress)
 
 
-def _judge_run(path: Path, choice: Choice, flips: Flips, progress: Progress) -> RunJudged:
+def _judge_run(path: Path, choice: RejudgeChoice, flips: Flips, progress: Progress) -> RunJudged:
     run, manifest = _opened(path)
     plugins = load_plugins(choice.plugin_files)
     task = manifest["task"]
