@@ -199,15 +199,14 @@ def clone(tmp_path_factory) -> Path:
     return folder
 
 
-def test_readme_installs_as_written_and_its_next_command_is_there(clone, tmp_path):
-    """In one shell, from a clone and then from a wheel; nothing is downloaded.
+def test_documents_install_as_written_and_the_next_command_is_there(clone, tmp_path):
+    """In one shell, README from a clone, docs/machines.md from a wheel; nothing is downloaded.
 
     The new environment sees this one's packages by PYTHONPATH, and pip is told by variables to ask
     no index, neither for ours nor for what builds it.
     """
-    by_hand, from_a_wheel = (
-        block.text for block in blocks(ROOT / "README.md") if "pip install" in block.text
-    )
+    (by_hand,) = (b.text for b in blocks(ROOT / "README.md") if "pip install" in b.text)
+    (from_a_wheel,) = (b.text for b in blocks(ROOT / "docs/machines.md") if ".whl" in b.text)
     where = "(cd / && python -c 'import gapft_harness as g; print(g.__file__)')\ncommand -v gapft\n"
     (tmp_path / "python3").symlink_to(sys.executable)
     wheel = from_a_wheel.replace("-m build", "-m build --no-isolation")
