@@ -84,7 +84,7 @@ def parts_of(task: Letters, *others: dict[str, Any]) -> list[RunDirectory]:
 
 def test_shards_judged_by_different_verifiers_are_not_merged(task: Letters) -> None:
     parts = parts_of(task, {}, {"verifier": NOTHING})
-    with pytest.raises(UserError, match=r"is of another verifier than shard 1/2 .*'nothing'"):
+    with pytest.raises(UserError, match=r"is of another choice than shard 1/2 .*'nothing'"):
         merged(task, parts)
 
 

@@ -5,20 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Gold
 from gapft_harness.hooks.checked import answers_of
-from gapft_harness.hooks.manager import Plugins, examine_plugins
+from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import only, require_recorded
 from gapft_harness.run_directory.directory import RunDirectory, stated
+from gapft_harness.stages.context import Context, require_selected
 from gapft_harness.stages.experiment import experiments_of, parts
 from gapft_harness.stages.generation.sealing import closing_verifier
-from gapft_harness.stages.integrity.disjoint import require_apart
-from gapft_harness.stages.selection.choosing import has_own_budget
 from gapft_harness.stages.selection.stage import arms
 from gapft_harness.verification.judging import verify_unique
 
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
 
     from gapft_harness.report.reading.inputs import ReportInputs
     from gapft_harness.report.reading.other_rule import OtherRule
-    from gapft_harness.stages.context import Context
 
 
 def report_stage(context: Context) -> None:
@@ -43,8 +40,7 @@ def report_inputs(context: Context) -> ReportInputs:
     """What a report is made of, held to its hashes, and the audit judged by the other rule.
 
     Raises:
-        UserError: something is not there yet, or was changed, the recipe among it, or a problem
-            is in two splits.
+        UserError: something is not there yet, or was changed, the recipe among it.
     """
     from gapft_harness.report.reading.inputs import read_inputs
 
@@ -80,40 +76,19 @@ def require_sealed(run: RunDirectory) -> None:
     """Holds what a report of a run reads to its hashes; which arms, the run's recipe says.
 
     Raises:
-        UserError: something is not there yet, or was changed, or a problem is in two splits, or
-            the manifest says of a budget what its selector does not declare.
+        UserError: something is not there yet, or was changed.
     """
-    from gapft_harness.stages.context import require_selected
-
     require_selected(run)
     for split in stated(run.recipe):
         for table in (layout.problems, layout.responses, layout.states):
             run.sealed(table(split))
-    require_apart(run, stated(run.recipe))
     budgets = run.manifest()["budgets"]
     for arm in (arm for arm in arms(run.recipe) if arm.name in budgets):
         run.sealed(layout.selection(arm))
         for audit in ("", *run.recipe.further):
             run.sealed(layout.decisions_on(arm, audit))
-    _require_declared(run, budgets)
     for name in run.recipe.subsets:
         run.sealed(layout.items(layout.audit(name)))
-
-
-def _require_declared(run: RunDirectory, budgets: Mapping[str, Mapping[str, Any]]) -> None:
-    """An arm is matched if its selector declares it. Bundled ones: others need not be at hand."""
-    (plugins, _), taken = examine_plugins(), run.recipe.taken()
-    for arm in (arm for arm in arms(run.recipe) if arm.name in budgets):
-        selector = run.recipe.conditions[arm.condition].selector
-        if arm.condition in taken or plugins.code("selector", selector) != "":
-            continue
-        matched = not has_own_budget(plugins.get("selector", selector))
-        said = budgets[arm.name].get("matched", True)
-        if said != matched:
-            raise UserError(
-                f"{layout.MANIFEST}: the budget of {arm.name} has matched = {said}, and the "
-                f"selector {selector!r} gives {matched}; restore the manifest"
-            )
 
 
 def judge_by_other_rule(inputs: ReportInputs, plugins: Plugins) -> OtherRule:

@@ -22,7 +22,6 @@ from gapft_harness.stages.integrity.rests_on import (
     model_changes,
     searched_in,
 )
-from gapft_harness.stages.integrity.sources import source_states
 from gapft_harness.stages.integrity.subsets import changed_subsets
 
 #: Reads the task and its data and gives all of ``rests_on``; takes folders with task YAML.
@@ -67,9 +66,8 @@ def hold(
     subsets, alike, without = changed_subsets(run, manifest["files"])
     if subsets:
         raise changed(run.path, subsets)
-    taken = list(source_states(manifest))
     if not recorded:
-        return Held(None, alike, [*without, *taken])
+        return Held(None, alike, without)
     lines, given, unchecked = _plugins(run, recorded, plugins)
     files, absent = compare_files(recorded.get("files", {}))
     moved = elsewhere(recorded, include_paths)
@@ -97,7 +95,7 @@ def hold(
         compared += [] if unsure else ["model"]
     if lines:
         raise changed(run.path, lines)
-    return Held(now, compared, [*unchecked, *taken])
+    return Held(now, compared, unchecked)
 
 
 def _plugins(

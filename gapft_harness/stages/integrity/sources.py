@@ -8,12 +8,11 @@ each example the problem must be the same too; see ``stages/selection/taking.py`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.files import sha256
 from gapft_harness.core.records import Arm
 from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.recipe import Recipe
@@ -150,26 +149,6 @@ def require_alike(condition: str, source: RunDirectory, lines: list[str]) -> Non
             f"something else here: {'; '.join(lines)}. Take sets of the same task, verifier and "
             "tokenizer, or leave the condition out"
         )
-
-
-def source_states(manifest: Manifest) -> Iterator[str]:
-    """Sentences on sets that were taken and whose files are not what they were any more."""
-    for name, entry in manifest["budgets"].items():
-        file = file_of(entry)
-        if file is None:
-            continue
-        then = str(entry["taken"].get("sha256"))
-        if not file.exists():
-            yield (
-                f"not compared, for it is not here: {file}, which {name} was taken from; the set "
-                "is sealed in this run, which goes on. To compare it, put the run back there"
-            )
-        elif (now := sha256(file)) != then:
-            yield (
-                f"{file}: {now[:12]} now, {then[:12]} when {name} was taken from it; "
-                "the set stays as it is sealed in this run. Restore the file, or take the new set "
-                "under another condition's name"
-            )
 
 
 def origins(manifest: Manifest) -> dict[str, Mapping[str, Any]]:

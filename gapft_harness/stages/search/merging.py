@@ -238,29 +238,9 @@ def identity_of(part: FinishedShard, plugins: Plugins | None = None) -> dict[str
 #: What all parts must share: its name, how to read it off a part's facts, what to do else.
 _IDENTITIES: tuple[tuple[str, Callable[[dict[str, Any]], object], str], ...] = (
     (
-        "task",
-        lambda facts: (facts["task"]["name"], facts["task"]["fingerprint"]),
-        "search all shards with the same task file",
-    ),
-    (
-        "verifier",
-        lambda facts: {key: facts["task"].get(key) for key in ("verifier", "verifier_params")},
-        "search all shards with the same verifier, by one recipe",
-    ),
-    (
-        "decoding",
-        lambda facts: facts["task"].get("decoding"),
-        "search all shards by one recipe and task file",
-    ),
-    (
         "choice",
         lambda facts: facts.get("said"),
         "search all shards of a further audit by what one recipe says of it",
-    ),
-    (
-        "split",
-        lambda facts: (facts["shard"]["split_problems"], facts["shard"]["split_ids"]),
-        "the task's data differ between the machines (number of problems, hash of their ids)",
     ),
     (
         "model",

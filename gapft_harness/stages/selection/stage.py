@@ -32,7 +32,7 @@ from gapft_harness.stages.selection.choosing import (
     slots_of,
     to_example,
 )
-from gapft_harness.stages.selection.taking import Taking, check_one_source, check_slots
+from gapft_harness.stages.selection.taking import Taking, check_slots
 from gapft_harness.training.plan import budget
 
 
@@ -92,7 +92,6 @@ def select(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any
         return _select(plugins, run.recipe, pools.of(arm.condition), slots[arm.condition], arm)
 
     chosen = {arm: choose(arm) for arm in arms(run.recipe)}
-    check_one_source(chosen)
     budgets = {
         arm: budget(found.examples, run.recipe.training_of(arm.condition))
         for arm, found in chosen.items()

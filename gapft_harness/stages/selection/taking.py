@@ -145,26 +145,6 @@ def _chosen_by(source: RunDirectory, arm: Arm) -> dict[str, Any]:
     return {"k": by.k or k, "replay": budget.replay if by.replay is None else by.replay}
 
 
-def check_one_source(chosen: Mapping[Arm, Selected]) -> None:
-    """Refuses a condition whose sets are of more than one run.
-
-    Raises:
-        UserError: one is; the message names the arms and the runs.
-    """
-    first: dict[str, tuple[Arm, str]] = {}
-    for arm, found in chosen.items():
-        if found.taken is None:
-            continue
-        other, run = first.setdefault(arm.condition, (arm, found.taken["run"]))
-        if run != found.taken["run"]:
-            raise UserError(
-                f"key {f'conditions.{arm.condition}.run'!r}: the set of {other.name} was taken "
-                f"from {run}, that of {arm.name} is from {found.taken['run']}; one condition's "
-                "sets are of one run. Put the first run back, or take the other's sets under "
-                "another condition's name"
-            )
-
-
 def example_fault(
     example: Example, known: Mapping[str, Evidence], responses: str = "borrowed"
 ) -> str:

@@ -328,7 +328,7 @@ class TakenSets:
         entry, where = self._entry(arm), layout.selection(arm)
         file = file_of(entry)
         if file is None or not file.exists():
-            return  # told for every command, see ``sources.source_states``
+            return  # ``_told`` says so
         source = RunDirectory.open(file.parent.parent)
         again = self._taking.take(arm, source)
         for key, value in again.said().items():
