@@ -61,7 +61,6 @@ def size_of(recipe: Recipe, config: Path | None) -> Size | None:
     """A model's size by its config, else by its name; None where neither is known.
 
     Args:
-        recipe: names the model.
         config: the folder on this machine that holds its config.
     """
     width = 2 if recipe.training.dtype == "bfloat16" else 4
@@ -93,13 +92,8 @@ def forecast(
     """The lines, a topic each.
 
     Args:
-        recipe: what is to be run, with what is trained there already.
-        experiments: those that it asks for.
         problems: of each split whose data can be read here.
         task: the task's facts; empty where its data cannot be read here.
-        size: the model's.
-        run_dir: where the run will lie, or lies.
-        run: the run that is there.
         refused: why what is there does not fit the recipe.
     """
     known = {} if run is None else run.manifest()

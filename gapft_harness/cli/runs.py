@@ -140,7 +140,6 @@ def run_recipe(choice: Options, place: str | None) -> Path:
     """Goes through all stages of a recipe, going on where an earlier command stopped.
 
     Args:
-        choice: what the command line said.
         place: the run directory, a folder or a URL; None is ``runs/NAME``.
 
     Returns:
@@ -233,8 +232,6 @@ def merge_shards(place: str, shard_runs: Sequence[str], plugin_files: Sequence[s
 
     Args:
         place: the run that gets the whole splits; it may hold shards itself.
-        shard_runs: run directories that hold shards.
-        plugin_files: files given by ``--plugin``.
     """
     with contextlib.ExitStack() as stack:
         path, mirror = stack.enter_context(placed(place))

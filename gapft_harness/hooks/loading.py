@@ -57,9 +57,6 @@ def code_hash(
     """The hash of a registered object's code, and of what was declared of it.
 
     Args:
-        value: what was registered.
-        options: with what options.
-        module: the name of the module that registered it.
         without: methods of the registered class that do not count, nor what they alone rest on.
 
     Returns:
@@ -269,11 +266,7 @@ def _declaration_fault(declared: Any, given: Any) -> str:
 
 
 def bundled(package: Path = Path(__file__).parents[1]) -> list[str]:
-    """The plugins that ship, by their modules' names within the package: they lie in its folders.
-
-    Args:
-        package: the folder of the package.
-    """
+    """The plugins that ship, by their modules' names within the package's folder."""
     places = ("plugins/*/*.py", "importing/*.py", "experiments/*.py", "experiments/*/__init__.py")
     files = [file for place in places for file in sorted(package.glob(place))]
     hooked = [file for file in files if _HOOKED.search(file.read_text("utf-8"))]

@@ -253,9 +253,6 @@ def examine_plugins(files: Sequence[str] = ()) -> tuple[Plugins, list[str]]:
     """Loads all plugins that can be loaded, and says of each other one what is wrong with it.
 
     No run may go on without a plugin that is there: ``load_plugins`` raises for these.
-
-    Args:
-        files: paths of single-file plugins.
     """
     plugins, faults = Plugins([]), []
     for name, load in find_plugins(files):

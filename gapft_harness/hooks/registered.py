@@ -279,7 +279,6 @@ def setting_fault(
 
     Args:
         function: what will be called. Of one that takes ``**options`` every name is known.
-        given: the settings, by name.
         by_position: how many arguments stand before them in the call.
     """
     parameters = list(inspect.signature(function).parameters.values())

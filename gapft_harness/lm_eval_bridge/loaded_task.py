@@ -45,7 +45,6 @@ class LoadedTask:
         """Wraps an lm-eval task.
 
         Args:
-            task: the task as lm-eval built it.
             include_path: the user's folder that its YAML was found in, if any.
 
         Raises:
@@ -183,11 +182,7 @@ class LoadedTask:
             return [(name, str(task.doc_to_text(row))) for name, row in zip(ids, rows, strict=True)]
 
     def question(self, problem: Problem) -> str:
-        """A problem's prompt without few-shot examples: what tells whether two are the same.
-
-        Args:
-            problem: one that was read by this task.
-        """
+        """A problem's prompt without few-shot examples: what tells whether two are the same."""
         return self._questions.get(problem.prompt, problem.prompt)
 
     def check_golds(self, verifier: Verifier, split: str) -> None:

@@ -37,8 +37,6 @@ def check_names(
     """Looks up every plugin that stages call, before anything expensive starts.
 
     Args:
-        recipe: names them.
-        stages: what is to be run.
         selected: conditions whose training sets are all sealed: no selector has to choose them.
 
     Raises:

@@ -25,9 +25,6 @@ def explain(
     """The message for pydantic's complaints, a line for each key.
 
     Args:
-        error: the complaints.
-        content: what was checked.
-        model: what it was checked against.
         source: where the content comes from, such as ``recipe x.yaml``.
         options: dotted key -> the option of the command line that set it, such as
             ``--set search.kk=3``: it is blamed for its key, not the source.

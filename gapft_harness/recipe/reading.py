@@ -48,7 +48,6 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     """Reads and checks a recipe file.
 
     Args:
-        path: the YAML file.
         overrides: ``key.path=value`` strings; values are YAML.
 
     Raises:

@@ -45,8 +45,9 @@ def binding(backend: str, args: Mapping[str, Any], plugins: Plugins) -> dict[str
     return {key: value for key, value in args.items() if key not in free}
 
 
-#: From the first command on, a run is bound to these.
-_SEARCHED_BY = ("name", "data", "model", "verifier", "search", "episode")
+#: On a section's field: from when a run is bound to it. To one that does not say, never; to
+#: conditions by their arms, to audits by their names (``run_directory/binding.py``).
+_SEARCH, _ADAPTER = "from the first command on", "from the first adapter on"
 
 #: Files are named after audits, and a variant of an arm's name has no dot.
 _AUDIT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
@@ -68,14 +69,16 @@ _CONDITIONS = ("gapft", "uniform", "replay", "all_verified")
 class Recipe(RecipeSection):
     """A whole experiment. docs/recipe-keys.md has every key."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="names the run")
+    name: Annotated[str, _SEARCH] = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="names the run"
+    )
     description: str = Field("", description="one paragraph for people")
-    data: Data
-    model: Model
-    verifier: VerifierChoice = Field(default_factory=VerifierChoice)
-    search: Search = Field(default_factory=Search)
-    episode: EpisodeChoice = Field(default_factory=EpisodeChoice)
-    evidence: EvidenceChoice = Field(default_factory=EvidenceChoice)
+    data: Annotated[Data, _SEARCH]
+    model: Annotated[Model, _SEARCH]
+    verifier: Annotated[VerifierChoice, _SEARCH] = Field(default_factory=VerifierChoice)
+    search: Annotated[Search, _SEARCH] = Field(default_factory=Search)
+    episode: Annotated[EpisodeChoice, _SEARCH] = Field(default_factory=EpisodeChoice)
+    evidence: Annotated[EvidenceChoice, _ADAPTER] = Field(default_factory=EvidenceChoice)
     conditions: Conditions = Field(
         {name: Condition(selector=name) for name in _CONDITIONS},
         description="what is compared, one trained condition each: names of selectors, or names "
@@ -85,7 +88,7 @@ class Recipe(RecipeSection):
         (13, 21, 73), min_length=1, description="selection and training seeds"
     )
     budget: BudgetChoice = Field(default_factory=BudgetChoice)
-    training: Training = Field(default_factory=Training)
+    training: Annotated[Training, _ADAPTER] = Field(default_factory=Training)
     audits: Mapping[str, AuditChoice] = Field(
         default_factory=dict,
         description="further audits, and named subsets of an audit, each reported by itself; see "
@@ -186,11 +189,7 @@ class Recipe(RecipeSection):
         return {name: choice for name, choice in self.audits.items() if choice.of is not None}
 
     def on(self, audit: str) -> Recipe:
-        """This recipe with the task, limit and verifier that an audit names as its own.
-
-        Args:
-            audit: its name; empty: this recipe as it is.
-        """
+        """This recipe with the task, limit and verifier that an audit names as its own."""
         if not audit:
             return self
         choice = self.audits[audit]
@@ -237,7 +236,7 @@ class Recipe(RecipeSection):
             plugins: those that are loaded: the model's sampler declares these arguments. None:
                 what ships or is installed.
         """
-        found = self.model_dump(mode="json", include=set(_SEARCHED_BY))
+        found = self._bound(_SEARCH)
         found["model"]["args"] = binding(
             self.model.backend, found["model"]["args"], plugins or load_plugins()
         )
@@ -250,7 +249,13 @@ class Recipe(RecipeSection):
 
         The budget is not here: another one that gives the same examples is no other one.
         """
-        return self.model_dump(mode="json", include={"evidence", "training"})
+        return self._bound(_ADAPTER)
+
+    def _bound(self, since: str) -> dict[str, Any]:
+        """The sections that a run is bound to since then."""
+        fields = type(self).model_fields.items()
+        bound = {name for name, field in fields if since in field.metadata}
+        return self.model_dump(mode="json", include=bound)
 
     def own_faults(self) -> dict[tuple[str, ...], str]:
         """What of the conditions' settings cannot be, by key; it is known before any search."""

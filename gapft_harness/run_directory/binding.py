@@ -107,9 +107,6 @@ def _told_by_task(
 def require_audits(path: Path, searched: Mapping[str, AuditFacts], recipe: Recipe) -> None:
     """Stops a recipe that would have another further audit under a name that is searched.
 
-    Args:
-        searched: the manifest's section ``audits``.
-
     Raises:
         UserError: it would; the message names the keys that differ.
     """
@@ -121,7 +118,6 @@ def require_said(path: Path, name: str, before: Mapping[str, Any], recipe: Recip
     """Stops a recipe that says something else of a further audit than it was searched by.
 
     Args:
-        name: the audit's.
         before: what was said of it then.
         recipe: the one that is given now; it may name no such audit.
 
@@ -139,9 +135,6 @@ def require_said(path: Path, name: str, before: Mapping[str, Any], recipe: Recip
 
 def require_recorded(path: Path, recipe: Recipe, manifest: Manifest) -> None:
     """Holds a run's recipe to the one that its manifest has: a command writes both.
-
-    Args:
-        recipe: the one that is read.
 
     Raises:
         UserError: it is another; the message names the keys that differ.

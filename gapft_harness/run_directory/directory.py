@@ -145,7 +145,6 @@ class RunDirectory:
         """Opens an existing run.
 
         Args:
-            path: the folder.
             recipe: that of the command a job is of, before it is the one on disk.
 
         Raises:

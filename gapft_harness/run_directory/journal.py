@@ -75,10 +75,6 @@ class Journal:
         A chunk may be empty: that is how a round that nobody needed is committed.
 
         Args:
-            chunk: its key.
-            seed: what the sampler was given.
-            requests: what it was asked.
-            generated: its answers, in the same order.
             judged: verdicts on earlier responses, by problem id and index, that say who was asked.
 
         Raises:

@@ -43,7 +43,6 @@ def write_batches(
     """Writes a table that is whole or absent, one batch of rows in memory at a time.
 
     Args:
-        schema: its columns.
         batches: of rows, or Arrow tables of the schema; each becomes a row group.
         facts: called when all rows are written; what it gives goes into the file's metadata.
     """

@@ -15,7 +15,6 @@ def record_search(split: str, facts: dict[str, Any]) -> Callable[[Manifest], Non
     """The task, the model and the verdicts of a split's search.
 
     Args:
-        split: what was searched.
         facts: what its search found; of a further audit with ``said``, by what choice.
 
     Raises:
@@ -76,10 +75,6 @@ def require_same_model(manifest: Manifest, split: str, source: Mapping[str, Any]
     Two models are told apart by their weights' hashes; where one has none (servers, plugins), by
     the names that both say. The start tokens of their prompts are part of them.
 
-    Args:
-        split: what is searched.
-        source: what its sampler says of the model.
-
     Raises:
         UserError: it is another; the message holds both hashes or names.
     """
@@ -113,9 +108,7 @@ def require_same_rules(
     not say which of them differ.
 
     Args:
-        name: the split or arm that is to be judged.
         verifier: the name of what judges it; what another one judged is not compared.
-        said: what its verifier says of itself.
 
     Raises:
         UserError: others of the run were judged by other rules.

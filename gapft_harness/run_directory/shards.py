@@ -78,7 +78,6 @@ def take_part(
 
     Args:
         shard: None takes them all, and has nothing to say.
-        recipe: the recipe's identity.
 
     Returns:
         The shard's problems, perhaps none; facts for the part's metadata: ``shard`` with its
@@ -152,7 +151,6 @@ def plan_search(run_path: Path, split: str, one: Shard | None, count: int) -> li
     With ``hf`` samples depend on the division, so a split stays with the one it was begun in.
 
     Args:
-        split: pool or audit.
         one: the shard that was asked for by ``--shard``; None searches the whole split.
         count: shards that the whole split is searched in, the recipe's ``executor.shards``.
 

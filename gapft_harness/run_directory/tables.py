@@ -331,7 +331,6 @@ def write_items(path: Path, audit: str, items: Sequence[str], task: str | None =
 
     Args:
         audit: the audit's name; ``audit`` is the run's own.
-        items: ids of problems, distinct.
         task: that whose audit has them too, where that is what chose them.
     """
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -95,7 +95,6 @@ def judge_by_other_rule(inputs: ReportInputs, plugins: Plugins) -> OtherRule:
     """Judges each distinct response to the audit once by the rule that the run's verifier declares.
 
     Args:
-        inputs: the run as the report reads it.
         plugins: those that are loaded; the run's own verifier need not be among them.
     """
     from gapft_harness.report.reading.columns import codes

@@ -39,7 +39,6 @@ def check_adapter(adapter: AdapterFolder, arguments: Mapping[str, Any]) -> int:
     zeros, and one that lacks a layer as if that layer were the source's.
 
     Args:
-        adapter: a PEFT folder.
         arguments: checked model arguments; ``pretrained`` names the base.
 
     Returns:

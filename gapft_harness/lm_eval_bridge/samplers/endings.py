@@ -21,9 +21,7 @@ def end_ids(tokenizer: Any, own: Iterable[int], until: Iterable[str]) -> list[in
     text after special tokens have been dropped from it, and so would never find that one.
 
     Args:
-        tokenizer: of transformers.
         own: the tokenizer's end of sequence and those of the model's generation_config.
-        until: stop strings.
     """
     special = {
         str(token): number

@@ -102,11 +102,6 @@ def evaluate_in_turn(
 ) -> None:
     """Evaluates the base and every adapter; each has its folder of logs in ``--output_path``.
 
-    Args:
-        adapters: by ``split_adapters``.
-        parsed: lm_eval's arguments.
-        execute: lm_eval's command.
-
     Raises:
         UserError: an option that does not go with several adapters, a folder that holds logs
             already, a folder that is no adapter, or an adapter of another base.

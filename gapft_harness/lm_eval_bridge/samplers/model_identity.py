@@ -19,11 +19,6 @@ def describe_model(
 ) -> dict[str, Any]:
     """Facts about a loaded ``HFLM``, JSON values only.
 
-    Args:
-        lm: the loaded model.
-        arguments: the model arguments it was created with.
-        adapter: the adapter merged into it, if any.
-
     Returns:
         ``weights_sha256`` is over the content of every weight file (``weights_hash``), read
         whole: seconds per 10 GB.
@@ -51,11 +46,6 @@ def describe_engine(
     lm: Any, arguments: Mapping[str, Any], adapter: Adapter | None
 ) -> dict[str, Any]:
     """Facts about a running vLLM engine, JSON values only.
-
-    Args:
-        lm: lm-eval's ``VLLM``.
-        arguments: the model arguments it was created with.
-        adapter: the adapter it serves, if any.
 
     Returns:
         ``engine`` holds what decides whether the same seeds give the same samples.

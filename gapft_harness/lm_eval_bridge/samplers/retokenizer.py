@@ -181,7 +181,6 @@ def start_ids(tokenizer: Any, settings: SamplerSettings) -> list[int] | None:
     families").
 
     Args:
-        tokenizer: the model's.
         settings: ``start_tokens`` says how many; None leaves prompts as lm-eval encodes them.
 
     Returns:

@@ -56,9 +56,7 @@ def which_fit(
     """Which prompts leave room for ``max_gen_toks`` new tokens in the model's context.
 
     Args:
-        requests: what is asked for.
         lengths: of their prompts, in tokens.
-        decoding: how they are to be answered.
         context: tokens of the model's context.
 
     Raises:
@@ -80,7 +78,6 @@ def instances(
     """lm-eval's requests: each prompt's instance, repeated once per index asked for.
 
     Args:
-        requests: what is asked for.
         prompts: their prompts as rendered for the model, in the same order.
         kwargs: see ``generation_kwargs``.
     """

@@ -19,10 +19,6 @@ _OBJECTS = ("generation_kwargs", "fewshot_config", "dataset_kwargs")
 def check_keys(config: Mapping[str, Any], where: str) -> None:
     """Checks what every task has to hold to, lm-eval's own too.
 
-    Args:
-        config: the task's keys.
-        where: the task in messages.
-
     Raises:
         UserError: a value is of a wrong kind, or a key of ``fewshot_config`` is unknown.
     """

@@ -170,10 +170,6 @@ def check_fields_named(
 def parse_settings(task: str, metadata: Any) -> GapSettings:
     """Reads ``metadata: gapft:`` of a task.
 
-    Args:
-        task: the task in messages.
-        metadata: what the YAML says.
-
     Raises:
         UserError: it is missing, has an unknown key, a wrong type, or no verifier.
     """
@@ -262,7 +258,6 @@ def greedy_decoding(options: Mapping[str, Any], search: Search, where: str) -> D
     Args:
         options: the task's ``generation_kwargs``, as lm-eval completed them.
         search: the recipe's section, whose sampling a task's own has to agree with.
-        where: the task in messages.
 
     Raises:
         UserError: a key is unknown or not honoured, or a value is none.

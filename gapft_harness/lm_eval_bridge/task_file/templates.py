@@ -97,7 +97,6 @@ def require_fields(spec: str, document: Mapping[str, Any]) -> None:
 
     Args:
         spec: a field's name or a template.
-        document: one of the records.
 
     Raises:
         TemplateFault: it is neither a field of the record nor a template.

@@ -64,9 +64,6 @@ def decode_split(
     """Decodes a sealed split's problems with an arm's adapter; takes up what is there already.
 
     Args:
-        arm: whose adapter to use.
-        split: whose problems to decode.
-        file: the table to write, within the run directory.
         purpose: names the random streams.
         only: gives the ids of the problems to decode; default: all of the split.
         adapter: gives what to decode with; default: the arm's sealed adapter.
@@ -104,11 +101,9 @@ def decode_arm(
     """One deployment decode of each problem with an arm's adapter, verified and sealed.
 
     Args:
-        arm: whose adapter to use.
         path: the table to write; its journal stands beside it until then.
         purpose: names the random streams.
         progress: called with (0, 0) before the model is loaded, then as ``generate`` does.
-        adapter: what to decode with; default: the arm's sealed adapter.
         split: whose problems they are: a further audit has its own task.
 
     Returns:

@@ -84,7 +84,6 @@ class Experiment:
         """What a recipe says of it, checked; None if the recipe does not ask for it.
 
         Args:
-            recipe: the recipe.
             options: dotted key -> the option of the command line that set it.
 
         Raises:
@@ -109,8 +108,6 @@ class Experiment:
         """Holds conditions to one K, replay and training: they are to differ in their sets alone.
 
         Args:
-            recipe: the recipe.
-            names: the conditions.
             taken: where sets of other runs come from, by condition, once it is known.
 
         Raises:

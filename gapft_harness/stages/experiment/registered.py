@@ -58,8 +58,6 @@ def asked(
     """Those that a recipe asks for, by name.
 
     Args:
-        recipe: the recipe.
-        plugins: those that are loaded.
         options: dotted key -> the option of the command line that set it, for messages.
 
     Raises:

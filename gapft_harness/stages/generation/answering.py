@@ -43,13 +43,10 @@ def answer(
 
     Args:
         task: its facts, as the manifest has them.
-        phases: how.
         path: the table to write; its journal stands beside it until then.
         verifier: judges the responses, and is closed.
-        name: what is answered, for messages.
         purpose: names the random streams.
         extra: gives further facts, from what the sampler says of itself.
-        adapter: what the model is to have.
         generated: called with the journal before responses are judged.
 
     Returns:

@@ -32,7 +32,6 @@ def check_early_stop(search: Search, rule: Registered, task: Mapping[str, Any]) 
     """Refuses an early stop that would change what is selected, before anything is generated.
 
     Args:
-        rule: the response rule in force.
         task: the task's facts: ``episode``.
 
     Raises:
@@ -60,7 +59,6 @@ def unsolved(
     """The problems that no journalled response solves yet.
 
     Args:
-        problems: of one chunk.
         journal: holds their greedy responses and the earlier rounds' samples.
         verifier: judges those that no earlier round has judged.
 

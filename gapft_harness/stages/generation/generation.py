@@ -83,8 +83,6 @@ def generate(
     Args:
         purpose: names the random streams, e.g. ``search/pool``.
         source: the sampler's description; journalled chunks of another model are refused.
-        seed: the recipe's ``search.seed``.
-        chunk: problems per chunk.
         progress: called with responses made, and made or still wanted: the second falls where
             problems are solved, or episodes end, before all that was wanted of them.
         episodes: how a decode of several attempts goes; None is a single response.

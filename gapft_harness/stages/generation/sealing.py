@@ -116,9 +116,6 @@ class Executions:
 
         Args:
             responses: greedy ones, final attempts with the earlier ones in them.
-            golds: one for each.
-            first: the verdicts of the first execution.
-            verifier: who judged them.
             episodes: gives the feedback of earlier attempts again, if there are any.
         """
         rounds = [list(first)]

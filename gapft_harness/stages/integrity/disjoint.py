@@ -70,8 +70,6 @@ def require_disjoint(
 
     Args:
         split: the split's name, ``pool`` or ``calibration``.
-        other: the other one's.
-        task: the task's name, for the message.
 
     Raises:
         UserError: one is; the message counts them and names the first pair.

@@ -333,7 +333,6 @@ def together(rests: Mapping[str, Any], more: Mapping[str, Any], audit: str) -> d
     """What a run rests on, with what one of its further audits rests on.
 
     Args:
-        rests: the run's.
         more: the audit's, as if it were a run's own.
     """
     joined = {

@@ -31,9 +31,7 @@ def items_of(
     """The ids of a subset's problems, ascending.
 
     Args:
-        audit: the name of its audit.
         items: the ids, or the file that has them.
-        known: the ids of its audit's problems.
 
     Raises:
         UserError: the file cannot be read or names an id twice, or ids are none of the audit's;
@@ -88,9 +86,6 @@ def _nearest(item: str, known: Collection[str]) -> str:
 
 def check_items(recipe: Recipe, ids: Mapping[str, Iterable[str]]) -> None:
     """Finds every subset's problems in its audit, before anything is generated.
-
-    Args:
-        ids: those of each split's problems.
 
     Raises:
         UserError: as ``items_of``.

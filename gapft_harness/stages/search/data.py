@@ -36,7 +36,6 @@ def check_data(
     """Reads all splits of a run before any is searched, and holds them apart.
 
     Args:
-        progress: called as it begins, and when all are read.
         only: read these of the splits, where the run has no others.
 
     Returns:
@@ -97,9 +96,6 @@ def match_subset(
     recipe: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Writes the problems of a subset that are also in the audit of the task that it names.
-
-    Args:
-        progress: called as it begins, and when it is written.
 
     Raises:
         UserError: there are none.

@@ -84,10 +84,7 @@ def require_unseen(
 
     Args:
         task: the run's own.
-        read: its splits.
-        audit: the further audit's name.
         other: that one's task.
-        audited: its split.
 
     Raises:
         UserError: one of its problems is in the pool or the calibration split, or among the
@@ -233,9 +230,7 @@ def divide(problems: Sequence[Problem], count: int, audit: Sequence[Problem] = (
     of ``stages/integrity/disjoint.py``) are not taken: they stay in the pool.
 
     Args:
-        problems: the training split.
         count: how many to take out.
-        audit: the audit's problems.
 
     Raises:
         UserError: there are too few to take, or nothing would be left for the pool.

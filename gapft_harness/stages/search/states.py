@@ -143,11 +143,8 @@ def state_row(
     """One problem's state, and the response that is kept of it.
 
     Args:
-        problem_id: the problem.
         judged: its greedy response and samples with their verdicts, in order.
-        k: K.
         stop: whether sampling may have stopped at the first success.
-        rule: chooses which passing sample is kept.
         window: the samples that the state rests on, of those that were drawn; None: all.
 
     Raises:

@@ -26,7 +26,6 @@ def set_replay_aside(pool: Pool, count: int, seed: int) -> tuple[list[Evidence],
 
     Args:
         count: g, solved problems to take (``budget.replay``, or the condition's own).
-        seed: the arm's seed.
 
     Returns:
         The g solved problems in drawn order, and the pool without them.
@@ -55,7 +54,6 @@ def in_groups(
     """What belongs to arms, apart by comparison group.
 
     Args:
-        of_arms: by arm.
         slots: n by condition.
         recipe: a condition that has settings of its own is grouped with those that have the same.
         taken: where sets of another run come from, by condition: settings of that run count too.

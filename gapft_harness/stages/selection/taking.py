@@ -89,7 +89,6 @@ class Taking:
         """The evidence of a run's pool by problem, as a condition of that run sees it.
 
         Args:
-            source: the run.
             condition: its condition, which may have a K of its own; one that its recipe has no
                 more saw all samples.
         """
@@ -110,8 +109,6 @@ def check_slots(arm: Arm, selected: Selected, run: RunDirectory, n: int) -> None
     """Holds a set that was taken to the slots of its comparison group.
 
     Args:
-        selected: the set.
-        run: the run that takes it.
         n: the slots of the condition, replay apart.
 
     Raises:
@@ -151,8 +148,6 @@ def example_fault(
     """What keeps an example from being a verified response to a problem, or ``""``.
 
     Args:
-        example: it.
-        known: the pool's evidence by problem.
         responses: as ``SelectorTraits.responses`` says: those it may be of.
     """
     right = known.get(example.problem_id)

@@ -211,7 +211,6 @@ def train_here(
     """Trains arms in this process, or in its share of several.
 
     Args:
-        arms: the arms; their adapters are not there yet.
         progress: called with optimizer steps done and in all, over all the arms.
         fsdp: whether a launcher asked for FSDP, whatever the recipe says.
 

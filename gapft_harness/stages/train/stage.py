@@ -46,7 +46,6 @@ def train(context: Context, arms: Sequence[Arm], taken: Mapping[Arm, Arm]) -> No
     """Trains arms and seals their adapters.
 
     Args:
-        arms: the arms, replicates among them.
         taken: of arms that are not to be trained, the arm whose adapter each takes.
     """
     run = context.run

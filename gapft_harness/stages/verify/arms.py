@@ -194,7 +194,6 @@ def check_decisions(
         trained: those of them that have an adapter.
         experiments: all that are registered: what one sealed is checked though the recipe does
             not ask for it any more.
-        judge: judges verdicts again.
     """
     for arm in selected:
         adapter = layout.adapter(arm)

@@ -112,11 +112,7 @@ class Rejudge:
         yield from unequal(f"manifest.json, {place.name}", recorded, counted)
 
     def passed(self, table: Path, pairs: Sequence[tuple[Gold, Response]]) -> Iterable[str]:
-        """Responses that another run's table has as passed pass again.
-
-        Args:
-            pairs: of each response the gold answer.
-        """
+        """Responses that another run's table has as passed pass again."""
         judged = ((gold, [Judged(response, Verdict("pass"))]) for gold, response in pairs)
         for batch in _batches(judged):
             yield from self._by_rules(read_facts(table), self._again(str(table), batch, None))

@@ -260,11 +260,7 @@ def _replay(examples: dict[Arm, list[Example]], replay: Mapping[Arm, int]) -> It
 
 
 class TakenSets:
-    """Holds a run's taken sets to its recipe, to its pool, and to the runs they were taken from.
-
-    Args:
-        judge: judges their responses again.
-    """
+    """Holds a run's taken sets to its recipe, to its pool, and to the runs they were taken from."""
 
     def __init__(
         self, run: RunDirectory, manifest: Manifest, plugins: Plugins, judge: Rejudge

@@ -58,8 +58,6 @@ def examine(
     """Asks the server for its models and version, and for one short greedy response.
 
     Args:
-        client: talks to the server.
-        arguments: the checked model arguments.
         probe: the payload of the short response, without ``EXTENSIONS``.
         decode: gives the text of ids by the tokenizer on this side, if there is one.
 

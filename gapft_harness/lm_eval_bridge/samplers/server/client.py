@@ -118,8 +118,6 @@ class ServerClient:
         Once one has failed for good, those not yet sent are left; those under way finish.
 
         Args:
-            url: where to post.
-            payloads: JSON values.
             read: makes a reply of the bytes that came back; raises ``ServerError``.
         """
         return asyncio.run(self._post_all(url, payloads, read))

@@ -27,13 +27,7 @@ _STRIDE = 0x61C88647
 
 
 def sample_seed(seed: int, problem_id: str, index: int) -> int:
-    """The seed of one request, below 2^31; those of one problem's indices are all different.
-
-    Args:
-        seed: of the search or audit.
-        problem_id: the problem.
-        index: the decode index.
-    """
+    """The seed of one request, below 2^31; those of one problem's indices are all different."""
     return (derive(seed, "server", problem_id) + index * _STRIDE) % _SEEDS
 
 
@@ -91,9 +85,7 @@ class Payloads:
 
         Args:
             model: the name to ask for: the model's, or its adapter's.
-            prompt: see ``prompt``.
             decoding: how it is decoded; greedy is temperature 0.
-            seed: of this request alone.
             extended: whether the server takes the fields of ``EXTENSIONS``.
         """
         kwargs = generation_kwargs(decoding)

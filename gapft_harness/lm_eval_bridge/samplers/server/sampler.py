@@ -302,12 +302,7 @@ OURS = "gapft:"
 
 
 def adapter_name(adapter: Adapter, weights: str) -> str:
-    """A name to load an adapter by, each time another: what we load, nobody else takes away.
-
-    Args:
-        adapter: the trained adapter.
-        weights: SHA-256 of its weights.
-    """
+    """A name to load an adapter by, each time another: what we load, nobody else takes away."""
     return f"{OURS}{adapter.arm.name}:{weights[:16]}:{secrets.token_hex(4)}"
 
 
@@ -326,12 +321,7 @@ def serve_adapter(
     same folder. One that another sampler loaded is left to it: it is taken away when that one ends.
 
     Args:
-        client: talks to the server.
-        arguments: the checked model arguments.
-        facts: what the server told of itself.
         adapter: the adapter; that it fits the model has been checked.
-        weights: SHA-256 of its weights.
-        rank: its highest rank.
 
     Returns:
         The name to ask for.
