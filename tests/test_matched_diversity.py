@@ -132,7 +132,7 @@ def test_a_report_says_how_far_tokens_may_be_apart_and_matches_no_strata_where_n
         replace(of, budget=replace(of.budget, supervised_tokens=few.get(of.arm, 1000)))
         for of in inputs.arms
     ]
-    inputs = replace(inputs, arms=tuple(arms)).in_order()
+    inputs = replace(inputs, arms=tuple(arms))
     of = Compared(("gapft", "uniform"), None, {"uniform": ()})
     found = DiversityPart().compute(inputs, Matching(of, {}))
     text = _result(compute(inputs), found)

@@ -19,7 +19,7 @@ from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.report.figures.style import WIDTH, legend_below, rows_alone, spread
 from gapft_harness.report.findings.whole import Findings
 from gapft_harness.report.part import Part, Rows
-from gapft_harness.report.reading.adapters import SCALED, tables
+from gapft_harness.report.reading.adapters import SCALED, stacked, tables
 from gapft_harness.report.reading.answers import Answers, answers_or_why
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering import palette, wording
@@ -35,7 +35,7 @@ from gapft_harness.report.rendering.wording import (
     whole,
 )
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import RunDirectory, require
+from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.experiment import Experiment
 from gapft_harness.stages.experiment.adapters import OfAdapters, decided_tables, require_scales
@@ -153,13 +153,6 @@ class RedistributionPart(Part):
         adapters = RedistributionSettings.model_validate(given).adapters
         return answers_or_why(run_path, manifest["task"], tables(run_path, arms, adapters))
 
-    def in_order(
-        self, read: tuple[Answers | None, str], seeds: Sequence[int]
-    ) -> tuple[Answers | None, str]:
-        """The same with problems by id."""
-        answers, why = read
-        return answers and answers.in_order(), why
-
     def compute(
         self, inputs: ReportInputs, read: tuple[Answers | None, str]
     ) -> RedistributionFindings:
@@ -170,21 +163,17 @@ class RedistributionPart(Part):
         permutations, adapters = settings.permutations, settings.adapters
         if answers is None:
             return RedistributionFindings(permutations, adapters, {}, why)
-        require(
-            bool((answers.ids == inputs.audit.ids).all()),
-            "redistribution: the answers are to other problems than the audit's",
-        )
         stream = Stream(inputs.recipe["statistics"]["seed"], "report/redistribution")
         return RedistributionFindings(
             permutations,
             adapters,
             {
                 name: redistribute(
-                    answers.of(name),
+                    stacked(answers.arms, name),
                     answers.golds,
                     answers.source,
                     inputs.audit.states,
-                    item_ids=answers.ids,
+                    item_ids=inputs.audit.ids,
                     permutations=permutations,
                     stream=stream,
                 )

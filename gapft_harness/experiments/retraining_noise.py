@@ -305,7 +305,6 @@ class Pair:
 
     Attributes:
         arm: the replicate.
-        ids: shape (P,), the audit's problems.
         first: shape (P,), V of the arm's greedy decode.
         second: shape (P,), the same of the replicate's.
         worded: responses that are worded otherwise.
@@ -313,7 +312,6 @@ class Pair:
     """
 
     arm: Arm
-    ids: NDArray[np.str_]
     first: NDArray[np.bool_]
     second: NDArray[np.bool_]
     worded: int
@@ -343,28 +341,17 @@ class NoisePart(Part):
     def read(
         self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[Arm]
     ) -> tuple[Pair, ...] | None:
-        """The decisions and weights of every replicate of the report's arms, with its arm's."""
+        """The decisions and weights of every replicate of the report's arms, with its arm's.
+
+        By condition and source of noise as they are asked for, then by ascending seed.
+        """
         said = manifest["recipe"]["experiments"].get(self.name, {})
         settings = NoiseSettings.model_validate(said)
         wanted = [again for arm in arms for again in replicates_of(arm, settings)]
+        groups = list(dict.fromkeys(arm.condition for arm in wanted))
+        sources = list(dict.fromkeys(arm.variant for arm in wanted))
+        wanted.sort(key=lambda arm: (groups.index(arm.condition), sources.index(arm.variant)))
         return tuple(_pair(run_path, arm) for arm in wanted) or None
-
-    def in_order(self, read: tuple[Pair, ...], seeds: Sequence[int]) -> tuple[Pair, ...]:
-        """By condition and source of noise as they are asked for, then by ascending seed."""
-        order = {pair.arm.condition: number for number, pair in reversed([*enumerate(read)])}
-        sources = {pair.arm.variant: number for number, pair in reversed([*enumerate(read)])}
-        pairs = []
-        for pair in read:
-            rows = np.argsort(pair.ids)
-            pairs.append(
-                replace(pair, ids=pair.ids[rows], first=pair.first[rows], second=pair.second[rows])
-            )
-        return tuple(
-            sorted(
-                pairs,
-                key=lambda of: (order[of.arm.condition], sources[of.arm.variant], of.arm.seed),
-            )
-        )
 
     def compute(self, inputs: ReportInputs, read: tuple[Pair, ...]) -> NoiseFindings:
         """What changed, and beside it how far the training seeds are apart."""
@@ -417,7 +404,6 @@ def _pair(run_path: Path, arm: Arm) -> Pair:
     weights = {weights_hash(run_path / layout.adapter(of)) for of in (arm.original, arm)}
     return Pair(
         arm,
-        np.array(first["problem_id"], dtype=np.str_),
         codes(first["status"]) == PASS,
         codes(second["status"]) == PASS,
         sum(a != b for a, b in zip(first["text"], second["text"], strict=True)),

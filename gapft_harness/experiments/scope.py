@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
@@ -20,16 +22,14 @@ from gapft_harness.report.figures.style import WIDTH, condition_rows, legend_bel
 from gapft_harness.report.findings.whole import Findings
 from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.part import Part, Rows
-from gapft_harness.report.reading.adapters import SCALED, Decided, read_decided, tables
+from gapft_harness.report.reading.adapters import SCALED, read_decided, stacked, tables
 from gapft_harness.report.reading.answers import Answers, answers_or_why
 from gapft_harness.report.reading.inputs import ReportInputs
-from gapft_harness.report.reading.windows import WindowStates, read_windows
 from gapft_harness.report.rendering import blocks, palette, wording
 from gapft_harness.report.rendering.wording import condition_name, listed, percent, points, whole
-from gapft_harness.run_directory.directory import require
 from gapft_harness.stages.experiment.adapters import OfAdapters
 from gapft_harness.stages.search.states import Window
-from gapft_harness.stages.search.windows import OnWindows, window_table
+from gapft_harness.stages.search.windows import OnWindows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,13 +59,15 @@ class Scope(OnWindows):
         return ScopePart()
 
 
+def _settings(recipe: Mapping[str, Any]) -> ScopeSettings:
+    return ScopeSettings.model_validate(recipe["experiments"]["scope"] or {})
+
+
 @dataclass(frozen=True, slots=True)
 class ScopeRead:
     """What the matrix is made of; where the run has no answers to deal out anew, ``why``."""
 
-    budgets: tuple[int, ...]  # the K, ascending, in the order of the windows
-    windows: WindowStates
-    decided: Decided
+    decided: Mapping[Arm, NDArray[np.bool_]]
     answers: Answers | None
     why: str
 
@@ -137,36 +139,26 @@ class ScopePart(Part):
     after = "Where the change comes from"
 
     def read(self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[Arm]) -> ScopeRead:
-        """The states at every K, and answers where there are any."""
-        settings = ScopeSettings.model_validate(manifest["recipe"]["experiments"][self.name] or {})
-        windows = settings.windows()
-        states = read_windows(run_path, [window_table(window) for window in windows])
-        decided = read_decided(run_path, arms, settings.adapters)
-        given = tables(run_path, arms, settings.adapters)
-        answers, why = answers_or_why(run_path, manifest["task"], given)
-        return ScopeRead(tuple(window.k for window in windows), states, decided, answers, why)
-
-    def in_order(self, read: ScopeRead, seeds: Sequence[int]) -> ScopeRead:
-        """The same with problems by id."""
-        answers = read.answers and read.answers.in_order()
-        windows, decided = read.windows.in_order(), read.decided.in_order()
-        return replace(read, windows=windows, decided=decided, answers=answers)
+        """What the trained models decided, and answers where there are any."""
+        adapters = _settings(manifest["recipe"]).adapters
+        given = tables(run_path, arms, adapters)
+        answers = answers_or_why(run_path, manifest["task"], given)
+        return ScopeRead(read_decided(run_path, arms, adapters), *answers)
 
     def compute(self, inputs: ReportInputs, read: ScopeRead) -> ScopeFindings:
         """A line for each condition and K."""
-        require(
-            bool((read.windows.ids == inputs.audit.ids).all()),
-            "scope: the states are of other problems than the audit's",
-        )
-        answers, lines = read.answers, []
+        settings, answers, lines = _settings(inputs.recipe), read.answers, []
+        audit = inputs.audit.verdicts
+        by_k = {of.k: audit.window(of.offset, of.k).states for of in settings.windows()}
         for name in inputs.conditions:
-            passed = read.decided.of(name)
-            for k, states in zip(read.budgets, read.windows.states, strict=True):
+            passed = stacked(read.decided, name)
+            for k, states in by_k.items():
                 null: dict[State, Fraction] = {}
                 if answers is not None:
-                    null = null_rates(answers.of(name), answers.golds, answers.source, states)
+                    given = stacked(answers.arms, name)
+                    null = null_rates(given, answers.golds, answers.source, states)
                 lines.append(ScopeLine(name, scope_row(k, states, passed), null))
-        return ScopeFindings(tuple(lines), read.why, read.decided.adapters)
+        return ScopeFindings(tuple(lines), read.why, settings.adapters)
 
     def sections(
         self, inputs: ReportInputs, findings: Findings, found: ScopeFindings

@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS, unstable_states
@@ -25,9 +27,8 @@ from gapft_harness.hooks.specs import hookimpl
 from gapft_harness.report.figures.style import WIDTH, condition_rows, legend_below, spread
 from gapft_harness.report.findings.whole import Findings
 from gapft_harness.report.part import Part, Rows, Summary
-from gapft_harness.report.reading.adapters import SCALED, Decided, read_decided
+from gapft_harness.report.reading.adapters import SCALED, read_decided, stacked
 from gapft_harness.report.reading.inputs import ReportInputs
-from gapft_harness.report.reading.windows import WindowStates, read_windows
 from gapft_harness.report.rendering.blocks import Block, Figure, Section, Table, Text
 from gapft_harness.report.rendering.wording import (
     condition_name,
@@ -38,10 +39,9 @@ from gapft_harness.report.rendering.wording import (
     whole,
 )
 from gapft_harness.report.results import number
-from gapft_harness.run_directory.directory import require
 from gapft_harness.stages.experiment.adapters import OfAdapters
 from gapft_harness.stages.search.states import Window
-from gapft_harness.stages.search.windows import OnWindows, window_table
+from gapft_harness.stages.search.windows import OnWindows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawn
@@ -69,13 +69,8 @@ class StabilityExperiment(OnWindows):
         return StabilityPart()
 
 
-@dataclass(frozen=True, slots=True)
-class StabilityRead:
-    """The states under each sample set, K, and what the trained models decided."""
-
-    k: int
-    windows: WindowStates
-    decided: Decided
+def _settings(recipe: Mapping[str, Any]) -> StabilitySettings:
+    return StabilitySettings.model_validate(recipe["experiments"]["stability"] or {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,42 +123,30 @@ class StabilityPart(Part):
 
     def read(
         self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[Arm]
-    ) -> StabilityRead:
-        """The states under every sample set."""
-        settings = StabilitySettings.model_validate(
-            manifest["recipe"]["experiments"][self.name] or {}
-        )
-        tables = [window_table(window) for window in settings.windows()]
-        decided = read_decided(run_path, arms, settings.adapters)
-        return StabilityRead(settings.k, read_windows(run_path, tables), decided)
+    ) -> Mapping[Arm, NDArray[np.bool_]]:
+        """What the trained models decided."""
+        return read_decided(run_path, arms, _settings(manifest["recipe"]).adapters)
 
-    def in_order(self, read: StabilityRead, seeds: Sequence[int]) -> StabilityRead:
-        """The same with problems by id."""
-        return StabilityRead(read.k, read.windows.in_order(), read.decided.in_order())
-
-    def compute(self, inputs: ReportInputs, read: StabilityRead) -> StabilityFindings:
+    def compute(
+        self, inputs: ReportInputs, read: Mapping[Arm, NDArray[np.bool_]]
+    ) -> StabilityFindings:
         """Agreement of the sets, and what they move in each condition."""
-        states = read.windows.states
-        require(
-            bool((read.windows.ids == inputs.audit.ids).all()),
-            "stability: the states are of other problems than the audit's",
-        )
+        settings = _settings(inputs.recipe)
+        sets = [inputs.audit.verdicts.window(of.offset, of.k) for of in settings.windows()]
+        states = np.array([verdicts.states for verdicts in sets])
         conditions = {}
         for name in inputs.conditions:
-            by_set = flows(states, read.decided.of(name))
+            by_set = flows(states, stacked(read, name))
             ranges = [
                 spreads([[of] for of in seed])["S_flow"].range for seed in zip(*by_set, strict=True)
             ]
             conditions[name] = Moved(spreads(by_set), max(of for of in ranges if of is not None))
         return StabilityFindings(
-            k=read.k,
-            sizes=tuple(
-                (int((of == "G").sum()), int((of == "S").sum()), int((of == "U").sum()))
-                for of in states
-            ),
+            k=settings.k,
+            sizes=tuple((of["G"], of["S"], of["U"]) for of in (each.sizes for each in sets)),
             agreement=agreement(states),
             conditions=conditions,
-            adapters=read.decided.adapters,
+            adapters=settings.adapters,
         )
 
     def sections(

@@ -57,7 +57,7 @@ def reported(run: RunDirectory, plugin_files: Sequence[str] = ()) -> tuple[Repor
     """
     settings = run.recipe.executor.model_dump()
     with contextlib.closing(LocalExecutor(settings)) as executor:
-        inputs = report_inputs(Context(run, executor, plugin_files)).in_order()
+        inputs = report_inputs(Context(run, executor, plugin_files))
     return inputs, compute(inputs)
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY
-from gapft_harness.report.reading.columns import PASS, codes, columns
+from gapft_harness.report.reading.audits import read_verdicts
 from gapft_harness.report.reading.tokens import (
     Generated,
     count_generated,
@@ -27,20 +27,18 @@ from gapft_harness.verdicts.table import Verdicts
 
 @dataclass(frozen=True, slots=True)
 class Searched(Verdicts):
-    """A split after its search.
+    """A split after its search; a sample that was not drawn did not pass.
 
     Attributes:
-        passed: shape (P, K), whether each sample passed; False where it was not drawn.
         complete: whether all K samples of every problem were drawn.
         tokens: what was generated; None where the backend gives no tokens to count.
         example: mean tokens of a recovered problem's prompt and the shortest of its passing
             samples, which is what a training set holds of it; None where there is none.
     """
 
-    passed: NDArray[np.bool_]
-    complete: bool
-    tokens: Generated | None
-    example: float | None
+    complete: bool = True
+    tokens: Generated | None = None
+    example: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,31 +99,24 @@ def read_run(path: Path) -> SearchedRun:
 def _read(run: RunDirectory, split: str, k: int) -> Searched:
     table = run.sealed(layout.responses(split))
     problems = run.sealed(layout.problems(split))
-    found = columns(table, ("index", "status"))
-    index, passed = np.array(found["index"]), codes(found["status"]) == PASS
-    problem = np.cumsum(index == GREEDY) - 1
-    sampled = index != GREEDY
-    samples = np.zeros((int(problem[-1]) + 1 if len(problem) else 0, k), dtype=np.bool_)
-    if not len(samples):
+    found = read_verdicts(table, k)
+    if not len(found.greedy):
         raise UserError(f"{table}: holds no response; nothing can be forecast")
-    samples[problem[sampled], index[sampled]] = passed[sampled]
-    greedy = passed[~sampled]
+    index, tokens = response_tokens(table)
     return Searched(
-        greedy=greedy,
-        passing=samples.sum(axis=1, dtype=np.int64),
-        k=k,
-        passed=samples,
-        complete=int(sampled.sum()) == samples.size,
+        *(found.greedy, found.passing, k, found.passed),
+        complete=int((index != GREEDY).sum()) == found.passed.size,
         tokens=count_generated(table),
-        example=_example(table, problems, problem, passed & sampled & ~greedy[problem]),
+        example=_example(found, index, tokens, prompt_tokens(problems)),
     )
 
 
 def _example(
-    table: Path, problems: Path, problem: NDArray[np.int64], kept: NDArray[np.bool_]
+    found: Verdicts, index: NDArray[np.int64], tokens: NDArray[np.int64], prompts: NDArray[np.int64]
 ) -> float | None:
     """Mean tokens of a recovered problem's prompt with the shortest of its passing samples."""
-    prompts, (_, tokens) = prompt_tokens(problems), response_tokens(table)
+    problem = np.cumsum(index == GREEDY) - 1
+    kept = (index != GREEDY) & found.passed[problem, index] & ~found.greedy[problem]
     if not kept.any() or not tokens.any():
         return None
     shortest = np.full(len(prompts), np.iinfo(np.int64).max)

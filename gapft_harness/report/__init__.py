@@ -39,7 +39,7 @@ def write_report(
     """Writes a report's folder: beside first, then renamed over an earlier one.
 
     Args:
-        inputs: what ``read_inputs`` gave; the order of problems and seeds does not matter.
+        inputs: what ``read_inputs`` gave.
         folder: becomes index.html, explorer.html, report.md, results.json, tables/ and figures/.
         sections: plugins' sections, put at the end.
 
@@ -56,7 +56,6 @@ def write_report(
     from gapft_harness.report.findings import whole as findings
     from gapft_harness.report.rendering.wording import made_on
 
-    inputs = inputs.in_order()
     found = findings.compute(inputs)
     content = results.results(inputs, found)
     built = [*document.build(inputs, found), *_plugin_sections(sections, content)]

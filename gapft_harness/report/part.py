@@ -58,16 +58,12 @@ class Part:
         """
         return None
 
-    def in_order(self, read: Any, seeds: Sequence[int]) -> Any:
-        """The same content with problems by id and seeds ascending, so that order says nothing."""
-        return read
-
     def leads(self, read: Any) -> Sequence[str]:
         """Conditions that the report is about, after GapFT; the first leads where GapFT is not."""
         return ()
 
     def compute(self, inputs: ReportInputs, read: Any) -> Any:
-        """The findings; asked only where there are trained arms. ``inputs`` are in order."""
+        """The findings; asked only where there are trained arms."""
         return None
 
     def opening(self, findings: Findings, found: Any) -> Opening | None:

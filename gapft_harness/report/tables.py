@@ -169,7 +169,7 @@ def _problems(inputs: ReportInputs, findings: Findings) -> Rows:
         yield (
             problem_id,
             audit.states[position],
-            int(audit.passing_samples[position]),
+            int(audit.verdicts.passing[position]),
             STATUSES[int(audit.greedy[position])],
             plain_gold(audit.golds[position]),
             audit.prompts[position],

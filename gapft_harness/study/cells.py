@@ -137,7 +137,7 @@ def _read(study: StudyRecipe, name: str, place: str, run: RunDirectory) -> Colle
         name,
         place,
         (),
-        inputs.in_order(),
+        inputs,
         tuple((file, manifest["files"][file]) for file in rests),
         (left_out,) if more else (),
         recipe,

@@ -154,7 +154,7 @@ def _means(conditions: Sequence[str], cells: Sequence[CellFindings]) -> tuple[Me
 def _decisions(conditions: Sequence[str], inputs: ReportInputs) -> Cell:
     return Cell(
         passed=np.array([[arm.passed for arm in inputs.of(name)] for name in conditions]),
-        source_passed=inputs.audit.greedy_passed,
+        source_passed=inputs.audit.verdicts.greedy,
         item_ids=inputs.audit.ids,
         seeds=np.array(inputs.seeds, dtype=np.int64),
     )

@@ -46,7 +46,7 @@ def inputs(texts: Sequence[Sequence[str]], rule: Rule) -> ReportInputs:
     ids = np.array([str(number) for number in range(PROBLEMS)])
     source, *arms = texts
     audit = Audit(
-        ids, ("",) * PROBLEMS, ('""',) * PROBLEMS, np.array(["U"] * PROBLEMS), statuses(source),
+        ids, ("",) * PROBLEMS, ('""',) * PROBLEMS, statuses(source),
         tuple(source), np.zeros((PROBLEMS, 0), dtype=np.uint8),
     )  # fmt: skip
     trained = [
@@ -61,7 +61,7 @@ def contrast(of: ReportInputs, a: str, b: str) -> Fraction:
 
     def rate(name: str) -> Fraction:
         if name == SOURCE:
-            return Fraction(int(of.audit.greedy_passed.sum()), PROBLEMS)
+            return Fraction(int(of.audit.verdicts.greedy.sum()), PROBLEMS)
         passed = [int(arm.passed.sum()) for arm in of.of(name)]
         return Fraction(sum(passed), PROBLEMS * len(passed))
 
@@ -113,7 +113,7 @@ def test_the_range_of_training_again_is_that_of_every_outcome(
         means = [
             sum(rate[sets.arms[Arm(name, seed)].trained_on[1]] for seed in SEEDS) / 2
             if name != SOURCE
-            else Fraction(int(now.audit.greedy_passed.sum()), PROBLEMS)
+            else Fraction(int(now.audit.verdicts.greedy.sum()), PROBLEMS)
             for name in of
         ]
         every.append(means[0] - means[1])

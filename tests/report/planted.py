@@ -74,7 +74,6 @@ def audit(sizes=(446, 280, 274), k=8, seed=0):
         ids=ids,
         prompts=tuple(f"Find {a} +{b} -{c}." for a, b, c in numbers),
         golds=tuple(f'"{a + b - c}"' for a, b, c in numbers),
-        states=states[order],
         greedy=greedy[order],
         greedy_texts=tuple(
             f"By eye; \\boxed{{{a + b - c if right else a + c}}}"
@@ -117,18 +116,19 @@ def exposures(seeds, half=59, union=150, success=SUCCESS, replay=16):
     for seed in seeds:
         rng = np.random.default_rng([seed, 7])
         chosen = rng.permutation(union)[: 2 * half]
+        order = np.argsort(chosen)
         a_1, a_2, b_0, b_1 = (outcomes(rng, rate) for rate in success)
         found.append(
             ExposedSeed(
                 seed=seed,
-                ids=np.array([f"pool-{i:04}" for i in chosen]),
-                halves=np.repeat(["A", "B"], half),
-                diffuse=np.concatenate([a_1, b_1]),
-                concentrated=np.concatenate([a_2, b_0]),
+                ids=np.array([f"pool-{i:04}" for i in chosen[order]]),
+                halves=np.repeat(["A", "B"], half)[order],
+                diffuse=np.concatenate([a_1, b_1])[order],
+                concentrated=np.concatenate([a_2, b_0])[order],
                 replay=replay,
             )
         )
-    return Exposures("diffuse", "concentrated", tuple(found)).in_order()
+    return Exposures("diffuse", "concentrated", tuple(found))
 
 
 def compared(exposures):
@@ -209,42 +209,3 @@ def audited_inputs(sizes=(446, 280, 274), **changes):
             Further("hard", "other", further.at(other.ids[other.states != "G"])),
         ),
     )
-
-
-def shuffled(inputs, rng):
-    """The same content with problems, seeds and arms in another order."""
-    audit = inputs.audit
-    order = rng.permutation(len(audit.ids))
-
-    def take(values):
-        return tuple(values[i] for i in order)
-
-    return replace(
-        inputs,
-        further=tuple(replace(of, inputs=shuffled(of.inputs, rng)) for of in inputs.further),
-        seeds=tuple(int(seed) for seed in rng.permutation(inputs.seeds)),
-        audit=replace(
-            audit,
-            ids=audit.ids[order],
-            prompts=take(audit.prompts),
-            golds=take(audit.golds),
-            states=audit.states[order],
-            greedy=audit.greedy[order],
-            greedy_texts=take(audit.greedy_texts),
-            samples=audit.samples[order],
-        ),
-        parts=tuple(replace(of, read=_shuffled_exposures(of.read, rng)) for of in inputs.parts),
-        arms=tuple(
-            replace(arm, statuses=arm.statuses[order], texts=take(arm.texts))
-            for arm in (inputs.arms[i] for i in rng.permutation(len(inputs.arms)))
-        ),
-    )
-
-
-def _shuffled_exposures(of, rng):
-    def moved(seed):
-        order = rng.permutation(len(seed.ids))
-        names = ("ids", "halves", "diffuse", "concentrated")
-        return replace(seed, **{name: getattr(seed, name)[order] for name in names})
-
-    return replace(of, seeds=tuple(moved(of.seeds[i]) for i in rng.permutation(len(of.seeds))))

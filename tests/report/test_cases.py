@@ -89,11 +89,11 @@ def test_no_comparison_looks_at_more_than_what_is_counted(a: list[str], b: list[
 
 @pytest.fixture(scope="module")
 def inputs() -> ReportInputs:
-    return planted.inputs(sizes=(40, 35, 25)).in_order()
+    return planted.inputs(sizes=(40, 35, 25))
 
 
 def under(inputs: ReportInputs, condition: str, position: int) -> list[int]:
-    before = inputs.audit.greedy_passed
+    before = inputs.audit.verdicts.greedy
     return [of.arm.seed for of in inputs.of(condition) if of.passed[position] != before[position]]
 
 
@@ -108,7 +108,7 @@ def test_results_name_the_cases_of_every_condition_by_the_printed_rule(
         for change, right_before in (("gained", False), ("lost", True)):
             candidates = [
                 position
-                for position, right in enumerate(inputs.audit.greedy_passed)
+                for position, right in enumerate(inputs.audit.verdicts.greedy)
                 if right == right_before and under(inputs, name, position)
             ]
             candidates.sort(

@@ -72,7 +72,7 @@ def write_exposures(folder, inputs):
 
 def write_run(folder, inputs):
     """The sealed tables of the planted inputs, and their manifest."""
-    audit = inputs.in_order().audit
+    audit = inputs.audit
     ids = audit.ids.tolist()
     problems = [
         {"problem_id": i, "prompt": p, "gold": g, "document": "{}", "prompt_ids": [1, 2]}
@@ -98,7 +98,7 @@ def write_run(folder, inputs):
             for i, s in states
         ]  # fmt: skip
         write(folder / split / "states.parquet", rows, state_schema())
-    for trained in inputs.in_order().arms:
+    for trained in inputs.arms:
         rows = [
             response(i, -1, t, STATUSES[code])
             for i, t, code in zip(ids, trained.texts, trained.statuses, strict=True)
@@ -107,7 +107,7 @@ def write_run(folder, inputs):
         chosen = [f"pool{slot % trained.problems}" for slot in range(trained.budget.n)]
         write_selection(folder, trained, [selected(i, "S") for i in chosen])
     if inputs.read("allocation") is not None:
-        write_exposures(folder, inputs.in_order())
+        write_exposures(folder, inputs)
     return {
         "recipe": dict(inputs.recipe),
         "task": dict(inputs.task),
@@ -147,7 +147,7 @@ def inputs():
 
 def test_what_was_sealed_is_what_is_read(inputs, tmp_path):
     manifest = write_run(tmp_path, inputs)
-    found, expected = read_inputs(tmp_path, json.loads(json.dumps(manifest))), inputs.in_order()
+    found, expected = read_inputs(tmp_path, json.loads(json.dumps(manifest))), inputs
     assert (found.k, found.conditions, found.seeds) == (8, expected.conditions, expected.seeds)
     assert found.pool_states == {"G": 5, "S": 134, "U": 3}
     for name in ("ids", "states", "greedy", "samples"):
@@ -210,6 +210,24 @@ def test_states_that_contradict_the_verdicts_are_an_error(inputs, tmp_path):
         read_inputs(tmp_path, manifest)
 
 
+def test_the_order_of_the_recipes_seeds_says_nothing(inputs, tmp_path):
+    manifest = write_run(tmp_path, inputs)
+    manifest["recipe"]["seeds"] = manifest["recipe"]["seeds"][::-1]
+    found = read_inputs(tmp_path, manifest)
+    assert (found.seeds, [of.arm for of in found.arms]) == (
+        inputs.seeds,
+        [of.arm for of in inputs.arms],
+    )
+
+
+def test_problems_that_are_not_ordered_by_id_are_an_error(inputs, tmp_path):
+    manifest = write_run(tmp_path, inputs)
+    path = tmp_path / "audit/problems.parquet"
+    pq.write_table(pq.read_table(path).take([1, 0, *range(2, len(inputs.audit.ids))]), path)
+    with pytest.raises(GapftError, match="the problems are not ordered by their ids"):
+        read_inputs(tmp_path, manifest)
+
+
 def test_decisions_on_other_problems_are_an_error(inputs, tmp_path):
     manifest = write_run(tmp_path, inputs)
     path = tmp_path / f"decisions/{inputs.arms[0].arm.name}.parquet"
@@ -233,7 +251,7 @@ def compared():
 def test_halves_are_read_off_the_selections_and_decisions(compared, tmp_path):
     manifest = write_run(tmp_path, compared)
     found = read_inputs(tmp_path, json.loads(json.dumps(manifest)), PARTS).read("allocation")
-    expected = compared.in_order().read("allocation")
+    expected = compared.read("allocation")
     assert (found.diffuse, found.concentrated) == ("diffuse", "concentrated")
     for ours, theirs in zip(found.seeds, expected.seeds, strict=True):
         assert (ours.seed, ours.replay) == (theirs.seed, theirs.replay)

@@ -31,7 +31,7 @@ def study_of(names, **changes) -> StudyRecipe:
 
 
 def collected(name, inputs) -> Collected:
-    return Collected(name, name, (), inputs.in_order(), ((f"decisions/{name}", name),))
+    return Collected(name, name, (), inputs, ((f"decisions/{name}", name),))
 
 
 def other_audit(inputs, task="another"):
@@ -58,7 +58,7 @@ def test_the_mean_is_that_of_the_cells_differences_recomputed_from_decisions(thr
     for mean in found.means:
         differences = []
         for of in three.values():
-            source = Fraction(int(of.inputs.audit.greedy_passed.sum()), len(of.inputs.audit.ids))
+            source = Fraction(int(of.inputs.audit.verdicts.greedy.sum()), len(of.inputs.audit.ids))
             other = source if mean.b == "source" else pass_at_1(of.inputs, mean.b)
             differences.append(pass_at_1(of.inputs, mean.a) - other)
         assert mean.delta == sum(differences) / 3
@@ -116,13 +116,9 @@ def test_a_study_of_one_cell_is_that_cells_report(three):
 
 
 @settings(max_examples=15)
-@given(st.permutations(["a", "b", "c"]), st.integers(0, 2**32 - 1))
-def test_the_order_of_cells_problems_and_seeds_changes_no_number(three, order, seed):
-    from tests.report.planted import shuffled
-
-    rng = np.random.default_rng(seed)
-    moved = [collected(name, shuffled(three[name].inputs, rng)) for name in order]
-    found = results(compute_study(study_of(order), moved))
+@given(st.permutations(["a", "b", "c"]))
+def test_the_order_of_cells_changes_no_number(three, order):
+    found = results(compute_study(study_of(order), [three[name] for name in order]))
     expected = results(compute_study(study_of(three), list(three.values())))
     assert found == expected
     assert list(found["cells"]) == order

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ExposedSeed:
-    """The problems of halves A and B under one seed; every array has shape (P,).
+    """The problems of halves A and B under one seed, by id; every array has shape (P,).
 
     Attributes:
         ids: distinct.
@@ -71,17 +71,6 @@ class ExposedSeed:
         passed: NDArray[np.bool_] = self.concentrated == PASS
         return passed
 
-    def in_order(self) -> ExposedSeed:
-        """The same with problems by id."""
-        order = np.argsort(self.ids)
-        return replace(
-            self,
-            ids=self.ids[order],
-            halves=self.halves[order],
-            diffuse=self.diffuse[order],
-            concentrated=self.concentrated[order],
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Exposures:
@@ -89,12 +78,7 @@ class Exposures:
 
     diffuse: str
     concentrated: str
-    seeds: tuple[ExposedSeed, ...]
-
-    def in_order(self) -> Exposures:
-        """The same with seeds ascending and problems by id."""
-        seeds = sorted(self.seeds, key=lambda of: of.seed)
-        return replace(self, seeds=tuple(of.in_order() for of in seeds))
+    seeds: tuple[ExposedSeed, ...]  # ascending
 
 
 def read_exposures(
@@ -226,19 +210,9 @@ class AllocationPart(Part):
         self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[Arm]
     ) -> Exposures | None:
         """The problems that both conditions trained on, and how each now decides them."""
-        said = manifest["recipe"]["experiments"].get(self.name)
-        return (
-            read_exposures(run_path, said, manifest["recipe"]["seeds"]) if said and arms else None
-        )
-
-    def in_order(self, read: Exposures, seeds: Sequence[int]) -> Exposures:
-        """The same with seeds ascending and problems by id."""
-        ordered = read.in_order()
-        require(
-            tuple(of.seed for of in ordered.seeds) == tuple(seeds),
-            "the report needs the compared problems of every seed",
-        )
-        return ordered
+        recipe = manifest["recipe"]
+        said = recipe["experiments"].get(self.name)
+        return read_exposures(run_path, said, sorted(recipe["seeds"])) if said and arms else None
 
     def leads(self, read: Exposures) -> Sequence[str]:
         """The diffuse condition leads."""

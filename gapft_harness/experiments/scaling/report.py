@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,13 @@ from gapft_harness.analysis.across_runs import Environment, replicate_means
 from gapft_harness.analysis.bootstrap import Interval, percentile_interval
 from gapft_harness.analysis.decomposition import Decomposition, decompose
 from gapft_harness.analysis.scaling import FIXED, SCALES
-from gapft_harness.core.records import GREEDY, Arm
+from gapft_harness.core.records import Arm
 from gapft_harness.core.streams import Stream
 from gapft_harness.experiments.scaling.job import ScaleChoice
 from gapft_harness.report.findings.whole import Findings
 from gapft_harness.report.part import Part, Rows
 from gapft_harness.report.reading.adapters import read_choice
+from gapft_harness.report.reading.audits import read_verdicts
 from gapft_harness.report.reading.columns import PASS, codes, columns
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering import wording
@@ -69,29 +70,6 @@ class ScaledRun:
     states: NDArray[np.str_]
     checkpoints: tuple[ScaledArm, ...]
 
-    def in_order(self) -> ScaledRun:
-        """The same content with problems by id and seeds ascending, so that order says nothing."""
-        order = np.argsort(self.item_ids)
-        conditions = list(dict.fromkeys(of.arm.condition for of in self.checkpoints))
-        checkpoints = sorted(
-            self.checkpoints, key=lambda of: (conditions.index(of.arm.condition), of.arm.seed)
-        )
-        return replace(
-            self,
-            item_ids=self.item_ids[order],
-            source=self.source[order],
-            states=self.states[order],
-            checkpoints=tuple(
-                replace(
-                    of,
-                    trained=of.trained[order],
-                    fixed=of.fixed[order],
-                    chosen=of.chosen[order],
-                )
-                for of in checkpoints
-            ),
-        )
-
 
 def read_scaled_run(
     run_path: Path, manifest: Mapping[str, Any], arms: Sequence[Arm]
@@ -109,37 +87,26 @@ def read_scaled_run(
     recipe = manifest["recipe"]
     if "scaling" not in recipe["experiments"] or not arms:
         return None
-    found = columns(
-        run_path / layout.responses("audit"),
-        ("problem_id", "status"),
-        filters=[("index", "=", GREEDY)],
-    )
-    ids = found["problem_id"]
-    source: NDArray[np.bool_] = codes(found["status"]) == PASS
-
-    stated = columns(run_path / layout.states("audit"), ("problem_id", "state"))
-    state = dict(zip(stated["problem_id"], stated["state"], strict=True))
-    require(state.keys() == {*ids}, f"{run_path}: the audit's states are of other problems")
-    states = np.array([state[name] for name in ids], dtype=np.str_)
+    audit = read_verdicts(run_path / layout.responses("audit"), recipe["search"]["k"])
+    ids = columns(run_path / layout.problems("audit"), ("problem_id",))["problem_id"]
 
     def at(arm: Arm, scale: float) -> NDArray[np.bool_]:
         if not scale:
-            return source
+            return audit.greedy
         path = run_path / layout.decisions_at(arm, scale)
         decided = columns(path, ("problem_id", "status"))
         require(decided["problem_id"] == ids, f"{path}: holds other problems than the audit")
         passed: NDArray[np.bool_] = codes(decided["status"]) == PASS
         return passed
 
-    checkpoints = []
-    for arm in arms:
+    checkpoints, names = [], list(dict.fromkeys(arm.condition for arm in arms))
+    for arm in sorted(arms, key=lambda arm: (names.index(arm.condition), arm.seed)):
         choice = ScaleChoice.of(read_choice(run_path, arm))
         checkpoints.append(
             ScaledArm(arm, choice, at(arm, 1.0), at(arm, FIXED), at(arm, choice.scale))
         )
-    return ScaledRun(
-        recipe["name"], np.array(ids, dtype=np.str_), source, states, tuple(checkpoints)
-    )
+    of_audit = np.array(ids, dtype=np.str_), audit.greedy, audit.states
+    return ScaledRun(recipe["name"], *of_audit, tuple(checkpoints))
 
 
 #: What the chosen scale is compared with: the source, the fixed scale, the adapter as trained.
@@ -224,7 +191,7 @@ def compute_scaling(runs: Sequence[ScaledRun], replicates: int, seed: int) -> Sc
         replicates: B.
         seed: of the replicates.
     """
-    ordered = sorted((run.in_order() for run in runs), key=lambda run: run.name)
+    ordered = sorted(runs, key=lambda run: run.name)
     checkpoints = tuple(_checkpoint(run, of) for run in ordered for of in run.checkpoints)
     rule = checkpoints[0].choice
     names = dict.fromkeys(of.arm.condition for of in checkpoints)
@@ -328,10 +295,6 @@ class ScalingPart(Part):
     ) -> ScaledRun | None:
         """What the adapters decided at the scales that are compared."""
         return read_scaled_run(run_path, manifest, arms)
-
-    def in_order(self, read: ScaledRun, seeds: Sequence[int]) -> ScaledRun:
-        """The same with problems by id and seeds ascending."""
-        return read.in_order()
 
     def compute(self, inputs: ReportInputs, read: ScaledRun) -> ScalingFindings:
         """The run is the one environment of its conditions."""

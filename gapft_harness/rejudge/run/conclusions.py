@@ -119,7 +119,7 @@ def agreeing(was: ReportInputs, now: ReportInputs, a: str, b: str) -> Range:
 def _decodes(was: ReportInputs, now: ReportInputs, name: str) -> Iterator[_Decodes]:
     """Of each seed the texts, whether they passed and pass; the source's count for all seeds."""
     if name == SOURCE:
-        before, after = was.audit.greedy_passed, now.audit.greedy_passed
+        before, after = was.audit.verdicts.greedy, now.audit.verdicts.greedy
         yield now.audit.greedy_texts, before, after, len(now.seeds)
         return
     for earlier, later in zip(was.of(name), now.of(name), strict=True):
@@ -138,7 +138,7 @@ def retrained(now: ReportInputs, sets: Sets, a: str, b: str) -> Range:
         for of in now.arms
     }
     least = most = Fraction(0)
-    source = Fraction(int(now.audit.greedy_passed.sum()), len(now.audit.ids))
+    source = Fraction(int(now.audit.verdicts.greedy.sum()), len(now.audit.ids))
     for seed in now.seeds:
         one = sets.arms[Arm(a, seed)].trained_on[1]
         of_a, of_b = _possible(known, one), (source, source)

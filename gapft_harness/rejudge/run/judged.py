@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -122,16 +123,15 @@ def _judge_run(path: Path, choice: RejudgeChoice, flips: Flips, progress: Progre
                 rule,
             )
             stopped += open_ones
-            states[split] = _crossed(
-                [of.state for of in read_states(run.path / layout.states(split))],
-                [of.state for of in found],
-            )
+            was = read_states(run.path / layout.states(split))
+            pairs = zip(was, found, strict=True)
+            states[split] = Counter((before.state, now.state) for before, now in pairs)
         for k in run.recipe.windows():
             responses = scratch.path / layout.responses("pool")
             table = scratch.path / layout.states("pool", (0, k))
             table.parent.mkdir(exist_ok=True)
             rewrite_states(responses, table, run.recipe.search, rule, Window(0, k))
-        before = replace(read_inputs(run.path, manifest), further=(), failures=()).in_order()
+        before = replace(read_inputs(run.path, manifest), further=(), failures=())
         after = _under_new_rule(before, scratch.path, states["pool"])
         _seal(run, manifest, scratch)
         sets = choose_again(run, scratch, plugins, choice.plugin_files)
@@ -175,24 +175,15 @@ def _rewrite(run: RunDirectory, scratch: RunDirectory, rewriting: Rewriting) -> 
 
 def _under_new_rule(before: ReportInputs, scratch: Path, pool: Crossed) -> ReportInputs:
     """The same run by its new tables; what was trained and on what stays."""
-    audit = read_audit(scratch, before.k)
-    order = np.argsort(audit.ids)
     new: dict[State, int] = dict.fromkeys(("G", "S", "U"), 0)
     for (_, state), count in pool.items():
         new[state] += count
 
     def statuses(arm: Arm) -> NDArray[np.uint8]:
-        return codes(columns(scratch / layout.decisions(arm), ("status",))["status"])[order]
+        return codes(columns(scratch / layout.decisions(arm), ("status",))["status"])
 
     arms = tuple(replace(of, statuses=statuses(of.arm)) for of in before.arms)
-    return replace(before, audit=audit.at(order), arms=arms, pool_states=new)
-
-
-def _crossed(before: list[State], after: list[State]) -> Crossed:
-    counts: dict[tuple[State, State], int] = {}
-    for pair in zip(before, after, strict=True):
-        counts[pair] = counts.get(pair, 0) + 1
-    return counts
+    return replace(before, audit=read_audit(scratch, before.k), arms=arms, pool_states=new)
 
 
 def _seal(run: RunDirectory, manifest: Manifest, scratch: RunDirectory) -> None:

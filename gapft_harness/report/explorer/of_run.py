@@ -28,7 +28,7 @@ def of_audits(inputs: ReportInputs, title: str) -> Iterator[tuple[str, Explored]
     """Yields the run's audit, and each further one by its name; subsets are no page of their own.
 
     Args:
-        inputs: must be ``in_order()``.
+        inputs: as ``read_inputs`` gives them.
         title: of the report.
     """
     yield "", of_run(inputs, title, _subsets(inputs, "audit"))
@@ -47,11 +47,11 @@ def of_run(
     """What the page of an audit shows.
 
     Args:
-        inputs: must be ``in_order()``.
+        inputs: as ``read_inputs`` gives them.
         title: of the page.
         subsets: names to filter by, each with the ids of its problems.
     """
-    audit, passed = inputs.audit, inputs.audit.greedy_passed.tolist()
+    audit, passed = inputs.audit, inputs.audit.verdicts.greedy.tolist()
     attempts = inputs.task["episode"]["attempts"]
     return Explored(
         title=title,
@@ -74,7 +74,7 @@ def of_run(
         ],
         states="".join(audit.states.tolist()),
         k=inputs.k,
-        passing=audit.passing_samples.tolist(),
+        passing=audit.verdicts.passing.tolist(),
         samples=[_words(row) for row in audit.samples],
         fields={
             name: ["yes" if problem in ids else "no" for problem in audit.ids.tolist()]

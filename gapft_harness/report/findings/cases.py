@@ -60,7 +60,7 @@ class Chosen:
 
 def changes(inputs: ReportInputs) -> Iterator[Changed]:
     """Yields every gained and lost problem of every arm, by arm and problem id."""
-    before = inputs.audit.greedy_passed
+    before = inputs.audit.verdicts.greedy
     for trained in inputs.arms:
         for position in np.flatnonzero(before != trained.passed):
             yield Changed(trained, int(position), "lost" if before[position] else "gained")
@@ -133,7 +133,7 @@ def as_case(inputs: ReportInputs, chosen: Chosen, others: Iterable[str] = ()) ->
 
 def _under(inputs: ReportInputs, condition: str, change: Change) -> NDArray[np.bool_]:
     """Shape (seeds, P): where a condition's arms changed the outcome in this way."""
-    before = inputs.audit.greedy_passed
+    before = inputs.audit.verdicts.greedy
     passed = np.array([trained.passed for trained in inputs.of(condition)])
     changed: NDArray[np.bool_] = passed & ~before if change == "gained" else ~passed & before
     return changed

@@ -18,7 +18,7 @@ from gapft_harness.analysis.decomposition import (
     pool,
     unstable_states,
 )
-from gapft_harness.analysis.pass_at_k import k_equivalent, mean_pass_at_k
+from gapft_harness.analysis.pass_at_k import k_equivalent
 from gapft_harness.core.records import SOURCE, Arm, Budget, State
 from gapft_harness.core.streams import Stream
 from gapft_harness.recipe.conditions import own_settings
@@ -256,7 +256,7 @@ def compute(inputs: ReportInputs, ordered: Sequence[str] = ()) -> Findings:
     """Computes everything.
 
     Args:
-        inputs: must be ``in_order()``.
+        inputs: as ``read_inputs`` gives them.
         ordered: the conditions, those that the report is about first; default: ``_ordered``.
     """
     audit = inputs.audit
@@ -265,15 +265,9 @@ def compute(inputs: ReportInputs, ordered: Sequence[str] = ()) -> Findings:
     lead = ordered[0] if ordered else ""
     source = SourceFindings(
         n=len(audit.ids),
-        pass_at_1=Fraction(int(audit.greedy_passed.sum()), len(audit.ids)),
-        curve={
-            k: mean_pass_at_k(audit.passing_samples, inputs.k, k) for k in range(1, inputs.k + 1)
-        },
-        states={
-            "G": int((audit.states == "G").sum()),
-            "S": int((audit.states == "S").sum()),
-            "U": int((audit.states == "U").sum()),
-        },
+        pass_at_1=Fraction(int(audit.verdicts.greedy.sum()), len(audit.ids)),
+        curve={k: audit.verdicts.pass_at(k) for k in range(1, inputs.k + 1)},
+        states=audit.verdicts.sizes,
         verdicts=count_codes(audit.greedy),
     )
     further = {of.name: compute(of.inputs, ordered) for of in inputs.further}
@@ -283,7 +277,7 @@ def compute(inputs: ReportInputs, ordered: Sequence[str] = ()) -> Findings:
     statistics = inputs.recipe["statistics"]
     replicates = replicate(
         passed,
-        audit.greedy_passed,
+        audit.verdicts.greedy,
         item_ids=audit.ids,
         seeds=np.array(inputs.seeds, dtype=np.int64),
         replicates=statistics["replicates"],
@@ -323,7 +317,7 @@ def _condition(inputs: ReportInputs, name: str, interval: Interval) -> Condition
     return ConditionFindings(
         name=name,
         matched=all(trained.matched for trained in arms),
-        k_eq=k_equivalent(inputs.audit.passing_samples, inputs.k, mean.pass_at_1),
+        k_eq=k_equivalent(inputs.audit.verdicts.passing, inputs.k, mean.pass_at_1),
         interval=interval,
         mean=mean,
         seeds=seeds,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +14,8 @@ from gapft_harness.core.records import GREEDY, Arm
 from gapft_harness.report.reading.columns import PASS, codes, columns
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import require
+
+T = TypeVar("T", np.bool_, np.int64)
 
 #: Said of findings that rest on scaled adapters.
 SCALED = (
@@ -46,34 +47,16 @@ def tables(run_path: Path, arms: Sequence[Arm], adapters: str) -> dict[Arm, str]
     return {arm: at(arm) for arm in arms}
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """Greedy decodes of trained models.
-
-    Attributes:
-        ids: shape (P,), distinct.
-        arms: by arm, shape (P,), whether its decode passes.
-        adapters: ``trained`` or ``scaled``.
-    """
-
-    ids: NDArray[np.str_]
-    arms: Mapping[Arm, NDArray[np.bool_]]
-    adapters: str = "trained"
-
-    def in_order(self) -> Decided:
-        """The same with problems by id."""
-        order = np.argsort(self.ids)
-        arms = {arm: passed[order] for arm, passed in self.arms.items()}
-        return replace(self, ids=self.ids[order], arms=arms)
-
-    def of(self, condition: str) -> NDArray[np.bool_]:
-        """A condition's, shape (S, P), by ascending seed."""
-        seeds = sorted(arm.seed for arm in self.arms if arm.condition == condition)
-        return np.array([self.arms[Arm(condition, seed)] for seed in seeds])
+def stacked(arms: Mapping[Arm, NDArray[T]], condition: str) -> NDArray[T]:
+    """What a condition's arms have, shape (S, P), by ascending seed."""
+    seeds = sorted(arm.seed for arm in arms if arm.condition == condition)
+    return np.array([arms[Arm(condition, seed)] for seed in seeds])
 
 
-def read_decided(run_path: Path, arms: Sequence[Arm], adapters: str) -> Decided:
-    """Reads sealed decisions on the audit; see ``tables``.
+def read_decided(
+    run_path: Path, arms: Sequence[Arm], adapters: str
+) -> dict[Arm, NDArray[np.bool_]]:
+    """By arm, shape (P,), whether its sealed greedy decode of the audit passes; see ``tables``.
 
     Raises:
         GapftError: they are of other problems than the audit's.
@@ -84,4 +67,4 @@ def read_decided(run_path: Path, arms: Sequence[Arm], adapters: str) -> Decided:
         found = columns(run_path / table, ("problem_id", "status"), [("index", "=", GREEDY)])
         require(found["problem_id"] == ids, f"{run_path / table}: holds other problems")
         passed[arm] = codes(found["status"]) == PASS
-    return Decided(np.array(ids, dtype=np.str_), passed, adapters)
+    return passed

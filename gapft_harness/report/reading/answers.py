@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,32 +33,14 @@ class Answers:
     A response is right exactly where its answer is the gold one.
 
     Attributes:
-        ids: shape (P,), distinct.
         golds: shape (P,).
         source: shape (P,), of the source's greedy decode.
         arms: by arm, shape (P,).
     """
 
-    ids: NDArray[np.str_]
     golds: NDArray[np.int64]
     source: NDArray[np.int64]
     arms: Mapping[Arm, NDArray[np.int64]]
-
-    def in_order(self) -> Answers:
-        """The same with problems by id."""
-        order = np.argsort(self.ids)
-        return replace(
-            self,
-            ids=self.ids[order],
-            golds=self.golds[order],
-            source=self.source[order],
-            arms={arm: codes[order] for arm, codes in self.arms.items()},
-        )
-
-    def of(self, condition: str) -> NDArray[np.int64]:
-        """A condition's answers, shape (S, P), by ascending seed."""
-        seeds = sorted(arm.seed for arm in self.arms if arm.condition == condition)
-        return np.array([self.arms[Arm(condition, seed)] for seed in seeds])
 
 
 def read_answers(
@@ -97,7 +79,6 @@ def read_answers(
         return np.array([code[text] for text in texts], dtype=np.int64)
 
     return Answers(
-        ids=np.array(ids, dtype=np.str_),
         golds=codes(golds),
         source=codes(found[source]),
         arms={arm: codes(found[table]) for arm, table in tables.items()},

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.analysis.decomposition import partition
 from gapft_harness.core.records import GREEDY, Arm, Budget
 from gapft_harness.report.reading.columns import PASS, codes, columns
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import require
 from gapft_harness.run_directory.parquet import read_facts
+from gapft_harness.verdicts.table import Verdicts
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Audit:
     """The audit split under the source model. Every array's first axis is the problem.
 
@@ -26,7 +27,6 @@ class Audit:
         ids: shape (P,), distinct.
         prompts: P prompts as rendered.
         golds: P gold answers as JSON.
-        states: shape (P,), ``G``, ``S`` or ``U``.
         greedy: shape (P,), status codes of the greedy decode.
         greedy_texts: P responses.
         samples: shape (P, K), status codes of the samples by sample number.
@@ -35,34 +35,30 @@ class Audit:
     ids: NDArray[np.str_]
     prompts: tuple[str, ...]
     golds: tuple[str, ...]
-    states: NDArray[np.str_]
     greedy: NDArray[np.uint8]
     greedy_texts: tuple[str, ...]
     samples: NDArray[np.uint8]
 
     def at(self, positions: NDArray[np.intp]) -> Audit:
-        """Some of its problems, or all in another order, by their positions."""
+        """Some of its problems, by their positions."""
         return Audit(
             ids=self.ids[positions],
             prompts=_take(self.prompts, positions),
             golds=_take(self.golds, positions),
-            states=self.states[positions],
             greedy=self.greedy[positions],
             greedy_texts=_take(self.greedy_texts, positions),
             samples=self.samples[positions],
         )
 
-    @property
-    def greedy_passed(self) -> NDArray[np.bool_]:
-        """Shape (P,), V of the source's greedy decode."""
-        passed: NDArray[np.bool_] = self.greedy == PASS
-        return passed
+    @cached_property
+    def verdicts(self) -> Verdicts:
+        """What passed."""
+        return Verdicts.of(self.greedy == PASS, self.samples == PASS)
 
-    @property
-    def passing_samples(self) -> NDArray[np.int64]:
-        """Shape (P,), c of the Pass@k estimator."""
-        passing: NDArray[np.int64] = (self.samples == PASS).sum(axis=1, dtype=np.int64)
-        return passing
+    @cached_property
+    def states(self) -> NDArray[np.str_]:
+        """Shape (P,), ``G``, ``S`` or ``U``."""
+        return self.verdicts.states
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +85,7 @@ class TrainedArm:
     taken: Mapping[str, Any] | None = None
 
     def at(self, positions: NDArray[np.intp]) -> TrainedArm:
-        """It on some of the audit's problems, or on all in another order, by their positions."""
+        """It on some of the audit's problems, by their positions."""
         return replace(self, statuses=self.statuses[positions], texts=_take(self.texts, positions))
 
     @property
@@ -116,6 +112,7 @@ def read_audit(run_path: Path, k: int, split: str = "audit") -> Audit:
     responses = columns(table, ("problem_id", "index", "status"))
     greedy = columns(table, ("problem_id", "text"), filters=[("index", "=", GREEDY)])
     ids = problems["problem_id"]
+    require(ids == sorted({*ids}), f"{table.parent}: the problems are not ordered by their ids")
     require(
         states["problem_id"] == ids
         and greedy["problem_id"] == ids
@@ -128,17 +125,30 @@ def read_audit(run_path: Path, k: int, split: str = "audit") -> Audit:
         ids=np.array(ids, dtype=np.str_),
         prompts=tuple(problems["prompt"]),
         golds=tuple(problems["gold"]),
-        states=np.array(states["state"], dtype=np.str_),
         greedy=statuses[:, 0],
         greedy_texts=tuple(greedy["text"]),
         samples=statuses[:, 1:],
     )
-    expected = partition(audit.greedy_passed, audit.samples == PASS)
     require(
-        bool((expected == audit.states).all()),
+        audit.states.tolist() == states["state"],
         f"{states_table}: states are not those of the verdicts in responses.parquet",
     )
     return audit
+
+
+def read_verdicts(table: Path, k: int) -> Verdicts:
+    """Reads a split's verdicts, problems in the order of its table.
+
+    Args:
+        table: of responses; a sample that was not drawn did not pass.
+        k: K.
+    """
+    found = columns(table, ("index", "status"))
+    index, passed = np.array(found["index"], dtype=np.int64), codes(found["status"]) == PASS
+    greedy = index == GREEDY
+    samples = np.zeros((int(greedy.sum()), k), dtype=np.bool_)
+    samples[(np.cumsum(greedy) - 1)[~greedy], index[~greedy]] = passed[~greedy]
+    return Verdicts.of(passed[greedy], samples)
 
 
 def read_arm(

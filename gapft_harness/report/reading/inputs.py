@@ -52,7 +52,7 @@ class Further:
 
 @dataclass(frozen=True, slots=True)
 class ReportInputs:
-    """Everything the report says comes from here.
+    """Everything the report says comes from here; problems are ordered by id, as tables are sealed.
 
     Attributes:
         recipe: the resolved recipe (``Recipe.model_dump``).
@@ -148,27 +148,6 @@ class ReportInputs:
         """What an experiment's part read; None if the run has none of that name."""
         return next((of.read for of in self.parts if of.part.name == name), None)
 
-    def in_order(self) -> ReportInputs:
-        """The same content with problems by id and seeds ascending, so that order says nothing."""
-        order = np.argsort(self.audit.ids)
-        by_arm = {trained.arm: trained.at(order) for trained in self.arms}
-        seeds = tuple(sorted(self.seeds))
-        wanted = [Arm(condition, seed) for condition in self.conditions for seed in seeds]
-        require(
-            sorted(by_arm, key=lambda a: a.name) == sorted(wanted, key=lambda a: a.name),
-            f"the report needs every condition under every seed: expected "
-            f"{[arm.name for arm in wanted]}, found {[arm.name for arm in by_arm]}",
-        )
-        return replace(
-            self,
-            seeds=seeds,
-            audit=self.audit.at(order),
-            arms=tuple(by_arm[arm] for arm in wanted),
-            parts=tuple(replace(of, read=of.part.in_order(of.read, seeds)) for of in self.parts),
-            further=tuple(replace(of, inputs=of.inputs.in_order()) for of in self.further),
-            other_rule=self.other_rule and self.other_rule.at(order),
-        )
-
 
 def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -> ReportInputs:
     """Reads a run's sealed tables. The caller has checked their hashes.
@@ -185,7 +164,7 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
     audit = read_audit(run_path, recipe["search"]["k"])
     # This stage's own time is not known while it writes, and would change the page each time.
     stages = {name: of for name, of in manifest["stages"].items() if name != "report"}
-    conditions, seeds = tuple(recipe["conditions"]), tuple(recipe["seeds"])
+    conditions, seeds = tuple(recipe["conditions"]), tuple(sorted(recipe["seeds"]))
     arms = [Arm(condition, seed) for condition in conditions for seed in seeds] if budgets else []
     inputs = ReportInputs(
         recipe=recipe,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -38,11 +38,3 @@ class OtherRule:
     arms: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
     read: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
     opens: bool = False
-
-    def at(self, positions: NDArray[np.intp]) -> OtherRule:
-        """It on the audit's problems in another order, by their positions."""
-        if not self.name:
-            return self
-        arms = {name: said[positions] for name, said in self.arms.items()}
-        read = {name: said[positions] for name, said in self.read.items()}
-        return replace(self, source=self.source[positions], arms=arms, read=read)

@@ -7,18 +7,14 @@ against them before anything is trained.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from gapft_harness.analysis.pass_at_k import mean_pass_at_k
-from gapft_harness.core.records import GREEDY
-from gapft_harness.report.reading.columns import columns
+from gapft_harness.report.reading.audits import read_verdicts
 from gapft_harness.run_directory import layout
+from gapft_harness.verdicts.table import Verdicts
 
 #: Standard errors of a share beyond which chance does not explain a difference.
 _FAR = 2
@@ -126,45 +122,24 @@ def searched(run_path: Path, recipe: Mapping[str, Any], split: str) -> list[Figu
     asked = [figure for figure in printed(recipe) if figure.of == split]
     if all(figure.why for figure in asked):
         return asked
-    found = columns(run_path / layout.responses(split), ("problem_id", "index", "status"))
-    ids, problem = np.unique(np.array(found["problem_id"], dtype=np.str_), return_inverse=True)
-    passed = np.array([status == "pass" for status in found["status"]])
-    index = np.array(found["index"])
-    return list(_held(asked, len(ids), problem, index, passed, recipe["search"]["k"]))
+    verdicts = read_verdicts(run_path / layout.responses(split), recipe["search"]["k"])
+    return [of if of.why else _held(of, verdicts) for of in asked]
 
 
-def _held(
-    asked: list[Figure],
-    n: int,
-    problem: NDArray[np.intp],
-    index: NDArray[np.int64],
-    passed: NDArray[np.bool_],
-    samples: int,
-) -> Iterator[Figure]:
-    """Each figure with what these responses come to; of no more samples than were drawn."""
-    solved = np.zeros(n, dtype=bool)
-    solved[problem[passed & (index == GREEDY)]] = True
-    first = np.full(n, samples)
-    right = passed & (index != GREEDY)
-    np.minimum.at(first, problem[right], index[right])
-    passing = np.bincount(problem[right], minlength=n)
-    for figure in asked:
-        name, _, at = figure.what.partition("@")
-        k = int(at) if at else samples
-        if figure.why:
-            yield figure
-            continue
-        right_at_once = int(solved.sum())
-        recovered = int((~solved & (first < k)).sum())
-        here = {
-            "solved": right_at_once,
-            "recovered": recovered,
-            "missed": n - right_at_once - recovered,
-            "verified": right_at_once + recovered,
-            "greedy": 100 * right_at_once / n,
-            "pass": 100 * float(mean_pass_at_k(passing, samples, k)),
-        }[name]
-        yield replace(figure, here=float(here), n=n)
+def _held(figure: Figure, verdicts: Verdicts) -> Figure:
+    """A figure with what these verdicts come to; of no more samples than were drawn."""
+    name, _, at = figure.what.partition("@")
+    k = int(at or verdicts.k)
+    sizes, n = verdicts.window(0, k).sizes, len(verdicts.greedy)
+    here = {
+        "solved": sizes["G"],
+        "recovered": sizes["S"],
+        "missed": sizes["U"],
+        "verified": sizes["G"] + sizes["S"],
+        "greedy": 100 * sizes["G"] / n,
+        "pass": 100 * float(verdicts.pass_at(k)),
+    }[name]
+    return replace(figure, here=float(here), n=n)
 
 
 def told(figures: list[Figure]) -> list[str]:

@@ -105,7 +105,7 @@ def test_texts_lose_their_middle_only_where_the_page_would_grow_too_large() -> N
 
 
 def test_a_run_is_explored_from_its_sealed_tables(tmp_path: Path) -> None:
-    inputs = planted.inputs(sizes=(9, 7, 5), k=3).in_order()
+    inputs = planted.inputs(sizes=(9, 7, 5), k=3)
     ids = inputs.audit.ids.tolist()
     problems = [
         Problem(name, "no prompt", "no gold", {"kind": "abc"[place % 3]})
@@ -158,12 +158,12 @@ def test_a_run_is_explored_from_its_sealed_tables(tmp_path: Path) -> None:
         ]
     assert index["fields"]["kind"]["values"] == ["a", "b", "c"]
     assert index["states"] == "".join(audit.states)
-    assert index["passing"] == audit.passing_samples.tolist()
+    assert index["passing"] == audit.verdicts.passing.tolist()
     for found, trained in zip(index["models"], inputs.arms, strict=True):
         right = ["ck".count(letter) == 1 for letter in found["outcomes"]]
         assert right == trained.passed.tolist()
         was = ["kr".count(letter) == 1 for letter in found["outcomes"]]
-        assert was == audit.greedy_passed.tolist()
+        assert was == audit.verdicts.greedy.tolist()
     with pytest.raises(GapftError, match="holds other problems than"):
         packing.render(of_run(replace(inputs.at(ids[1:]), unread=Unread(tmp_path)), "another"))
 
