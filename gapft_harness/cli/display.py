@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
+from gapft_harness.report.rendering.blocks import Section
 from gapft_harness.report.rendering.wording import duration
 
 #: By the first word of a job's label: what it counts, and what it does before the first of them.
@@ -36,6 +38,18 @@ _SHORT_S = 2.0
 
 #: Columns that a terminal needs for bars beside the words.
 _ROOM = 100
+
+
+def tell(sections: Sequence[Section], *lines: str) -> None:
+    """Prints sections on standard output, and lines below; who reads may stop early."""
+    import typer
+
+    from gapft_harness.report.rendering import terminal
+
+    with contextlib.suppress(BrokenPipeError, SystemExit):  # rich exits with 1
+        terminal.show(sections, Console(highlight=False))
+        for line in lines:
+            typer.echo(line)
 
 
 @dataclass(slots=True)

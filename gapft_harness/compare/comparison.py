@@ -17,6 +17,7 @@ from gapft_harness.compare.notes import notes
 from gapft_harness.compare.reading import Figure, Rows, figures_of, read
 from gapft_harness.compare.source_samples import source_samples
 from gapft_harness.core.errors import UserError, plain
+from gapft_harness.report.rendering.blocks import Text
 from gapft_harness.verdicts.places import Evaluation, Log, models, single
 from gapft_harness.verdicts.table import Verdicts
 
@@ -61,7 +62,7 @@ class Comparison:
     table: Table
     found: CompareFindings
     samples: Verdicts | None
-    notes: tuple[str, ...]
+    notes: tuple[Text, ...]
 
     @property
     def figure(self) -> Figure | None:
@@ -193,7 +194,10 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
         table=table,
         found=find(table, samples, tasks=tasks, aggregates=together, whole=whole),
         samples=samples,
-        notes=(*notes(choice, figures, directions, joined, first, by_model, table), *left_out),
+        notes=(
+            *notes(choice, figures, directions, joined, first, by_model, table),
+            *map(Text, left_out),
+        ),
     )
 
 

@@ -1,4 +1,4 @@
-"""Items with the texts before and after, read from the logs again."""
+"""Items with the texts before and after, read from the logs again, for pages and for programs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,26 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from gapft_harness.compare.comparison import Comparison
 from gapft_harness.compare.reading import Rows
-from gapft_harness.report.explorer.explored import Entry
+from gapft_harness.report.explorer.explored import (
+    EQUAL,
+    HIGHER,
+    LOWER,
+    Entry,
+    Explored,
+    Model,
+    outcome,
+)
+from gapft_harness.report.rendering.wording import number
 from gapft_harness.verdicts.sample_logs import LogRow, seekable
+
+#: Most documents that explorer.html shows.
+EXPLORED = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +91,104 @@ def entries(of: Comparison, positions: Sequence[int]) -> Iterator[Entry]:
                 responses=[before.response, *(row.response for row in after)],
                 document=before.fields["doc"],
             )
+
+
+def changes(of: Comparison) -> tuple[str, str]:
+    """What it is called if a document's number rose, and if it fell."""
+    return ("gained", "lost") if of.judged() else ("higher", "lower")
+
+
+def item_rows(of: Comparison) -> Iterator[tuple[object, ...]]:
+    """One row for each gained or lost document and seed, with whole texts."""
+    rose, fell = changes(of)
+    states, groups = of.found.states, of.table.groups
+    yield (
+        "model", "seed", "seed_name", "change", "task", "doc_id", "document", "group", "state",
+        "value_before", "value_after", "prompt", "gold", "before", "after",
+    )  # fmt: skip
+    for one in changed(of):
+        task, digest, _ = of.items[one.position]
+        yield (
+            *(one.model, one.seed, of.seeds[one.model][one.seed - 1]),
+            *(rose if one.gained else fell, task),
+            *(one.before.doc_id, digest.hex()),
+            "" if groups is None else groups[one.position],
+            "" if states is None else states[one.position],
+            of.table.before[one.position],
+            of.table.after[one.model][one.seed - 1, one.position],
+            *(one.before.prompt, one.before.gold, one.before.response, one.after.response),
+        )
+
+
+def explored(of: Comparison, most: int = EXPLORED) -> Explored:
+    """What explorer.html shows."""
+    positions = explored_positions(of, most)
+    judged = of.judged()
+
+    def verdicts(values: Any) -> list[str]:
+        if judged:
+            return ["right" if value else "wrong" for value in values]
+        return [number(value) for value in values]
+
+    def outcomes(values: Any) -> str:
+        if judged:
+            return "".join(map(outcome, before == 1, values == 1))
+        rose = (values > before).astype(int) - (values < before)
+        return "".join({1: HIGHER, 0: EQUAL, -1: LOWER}[change] for change in rose.tolist())
+
+    before, samples, states = of.table.before[positions], of.samples, of.found.states
+    tasks = [of.items[position][0] for position in positions]
+    fields = {"task": tasks} if len(set(tasks)) > 1 else {}
+    if of.choice.by is not None and of.table.groups is not None:
+        fields[of.choice.by] = of.table.groups[positions].tolist()
+    left_out = ""
+    if len(positions) < len(of.items):
+        left_out = (
+            f" {len(positions):,} of {len(of.items):,} documents are here: of those that changed "
+            f"and of the others as many as fit, in the order of a hash."
+        )
+    return Explored(
+        title=f"{', '.join(dict.fromkeys(filter(None, tasks))) or 'Comparison'}: before and after",
+        remark=f"Before: {of.before_name}.{left_out}",
+        noun="document",
+        before="before",
+        ids=names_of(of, positions),
+        verdicts=verdicts(before),
+        models=[
+            Model(name, name, seed, verdicts(values), outcomes(values))
+            for name, runs in of.table.after.items()
+            for seed, values in zip(of.seeds[name], runs[:, positions], strict=True)
+        ],
+        states="" if states is None else "".join(states[positions].tolist()),
+        k=0 if samples is None else samples.k,
+        passing=() if samples is None else samples.passing[positions].tolist(),
+        fields=fields,
+        entries=lambda: entries(of, positions),
+    )
+
+
+def explored_positions(of: Comparison, most: int = EXPLORED) -> list[int]:
+    """Positions of changed documents first, and of the others as many as fit; as in the log."""
+    unchanged = np.ones(len(of.items), dtype=bool)
+    for after in of.table.after.values():
+        unchanged &= (after == of.table.before).all(axis=0)
+    # items are in the order of their hashes, so these are drawn, and always the same
+    shown = np.argsort(unchanged, kind="stable")[:most]
+    positions: list[int] = shown[np.argsort(of.rows_before[shown])].tolist()
+    return positions
+
+
+def names_of(of: Comparison, positions: list[int]) -> list[str]:
+    """Distinct names of documents: ``doc_id``, with the task or a hash where it is not enough."""
+    rows = of.rows_before[positions].tolist()
+    named = [
+        (of.items[p][0], of.before.doc_ids[row]) for p, row in zip(positions, rows, strict=True)
+    ]
+    several = len({task for task, _ in named}) > 1
+    names = [" ".join(name if several else name[1:]) for name in named]
+    if len(set(names)) == len(names):
+        return names
+    return [f"{n} {of.items[p][1].hex()}" for n, p in zip(names, positions, strict=True)]
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.findings import Table
 from gapft_harness.compare.joining import Joined
 from gapft_harness.compare.reading import Figure, Rows
+from gapft_harness.report.rendering.blocks import Text
 
 #: A run's rows, and which of them are compared.
 Selected = tuple[Rows, NDArray[np.int64]]
@@ -25,17 +26,17 @@ def notes(
     before: Rows,
     after: Mapping[str, Sequence[Selected]],
     table: Table,
-) -> Iterator[str]:
-    """Yields a sentence each; ``warning:`` begins what may change the meaning of the figures."""
+) -> Iterator[Text]:
+    """Yields a sentence each, as a warning where it may change the meaning of the figures."""
     yield from _same_logs(before, after)
     yield from _chosen(choice, figures, before)
     lower = _named(figures, [task for task, higher in directions.items() if higher is False])
     if lower:
-        yield f"{lower} is better when lower: a negative difference is a gain"
+        yield Text(f"{lower} is better when lower: a negative difference is a gain")
     numbers = [name for name in table.after if not table.binary(name)]
     unknown = _named(figures, [task for task, higher in directions.items() if higher is None])
     if unknown and not numbers:
-        yield (
+        yield Text(
             f"{unknown} is taken to be better when higher: lm_eval's results file is not "
             "beside the logs, or does not say; --lower-is-better if it is not"
         )
@@ -43,16 +44,16 @@ def notes(
         tasks = np.array([before.task(row) for row in joined.before.tolist()])
         graded = [task for task in figures if not table.part(tasks == task).binary()]
         which = "" if len(numbers) == len(table.after) else f" of {', '.join(numbers)}"
-        yield (
+        yield Text(
             f"{_named(figures, graded)} is not 0 or 1 for every document{which}: means are "
             "compared, and tested by sign flips"
         )
     if numbers or lower:
-        yield "higher and lower count the documents whose number changed"
+        yield Text("higher and lower count the documents whose number changed")
     if joined.left_out:
-        yield f"{joined.left_out:,} documents that not all logs hold are left out"
+        yield Text(f"{joined.left_out:,} documents that not all logs hold are left out")
     if joined.repeated:
-        yield (
+        yield Text(
             f"{joined.repeated:,} documents have a content that occurs more than once; these are "
             "paired by content and doc_id"
         )
@@ -61,7 +62,7 @@ def notes(
     alone = [log.path for rows in everything for log in rows.logs if log.version is None]
     if alone:
         more = f" and {len(alone) - 1} more" if len(alone) > 1 else ""
-        yield (
+        yield Text(
             "versions of the task are not compared: lm_eval's results file is not beside "
             f"{alone[0]}{more}"
         )
@@ -74,7 +75,7 @@ def _named(figures: Mapping[str, Figure], tasks: Sequence[str]) -> str:
     return f"{metrics} ({', '.join(tasks)})" if metrics and several else metrics
 
 
-def _chosen(choice: CompareChoice, figures: Mapping[str, Figure], before: Rows) -> Iterator[str]:
+def _chosen(choice: CompareChoice, figures: Mapping[str, Figure], before: Rows) -> Iterator[Text]:
     """What was taken of several metrics or filters, for all tasks of which it is the same."""
     for option, given, known in (
         ("metric", choice.metric, before.metrics),
@@ -90,33 +91,35 @@ def _chosen(choice: CompareChoice, figures: Mapping[str, Figure], before: Rows) 
                 told.setdefault((chosen, rest), []).append(task)
         for (chosen, rest), tasks in told.items():
             of = "" if len(tasks) == len(figures) else f" of {_few(tasks)}"
-            yield f"{option} {chosen}, the first in the log{of}; --{option} chooses another: {rest}"
+            taken = f"{option} {chosen}, the first in the log{of}"
+            yield Text(f"{taken}; --{option} chooses another: {rest}")
 
 
 def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
-def _same_logs(before: Rows, after: Mapping[str, Sequence[Selected]]) -> Iterator[str]:
+def _same_logs(before: Rows, after: Mapping[str, Sequence[Selected]]) -> Iterator[Text]:
     """Models whose logs are those before, by name or by every byte."""
     for model, runs in after.items():
         for rows, _ in runs:
-            logs = [(mine.path, other.path) for mine in before.logs for other in rows.logs]
+            logs = [(one.path, other.path) for one in before.logs for other in rows.logs]
             same = [pair for pair in logs if filecmp.cmp(*pair, shallow=False)]
             if len(same) == len(before.logs):
-                yield (
-                    f"warning: {model} is BEFORE compared with itself: {same[0][1]} and "
-                    f"{same[0][0]} are the same log"
-                    if same[0][0].resolve() == same[0][1].resolve()
-                    else f"warning: {model} has the same log as before, to the byte: "
-                    f"{same[0][1]} is a copy of {same[0][0]}"
+                mine, theirs = same[0]
+                yield Text(
+                    f"{model} is BEFORE compared with itself: {theirs} and {mine} are the same log"
+                    if mine.resolve() == theirs.resolve()
+                    else f"{model} has the same log as before, to the byte: {theirs} is a copy of "
+                    f"{mine}",
+                    "warning",
                 )
                 break
 
 
 def _asked_otherwise(
     joined: Joined, before: Rows, after: Mapping[str, Sequence[Selected]]
-) -> Iterator[str]:
+) -> Iterator[Text]:
     """Other prompts, or other gold answers, for the same documents."""
     for field, name in (("prompts", "prompt"), ("targets", "gold answer")):
         mine = getattr(before, field)
@@ -128,7 +131,5 @@ def _asked_otherwise(
                     if mine[row] and theirs[other] and mine[row] != theirs[other]:
                         differ.add(row)
             if differ:
-                yield (
-                    f"warning: {model} had another {name} than before for {len(differ):,} of "
-                    f"{len(joined.items):,} documents"
-                )
+                count = f"{len(differ):,} of {len(joined.items):,} documents"
+                yield Text(f"{model} had another {name} than before for {count}", "warning")

@@ -9,11 +9,12 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.text import whole_text
 
 #: What the system says where there is no room: on the disk, in a quota, under a size limit.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -69,6 +70,21 @@ def require_folder(folder: Path, option: str = "--out") -> None:
         raise UserError(f"{option} {folder}: cannot be written: {error.strerror}") from error
 
 
+def require_free(folder: Path, names: Sequence[str], *, overwrite: bool = False) -> None:
+    """Holds a folder to have none of some files, so that none is overwritten silently.
+
+    Raises:
+        UserError: it has, and not ``overwrite``; or it cannot be written.
+    """
+    require_folder(folder)
+    for name in () if overwrite else names:
+        if (folder / name).exists():
+            raise UserError(
+                f"--out {folder}: holds {name} already; give another folder, or --overwrite "
+                "(in Python overwrite=True) to replace it"
+            )
+
+
 def is_full(error: Exception) -> bool:
     """Whether an error says that the disk has no room."""
     return getattr(error, "errno", None) in _FULL or os.strerror(errno.ENOSPC) in str(error)
@@ -90,10 +106,19 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Writes a text that is whole or absent; a lone surrogate in it becomes U+FFFD."""
+    replace_file(path, lambda beside: beside.write_text(whole_text(text), encoding="utf-8"))
+
+
 def write_json(path: Path, content: Any) -> None:
     """Writes JSON for people and programs: indented, keys in the order given, newline at end."""
-    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    replace_file(path, lambda beside: beside.write_text(text, encoding="utf-8"))
+    write_text(path, json_text(content))
+
+
+def json_text(content: Any) -> str:
+    """The text that ``write_json`` writes."""
+    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def sha256_once(path: Path) -> str:

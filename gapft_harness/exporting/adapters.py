@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gapft_harness.compare.files import write_text
-from gapft_harness.core.files import unwritable
+from gapft_harness.core.files import unwritable, write_text
 from gapft_harness.core.records import SOURCE, Arm
 from gapft_harness.exporting.cards import asked, card, hub_name, model_name, seals
 from gapft_harness.exporting.formats import arms_of

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gapft_harness.compare.files import write_text
+from gapft_harness.core.files import write_text
 from gapft_harness.exporting.cards import asked, card, model_name, seals
 from gapft_harness.report.rendering.blocks import Code, Section, Table, Text
 from gapft_harness.report.rendering.wording import whole

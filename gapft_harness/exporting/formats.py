@@ -10,9 +10,8 @@ from typing import Any
 
 import yaml
 
-from gapft_harness.compare.files import write_text
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.files import write_json
+from gapft_harness.core.files import write_json, write_text
 from gapft_harness.core.records import Arm, Example
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.recipe.sections import Training

@@ -7,15 +7,14 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from gapft_harness.compare.files import write_text
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.files import require_folder
+from gapft_harness.core.files import require_folder, write_text
 from gapft_harness.executors.local import LocalExecutor
 from gapft_harness.report.findings.whole import Findings, compute
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering.blocks import Section, Table
+from gapft_harness.report.rendering.document import as_csv
 from gapft_harness.report.rendering.visible import visible
-from gapft_harness.report.tables import as_csv
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.report import report_inputs

@@ -18,17 +18,17 @@ from rich.console import Console
 from gapft_harness.analysis.decomposition import Decomposition, pool, unstable_states
 from gapft_harness.analysis.decomposition import decompose as counts_of
 from gapft_harness.analysis.pass_at_k import mean_pass_at_k
-from gapft_harness.compare import files, page
+from gapft_harness.compare import document
 from gapft_harness.compare.choice import SHOWN, CompareChoice
 from gapft_harness.compare.comparison import Comparison
 from gapft_harness.compare.comparison import compare as compare_logs
 from gapft_harness.compare.findings import ByState, Paired
-from gapft_harness.compare.terminal import show
 from gapft_harness.core.errors import UserError
 from gapft_harness.interactive.runs import Run, read_stated
 from gapft_harness.report.reading.inputs import read_inputs
 from gapft_harness.report.rendering import markdown
 from gapft_harness.report.rendering.blocks import Section, Table
+from gapft_harness.report.rendering.terminal import show
 from gapft_harness.report.rendering.wording import percent, points, whole
 from gapft_harness.run_directory.binding import require_recorded
 from gapft_harness.stages.report import require_sealed
@@ -283,10 +283,10 @@ class Compared(_Shown):
         Raises:
             UserError: the folder holds a comparison already.
         """
-        files.write(self.comparison, Path(folder), overwrite=overwrite)
+        document.write(self.comparison, Path(folder), overwrite=overwrite)
 
     def _sections(self) -> Sequence[Section]:
-        return page.sections(self.comparison)
+        return document.sections(self.comparison)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -10,23 +10,24 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import GapftError, PluginError, UserError, did_you_mean
 from gapft_harness.core.files import unwritable
 from gapft_harness.hooks.registered import FAULTS
-from gapft_harness.report.rendering.blocks import Drawing, Figure, Markdown, Section
+from gapft_harness.report.rendering.blocks import Figure, Markdown, Section
 
 if TYPE_CHECKING:
     from gapft_harness.report.reading.inputs import ReportInputs
 
-__all__ = ["files_of", "replace_folder", "require_replaceable", "write_report"]
+__all__ = ["FILES", "replace_folder", "require_replaceable", "write_report"]
 
-#: What a report's folder holds, beside the explorer's pages.
-_ENTRIES = {"index.html", "report.md", "results.json", "tables", "figures", ".DS_Store"}
+#: The pages and results of a report.
+FILES = ("results.json", "report.md", "index.html")
+#: What its folder holds, beside the explorer's pages.
+_ENTRIES = {*FILES, "tables", "figures", ".DS_Store"}
 _EXPLORER = re.compile(r"explorer(-.+)?\.html")
 
 #: A plugin's report section: its name, and a function from results.json's content to Markdown.
@@ -54,53 +55,26 @@ def write_report(
     from gapft_harness.report.explorer import packing as explorer
     from gapft_harness.report.explorer.of_run import of_audits
     from gapft_harness.report.findings import whole as findings
+    from gapft_harness.report.rendering.document import Document
     from gapft_harness.report.rendering.wording import made_on
 
     found = findings.compute(inputs)
     content = results.results(inputs, found)
-    built = [*document.build(inputs, found), *_plugin_sections(sections, content)]
-    drawings = figures.draw_all(found)
-    _require_drawn(built, [drawing.name for drawing in drawings])
     title = f"{inputs.recipe['name']} on {inputs.task['name']}"
-    of_tables = tables.all_tables(inputs, found)
-    subtitle = inputs.recipe.get("description", "")
-    pages = {name: explorer.render(of) for name, of in of_audits(inputs, title)}
-    made = made_on(inputs.days)
-    replace_folder(
-        folder, files_of(title, subtitle, content, built, drawings, of_tables, pages, made=made)
+    told = Document(
+        title=title,
+        subtitle=inputs.recipe.get("description", ""),
+        made=made_on(inputs.days),
+        sections=[*document.build(inputs, found), *_plugin_sections(sections, content)],
+        names=FILES,
+        results=content,
+        tables={f"tables/{name}": rows for name, rows in tables.all_tables(inputs, found)},
+        drawings=figures.draw_all(found),
+        explorers={name: explorer.render(of) for name, of in of_audits(inputs, title)},
     )
+    _require_drawn(told.sections, [drawing.name for drawing in told.drawings])
+    replace_folder(folder, told.files())
     return content
-
-
-def files_of(
-    title: str,
-    subtitle: str,
-    content: Mapping[str, Any],
-    sections: Sequence[Section],
-    drawings: Sequence[Drawing],
-    tables: Iterable[tuple[str, str]],
-    explorers: Mapping[str, str] = MappingProxyType({}),
-    made: str = "",
-) -> dict[str, str | bytes]:
-    """A report's files by name: pages, Markdown, results.json, tables/ and figures/.
-
-    ``explorers`` are the pages that have every problem, by the audit's name: "" is the run's own.
-    ``made`` says in a sentence when.
-    """
-    from gapft_harness.report.rendering import markdown, page
-
-    places = {name: page.explorer_file(name) for name in explorers}
-    written: dict[str, str | bytes] = {
-        "results.json": json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
-        "report.md": markdown.render(title, subtitle, sections, made),
-        "index.html": page.render(title, subtitle, sections, drawings, places, made=made),
-        **{places[name]: text for name, text in explorers.items()},
-    }
-    written |= {f"tables/{name}": text for name, text in tables}
-    for drawing in drawings:
-        written[f"figures/{drawing.name}.svg"] = drawing.svg
-        written[f"figures/{drawing.name}.png"] = drawing.png
-    return written
 
 
 def _require_drawn(sections: Sequence[Section], drawn: Sequence[str]) -> None:
@@ -159,7 +133,7 @@ def require_replaceable(folder: Path) -> None:
         )
 
 
-def replace_folder(folder: Path, written: Mapping[str, str | bytes]) -> None:
+def replace_folder(folder: Path, written: Mapping[str, bytes]) -> None:
     """Writes all files beside, then exchanges the folders; an interruption leaves the old one."""
     beside, earlier = (
         folder.with_name(f".{folder.name}.{suffix}") for suffix in ("partial", "earlier")
@@ -172,7 +146,7 @@ def replace_folder(folder: Path, written: Mapping[str, str | bytes]) -> None:
         for name, content in written.items():
             path = beside / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content.encode() if isinstance(content, str) else content)
+            path.write_bytes(content)
         if folder.exists():
             folder.replace(earlier)
         beside.replace(folder)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from gapft_harness.analysis.pass_at_k import k_label
@@ -24,8 +22,8 @@ _ON_AUDIT = (
 )  # fmt: skip
 
 
-def all_tables(inputs: ReportInputs, findings: Findings) -> Iterator[tuple[str, str]]:
-    """Yields (file name, CSV text); the first line of each names the columns."""
+def all_tables(inputs: ReportInputs, findings: Findings) -> Iterator[tuple[str, Rows]]:
+    """Yields (file name, rows)."""
     tables: dict[str, TableOf] = {
         "conditions.csv": _conditions,
         "seeds.csv": _seeds,
@@ -37,26 +35,26 @@ def all_tables(inputs: ReportInputs, findings: Findings) -> Iterator[tuple[str, 
         "items.csv": _items,
     }
     for name, table in tables.items():
-        yield name, as_csv(table(inputs, findings))
+        yield name, table(inputs, findings)
     names = set(tables)
     for name in _ON_AUDIT if inputs.further else ():
         names.add(f"audits_{name}")
         audits = [(each.name, each.inputs, findings.further[each.name]) for each in inputs.further]
-        yield f"audits_{name}", as_csv(_joined("audit", tables[name], audits))
+        yield f"audits_{name}", _joined("audit", tables[name], audits)
     for of in findings.parts:
         for name, rows in of.part.tables(inputs, findings, of.found):
             if name in names:
                 raise PluginError(f"two tables of the report are named {name!r}: rename one")
             names.add(name)
-            yield name, as_csv(rows)
+            yield name, rows
 
 
 def tables_of_cells(
     cells: Sequence[tuple[str, ReportInputs, Findings]],
-) -> Iterator[tuple[str, str]]:
+) -> Iterator[tuple[str, Rows]]:
     """The tables of several runs, each in one, with a column that names the cell."""
     for name, table in _OF_CELLS.items():
-        yield name, as_csv(_joined("cell", table, cells))
+        yield name, _joined("cell", table, cells)
 
 
 def _joined(
@@ -68,13 +66,6 @@ def _joined(
         if not number:
             yield column, *head
         yield from ((name, *row) for row in rows)
-
-
-def as_csv(rows: Rows) -> str:
-    """Rows as CSV text."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
 
 
 def _conditions(inputs: ReportInputs, findings: Findings) -> Rows:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.report import files_of, replace_folder
+from gapft_harness.report import FILES, replace_folder
 from gapft_harness.report import results as of_run
 from gapft_harness.report.part import Rows
 from gapft_harness.report.rendering.blocks import Drawing, Section
+from gapft_harness.report.rendering.document import Document
 from gapft_harness.report.rendering.wording import made_on
-from gapft_harness.report.tables import as_csv, tables_of_cells
+from gapft_harness.report.tables import tables_of_cells
 from gapft_harness.study import figures, sections
 from gapft_harness.study.cells import Collected, collect, require_different
 from gapft_harness.study.findings import Mean, StudyFindings, compute_study, shares
@@ -28,7 +29,7 @@ def write_study(study: StudyRecipe, collected: Sequence[Collected], folder: Path
         GapftError: the folder cannot be written.
     """
     found = checked(study, collected)
-    replace_folder(folder / REPORT, report_files(found, figures.draw_all(found)))
+    replace_folder(folder / REPORT, document(found, figures.draw_all(found)).files())
     return found
 
 
@@ -58,12 +59,24 @@ def read_sections(folder: Path) -> list[Section]:
     return sections.build(found)
 
 
-def report_files(found: StudyFindings, drawings: Sequence[Drawing]) -> dict[str, str | bytes]:
-    """The report's files by name: a function of the findings and of how figures are drawn."""
-    built = sections.build(found)
-    title, subtitle = f"Study {found.study.name}", found.study.description
-    made = made_on(day for cell in found.cells for day in cell.inputs.days)
-    return files_of(title, subtitle, results(found), built, drawings, _tables(found), made=made)
+def document(found: StudyFindings, drawings: Sequence[Drawing]) -> Document:
+    """The report: a function of the findings and of how figures are drawn."""
+    cells = [(cell.name, cell.inputs, cell.found) for cell in found.cells]
+    tables = {
+        **dict(tables_of_cells(cells)),
+        "means.csv": _mean_rows(found),
+        "shares.csv": _share_rows(found),
+    }
+    return Document(
+        title=f"Study {found.study.name}",
+        subtitle=found.study.description,
+        made=made_on(day for cell in found.cells for day in cell.inputs.days),
+        sections=sections.build(found),
+        names=FILES,
+        results=results(found),
+        tables={f"tables/{name}": rows for name, rows in tables.items()},
+        drawings=drawings,
+    )
 
 
 def results(found: StudyFindings) -> dict[str, Any]:
@@ -108,12 +121,6 @@ def _mean(mean: Mean) -> dict[str, Any]:
         "p": mean.resampled.p_value,
         "matched_budget": mean.matched,
     }
-
-
-def _tables(found: StudyFindings) -> Iterator[tuple[str, str]]:
-    yield from tables_of_cells([(cell.name, cell.inputs, cell.found) for cell in found.cells])
-    yield "means.csv", as_csv(_mean_rows(found))
-    yield "shares.csv", as_csv(_share_rows(found))
 
 
 def _mean_rows(found: StudyFindings) -> Rows:

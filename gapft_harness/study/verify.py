@@ -16,7 +16,7 @@ from gapft_harness.stages.verify import run as verification
 from gapft_harness.study import figures
 from gapft_harness.study.cells import Collected, collect
 from gapft_harness.study.recipe import REPORT, STUDY, StudyRecipe, read_study
-from gapft_harness.study.report import checked, report_files
+from gapft_harness.study.report import checked, document
 
 _DRAWN = "; or it was drawn by another version of matplotlib"
 
@@ -68,20 +68,17 @@ def _report(study: StudyRecipe, path: Path) -> Iterator[str]:
     drawings, folder = figures.draw_all(found), path / REPORT
     # the page is compared with the figures that lie beside it, which are compared themselves
     beside = [Drawing(d.name, _text(folder / f"figures/{d.name}.svg"), d.png) for d in drawings]
-    expected = report_files(found, beside)
-    expected |= {f"figures/{drawing.name}.svg": drawing.svg for drawing in drawings}
+    expected = document(found, beside).files()
+    expected |= {f"figures/{drawing.name}.svg": drawing.svg.encode() for drawing in drawings}
     there = {p.relative_to(folder).as_posix(): p for p in folder.rglob("*") if p.is_file()}
     for name in sorted(expected.keys() | there.keys()):
         if name not in there:
             yield f"{REPORT}/{name}: is not there"
         elif name not in expected:
             yield f"{REPORT}/{name}: lies there, and no report has it"
-        else:
-            content = expected[name]
-            wanted = content.encode() if isinstance(content, str) else content
-            if there[name].read_bytes() != wanted:
-                drawn = _DRAWN if name.startswith("figures/") else ""
-                yield f"{REPORT}/{name}: is not what the cells give, computed again{drawn}"
+        elif there[name].read_bytes() != expected[name]:
+            drawn = _DRAWN if name.startswith("figures/") else ""
+            yield f"{REPORT}/{name}: is not what the cells give, computed again{drawn}"
 
 
 def _left_out(results: Path, cells: Sequence[Collected]) -> Iterator[str]:

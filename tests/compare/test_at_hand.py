@@ -12,8 +12,9 @@ import pytest
 
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
-from gapft_harness.compare.files import FILES, explored
-from gapft_harness.compare.files import write as write_files
+from gapft_harness.compare.document import FILES
+from gapft_harness.compare.document import write as write_files
+from gapft_harness.compare.items import explored
 from tests.compare.logs import row, write
 from tests.compare.test_gate import refused, run
 

@@ -102,7 +102,7 @@ def test_other_tasks_and_versions(before: Path, tmp_path: Path) -> None:
     assert "is of version 1 of task toy" in told
     renamed = write(tmp_path / "d", [1] * 4, version=2).rename(tmp_path / "renamed.jsonl")
     notes = compare(str(before), [str(renamed)], CompareChoice()).notes
-    assert any("versions of the task are not compared" in note for note in notes)
+    assert any("versions of the task are not compared" in note.text for note in notes)
 
 
 def test_places_that_name_no_run_or_too_many(before: Path, tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ from typer.testing import CliRunner, Result
 from gapft_harness.cli.main import app
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
-from gapft_harness.compare.page import sections
-from gapft_harness.compare.terminal import show
+from gapft_harness.compare.document import sections
 from gapft_harness.core.errors import GapftError
 from gapft_harness.report.rendering.markdown import escape
+from gapft_harness.report.rendering.terminal import show
 from tests.compare.logs import row, write
 from tests.exporting import latex_reader
 from tests.report.explorer.made import unpacked

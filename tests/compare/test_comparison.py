@@ -15,7 +15,7 @@ from scipy import stats
 
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import Comparison, compare
-from gapft_harness.compare.files import results
+from gapft_harness.compare.document import results
 from tests.compare.logs import row, write
 
 #: Numbers of each document before and after, 0 or 1.
@@ -165,8 +165,8 @@ def test_any_number_is_compared_and_the_test_is_of_its_kind(tmp_path: Path) -> N
     assert (found["test"], found["p"]) == ("sign_flip", 2 / 2**3)
     assert (found["higher"], found["lower"]) == (3, 0)
     assert "gained" not in found
-    assert any("not 0 or 1" in note for note in comparison.notes)
-    assert any("better when lower" in note for note in comparison.notes)
+    assert any("not 0 or 1" in note.text for note in comparison.notes)
+    assert any("better when lower" in note.text for note in comparison.notes)
 
 
 def test_several_tasks_are_compared_task_by_task(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_repeated_documents_are_paired_by_content_and_number(tmp_path: Path) -> 
     after = write(tmp_path / "b", rows=[twin | {"exact_match": 0}, row(0, 1), row(1, 0)])
     comparison = compared(before, after)
     assert (of(comparison)["gained"], of(comparison)["lost"]) == (1, 1)
-    assert any("occurs more than once" in note for note in comparison.notes)
+    assert any("occurs more than once" in note.text for note in comparison.notes)
 
 
 def test_chosen_fields_join_where_documents_differ(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_metric_and_filter_are_chosen_or_told(tmp_path: Path) -> None:
     first = compared(before, after)
     assert (first.figure.metric, first.figure.filter) == ("exact_match", "strict")
     assert of(first)["difference"] == 1
-    told = " ".join(first.notes)
+    told = " ".join(note.text for note in first.notes)
     assert "--metric chooses another: f1" in told
     assert "--filter chooses another: loose" in told
     assert of(compared(before, after, filter="loose"))["difference"] == 0
@@ -232,5 +232,6 @@ def test_other_prompts_and_gold_answers_are_told(tmp_path: Path) -> None:
     rows = [row(i, 1, prompt_hash="few-shot") for i in range(3)]
     rows[2]["target_hash"] = "another"
     notes = compared(before, write(tmp_path / "b", rows=rows)).notes
-    assert [note for note in notes if "warning" in note and "prompt" in note and "3 of 3" in note]
-    assert [note for note in notes if "warning" in note and "gold" in note and "1 of 3" in note]
+    told = [note.text for note in notes if note.role == "warning"]
+    assert [note for note in told if "prompt" in note and "3 of 3" in note]
+    assert [note for note in told if "gold" in note and "1 of 3" in note]

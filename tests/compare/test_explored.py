@@ -8,7 +8,7 @@ import pytest
 
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
-from gapft_harness.compare.files import explored
+from gapft_harness.compare.items import explored
 from gapft_harness.report.explorer import packing
 from tests.compare.logs import row, write
 from tests.report.explorer.made import unpacked

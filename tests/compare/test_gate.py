@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from gapft_harness.cli.main import app
-from gapft_harness.compare import files
+from gapft_harness.compare import document
 from gapft_harness.core.errors import GapftError
 from tests.compare.logs import row, write
 
@@ -94,7 +94,7 @@ def test_whatever_else_fails_does_not_end_with_1(
     def broken(*of: object, **_: object) -> None:
         raise OverflowError("too large")
 
-    monkeypatch.setattr(files, "write", broken)
+    monkeypatch.setattr(document, "write", broken)
     told = refused(before, before, "--out", tmp_path / "out")
     assert told == "gapft compare failed unexpectedly: OverflowError: too large"
 

@@ -17,12 +17,12 @@ from scipy import stats
 from typer.testing import CliRunner, Result
 
 from gapft_harness.cli.main import app
-from gapft_harness.compare import terminal
 from gapft_harness.core.errors import UserError
 from gapft_harness.rejudge import judge as judging_module
 from gapft_harness.rejudge.choice import RejudgeChoice, Rule
 from gapft_harness.rejudge.flips import Flips
 from gapft_harness.rejudge.logs import LogsJudged, judge_logs
+from gapft_harness.report.rendering import terminal
 from tests.compare.logs import row, write
 
 ROOT = Path(__file__).parents[2]

@@ -19,7 +19,7 @@ from lm_eval.tasks import TaskManager
 import gapft_harness
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
-from gapft_harness.compare.files import FILES, results
+from gapft_harness.compare.document import FILES, results
 from gapft_harness.core.errors import UserError
 from tests.canned_model import CannedModel
 from tests.compare.logs import row, write

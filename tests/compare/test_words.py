@@ -14,7 +14,7 @@ from controlled_study.outcome.page import _number
 from gapft_harness.cli import main
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
-from gapft_harness.compare.files import write as write_files
+from gapft_harness.compare.document import write as write_files
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Case, Cases, Section
 from gapft_harness.report.rendering.page import render

@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from gapft_harness.cli.main import app
-from gapft_harness.compare import terminal
 from gapft_harness.core.errors import PluginError, UserError
 from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path
+from gapft_harness.report.rendering import terminal
 from tests.command import succeed
 from tests.gap.stock import STOCK, K, gap, write_stock, write_task
 

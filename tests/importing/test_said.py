@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from gapft_harness.exporting.kinds import Asked, export
+from gapft_harness.forecast.document import warnings
 from gapft_harness.forecast.findings import ForecastChoice as Forecasted
 from gapft_harness.forecast.findings import forecast
-from gapft_harness.forecast.page import warnings
 from gapft_harness.forecast.reading import read_run
 from gapft_harness.stages.pipeline import run_stages
 from gapft_harness.stages.verify.run import verify

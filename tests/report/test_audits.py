@@ -15,6 +15,7 @@ from gapft_harness.core.errors import GapftError
 from gapft_harness.report import document, tables
 from gapft_harness.report.findings.whole import compute
 from gapft_harness.report.reading.inputs import Further, ReportInputs
+from gapft_harness.report.rendering.document import as_csv
 from gapft_harness.report.results import results
 from tests.report import planted
 from tests.report.test_results import undocumented
@@ -82,7 +83,8 @@ def test_every_key_of_a_further_audit_is_documented() -> None:
 
 def test_its_tables_are_those_of_each_audit_by_name() -> None:
     inputs = planted.audited_inputs(sizes=(40, 35, 25))
-    written = dict(tables.all_tables(inputs, compute(inputs)))
+    every = tables.all_tables(inputs, compute(inputs))
+    written = {name: as_csv(rows) for name, rows in every}
     for name in ("conditions", "seeds", "contrasts", "source_pass_at_k", "problems", "items"):
         rows = list(csv.reader(io.StringIO(written[f"audits_{name}.csv"])))
         own = list(csv.reader(io.StringIO(written[f"{name}.csv"])))

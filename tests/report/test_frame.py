@@ -6,8 +6,8 @@ from fractions import Fraction
 
 from gapft_harness.api import Column, Frame
 from gapft_harness.report.frame import reference
+from gapft_harness.report.rendering.document import as_csv
 from gapft_harness.report.rendering.wording import percent
-from gapft_harness.report.tables import as_csv
 
 Row = tuple[str, Fraction | None, int]
 COLUMNS: tuple[Column[Row], ...] = (

@@ -13,7 +13,7 @@ import pytest
 
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
-from gapft_harness.compare.files import write as write_comparison
+from gapft_harness.compare.document import write as write_comparison
 from gapft_harness.core.errors import PluginError, UserError
 from gapft_harness.core.records import GREEDY, Problem
 from gapft_harness.hooks.manager import load_plugins

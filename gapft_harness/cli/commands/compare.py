@@ -131,13 +131,11 @@ def command(
 ) -> None:
     """Compare sample logs of lm_eval, before and after, document by document."""
     with _one_means_worse():
-        from rich.console import Console
-
+        from gapft_harness.cli.display import tell
         from gapft_harness.compare.choice import CompareChoice
         from gapft_harness.compare.comparison import compare as compared
-        from gapft_harness.compare.files import FILES, require_free, write
-        from gapft_harness.compare.page import sections
-        from gapft_harness.compare.terminal import show as told
+        from gapft_harness.compare.document import FILES, sections, write
+        from gapft_harness.core.files import require_free
         from gapft_harness.exporting.tables import require_new, write_tables
 
         margin = fail_if_worse
@@ -148,7 +146,7 @@ def command(
         if tables is not None:
             require_new(tables, "--tables")
         if out is not None:
-            require_free(out, overwrite=overwrite)
+            require_free(out, FILES, overwrite=overwrite)
         choice = CompareChoice(
             *(metric, filter, task, on, cluster, by, common, seeds, source_samples),
             higher_is_better=higher_is_better,
@@ -158,17 +156,14 @@ def command(
         )
         found = compared(before, after, choice)
         worse = [] if margin is None else found.worse(margin)
+        lines, built = [], sections(found)
         if out is not None:
             write(found, out, overwrite=overwrite)
+            lines.append(f"written: {out / FILES[0]}, {', '.join(FILES[1:])}")
         if tables is not None:
-            write_tables(sections(found), tables)
-        # who reads may stop early, where rich would exit with 1; what the gate says stays so
-        with contextlib.suppress(BrokenPipeError, SystemExit):
-            told(sections(found), Console(highlight=False))
-            if out is not None:
-                typer.echo(f"written: {out / FILES[0]}, {', '.join(FILES[1:])}")
-            if tables is not None:
-                typer.echo(f"tables: {tables}")
+            write_tables(built, tables)
+            lines.append(f"tables: {tables}")
+        tell(built, *lines)  # what the gate says stays so where who reads stops early
     if worse:
         names = ", ".join(map(plain, worse))
         typer.echo(f"gapft: worse than before by more than {margin:g}: {names}", err=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -187,14 +186,11 @@ def command(
 
 
 def _measure(choice: Options, place: str, split: str, include_path: Sequence[str]) -> None:
-    from rich.console import Console
-
+    from gapft_harness.cli.display import tell
     from gapft_harness.cli.runs import run_stages_alone
-    from gapft_harness.compare.terminal import show
-    from gapft_harness.gap.files import write
+    from gapft_harness.gap.document import document
     from gapft_harness.gap.findings import find
     from gapft_harness.gap.measuring import measure
-    from gapft_harness.gap.page import sections
     from gapft_harness.run_directory import layout
     from gapft_harness.run_directory.directory import RunDirectory
     from gapft_harness.run_directory.lock import hold
@@ -214,12 +210,14 @@ def _measure(choice: Options, place: str, split: str, include_path: Sequence[str
         folder = path / _FOLDER
         measured = measure(run, split, include_path or searched_in(path), folder)
         found = {name: find(of, measured.errors[name]) for name, of in measured.verdicts.items()}
-        write(measured, found, folder)
-    with contextlib.suppress(BrokenPipeError, SystemExit):  # who reads may stop early
-        show(sections(measured, found), Console(highlight=False))
-        typer.echo(f"written: {folder / 'gap.html'}, gap.md, results.json, gap.csv, items.csv")
-        typer.echo(f"every problem, for a browser: {folder / 'explorer.html'}")
-        typer.echo(f"lm_eval's logs, for gapft compare: {folder / 'greedy'}, {folder / 'samples'}")
+        told = document(measured, found)
+        told.write(folder)
+    tell(
+        told.sections,
+        f"written: {folder / 'gap.html'}, gap.md, results.json, gap.csv, items.csv",
+        f"every problem, for a browser: {folder / 'explorer.html'}",
+        f"lm_eval's logs, for gapft compare: {folder / 'greedy'}, {folder / 'samples'}",
+    )
 
 
 def _sampling(text: str | None) -> list[str]:
@@ -251,14 +249,11 @@ def _forecast(
     out: str | None,
 ) -> None:
     """What a run's search tells before anything is trained."""
-    from rich.console import Console
-
-    from gapft_harness.compare.terminal import show
+    from gapft_harness.cli.display import tell
     from gapft_harness.core.files import require_folder
-    from gapft_harness.forecast.files import write
+    from gapft_harness.forecast.document import document
     from gapft_harness.forecast.findings import ForecastChoice
     from gapft_harness.forecast.findings import forecast as computed
-    from gapft_harness.forecast.page import sections
     from gapft_harness.forecast.reading import read_run
     from gapft_harness.run_directory.mirror import placed
 
@@ -272,16 +267,14 @@ def _forecast(
         require_folder(Path(out))
     choice = ForecastChoice(tuple(k), seeds, items, _share(discordance), shared)
     with placed(place, writes=False) as (path, _):
-        found = computed(read_run(path), choice)
+        told = document(computed(read_run(path), choice))
+    lines = []
     if out is not None:
-        write(found, Path(out))
-    with contextlib.suppress(BrokenPipeError, SystemExit):  # who reads may stop early
-        told = sections(found)
-        show(told if details else told[:1], Console(highlight=False))
-        if out is not None:
-            typer.echo(f"written: {Path(out) / 'forecast.md'}, forecast.json")
-        elif not details:
-            typer.echo("its tables, costs and assumptions: --details, or --out DIR")
+        told.write(Path(out))
+        lines = [f"written: {Path(out) / 'forecast.md'}, forecast.json"]
+    elif not details:
+        lines = ["its tables, costs and assumptions: --details, or --out DIR"]
+    tell(told.sections if details else told.sections[:1], *lines)
 
 
 def _share(text: str) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,8 @@ from gapft_harness.core.errors import UserError
 
 if TYPE_CHECKING:
     from gapft_harness.rejudge.choice import RejudgeChoice, Rule
-    from gapft_harness.report.rendering.blocks import Section
+    from gapft_harness.rejudge.flips import Flips
+    from gapft_harness.report.rendering.document import Document
 
 
 GROUP = "Measure and compare"
@@ -106,9 +106,9 @@ def command(
     ] = None,
 ) -> None:
     """Judge saved responses again by another verifier, and list what flips."""
-    from gapft_harness.compare.files import require_free
+    from gapft_harness.core.files import require_free
     from gapft_harness.rejudge.choice import RejudgeChoice, Rule
-    from gapft_harness.rejudge.files import FILES
+    from gapft_harness.rejudge.document import FILES
 
     if was is None and was_param:
         raise UserError("--was-param: names no verifier; add --was NAME")
@@ -162,26 +162,22 @@ def _looking_in(
 
 def _logs(logs: list[str], choice: RejudgeChoice, out: Path | None) -> None:
     from gapft_harness.cli.display import Display
-    from gapft_harness.rejudge.files import write
+    from gapft_harness.rejudge.document import document
     from gapft_harness.rejudge.flips import collecting
     from gapft_harness.rejudge.logs import judge_logs
-    from gapft_harness.rejudge.page import sections
 
     display = Display()
     with collecting(choice.shown, written=out is not None) as flips:
         with display:
             found = judge_logs(logs, choice, flips, display.job)
-        if out is not None:
-            write(found, out)
-        _print(sections(found), out)
+        _told(document(found), flips, out)
 
 
 def _run(logs: list[str], choice: RejudgeChoice, out: Path | None) -> None:
     from gapft_harness.cli.display import Display
     from gapft_harness.rejudge.flips import collecting
-    from gapft_harness.rejudge.run.files import write
+    from gapft_harness.rejudge.run.document import document
     from gapft_harness.rejudge.run.judged import judge_run
-    from gapft_harness.rejudge.run.page import sections
 
     path = Path(logs[0])
     if len(logs) > 1:
@@ -207,21 +203,19 @@ def _run(logs: list[str], choice: RejudgeChoice, out: Path | None) -> None:
     with collecting(choice.shown, written=out is not None) as flips:
         with display:
             found = judge_run(path, choice, flips, display.job)
-        if out is not None:
-            write(found, out)
-        _print(sections(found), out)
+        _told(document(found), flips, out)
 
 
-def _print(built: Sequence[Section], out: Path | None) -> None:
-    from rich.console import Console
+def _told(told: Document, flips: Flips, out: Path | None) -> None:
+    from gapft_harness.cli.display import tell
+    from gapft_harness.rejudge.document import FILES
 
-    from gapft_harness.compare.terminal import show
-    from gapft_harness.rejudge.files import FILES
-
-    with contextlib.suppress(BrokenPipeError, SystemExit):  # who reads may stop early
-        show(built, Console(highlight=False))
-        if out is not None:
-            typer.echo(f"written: {out / FILES[0]}, {', '.join(FILES[1:])}")
+    if out is None:
+        tell(told.sections)
+        return
+    told.write(out)
+    flips.write(out / FILES[-1])
+    tell(told.sections, f"written: {out / FILES[0]}, {', '.join(FILES[1:])}")
 
 
 def _params(given: Sequence[str], option: str) -> dict[str, Any]:

@@ -110,4 +110,4 @@ def _scaling(runs: list[str], out: Path | None) -> None:
     pooled = pool_scaling(runs)
     if out is not None:
         pooled.write(out)
-    typer.echo(pooled.text.rstrip())
+    typer.echo(pooled.markdown().rstrip())

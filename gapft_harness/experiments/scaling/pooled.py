@@ -10,11 +10,9 @@ from pathlib import Path
 
 from gapft_harness.analysis.scaling import FIXED
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.files import replace_file, write_json
 from gapft_harness.experiments.scaling.job import FOLDER, scaled
 from gapft_harness.experiments.scaling.report import (
     ScaledRun,
-    ScalingFindings,
     blocks,
     bound_rows,
     checkpoint_rows,
@@ -23,10 +21,9 @@ from gapft_harness.experiments.scaling.report import (
     read_scaled_run,
 )
 from gapft_harness.report.reading.adapters import read_choice
-from gapft_harness.report.rendering import markdown
 from gapft_harness.report.rendering.blocks import Section, Table
+from gapft_harness.report.rendering.document import Document
 from gapft_harness.report.rendering.wording import whole
-from gapft_harness.report.tables import as_csv
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.mirror import placed
@@ -58,52 +55,7 @@ class PooledRun:
     scaled: ScaledRun
 
 
-@dataclass(frozen=True, slots=True)
-class Pooled:
-    """Several runs, and what they come to together."""
-
-    runs: tuple[PooledRun, ...]
-    found: ScalingFindings
-
-    @property
-    def text(self) -> str:
-        """All of it as Markdown."""
-        rows = [
-            [
-                run.scaled.name,
-                run.place,
-                run.task,
-                run.model,
-                whole(len(run.scaled.item_ids)),
-                whole(int(run.scaled.source.sum())),
-            ]
-            for run in self.runs
-        ]
-        columns = ["environment", "run", "task", "model", "audit problems", "solved by the source"]
-        count = f"{len(rows)} environment{'s' * (len(rows) > 1)}"
-        sections = [
-            Section("", blocks(self.found)),
-            Section("Environments", [Table(columns, rows, words=4)]),
-        ]
-        return markdown.render(f"Adapter scaling, {count}", "", sections)
-
-    def write(self, folder: Path) -> None:
-        """Writes scaling.md, scaling.json, scaling.csv and scaling_bounds.csv.
-
-        Raises:
-            GapftError: the folder cannot be written.
-        """
-        texts = {
-            "scaling.md": self.text,
-            "scaling.csv": as_csv(checkpoint_rows(self.found)),
-            "scaling_bounds.csv": as_csv(bound_rows(self.found)),
-        }
-        for name, text in texts.items():
-            replace_file(folder / name, lambda beside, text=text: beside.write_text(text, "utf-8"))  # type: ignore[misc]
-        write_json(folder / "scaling.json", content(self.found))
-
-
-def pool_scaling(places: Sequence[str]) -> Pooled:
+def pool_scaling(places: Sequence[str]) -> Document:
     """Takes the scaled adapters of several runs together.
 
     Every run is one environment of each of its conditions. Intervals have the most replicates that
@@ -139,7 +91,31 @@ def pool_scaling(places: Sequence[str]) -> Pooled:
         max(run.replicates for run in runs),
         min(run.seed for run in runs),
     )
-    return Pooled(tuple(sorted(runs, key=lambda run: run.scaled.name)), found)
+    rows = [
+        [
+            run.scaled.name,
+            run.place,
+            run.task,
+            run.model,
+            whole(len(run.scaled.item_ids)),
+            whole(int(run.scaled.source.sum())),
+        ]
+        for run in sorted(runs, key=lambda run: run.scaled.name)
+    ]
+    columns = ["environment", "run", "task", "model", "audit problems", "solved by the source"]
+    return Document(
+        title=f"Adapter scaling, {len(rows)} environment{'s' * (len(rows) > 1)}",
+        sections=[
+            Section("", blocks(found)),
+            Section("Environments", [Table(columns, rows, words=4)]),
+        ],
+        names=("scaling.md", "scaling.json"),
+        results=content(found),
+        tables={
+            "scaling.csv": checkpoint_rows(found),
+            "scaling_bounds.csv": bound_rows(found),
+        },
+    )
 
 
 def _read(place: str, path: Path) -> PooledRun:

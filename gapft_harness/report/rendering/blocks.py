@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -17,6 +17,11 @@ class Text:
     text: str
     role: Literal["body", "lead", "note", "warning"] = "body"
     links: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def line(self) -> str:
+        """It on a line among others, where a warning says that it is one."""
+        return f"warning: {self.text}" if self.role == "warning" else self.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +146,18 @@ class Section:
     def anchor(self) -> str:
         """The heading as a fragment identifier."""
         return "-".join("".join(c if c.isalnum() else " " for c in self.title.lower()).split())
+
+
+def remarks(notes: Iterable[Text]) -> list[Block]:
+    """What to know of figures: each warning by itself, then a list of the other notes."""
+    warnings: list[Block] = []
+    plain: list[str] = []
+    for note in notes:
+        if note.role == "warning":
+            warnings.append(note)
+        else:
+            plain.append(note.text)
+    return [*warnings, *([Bullets(plain)] if plain else [])]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Prints the comparison's blocks on a terminal. Nothing that a model wrote can move its cursor."""
+"""Prints blocks on a terminal. Nothing that a model wrote can move its cursor."""
 
 from __future__ import annotations
 
@@ -33,10 +33,9 @@ def show(sections: Sequence[Section], console: Console) -> None:
 
 def _show(block: Block, console: Console) -> None:
     match block:
-        case Text(text, "warning"):
-            console.print(f"warning: {_seen(text)}", style="yellow", markup=False)
-        case Text(text):
-            console.print(_seen(text), markup=False)
+        case Text():
+            style = "yellow" if block.role == "warning" else None
+            console.print(_seen(block.line), style=style, markup=False)
         case Bullets(items):
             for item in items:
                 console.print(f"  {_seen(item)}", style="dim", markup=False)

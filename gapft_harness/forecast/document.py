@@ -1,15 +1,19 @@
-"""The forecast as blocks: one content for the terminal and for forecast.md."""
+"""The forecast as blocks and as figures, for the terminal, forecast.md and forecast.json."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from typing import Any
+
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
-from gapft_harness.analysis.forecast.mixtures import PARTS, REJECTED
+from gapft_harness.analysis.forecast.mixtures import PARTS, REJECTED, SHAPES
 from gapft_harness.analysis.pass_at_k import reported_k
 from gapft_harness.forecast.costs import Cost
 from gapft_harness.forecast.findings import Fitted, Forecast, Guess
 from gapft_harness.forecast.verdict import judge
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Block, Bullets, Section, Table, Text
+from gapft_harness.report.rendering.document import Document
 from gapft_harness.report.rendering.wording import duration, percent, points, whole
 
 #: Of longer searches only some k are shown; forecast.json has all.
@@ -18,6 +22,16 @@ _SHOWN = 10
 _KINDS = (*PARTS, "logit_normal")
 #: Intervals of Pass@k that are wider are warned of.
 WIDE = 0.15
+
+
+def document(of: Forecast) -> Document:
+    """All of it."""
+    return Document(
+        title="Forecast",
+        sections=sections(of),
+        names=("forecast.md", "forecast.json"),
+        results=results(of),
+    )
 
 
 def sections(of: Forecast) -> list[Section]:
@@ -264,3 +278,62 @@ def _percents(of: Guess | None) -> str:
 
 def _counts(of: Guess | None) -> str:
     return "–" if of is None else f"[{round(of.low):,}, {round(of.high):,}]"
+
+
+def results(of: Forecast) -> dict[str, Any]:
+    """The content of forecast.json (schema 1; keys in docs/gap.md)."""
+    said = judge(of)
+    splits = {}
+    for split, each in of.splits.items():
+        splits[split] = {
+            "n": each.problems,
+            "pass_at_1": each.pass_at_1,
+            "recovered": each.recovered,
+            "missed": each.missed,
+            "p_S": each.p_s,
+            "first_recovered": list(each.first),
+            "measured_pass_at_k": None if each.curve is None else list(each.curve),
+            "pass_at_k": {str(k): asdict(guess) for k, guess in each.pass_at_k.items()},
+            "recoverable": {str(k): asdict(guess) for k, guess in each.recoverable.items()},
+            "fit": {"all": _fitted(each.all), "failures": _fitted(each.failures)},
+        }
+    return {
+        "schema": 1,
+        "verdict": {"answer": said.answer, "why": said.why},
+        "warnings": warnings(of),
+        "k": of.k,
+        "splits": splits,
+        "power": {
+            "seeds": of.seeds,
+            "items": of.items,
+            "discordance": of.discordance,
+            "shared": of.shared,
+            "detectable": {str(n): least for n, least in of.detectable.items()},
+        },
+        "costs": {
+            **{name: asdict(getattr(of.costs, name)) for name in ("search", "training", "audit")},
+            "deeper": {str(k): asdict(cost) for k, cost in of.costs.deeper.items()},
+            "arms": of.costs.arms,
+        },
+        "assumptions": assumptions(of),
+    }
+
+
+def _fitted(of: Fitted | None) -> dict[str, Any] | None:
+    if of is None:
+        return None
+    held = of.held
+    return {
+        "n": of.problems,
+        "weights": {
+            shape: {
+                family.parts: float(weight[0])
+                for family, weight in of.fit.weights.items()
+                if family.shape == shape
+            }
+            for shape in SHAPES
+        },
+        "p": of.fits,
+        "one": {"alpha": of.one.alpha, "beta": of.one.beta, "p": of.one.p_value},
+        "held_back": None if held is None else asdict(held),
+    }

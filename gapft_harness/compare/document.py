@@ -1,25 +1,68 @@
-"""The comparison as blocks: one content for the terminal and for both written pages."""
+"""A comparison as blocks and as figures, for the terminal and for the files of ``--out``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 from gapft_harness.analysis.bootstrap import Interval
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
+from gapft_harness.analysis.pass_at_k import k_label, mean_pass_at_k, reported_k
 from gapft_harness.compare.choice import REPLICATES
 from gapft_harness.compare.comparison import Comparison
-from gapft_harness.compare.findings import Paired
-from gapft_harness.compare.items import Changed, changed
-from gapft_harness.compare.reading import Figure
+from gapft_harness.compare.findings import ByState, Paired
+from gapft_harness.compare.items import (
+    Changed,
+    changed,
+    changes,
+    explored,
+    explored_positions,
+    item_rows,
+    names_of,
+)
+from gapft_harness.compare.reading import Figure, Rows
+from gapft_harness.core.files import require_free
+from gapft_harness.report.explorer import packing as explorer
 from gapft_harness.report.rendering import page, wording
-from gapft_harness.report.rendering.blocks import Block, Bullets, Case, Cases, Section, Table, Text
+from gapft_harness.report.rendering.blocks import Block, Case, Cases, Section, Table, Text, remarks
+from gapft_harness.report.rendering.document import Document
 from gapft_harness.report.rendering.wording import UNSTABLE, percent, points, whole
 
 #: Of a model's gained documents, and of its lost ones, the most that a written page shows.
 PAGE_SHOWN = 25
 #: Characters of a prompt or response that a page shows: its start and its end.
 _TEXT = 4_000
+#: The files that ``--out`` writes, those for people first.
+FILES = (
+    "comparison.html", "comparison.md", "explorer.html", "results.json", "comparison.csv",
+    "items.csv",
+)  # fmt: skip
+
+
+def write(of: Comparison, folder: Path, *, overwrite: bool = False) -> None:
+    """Writes the files.
+
+    Args:
+        of: the comparison.
+        folder: where; it is made.
+        overwrite: replace those of an earlier comparison.
+
+    Raises:
+        UserError: the folder holds a comparison already.
+        GapftError: the folder cannot be written, or the disk is full.
+    """
+    require_free(folder, FILES, overwrite=overwrite)
+    shown = explored_positions(of)
+    Document(
+        title="Comparison",
+        sections=sections(of, dict(zip(shown, names_of(of, shown), strict=True))),
+        names=("comparison.html", "comparison.md", "results.json"),
+        results=results(of),
+        tables={"comparison.csv": _rows(of), "items.csv": item_rows(of)},
+        explorers={"": explorer.render(explored(of))},
+    ).write(folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +90,7 @@ def sections(of: Comparison, names: Mapping[int, str] | None = None) -> list[Sec
             default: for the terminal, with as many gained and lost documents as the user chose.
     """
     shown = of.choice.shown if names is None else PAGE_SHOWN
-    found = [Section("", [Text(_opening(of), "lead"), *_remarks(of)])]
+    found = [Section("", [Text(_opening(of), "lead"), *remarks(of.notes)])]
     if of.found.models:
         found.append(Section("Before and after", [_models(of)]))
     if of.found.aggregates:
@@ -92,11 +135,6 @@ def _how_many(of: Comparison, shown: int, *, written: bool) -> Text | None:
     return Text(f"{'; '.join(told)}{hint if more else ''}.")
 
 
-def changes(of: Comparison) -> tuple[str, str]:
-    """What it is called if a document's number rose, and if it fell."""
-    return ("gained", "lost") if of.judged() else ("higher", "lower")
-
-
 def _words(of: Comparison, binary: bool) -> _Words:
     if binary:
         return _Words(percent, points, *changes(of))
@@ -110,13 +148,6 @@ def _opening(of: Comparison) -> str:
         f"{', '.join(tasks[:5])}{f' and {len(tasks) - 5} more' if len(tasks) > 5 else ''}"
         f"{': ' if tasks else ''}{whole(len(of.items))} documents{by}; before: {of.before_name}"
     )
-
-
-def _remarks(of: Comparison) -> list[Block]:
-    warned = [note for note in of.notes if note.startswith("warning: ")]
-    plain = [note for note in of.notes if note not in warned]
-    blocks: list[Block] = [Text(note.removeprefix("warning: "), "warning") for note in warned]
-    return [*blocks, *([Bullets(plain)] if plain else [])]
 
 
 def _models(of: Comparison) -> Table:
@@ -331,3 +362,131 @@ def _bounded(text: str) -> str:
     half = _TEXT // 2
     left_out = f"{whole(len(text) - _TEXT)} characters are in items.csv and explorer.html"
     return f"{text[:half]}\n[… {left_out} …]\n{text[-half:]}"
+
+
+def results(of: Comparison) -> dict[str, Any]:
+    """The content of results.json (schema 1; keys in docs/comparing.md)."""
+    models: dict[str, dict[str, Any]] = {}
+    for name, runs in of.after.items():
+        judged = of.judged(name)
+        one = of.found.models.get(name)
+        models[name] = {
+            "logs": [_paths(rows) for rows, _ in runs],
+            "seeds": len(runs),
+            "seed_names": of.seeds[name],
+            **({} if one is None else paired(one, judged)),
+            "by": _each(of.found.groups, name, judged),
+            "groups": _each(of.found.aggregates, name, judged),
+        }
+        if name in of.found.by_state:
+            models[name]["decomposition"] = _by_state(of.found.by_state[name])
+    clusters, figure = of.table.clusters, of.figure
+    content: dict[str, Any] = {
+        "schema": 1,
+        "tasks": {
+            task: {
+                "metric": figure.metric,
+                "filter": figure.filter,
+                "higher_is_better": of.directions[task],
+            }
+            for task, figure in of.figures.items()
+        },
+        "metric": figure and figure.metric,
+        "filter": figure and figure.filter,
+        "higher_is_better": of.higher_is_better,
+        "n": len(of.items),
+        "by": (of.choice.by or "task") if of.found.groups else None,
+        "groups": {
+            one.name: {"tasks": list(one.tasks), "weight_by_size": one.weighted}
+            for one in of.aggregates
+        },
+        "cluster": of.choice.cluster,
+        "clusters": len(of.items) if clusters is None else int(clusters.max()) + 1,
+        "before": {
+            "logs": _paths(of.before),
+            "mean": float(of.table.before.mean()) if of.found.models else None,
+        },
+        "models": models,
+        "notes": [note.line for note in of.notes],
+    }
+    if of.samples is not None and of.found.states is not None:
+        passing, k = of.samples.passing, of.samples.k
+        content["source_samples"] = {
+            "k": k,
+            "states": {state: int((of.found.states == state).sum()) for state in "GSU"},
+            "pass_at_k": {str(n): float(mean_pass_at_k(passing, k, n)) for n in reported_k(k)},
+        }
+    return content
+
+
+def _each(
+    found: Mapping[str, Mapping[str, Paired]], model: str, judged: bool
+) -> dict[str, dict[str, Any]]:
+    """One model's figures by group."""
+    return {
+        group: {"n": by_model[model].items, **paired(by_model[model], judged)}
+        for group, by_model in found.items()
+    }
+
+
+def _paths(rows: Rows) -> list[str]:
+    return [str(log.path) for log in rows.logs]
+
+
+def paired(one: Paired, judged: bool) -> dict[str, Any]:
+    """One model's figures; ``judged``: a document is right or wrong."""
+    return {
+        "before": one.before,
+        "after": one.after,
+        "difference": one.difference,
+        "ci95": None if one.interval is None else [one.interval.low, one.interval.high],
+        "test": one.test,
+        "p": one.p_value,
+        "p_holm": one.p_holm,
+        ("gained" if judged else "higher"): one.gained,
+        ("lost" if judged else "lower"): one.lost,
+    }
+
+
+def _by_state(of: ByState) -> dict[str, Any]:
+    counts, terms = of.counts, of.counts.terms
+    rates = (counts.kappa_s, counts.kappa_u, counts.rho_g)
+    kappa_s, kappa_u, rho_g = (None if rate is None else float(rate) for rate in rates)
+    return {
+        "kappa_S": kappa_s,
+        "kappa_U": kappa_u,
+        "rho_G": rho_g,
+        "terms": {"S": float(terms.s), "U": float(terms.u), "G": float(terms.g)},
+        "K_eq": k_label(of.k_eq),
+    }
+
+
+def _rows(of: Comparison) -> Iterator[tuple[object, ...]]:
+    """A row for each model over all documents, then for each group of tasks, then each group."""
+    yield (
+        "model", "group", "metric", "filter", "documents", "seeds", "before", "after",
+        "difference", "ci95_low", "ci95_high", "test", "p", "p_holm", *changes(of),
+        "kappa_S", "kappa_U", "rho_G", "term_S", "term_U", "term_G", "K_eq",
+    )  # fmt: skip
+    shared = ["", ""] if of.figure is None else [of.figure.metric, of.figure.filter]
+    own = {one.name: of.figures[one.tasks[0]] for one in of.aggregates}
+    own |= of.figures if of.choice.by is None else {}
+    groups = (*of.found.aggregates.items(), *of.found.groups.items())
+    for group, by_model in [("", of.found.models), *groups]:
+        of_group = own.get(group)
+        figure = shared if of_group is None else [of_group.metric, of_group.filter]
+        for name, one in by_model.items():
+            terms: list[object] = [""] * 7
+            if not group and name in of.found.by_state:
+                told = _by_state(of.found.by_state[name])
+                rates = [told[key] for key in ("kappa_S", "kappa_U", "rho_G")]
+                terms = ["" if rate is None else rate for rate in rates]
+                terms += [*told["terms"].values(), told["K_eq"]]
+            yield (
+                *(name, group, *figure, one.items, one.seeds),
+                *(one.before, one.after, one.difference),
+                *(("", "") if one.interval is None else (one.interval.low, one.interval.high)),
+                *(one.test, one.p_value),
+                "" if one.p_holm is None else one.p_holm,
+                *(one.gained, one.lost, *terms),
+            )

@@ -1,22 +1,36 @@
-"""A run that was judged again, as blocks: one content for the terminal and for the pages."""
+"""A run that was judged again, as blocks and as figures."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from typing import Any
 
 from gapft_harness.core.records import GREEDY, SOURCE, State
+from gapft_harness.rejudge.document import FILES, flip_sections, rule
 from gapft_harness.rejudge.flips import Flip
-from gapft_harness.rejudge.page import flip_sections
 from gapft_harness.rejudge.run.conclusions import Conclusion, Range
 from gapft_harness.rejudge.run.judged import RunJudged
 from gapft_harness.report.figures.contrasts import named
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Block, Bullets, Section, Table, Text
+from gapft_harness.report.rendering.document import Document
 from gapft_harness.report.rendering.wording import condition_name, percent, points, whole
+from gapft_harness.report.results import on_audit
 from gapft_harness.report.sections import comparison
 
 _STATES: tuple[State, ...] = ("G", "S", "U")
+
+
+def document(of: RunJudged) -> Document:
+    """All but the flips, which are written as they come."""
+    return Document(
+        title="Judged again",
+        sections=sections(of),
+        names=FILES[:3],
+        results=results(of),
+        tables={FILES[3]: _rows(of)},
+    )
 
 
 def sections(of: RunJudged) -> list[Section]:
@@ -239,3 +253,67 @@ def _place(flip: Flip) -> str:
     sample = "" if flip.index == GREEDY else f", sample {flip.index + 1}"
     source = f"{SOURCE}, " if flip.where in ("pool", "audit") else ""
     return f" ({source}{flip.where}{sample})"
+
+
+def results(of: RunJudged) -> dict[str, Any]:
+    """The content of results.json (schema 1; keys in docs/comparing.md)."""
+    return {
+        "schema": 1,
+        "run": str(of.path),
+        "now": rule(of.choice.now),
+        "was": {**(rule(of.was) or {}), **({"imported": dict(of.taken)} if of.taken else {})},
+        "responses": sum(tally.responses for tally in of.tallies.values()),
+        "verdicts": dict(sorted(of.reasons.statuses.items())),
+        "right_now": of.flips.right,
+        "wrong_now": of.flips.wrong,
+        "tables": {
+            name: {
+                "responses": tally.responses,
+                "was_right": tally.was_right,
+                "is_right": tally.is_right,
+                "right_now": tally.right_now,
+                "wrong_now": tally.wrong_now,
+            }
+            for name, tally in of.tallies.items()
+        },
+        "states": {
+            split: {was: {now: crossed.get((was, now), 0) for now in _STATES} for was in _STATES}
+            for split, crossed in of.states.items()
+        },
+        "stopped_early": of.stopped,
+        "n": list(of.sets.n),
+        "refused": of.sets.refused or None,
+        "arms": {
+            arm.name: {
+                "n": [one.before, one.after],
+                "same": one.same,
+                "dropped": one.dropped,
+                "new": one.new,
+                "differs": one.differs,
+            }
+            for arm, one in of.sets.arms.items()
+        },
+        "before": on_audit(of.inputs[0], of.findings[0]),
+        "after": on_audit(of.inputs[1], of.findings[1]),
+        "conclusions": [_conclusion(one) for one in of.conclusions],
+        "notes": list(of.left),
+    }
+
+
+def _conclusion(one: Conclusion) -> dict[str, Any]:
+    return {
+        "a": one.was.a,
+        "b": one.was.b,
+        "was": float(one.was.delta),
+        "is": float(one.now.delta),
+        "verdict": one.verdict,
+        "other_sign": one.turned,
+        "agreeing": [float(end) for end in one.agreeing],
+        "retrained": one.retrained and [float(end) for end in one.retrained],
+    }
+
+
+def _rows(of: RunJudged) -> Iterator[tuple[object, ...]]:
+    yield "responses", "all", "was_right", "is_right", "right_now", "wrong_now"
+    for name, one in of.tallies.items():
+        yield name, one.responses, one.was_right, one.is_right, one.right_now, one.wrong_now

@@ -1,19 +1,36 @@
-"""What was judged again, as blocks: one content for the terminal and for rejudged.md."""
+"""What logs hold that were judged again, as blocks and as figures."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from gapft_harness.compare.choice import REPLICATES
+from gapft_harness.compare.document import paired
 from gapft_harness.compare.findings import Paired
+from gapft_harness.rejudge.choice import Rule
 from gapft_harness.rejudge.flips import Flip, Flips
 from gapft_harness.rejudge.logs import LogsJudged
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Bullets, Section, Table, Text
+from gapft_harness.report.rendering.document import Document
 from gapft_harness.report.rendering.wording import percent, points, whole
 
 #: Characters of a response that a table shows: most of them its end, where answers are.
 _START, _END = 60, 160
+#: The files that ``--out`` writes, those for people first.
+FILES = ("rejudged.md", "rejudged.html", "results.json", "rejudged.csv", "flips.csv")
+
+
+def document(of: LogsJudged) -> Document:
+    """All but the flips, which are written as they come."""
+    return Document(
+        title="Judged again",
+        sections=sections(of),
+        names=FILES[:3],
+        results=results(of),
+        tables={FILES[3]: _rows(of)},
+    )
 
 
 def sections(of: LogsJudged) -> list[Section]:
@@ -149,3 +166,43 @@ def cut(text: str) -> str:
     """A text on one line: whole, or its start and its end."""
     line = " ".join(text.split())
     return line if len(line) <= _START + _END else f"{line[:_START]} … {line[-_END:]}"
+
+
+def rule(of: Rule | None) -> dict[str, Any] | None:
+    """A rule as results.json has it."""
+    return None if of is None else {"verifier": of.name, "params": dict(of.params)}
+
+
+def results(of: LogsJudged) -> dict[str, Any]:
+    """The content of results.json (schema 1; keys in docs/comparing.md)."""
+    found, name = of.found(), str(of.choice.now)
+    return {
+        "schema": 1,
+        "logs": [str(log.path) for log in of.logs],
+        "now": rule(of.choice.now),
+        "was": rule(of.choice.was),
+        "gold": [reading.golds.where for reading in of.readings],
+        "responses": of.responses,
+        "verdicts": dict(sorted(of.reasons.statuses.items())),
+        "was_verdicts": dict(sorted(of.was_reasons.statuses.items())) if of.choice.was else None,
+        "right_now": of.flips.right,
+        "wrong_now": of.flips.wrong,
+        **_figures(found.models[name]),
+        "by": {group: _figures(by[name]) for group, by in found.groups.items()},
+        "notes": list(notes(of)),
+    }
+
+
+def _figures(one: Paired) -> dict[str, Any]:
+    return {"n": one.items, "documents": one.units, **paired(one, judged=True)}
+
+
+def _rows(of: LogsJudged) -> Iterator[tuple[object, ...]]:
+    found, name = of.found(), str(of.choice.now)
+    yield (
+        "log", "documents", "before", "after", "difference", "ci95_low", "ci95_high", "test", "p",
+    )  # fmt: skip
+    groups = [("", found.models), *found.groups.items()]
+    for group, one in [(group, by[name]) for group, by in groups]:
+        ends = ("", "") if one.interval is None else (one.interval.low, one.interval.high)
+        yield group, one.units, one.before, one.after, one.difference, *ends, one.test, one.p_value
