@@ -67,12 +67,10 @@ def write(of: Comparison, folder: Path, *, overwrite: bool = False) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """How numbers of a metric are written, and what a change of one is called."""
+    """How numbers of a metric are written."""
 
     level: Callable[[float], str]
     change: Callable[[float], str]
-    rose: str
-    fell: str
 
     def interval(self, of: Interval | None, units: int) -> str:
         if of is None:
@@ -135,10 +133,10 @@ def _how_many(of: Comparison, shown: int, *, written: bool) -> Text | None:
     return Text(f"{'; '.join(told)}{hint if more else ''}.")
 
 
-def _words(of: Comparison, binary: bool) -> _Words:
+def _words(binary: bool) -> _Words:
     if binary:
-        return _Words(percent, points, *changes(of))
-    return _Words(wording.number, lambda change: wording.signed(change, 4), *changes(of))
+        return _Words(percent, points)
+    return _Words(wording.number, lambda change: wording.signed(change, 4))
 
 
 def _opening(of: Comparison) -> str:
@@ -158,7 +156,7 @@ def _models(of: Comparison) -> Table:
         _difference(of, models.values()), "95% interval", "p", *changes(of),
     ]  # fmt: skip
     rows = [
-        [name, *([str(one.seeds)] if seeds else []), *_row(of, one)] for name, one in models.items()
+        [name, *([str(one.seeds)] if seeds else []), *_row(one)] for name, one in models.items()
     ]
     columns = _with_holm(columns, columns.index("p") + 1, models.values())
     return Table(columns, rows, note=_note(of))
@@ -198,7 +196,7 @@ def _by_group(of: Comparison, what: str, found: Mapping[str, Mapping[str, Paired
         for name, one in by_model.items():
             sizes = [one.items, *([one.units] if of.choice.cluster else [])]
             start = [group, *([name] if several else []), *map(whole, sizes)]
-            rows.append([*start, *_row(of, one)])
+            rows.append([*start, *_row(one)])
     note = _tests(of, everything)
     if len({one.binary for one in everything}) > 1:
         note += " Where before and after are in %, differences are in points."
@@ -227,8 +225,8 @@ def _difference(of: Comparison, found: Iterable[Paired]) -> str:
     return "difference" if of.figure is None else f"difference ({of.figure.metric})"
 
 
-def _row(of: Comparison, one: Paired) -> list[str]:
-    words = _words(of, one.binary)
+def _row(one: Paired) -> list[str]:
+    words = _words(one.binary)
     adjusted = [] if one.p_holm is None else [wording.p_value(one.p_holm)]
     return [
         words.level(one.before),
@@ -468,25 +466,23 @@ def _rows(of: Comparison) -> Iterator[tuple[object, ...]]:
         "difference", "ci95_low", "ci95_high", "test", "p", "p_holm", *changes(of),
         "kappa_S", "kappa_U", "rho_G", "term_S", "term_U", "term_G", "K_eq",
     )  # fmt: skip
-    shared = ["", ""] if of.figure is None else [of.figure.metric, of.figure.filter]
     own = {one.name: of.figures[one.tasks[0]] for one in of.aggregates}
     own |= of.figures if of.choice.by is None else {}
     groups = (*of.found.aggregates.items(), *of.found.groups.items())
     for group, by_model in [("", of.found.models), *groups]:
-        of_group = own.get(group)
-        figure = shared if of_group is None else [of_group.metric, of_group.filter]
+        shown = own.get(group, of.figure)
+        figure = (None, None) if shown is None else (shown.metric, shown.filter)
         for name, one in by_model.items():
-            terms: list[object] = [""] * 7
+            terms: list[object] = [None] * 7
             if not group and name in of.found.by_state:
                 told = _by_state(of.found.by_state[name])
-                rates = [told[key] for key in ("kappa_S", "kappa_U", "rho_G")]
-                terms = ["" if rate is None else rate for rate in rates]
-                terms += [*told["terms"].values(), told["K_eq"]]
-            yield (
-                *(name, group, *figure, one.items, one.seeds),
-                *(one.before, one.after, one.difference),
-                *(("", "") if one.interval is None else (one.interval.low, one.interval.high)),
-                *(one.test, one.p_value),
-                "" if one.p_holm is None else one.p_holm,
-                *(one.gained, one.lost, *terms),
-            )
+                rates = (told[key] for key in ("kappa_S", "kappa_U", "rho_G"))
+                terms = [*rates, *told["terms"].values(), told["K_eq"]]
+            start = name, group, *figure, one.items, one.seeds
+            yield (*start, *paired_row(one), one.p_holm, one.gained, one.lost, *terms)
+
+
+def paired_row(one: Paired) -> list[object]:
+    """One model's figures in a CSV file, from ``before`` to ``p``."""
+    ends = (None, None) if one.interval is None else (one.interval.low, one.interval.high)
+    return [one.before, one.after, one.difference, *ends, one.test, one.p_value]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from gapft_harness.compare.choice import REPLICATES
-from gapft_harness.compare.document import paired
+from gapft_harness.compare.document import paired, paired_row
 from gapft_harness.compare.findings import Paired
 from gapft_harness.rejudge.choice import Rule
 from gapft_harness.rejudge.flips import Flip, Flips
@@ -203,6 +203,5 @@ def _rows(of: LogsJudged) -> Iterator[tuple[object, ...]]:
         "log", "documents", "before", "after", "difference", "ci95_low", "ci95_high", "test", "p",
     )  # fmt: skip
     groups = [("", found.models), *found.groups.items()]
-    for group, one in [(group, by[name]) for group, by in groups]:
-        ends = ("", "") if one.interval is None else (one.interval.low, one.interval.high)
-        yield group, one.units, one.before, one.after, one.difference, *ends, one.test, one.p_value
+    for group, by in groups:
+        yield group, by[name].units, *paired_row(by[name])

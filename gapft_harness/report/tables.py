@@ -11,6 +11,7 @@ from gapft_harness.report.findings.whole import Findings
 from gapft_harness.report.part import Rows
 from gapft_harness.report.reading.columns import plain_gold
 from gapft_harness.report.reading.inputs import STATUSES, ReportInputs
+from gapft_harness.report.results import number
 from gapft_harness.report.sections.provenance import flat
 
 TableOf = Callable[[ReportInputs, Findings], Rows]
@@ -61,9 +62,9 @@ def _joined(
     column: str, table: TableOf, audits: Iterable[tuple[str, ReportInputs, Findings]]
 ) -> Rows:
     """The rows of a table of each of several, its name before them."""
-    for number, (name, inputs, findings) in enumerate(audits):
+    for place, (name, inputs, findings) in enumerate(audits):
         head, *rows = table(inputs, findings)
-        if not number:
+        if not place:
             yield column, *head
         yield from ((name, *row) for row in rows)
 
@@ -82,7 +83,7 @@ def _conditions(inputs: ReportInputs, findings: Findings) -> Rows:
             found.interval.low,
             found.interval.high,
             k_label(found.k_eq),
-            *(_cell(rate) for rate in (mean.kappa_s, mean.kappa_u, mean.rho_g)),
+            *(number(rate) for rate in (mean.kappa_s, mean.kappa_u, mean.rho_g)),
             *(float(term) for term in (mean.terms.s, mean.terms.u, mean.terms.g)),
         )
 
@@ -123,7 +124,7 @@ def _contrasts(inputs: ReportInputs, findings: Findings) -> Rows:
             found.interval.high,
             *(float(term) for term in (found.terms.s, found.terms.u, found.terms.g)),
             "bootstrap",
-            _cell(found.resampled.p_value),
+            found.resampled.p_value,
         )
 
 
@@ -187,11 +188,6 @@ def _items(inputs: ReportInputs, findings: Findings) -> Rows:
             audit.greedy_texts[position],
             found.trained.texts[position],
         )
-
-
-def _cell(rate: object) -> object:
-    """An undefined rate, or p value, is an empty cell."""
-    return "" if rate is None else float(rate)  # type: ignore[arg-type]
 
 
 #: The tables that a study has of its cells; what a problem's responses were, its run says.

@@ -235,14 +235,7 @@ def _tallies(of: RunJudged) -> Table:
     for name, tally in of.tallies.items():
         arm = arms.get(name)
         shown = name if arm is None else f"{condition_name(arm.condition)}, seed {arm.seed}"
-        counts = (
-            tally.responses,
-            tally.was_right,
-            tally.is_right,
-            tally.right_now,
-            tally.wrong_now,
-        )
-        rows.append([shown, *map(whole, counts)])
+        rows.append([shown, *map(whole, tally.counts().values())])
     columns = ["responses", "all", "were right", "are right", "right now", "wrong now"]
     note = "Audit and pool: the source's greedy responses and samples. Arms: their audit decisions."
     return Table(columns, rows, note=note)
@@ -266,16 +259,7 @@ def results(of: RunJudged) -> dict[str, Any]:
         "verdicts": dict(sorted(of.reasons.statuses.items())),
         "right_now": of.flips.right,
         "wrong_now": of.flips.wrong,
-        "tables": {
-            name: {
-                "responses": tally.responses,
-                "was_right": tally.was_right,
-                "is_right": tally.is_right,
-                "right_now": tally.right_now,
-                "wrong_now": tally.wrong_now,
-            }
-            for name, tally in of.tallies.items()
-        },
+        "tables": {name: tally.counts() for name, tally in of.tallies.items()},
         "states": {
             split: {was: {now: crossed.get((was, now), 0) for now in _STATES} for was in _STATES}
             for split, crossed in of.states.items()
@@ -315,5 +299,4 @@ def _conclusion(one: Conclusion) -> dict[str, Any]:
 
 def _rows(of: RunJudged) -> Iterator[tuple[object, ...]]:
     yield "responses", "all", "was_right", "is_right", "right_now", "wrong_now"
-    for name, one in of.tallies.items():
-        yield name, one.responses, one.was_right, one.is_right, one.right_now, one.wrong_now
+    yield from ((name, *tally.counts().values()) for name, tally in of.tallies.items())

@@ -53,6 +53,11 @@ class Tally:
         """How many the new rule passes."""
         return self.was_right + self.right_now - self.wrong_now
 
+    def counts(self) -> dict[str, int]:
+        """All of it by name, in the order of every table."""
+        names = ("responses", "was_right", "is_right", "right_now", "wrong_now")
+        return {name: getattr(self, name) for name in names}
+
 
 @dataclass(frozen=True, slots=True)
 class Rewriting:
