@@ -78,7 +78,7 @@ def test_seeds_ascend() -> None:
         Arm("b", 1): np.zeros(2),
         Arm("gapft", 13): np.ones(2),
     }
-    assert stacked(arms, "a").tolist() == [[1, 1], [2, 3]]
+    assert stacked(arms, "gapft").tolist() == [[1, 1], [2, 3]]
 
 
 REFUSED: dict[str, dict[str, Any]] = {

@@ -26,13 +26,13 @@ from gapft_harness.experiments.allocation.halves import exposed_file, find_halve
 from gapft_harness.report.figures.style import WIDTH, interval_row, rows_alone, spread
 from gapft_harness.report.findings.whole import Contrast, Findings
 from gapft_harness.report.part import Opening, Part, Rows, Summary
-from gapft_harness.report.reading.columns import PASS, STATUSES, codes, columns, count_codes
+from gapft_harness.report.reading.audits import read_decisions
+from gapft_harness.report.reading.columns import PASS, STATUSES, count_codes
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering import palette, wording
 from gapft_harness.report.rendering.blocks import Block, Figure, Section, Stat, Table, Text
 from gapft_harness.report.rendering.wording import condition_name, percent, points, whole
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import require
 from gapft_harness.run_directory.tables import read_examples
 
 if TYPE_CHECKING:
@@ -107,15 +107,10 @@ def _read_seed(run_path: Path, diffuse: str, concentrated: str, seed: int) -> Ex
         twice,
         read_examples(run_path / layout.selection(twice)),
     )
-    decisions = []
-    for arm in (once, twice):
-        path = run_path / exposed_file(arm)
-        content = columns(path, ("problem_id", "status"))
-        require(
-            content["problem_id"] == list(found.problems),
-            f"{path}: holds other problems than the two arms' selections",
-        )
-        decisions.append(codes(content["status"]))
+    decisions = [
+        read_decisions(run_path / exposed_file(arm), found.problems, "the two arms' selections")
+        for arm in (once, twice)
+    ]
     in_a = set(found.a)
     return ExposedSeed(
         seed=seed,

@@ -21,7 +21,6 @@ from gapft_harness.experiments.scaling.job import (
     audited_scales,
     calibration_file,
     choose,
-    greedy_passed,
     is_stale,
     no_scale_warning,
     scale_arm,
@@ -31,12 +30,12 @@ from gapft_harness.hooks.protocols import Job
 from gapft_harness.hooks.specs import hookimpl
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.report.reading.adapters import read_choice
+from gapft_harness.report.reading.columns import columns
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, Split, splits_of
 from gapft_harness.run_directory.manifest import Manifest
 from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.recording import record_judging, recorder
-from gapft_harness.run_directory.tables import read_problems
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.experiment import Answered, Decodes, Experiment
 from gapft_harness.stages.integrity.differences import Differences, unequal
@@ -112,11 +111,11 @@ def check_scaled(
 
 def _check_audited(run: RunDirectory, audited: Iterable[str]) -> Iterable[str]:
     """An audit that is done has decided every audit problem at every scale that is compared."""
-    problems = {p.id for p, _ in read_problems(run.path / layout.problems("audit"))}
+    problems = columns(run.path / layout.problems("audit"), ("problem_id",))
     for file in audited:
         if not (run.path / file).exists():
             yield f"{file}: is missing, and the audit is done"
-        elif greedy_passed(run.path / file).keys() != problems:
+        elif columns(run.path / file, ("problem_id",)) != problems:
             yield f"{file}: holds other problems than the audit"
 
 

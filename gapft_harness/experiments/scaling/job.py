@@ -7,22 +7,24 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, StrictInt, field_validator
 
 from gapft_harness.analysis.scaling import FIXED, SCALES, choose_scale, simultaneous_bounds
-from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.records import GREEDY, Adapter, Arm
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Adapter, Arm
 from gapft_harness.core.weights import adapter_facts
 from gapft_harness.hooks.protocols import ReportProgress
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.recipe.sections import RecipeSection
 from gapft_harness.report.reading.adapters import read_choice
+from gapft_harness.report.reading.audits import read_decisions
+from gapft_harness.report.reading.columns import PASS, columns
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, require
-from gapft_harness.run_directory.tables import read_judged
+from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
 from gapft_harness.stages.audit.job import decode_split
 
 
@@ -196,26 +198,26 @@ def choose(run: RunDirectory, arm: Arm, settings: Scaling) -> ScaleChoice:
     Raises:
         GapftError: the decisions are of other problems than the source's.
     """
-    source = greedy_passed(run.path / layout.responses(CALIBRATION))
-    solved = [problem for problem, passed in source.items() if passed]
-    regressed = []
-    for scale in SCALES:
-        relative = calibration_file(arm, scale)
-        decided = greedy_passed(run.path / relative)
-        require(
-            decided.keys() == source.keys(),
-            f"{run.path / relative}: holds other problems than the calibration split",
+    ids = columns(run.path / layout.problems(CALIBRATION), ("problem_id",))["problem_id"]
+
+    def passed(table: str) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = (
+            read_decisions(run.path / table, ids, "the calibration split") == PASS
         )
-        regressed.append(sum(not decided[problem] for problem in solved))
-    bounds = simultaneous_bounds(regressed, len(solved), settings.level)
+        return found
+
+    source = passed(layout.responses(CALIBRATION))
+    solved = int(source.sum())
+    regressed = [int((source & ~passed(calibration_file(arm, scale))).sum()) for scale in SCALES]
+    bounds = simultaneous_bounds(regressed, solved, settings.level)
     return ScaleChoice(
         scale=choose_scale(dict(zip(SCALES, bounds, strict=True)), settings.tolerance),
         level=settings.level,
         tolerance=settings.tolerance,
         problems=len(source),
-        solved=len(solved),
+        solved=solved,
         scales=tuple(
-            AtScale(scale, count, count / len(solved) if solved else None, bound)
+            AtScale(scale, count, count / solved if solved else None, bound)
             for scale, count, bound in zip(SCALES, regressed, bounds, strict=True)
         ),
     )
@@ -269,18 +271,3 @@ def _settings(run: RunDirectory) -> Scaling:
     if settings is None:
         raise UserError(f"{run.path}: its recipe has no experiments.scaling: no scale is chosen")
     return settings
-
-
-def greedy_passed(path: Path) -> dict[str, bool]:
-    """Whether each problem's greedy decode passed.
-
-    Raises:
-        GapftError: a problem has none.
-    """
-    passed = {}
-    for problem_id, judged in read_judged(path):
-        greedy = next((j for j in judged if j.response.index == GREEDY), None)
-        if greedy is None:
-            raise GapftError(f"{path}: holds no greedy decode of problem {problem_id}")
-        passed[problem_id] = greedy.verdict.passed
-    return passed

@@ -22,15 +22,15 @@ from gapft_harness.experiments.scaling.job import ScaleChoice
 from gapft_harness.report.findings.whole import Findings
 from gapft_harness.report.part import Part, Rows
 from gapft_harness.report.reading.adapters import read_choice
-from gapft_harness.report.reading.audits import read_verdicts
-from gapft_harness.report.reading.columns import PASS, codes, columns
+from gapft_harness.report.reading.audits import read_decisions, read_verdicts
+from gapft_harness.report.reading.columns import PASS, columns
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Block, Section, Table, Text
 from gapft_harness.report.rendering.wording import condition_name, percent, points, whole
 from gapft_harness.report.results import number
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import CALIBRATION, require
+from gapft_harness.run_directory.directory import CALIBRATION
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +93,9 @@ def read_scaled_run(
     def at(arm: Arm, scale: float) -> NDArray[np.bool_]:
         if not scale:
             return audit.greedy
-        path = run_path / layout.decisions_at(arm, scale)
-        decided = columns(path, ("problem_id", "status"))
-        require(decided["problem_id"] == ids, f"{path}: holds other problems than the audit")
-        passed: NDArray[np.bool_] = codes(decided["status"]) == PASS
+        passed: NDArray[np.bool_] = (
+            read_decisions(run_path / layout.decisions_at(arm, scale), ids) == PASS
+        )
         return passed
 
     checkpoints, names = [], list(dict.fromkeys(arm.condition for arm in arms))

@@ -9,12 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import write_json
-from gapft_harness.core.records import Arm, State
+from gapft_harness.core.records import State
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import Progress
 from gapft_harness.recipe.called_plugins import find_selector
@@ -25,8 +22,7 @@ from gapft_harness.rejudge.run.conclusions import Conclusion, conclusions
 from gapft_harness.rejudge.run.sets import Sets, choose_again
 from gapft_harness.rejudge.run.tables import Rewriting, Tally, require_golds, rewrite_states
 from gapft_harness.report.findings.whole import Findings, compute
-from gapft_harness.report.reading.audits import read_audit
-from gapft_harness.report.reading.columns import codes, columns
+from gapft_harness.report.reading.audits import read_audit, read_decisions
 from gapft_harness.report.reading.inputs import ReportInputs, read_inputs
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory, splits_of
@@ -178,11 +174,11 @@ def _under_new_rule(before: ReportInputs, scratch: Path, pool: Crossed) -> Repor
     new: dict[State, int] = dict.fromkeys(("G", "S", "U"), 0)
     for (_, state), count in pool.items():
         new[state] += count
-
-    def statuses(arm: Arm) -> NDArray[np.uint8]:
-        return codes(columns(scratch / layout.decisions(arm), ("status",))["status"])
-
-    arms = tuple(replace(of, statuses=statuses(of.arm)) for of in before.arms)
+    ids = before.audit.ids.tolist()
+    arms = tuple(
+        replace(of, statuses=read_decisions(scratch / layout.decisions(of.arm), ids))
+        for of in before.arms
+    )
     return replace(before, audit=read_audit(scratch, before.k), arms=arms, pool_states=new)
 
 

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.core.records import GREEDY, Arm
-from gapft_harness.report.reading.columns import PASS, codes, columns
+from gapft_harness.core.records import Arm
+from gapft_harness.report.reading.audits import read_decisions
+from gapft_harness.report.reading.columns import PASS, columns
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import require
 
 T = TypeVar("T", np.bool_, np.int64)
 
@@ -62,9 +62,5 @@ def read_decided(
         GapftError: they are of other problems than the audit's.
     """
     ids = columns(run_path / layout.problems("audit"), ("problem_id",))["problem_id"]
-    passed = {}
-    for arm, table in tables(run_path, arms, adapters).items():
-        found = columns(run_path / table, ("problem_id", "status"), [("index", "=", GREEDY)])
-        require(found["problem_id"] == ids, f"{run_path / table}: holds other problems")
-        passed[arm] = codes(found["status"]) == PASS
-    return passed
+    there = tables(run_path, arms, adapters)
+    return {arm: read_decisions(run_path / table, ids) == PASS for arm, table in there.items()}

@@ -151,6 +151,22 @@ def read_verdicts(table: Path, k: int) -> Verdicts:
     return Verdicts.of(passed[greedy], samples)
 
 
+def read_decisions(table: Path, ids: Sequence[str], whose: str = "the audit") -> NDArray[np.uint8]:
+    """Reads the status codes of a table's greedy decodes, shape (P,).
+
+    Args:
+        table: of decisions, or of a split's responses.
+        ids: the problems that it must answer, in their order.
+        whose: these are, for the message.
+
+    Raises:
+        GapftError: it answers others.
+    """
+    found = columns(table, ("problem_id", "status"), [("index", "=", GREEDY)])
+    require(found["problem_id"] == [*ids], f"{table}: holds other problems than {whose}")
+    return codes(found["status"])
+
+
 def read_arm(
     run_path: Path,
     arm: Arm,
