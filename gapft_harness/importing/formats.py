@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 from gapft_harness.core.errors import UserError, plain
+from gapft_harness.core.records import GREEDY, Verdict
+from gapft_harness.core.text import whole_text
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import RegisterLogReader
 from gapft_harness.hooks.specs import hookimpl
 from gapft_harness.importing.inspect_logs import inspect_rows, read_inspect
-from gapft_harness.importing.logs import read_log
 from gapft_harness.importing.nemo_skills import ON, nemo_skills_rows, read_nemo_skills
 from gapft_harness.importing.plain import plain_rows, read_plain
-from gapft_harness.importing.rows import Format
-from gapft_harness.verdicts.places import LM_EVAL
-from gapft_harness.verdicts.sample_logs import lm_eval_rows, records
+from gapft_harness.importing.rows import Format, ImportChoice, ImportedResponse, taken
+from gapft_harness.verdicts.places import LM_EVAL, log_at
+from gapft_harness.verdicts.sample_logs import (
+    Criterion,
+    LogRow,
+    SampleLog,
+    lm_eval_rows,
+    records,
+)
 
 #: What an import reads of a response beyond a log's row: how it ended, and which sample it is.
 _FORMATS = (
     Format("jsonl", read_plain, numbered=True),
     Format("nemo-skills", read_nemo_skills, on=ON),
     Format("inspect", read_inspect),
+)
+_REMEDY = (
+    "name another metric (--metric), one log for each sample, or have the task's verifier judge "
+    "(--judge)"
 )
 #: A key that only its format has; the first counts.
 _MARKS = {"resps": LM_EVAL, "generation": "nemo-skills", "text": "jsonl"}
@@ -74,3 +85,47 @@ def format_of(path: Path, plugin_files: Sequence[str] = ()) -> Format:
             "lines (text), or a log of Inspect (FILE.eval or FILE.json)"
         )
     raise UserError(f"{path}: is empty; expected a JSON object a line")
+
+
+def read_log(
+    path: Path, choice: ImportChoice, greedy: bool, plugin_files: Sequence[str] = ()
+) -> Iterator[ImportedResponse]:
+    """Yields the responses of a log of lm_eval or of a plugin's reader, under one filter.
+
+    Raises:
+        UserError: a row is damaged, or does not tell which of its responses passed; it names file
+            and line.
+    """
+    criterion: Criterion | None = None
+    for row in SampleLog(log_at(path, plugin_files), choice.filter):
+        texts = row.texts
+        if greedy and len(texts) > 1:
+            raise UserError(
+                f"{row.place}: {len(texts)} responses to one document; expected a log of the "
+                "greedy decode, with one"
+            )
+        key = "doc", row.document
+        if criterion is None and not choice.judge:
+            criterion = Criterion.of(row, choice.metric, _REMEDY)
+        verdicts: list[Verdict] | list[None] = [None] * len(texts)
+        if criterion is not None:
+            verdicts = [taken(passed) for passed in criterion.passed(row)]
+        by, rule = _told_by(row, criterion)
+        for number, text in enumerate(texts):
+            yield ImportedResponse(
+                *(row.line, row.place, key, GREEDY if greedy else number, whole_text(text)),
+                verdicts[number],
+                by,
+                rule=rule,
+            )
+
+
+def _told_by(row: LogRow, criterion: Criterion | None) -> tuple[str, dict[str, str]]:
+    """What tells the verdicts of a row, and what must be alike in all rows of all files."""
+    if criterion is None:
+        return "", {}
+    if criterion.by_verdicts:
+        return "its verdicts", {}
+    metric = criterion.metric_of(row)
+    alone = {"metric": metric} if row.count == 1 else {}
+    return f"{metric} under filter {row.filter}", {"filter": row.filter, **alone}

@@ -12,9 +12,8 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import CONTEXT, GREEDY, Problem, Verdict
 from gapft_harness.hooks.protocols import Generated, Generation, Request
 from gapft_harness.importing.formats import format_of
-from gapft_harness.importing.problems import Problems
+from gapft_harness.importing.problems import Problems, Seen
 from gapft_harness.importing.rows import Format, ImportChoice, ImportedResponse
-from gapft_harness.importing.seen import Seen
 from gapft_harness.run_directory.journal import Journal
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pytest
 from gapft_harness.compare.choice import CompareChoice as Compared
 from gapft_harness.compare.comparison import compare
 from gapft_harness.core.errors import UserError
-from gapft_harness.importing.logs import read_log
+from gapft_harness.importing.formats import read_log
 from gapft_harness.importing.rows import ImportChoice as Imported
 from gapft_harness.rejudge.choice import RejudgeChoice as Judged
 from gapft_harness.rejudge.choice import Rule
