@@ -20,9 +20,12 @@ from gapft_harness.core.processes import Closing
 from gapft_harness.core.records import (
     CONTEXT,
     GREEDY,
+    SOURCE,
+    STATUSES,
     Adapter,
     Arm,
     Attempt,
+    Budget,
     Decoding,
     Evidence,
     Example,
@@ -30,6 +33,7 @@ from gapft_harness.core.records import (
     Pool,
     Problem,
     Response,
+    State,
     Verdict,
 )
 from gapft_harness.core.streams import Stream
@@ -48,6 +52,7 @@ from gapft_harness.hooks.protocols import (
     RegisterSelector,
     RegisterTrainer,
     RegisterVerifier,
+    ReportProgress,
     Request,
     ResponseRule,
     Sampler,
@@ -72,6 +77,7 @@ from gapft_harness.hooks.tracking import (
 
 if TYPE_CHECKING:  # what is loaded when it is asked for: __getattr__ reads its place here
     from gapft_harness.core.files import replace_file, write_json
+    from gapft_harness.core.weights import weights_hash
     from gapft_harness.executors.local import LocalExecutor
     from gapft_harness.executors.ray import RayExecutor
     from gapft_harness.hooks.protocols import RegisterExperiment
@@ -86,15 +92,27 @@ if TYPE_CHECKING:  # what is loaded when it is asked for: __getattr__ reads its 
     from gapft_harness.lm_eval_bridge.samplers.vllm.process import prepare_process as prepare_vllm
     from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmSampler
     from gapft_harness.lm_eval_bridge.stock import StockTask
+    from gapft_harness.recipe.conditions import Condition, conditions_of
     from gapft_harness.recipe.recipe import Recipe
-    from gapft_harness.recipe.sections import RecipeSection
+    from gapft_harness.recipe.sections import RecipeSection, Training
+    from gapft_harness.report.figures import style
+    from gapft_harness.report.figures.contrasts import forest, forests
     from gapft_harness.report.figures.style import WIDTH as FIGURE_WIDTH
     from gapft_harness.report.figures.style import rows_alone
+    from gapft_harness.report.findings.whole import Contrast
     from gapft_harness.report.findings.whole import Findings as ReportFindings
-    from gapft_harness.report.frame import Column, Frame
+    from gapft_harness.report.frame import Column, Frame, Rows
     from gapft_harness.report.part import Opening, Part, Summary
+    from gapft_harness.report.reading.adapters import SCALED, read_decided, stacked
+    from gapft_harness.report.reading.adapters import tables as decided_tables
+    from gapft_harness.report.reading.answers import Answers, answers_or_why, read_answers
+    from gapft_harness.report.reading.audits import read_decisions
+    from gapft_harness.report.reading.columns import PASS, codes, count_codes
+    from gapft_harness.report.reading.columns import columns as read_columns
     from gapft_harness.report.reading.inputs import ReportInputs
+    from gapft_harness.report.rendering import palette, wording
     from gapft_harness.report.rendering.blocks import (
+        Block,
         Bullets,
         Figure,
         Markdown,
@@ -105,10 +123,22 @@ if TYPE_CHECKING:  # what is loaded when it is asked for: __getattr__ reads its 
         Text,
     )
     from gapft_harness.report.rendering.palette import MUTED, series
-    from gapft_harness.report.rendering.wording import condition_name, percent
+    from gapft_harness.report.rendering.wording import (
+        condition_name,
+        listed,
+        percent,
+        points,
+        points_interval,
+    )
     from gapft_harness.run_directory import layout
-    from gapft_harness.run_directory.directory import RunDirectory
-    from gapft_harness.run_directory.tables import Judged, read_examples, read_judged, read_problems
+    from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, Split, require
+    from gapft_harness.run_directory.tables import (
+        Judged,
+        read_examples,
+        read_judged,
+        read_problems,
+        read_states,
+    )
     from gapft_harness.sandbox import (
         InfrastructureError,
         Limits,
@@ -118,12 +148,16 @@ if TYPE_CHECKING:  # what is loaded when it is asked for: __getattr__ reads its 
         Test,
         TestResult,
     )
-    from gapft_harness.stages.audit.job import decode_arm
+    from gapft_harness.stages.audit.job import decode_arm, decode_split
     from gapft_harness.stages.context import Context
     from gapft_harness.stages.experiment import Answered, Decodes, Experiment
+    from gapft_harness.stages.experiment.adapters import OfAdapters
     from gapft_harness.stages.integrity.differences import Differences, unequal
+    from gapft_harness.stages.search.states import Window
+    from gapft_harness.stages.search.windows import OfWindows, OnWindows
     from gapft_harness.training.lora import train as train_lora
     from gapft_harness.training.lora import train_together
+    from gapft_harness.training.plan import budget
     from gapft_harness.verdicts.places import Log
     from gapft_harness.verdicts.sample_logs import LogRow
     from gapft_harness.verification.boxes import last_box
@@ -278,6 +312,7 @@ __all__ += [  # noqa: RUF022 - experiments, and their part of the report
     "Opening",  # a sentence at the top of the page
     "Summary",  # a line on the terminal
     "Section",  # a heading and the blocks under it
+    "Block",  # what stands in it: one of these
     "Text",  # a paragraph
     "Bullets",  # a list of sentences
     "Stat",  # a number that stands out
@@ -289,10 +324,52 @@ __all__ += [  # noqa: RUF022 - experiments, and their part of the report
     "Markdown",  # Markdown text
     "condition_name",  # a condition as people read it
     "percent",  # a rate as people read it
+    "points",  # a difference of rates in percentage points
+    "points_interval",  # its interval
+    "listed",  # words as a list in a sentence
+    "wording",  # the module of these, with p values, spans, times
+    "palette",  # the module of colours
     "FIGURE_WIDTH",  # inches
     "series",  # a condition's colour and marker, by its place in the recipe
     "MUTED",  # the colour of what stands back
     "rows_alone",  # axes whose rows are named on the left
+    "Rows",  # of a CSV file; the first names the columns
+    "Contrast",  # of two conditions: the difference, its interval, its parts by state
+    "Condition",  # what a recipe says of one
+    "conditions_of",  # the conditions of the recipe that a manifest keeps
+    "Training",  # what a recipe says of it
+    "budget",  # exposures, tokens and steps of a training set
+    "Budget",  # what it gives
+    "State",  # G, S or U
+    "SOURCE",  # the model before training, where a condition's name stands
+    "Split",  # a split's name
+    "CALIBRATION",  # the split that adapter scaling chooses by
+    "STATUSES",  # of verdicts, in the order of their codes
+    "PASS",  # the code of a verdict that passes
+    "codes",  # the codes of verdicts
+    "count_codes",  # how many of each status
+    "read_decisions",  # the codes of a table of decisions, held to its problems
+    "read_columns",  # of a sealed table, each as a list
+    "read_states",  # of a table of states
+    "require",  # ends the command where sealed files contradict each other
+    "weights_hash",  # of an adapter's folder
+    "decode_split",  # for jobs: decode_arm on any split, problems or adapter
+    "ReportProgress",  # called by a job with what is done, and all
+    "style",  # what figures share: WIDTH, spread, legend_below, condition_rows, interval_row
+    "forest",  # differences with their intervals, on axes
+    "forests",  # a figure of them, in panels
+    # on the audit's states by other samples, and on adapters as they were scaled
+    "OnWindows",  # an Experiment on states by parts of the samples, which its stage seals
+    "OfWindows",  # its settings, an OfAdapters with windows()
+    "Window",  # a part of the samples
+    "OfAdapters",  # a RecipeSection with the key adapters: trained or scaled
+    "SCALED",  # a sentence for the report, where they are scaled
+    "read_decided",  # by arm, what the trained model decided on the audit
+    "decided_tables",  # where that stands
+    "stacked",  # what a condition's arms have, by seed
+    "Answers",  # what responses to the audit answer, as codes
+    "read_answers",  # reads them, or says why there are none
+    "answers_or_why",  # the same with the reason in place of an error
 ]
 
 

@@ -81,6 +81,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 FLOORS, CIRCLES = "arrows point one way", "no circles, at any depth"
 APART = "experiments know nothing of each other"
 API = "plugins import gapft_harness.api alone"
+OWN = "experiments import gapft_harness.api and the paper's statistics alone"
 BRIDGE = "the bridge alone imports lm_eval"
 
 #: A file, a line put at its end, and the contracts that this breaks.
@@ -89,6 +90,7 @@ TURNED = [
     ("analysis/pass_at_k.py", "import gapft_harness.demo", {FLOORS}),
     ("core/errors.py", "import gapft_harness.core.files", {CIRCLES}),
     ("experiments/allocation/__init__.py", "import gapft_harness.experiments.scaling", {APART}),
+    ("experiments/scope.py", "import gapft_harness.report.tables", {OWN}),
     ("plugins/samplers/dummy.py", "import gapft_harness.core.records", {API}),
     ("report/tables.py", "import lm_eval", {BRIDGE}),
 ]
@@ -138,6 +140,7 @@ def test_contracts_that_list_rooms_list_them_all() -> None:
     plugins = listed(API, "forbidden_modules")
     bridge = listed(BRIDGE, "source_modules")
     assert plugins == rooms() - links
+    assert listed(OWN, "forbidden_modules") == plugins - {"experiments", "analysis"}
     assert bridge | {"lm_eval_bridge", "recipes"} == rooms()
 
 

@@ -26,7 +26,7 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.mirror import _Sealed
 from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.tables import read_states
-from gapft_harness.stages.experiment.adapters import OfAdapters, decided_tables
+from gapft_harness.stages.experiment.adapters import OfAdapters
 from gapft_harness.stages.pipeline import run_stages
 from gapft_harness.stages.search.stage import keep_searched
 from gapft_harness.stages.verify.run import verify
@@ -280,7 +280,7 @@ def test_the_scale_that_a_report_takes_is_the_sealed_one(done: Changing) -> None
     }
     context = done.context(done.change(*SELECTED, **keys))
     with pytest.raises(UserError, match=r"scaled/gapft-seed13: is not there yet"):
-        [*decided_tables(context, OfAdapters(adapters="scaled"))]
+        [*OfAdapters(adapters="scaled").reads(context)]
     done.change(*SCALED[:3], "scope", "stability", *SCALED[3:], **keys)
     before = done.results()
 

@@ -10,25 +10,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gapft_harness import api
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
-from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import SOURCE, Arm
-from gapft_harness.hooks.specs import hookimpl
-from gapft_harness.recipe.conditions import Condition, conditions_of
-from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.report.figures.style import WIDTH, interval_row, rows_alone
-from gapft_harness.report.findings.whole import ConditionFindings, Findings
-from gapft_harness.report.part import Part, Rows
-from gapft_harness.report.reading.inputs import ReportInputs
-from gapft_harness.report.rendering import palette, wording
-from gapft_harness.report.rendering.blocks import Figure, Section, Table, Text
-from gapft_harness.report.rendering.wording import condition_name, percent, points, whole
-from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.tables import read_examples, read_problems
-from gapft_harness.stages.context import Context
-from gapft_harness.stages.experiment.protocol import Experiment
-from gapft_harness.stages.integrity.differences import Differences
+from gapft_harness.api import (
+    condition_name,
+    layout,
+    listed,
+    palette,
+    percent,
+    points,
+    points_interval,
+    style,
+    wording,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawn
@@ -60,7 +54,7 @@ class Compared:
         return next(iter(self.by.values()))
 
 
-def compared(conditions: Mapping[str, Condition]) -> Compared | None:
+def compared(conditions: Mapping[str, api.Condition]) -> Compared | None:
     """The conditions that are compared; None without GapFT or any that is matched to it.
 
     Raises:
@@ -76,21 +70,21 @@ def compared(conditions: Mapping[str, Condition]) -> Compared | None:
     return Compared((gapft[0], *others), next(iter(both), None), by)
 
 
-def _fields(name: str, condition: Condition) -> tuple[str, ...]:
+def _fields(name: str, condition: api.Condition) -> tuple[str, ...]:
     by = condition.params.get("by", ())
     if not isinstance(by, list | tuple) or not all(isinstance(field, str) for field in by):
-        raise UserError(
+        raise api.UserError(
             f"key 'conditions.{name}.params.by': is {by!r}, expected a list of a record's fields, "
             "such as [subject, level]"
         )
     return tuple(by)
 
 
-def _draws_uniformly(name: str, condition: Condition) -> bool:
+def _draws_uniformly(name: str, condition: api.Condition) -> bool:
     said = condition.params
     states = said.get("states", "GS")
     if not isinstance(states, str):
-        raise UserError(
+        raise api.UserError(
             f"key 'conditions.{name}.params.states': is {states!r}, expected 'G', 'S' or 'GS'"
         )
     return {*states} == {*"GS"} and said.get("responses", "kept") == "kept"
@@ -148,7 +142,7 @@ class Matching:
     """
 
     of: Compared
-    strata: Mapping[Arm, Strata]
+    strata: Mapping[api.Arm, Strata]
     tokens_apart: float = 0.0
     tolerance: float = 0.0
 
@@ -164,22 +158,22 @@ class Matching:
         return [strata for arm, strata in self.strata.items() if arm.condition == condition]
 
 
-def read_matching(run_path: Path, of: Compared, arms: Sequence[Arm]) -> dict[Arm, Strata]:
+def read_matching(run_path: Path, of: Compared, arms: Sequence[api.Arm]) -> dict[api.Arm, Strata]:
     """The strata of the training sets of some arms that are compared, GapFT's left out."""
     labels = {
         problem.id: ", ".join(str(problem.document.get(field)) for field in of.fields) or "all"
-        for problem, _ in read_problems(run_path / layout.problems("pool"))
+        for problem, _ in api.read_problems(run_path / layout.problems("pool"))
     }
 
-    def problems(arm: Arm) -> set[str]:
-        return {e.problem_id for e in read_examples(run_path / layout.selection(arm))}
+    def problems(arm: api.Arm) -> set[str]:
+        return {e.problem_id for e in api.read_examples(run_path / layout.selection(arm))}
 
     def strata(own: set[str], gapft: set[str]) -> Strata:
         counts = [Counter(labels[name] for name in names) for names in (own, gapft)]
         return Strata(counts[0], counts[1], len(own - gapft))
 
     seeds = {arm.seed for arm in arms if arm.condition == of.names[0]}
-    gapft = {seed: problems(Arm(of.names[0], seed)) for seed in seeds}
+    gapft = {seed: problems(api.Arm(of.names[0], seed)) for seed in seeds}
     return {
         arm: strata(problems(arm), gapft[arm.seed])
         for arm in arms
@@ -187,7 +181,7 @@ def read_matching(run_path: Path, of: Compared, arms: Sequence[Arm]) -> dict[Arm
     }
 
 
-class MatchedDiversity(Experiment):
+class MatchedDiversity(api.Experiment):
     """Selections that are matched to GapFT's in strata and supervised tokens (Tables 3 and 6).
 
     Conditions of one n: problems of GapFT's strata, to one, and tokens to a tolerance. Which are
@@ -201,7 +195,7 @@ class MatchedDiversity(Experiment):
         """Its section, figure and table."""
         return DiversityPart()
 
-    def settings(self, recipe: Recipe, options: Mapping[str, str] | None = None) -> Any:
+    def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
         """See ``Experiment.settings``.
 
         Raises:
@@ -215,10 +209,10 @@ class MatchedDiversity(Experiment):
         where = f"recipe {recipe.name}: key 'experiments.{self.name}':"
         try:
             of = compared(recipe.conditions)
-        except UserError as error:
-            raise UserError(f"recipe {recipe.name}: {error}") from error
+        except api.UserError as error:
+            raise api.UserError(f"recipe {recipe.name}: {error}") from error
         if of is None:
-            raise UserError(
+            raise api.UserError(
                 f"{where} needs a condition of the selector gapft and one or more of "
                 "matched_strata, such as gapft: {} and solved: {selector: matched_strata, params: "
                 f"{{states: G, by: [subject, level]}}}}; found: {', '.join(recipe.conditions)}"
@@ -229,28 +223,28 @@ class MatchedDiversity(Experiment):
         ):
             if len({*map(str, each.values())}) > 1:
                 said = ", ".join(f"{name} {value}" for name, value in each.items())
-                raise UserError(
+                raise api.UserError(
                     f"{where} compares conditions of the same {what}, and theirs differ ({said})"
                 )
         if recipe.budget.token_tolerance is None:
-            raise UserError(
+            raise api.UserError(
                 f"{where} compares conditions of nearly as many supervised tokens, and "
                 "budget.token_tolerance is not set; set it, to 0.02 as the paper does"
             )
         self.require_same_settings(recipe, of.names)
         return found
 
-    def conditions(self, recipe: Recipe) -> Sequence[str]:
+    def conditions(self, recipe: api.Recipe) -> Sequence[str]:
         """Those that are compared, GapFT first."""
         return self._of(recipe).names
 
-    def reads(self, context: Context) -> Iterator[str]:
+    def reads(self, context: api.Context) -> Iterator[str]:
         """The training sets that are compared, and the pool's records."""
         yield layout.problems("pool")
         names = self.conditions(context.run.recipe)
         yield from (layout.selection(arm) for arm in context.arms() if arm.condition in names)
 
-    def selected(self, context: Context) -> None:
+    def selected(self, context: api.Context) -> None:
         """Training sets of other strata than GapFT's are refused.
 
         Raises:
@@ -259,14 +253,14 @@ class MatchedDiversity(Experiment):
         self.require_same_origins(context)
         for _, faults in self._faults(context.run, context.arms()):
             for fault in faults:
-                raise UserError(f"key 'experiments.{self.name}': {fault}")
+                raise api.UserError(f"key 'experiments.{self.name}': {fault}")
 
     def check(
         self,
-        run: RunDirectory,
+        run: api.RunDirectory,
         manifest: Mapping[str, Any],
-        trained: Sequence[Arm],
-        found: Differences,
+        trained: Sequence[api.Arm],
+        found: api.Differences,
     ) -> None:
         """The sealed training sets have GapFT's strata."""
         matched = [*self._faults(run, trained)]
@@ -279,33 +273,33 @@ class MatchedDiversity(Experiment):
             )
 
     def _faults(
-        self, run: RunDirectory, arms: Sequence[Arm]
-    ) -> Iterator[tuple[Arm, Sequence[str]]]:
+        self, run: api.RunDirectory, arms: Sequence[api.Arm]
+    ) -> Iterator[tuple[api.Arm, Sequence[str]]]:
         of = self._of(run.recipe)
         for arm, strata in read_matching(run.path, of, arms).items():
             yield arm, [*strata.faults(arm.name)]
 
     @staticmethod
-    def _of(recipe: Recipe) -> Compared:
+    def _of(recipe: api.Recipe) -> Compared:
         found = compared(recipe.conditions)
         assert found is not None, "a recipe whose settings were checked"
         return found
 
 
-class DiversityPart(Part):
+class DiversityPart(api.Part):
     """Table 3 on the run's own audit."""
 
     name = "matched_diversity"
     after = "Contrasts"
 
     def read(
-        self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[Arm]
+        self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
     ) -> Matching | None:
         """What is compared, with its strata."""
-        of = compared(conditions_of(manifest["recipe"]))
+        of = compared(api.conditions_of(manifest["recipe"]))
         return Matching(of, read_matching(run_path, of, arms)) if of and arms else None
 
-    def compute(self, inputs: ReportInputs, read: Matching) -> Matching:
+    def compute(self, inputs: api.ReportInputs, read: Matching) -> Matching:
         """With how far tokens are apart: all else is among the figures of every report."""
         shares = []
         for seed in inputs.seeds:
@@ -319,30 +313,32 @@ class DiversityPart(Part):
         return replace(read, tokens_apart=max(shares), tolerance=tolerance)
 
     def sections(
-        self, inputs: ReportInputs, findings: Findings, found: Matching
-    ) -> Iterator[Section]:
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: Matching
+    ) -> Iterator[api.Section]:
         """The result, the figure, the paper's table, and what is matched."""
         gained = "; ".join(
-            f"{condition_name(name)} {points(findings.contrast(name, SOURCE).delta)} points"
+            f"{condition_name(name)} {points(findings.contrast(name, api.SOURCE).delta)} points"
             for name in found.of.names
         )
-        figure = Figure(
+        figure = api.Figure(
             self.name,
             f"Pass@1 minus the source's: {gained}.",
             "Pass@1 minus the source's, with 95% intervals. Filled: the interval excludes zero.",
         )
         tables = [_outcomes(findings, found.of), _matching(findings, found)]
-        yield Section("Matched diversity", [Text(_result(findings, found)), figure, *tables])
+        yield api.Section(
+            "Matched diversity", [api.Text(_result(findings, found)), figure, *tables]
+        )
 
     def figures(
-        self, findings: Findings, found: Matching
-    ) -> Iterator[tuple[str, Callable[[Findings], Drawn]]]:
+        self, findings: api.ReportFindings, found: Matching
+    ) -> Iterator[tuple[str, Callable[[api.ReportFindings], Drawn]]]:
         """The gains, with the rates on each state."""
         yield self.name, lambda findings: _gains(findings, found.of)
 
     def tables(
-        self, inputs: ReportInputs, findings: Findings, found: Matching
-    ) -> Iterator[tuple[str, Rows]]:
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: Matching
+    ) -> Iterator[tuple[str, api.Rows]]:
         """A row for each condition."""
         yield f"{self.name}.csv", self._rows(findings, found)
 
@@ -356,8 +352,8 @@ class DiversityPart(Part):
             "token_tolerance": found.tolerance,
         }
 
-    def _rows(self, findings: Findings, found: Matching) -> Rows:
-        against = [SOURCE, *_references(found.of)]
+    def _rows(self, findings: api.ReportFindings, found: Matching) -> api.Rows:
+        against = [api.SOURCE, *_references(found.of)]
         ends = ("delta", "ci95_low", "ci95_high")
         yield (
             "condition", "problems", "exposures_each", "problems_not_gapfts", "strata_most_apart",
@@ -369,7 +365,7 @@ class DiversityPart(Part):
             budgets = [seed.budget for seed in of.seeds.values()]
             tokens = [budget.supervised_tokens for budget in budgets]
             rates = (of.mean.kappa_s, of.mean.kappa_u, of.mean.rho_g)
-            row: list[object] = [name, *_size(of), found.others(name)]
+            row: list[object] = [name, *_size(findings, name), found.others(name)]
             row.append(found.most_apart(name) if found.of.fields else "")
             row += [min(tokens), max(tokens), float(of.mean.pass_at_1)]
             row += ["" if rate is None else float(rate) for rate in rates]
@@ -386,22 +382,22 @@ def _references(of: Compared) -> list[str]:
     return [of.names[0], *([of.uniform] if of.uniform else [])]
 
 
-def _size(condition: ConditionFindings) -> tuple[int, int]:
+def _size(findings: api.ReportFindings, name: str) -> tuple[int, int]:
     """The distinct problems of a training set, and how often each is seen."""
-    first = next(iter(condition.seeds.values()))
+    first = next(iter(findings.conditions[name].seeds.values()))
     return first.problems, first.budget.exposures // first.problems
 
 
-def _gains(findings: Findings, of: Compared) -> Drawn:
+def _gains(findings: api.ReportFindings, of: Compared) -> Drawn:
     """Every condition's gain over the source with its interval."""
     from matplotlib.figure import Figure as Drawn
 
-    figure = Drawn(figsize=(WIDTH, 0.3 * len(of.names) + 0.9), layout="constrained")
+    figure = Drawn(figsize=(style.WIDTH, 0.3 * len(of.names) + 0.9), layout="constrained")
     axes = figure.subplots()
     axes.axvline(0, color=palette.MUTED, linewidth=0.9)
     for y, name in enumerate(of.names):
-        contrast = findings.contrast(name, SOURCE)
-        interval_row(axes, y, contrast.delta, contrast.interval)
+        contrast = findings.contrast(name, api.SOURCE)
+        style.interval_row(axes, y, contrast.delta, contrast.interval)
         axes.annotate(
             points(contrast.delta),
             (1.02, y),
@@ -411,39 +407,39 @@ def _gains(findings: Findings, of: Compared) -> Drawn:
         )
     axes.set_yticks(range(len(of.names)), [condition_name(name) for name in of.names])
     axes.set_ylim(len(of.names) - 0.4, -0.6)
-    rows_alone(axes)
+    style.rows_alone(axes)
     axes.set_xlabel("points of Pass@1, 95% interval")
     axes.set_title("Pass@1 minus that of the source", x=0)
     return figure
 
 
-def _result(findings: Findings, found: Matching) -> str:
+def _result(findings: api.ReportFindings, found: Matching) -> str:
     of, name = found.of, found.of.names[0]
     budget = next(iter(findings.conditions[name].seeds.values())).budget
-    against = [SOURCE, *([of.uniform] if of.uniform else [])]
+    against = [api.SOURCE, *([of.uniform] if of.uniform else [])]
     said = [
-        f"{points(contrast.delta)} points {wording.points_interval(contrast.interval)} "
-        f"from {'the ' if other == SOURCE else ''}{condition_name(other)}"
+        f"{points(contrast.delta)} points {points_interval(contrast.interval)} "
+        f"from {'the ' if other == api.SOURCE else ''}{condition_name(other)}"
         for other in against
         for contrast in [findings.contrast(name, other)]
     ]
     most = max(found.most_apart(name) for name in of.names)
     strata = (
-        f"The problems of all conditions are matched by {wording.listed([*of.fields])}, to one "
+        f"The problems of all conditions are matched by {listed([*of.fields])}, to one "
         f"problem a stratum; the most that one differs by is {most:g}."
         if of.fields
         else "The problems are not matched in strata."
     )
     return (
-        f"At N = {whole(budget.exposures)} exposures in J = {whole(budget.steps)} steps, Pass@1 of "
-        f"{condition_name(name)} differs by {wording.listed(said)}. {strata} Supervised "
-        "tokens differ under one seed by up to "
+        f"At N = {wording.whole(budget.exposures)} exposures in J = "
+        f"{wording.whole(budget.steps)} steps, Pass@1 of {condition_name(name)} differs by "
+        f"{listed(said)}. {strata} Supervised tokens differ under one seed by up to "
         f"{percent(found.tokens_apart, 2)} of the larger, and the recipe allows "
         f"{percent(found.tolerance, 2)}."
     )
 
 
-def _outcomes(findings: Findings, of: Compared) -> Table:
+def _outcomes(findings: api.ReportFindings, of: Compared) -> api.Table:
     unstable = findings.source.unstable
 
     def rate(value: Fraction | None, state: str) -> str:
@@ -454,15 +450,15 @@ def _outcomes(findings: Findings, of: Compared) -> Table:
     rows = []
     for name in of.names:
         condition = findings.conditions[name]
-        mean, gain = condition.mean, findings.contrast(name, SOURCE)
-        problems, each = _size(condition)
+        mean, gain = condition.mean, findings.contrast(name, api.SOURCE)
+        problems, each = _size(findings, name)
         rows.append(
             [
                 condition_name(name),
-                f"{whole(problems)} × {each}",
+                f"{wording.whole(problems)} × {each}",
                 percent(mean.pass_at_1),
                 points(gain.delta),
-                wording.points_interval(gain.interval),
+                points_interval(gain.interval),
                 rate(mean.kappa_s, "S"),
                 rate(mean.kappa_u, "U"),
                 rate(mean.rho_g, "G"),
@@ -478,10 +474,10 @@ def _outcomes(findings: Findings, of: Compared) -> Table:
     if unstable:
         note += f" {wording.UNSTABLE} Unstable: fewer than {STABLE_ITEMS} audit problems."
     columns = ["condition", "problems", "Pass@1", "Δ source", "95% interval", "κ_S", "κ_U", "ρ_G"]
-    return Table(columns, rows, note=note)
+    return api.Table(columns, rows, note=note)
 
 
-def _matching(findings: Findings, found: Matching) -> Table:
+def _matching(findings: api.ReportFindings, found: Matching) -> api.Table:
     of = found.of
     others = _references(of)
     rows: list[Sequence[str]] = []
@@ -490,11 +486,11 @@ def _matching(findings: Findings, found: Matching) -> Table:
         for other in others:
             contrast = None if other == name else findings.contrast(name, other)
             row += ["ref.", ""] if contrast is None else [
-                points(contrast.delta), wording.points_interval(contrast.interval),
+                points(contrast.delta), points_interval(contrast.interval),
             ]  # fmt: skip
         tokens = [s.budget.supervised_tokens for s in findings.conditions[name].seeds.values()]
         apart = f"{found.most_apart(name):g}" if of.fields else "–"
-        new = whole(found.others(name))
+        new = wording.whole(found.others(name))
         matched = ["ref.", "ref."] if name == of.names[0] else [new, apart]
         rows.append([*row, *matched, wording.span(tokens)])
     columns = ["condition"]
@@ -507,10 +503,10 @@ def _matching(findings: Findings, found: Matching) -> Table:
         f"{lead}'s, under any seed. Tokens: supervised ones over all exposures, from the least to "
         "the most of the seeds."
     )
-    return Table([*columns, "new", "strata", "tokens"], rows, note=note)
+    return api.Table([*columns, "new", "strata", "tokens"], rows, note=note)
 
 
-@hookimpl
+@api.hookimpl
 def register_experiments(register):  # type: ignore[no-untyped-def]
     """Registers it."""
     register("matched_diversity", MatchedDiversity)

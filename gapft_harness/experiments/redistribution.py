@@ -10,49 +10,31 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
+from gapft_harness import api
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.analysis.redistribution import Redistributed, redistribute
-from gapft_harness.core.records import Arm, State
-from gapft_harness.core.streams import Stream
-from gapft_harness.hooks.specs import hookimpl
-from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.report.figures.style import WIDTH, legend_below, rows_alone, spread
-from gapft_harness.report.findings.whole import Findings
-from gapft_harness.report.part import Part, Rows
-from gapft_harness.report.reading.adapters import SCALED, stacked, tables
-from gapft_harness.report.reading.answers import Answers, answers_or_why
-from gapft_harness.report.reading.inputs import ReportInputs
-from gapft_harness.report.rendering import palette, wording
-from gapft_harness.report.rendering.blocks import Block, Figure, Section, Table, Text
-from gapft_harness.report.rendering.wording import (
-    UNSTABLE,
+from gapft_harness.api import (
     condition_name,
     listed,
-    p_said,
-    p_value,
+    palette,
     percent,
     points,
-    whole,
+    style,
+    wording,
 )
-from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.stages.context import Context
-from gapft_harness.stages.experiment import Experiment
-from gapft_harness.stages.experiment.adapters import OfAdapters, decided_tables, require_scales
-from gapft_harness.stages.integrity.differences import Differences
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Drawn
+    from matplotlib.figure import Figure
 
 
-class RedistributionSettings(OfAdapters):
+class RedistributionSettings(api.OfAdapters):
     """What a recipe says under ``experiments.redistribution``; the default is the paper's."""
 
     permutations: int = Field(10_000, ge=1, description="permutations of the answers")
 
 
-class RedistributionExperiment(Experiment):
+class RedistributionExperiment(api.Experiment):
     """Whether corrections are tied to their problems, or answer frequencies would do."""
 
     name = "redistribution"
@@ -62,44 +44,44 @@ class RedistributionExperiment(Experiment):
         """Its section and table."""
         return RedistributionPart()
 
-    def settings(self, recipe: Recipe, options: Mapping[str, str] | None = None) -> Any:
+    def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
         """As of every experiment; scaled adapters of a run that scales none are refused."""
-        found = super().settings(recipe, options)
-        require_scales(recipe, self.name, found)
+        found: RedistributionSettings | None = super().settings(recipe, options)
+        if found is not None:
+            found.require_scales(recipe, self.name)
         return found
 
-    def reads(self, context: Context) -> Iterator[str]:
+    def reads(self, context: api.Context) -> Iterator[str]:
         """The decisions of scaled adapters; those of the others every report reads."""
-        return decided_tables(context, self.settings(context.run.recipe))
+        settings: RedistributionSettings = self.settings(context.run.recipe)
+        return settings.reads(context)
 
-    def selected(self, context: Context) -> None:
+    def selected(self, context: api.Context) -> None:
         """Answers that cannot be redistributed are refused before anything is trained."""
-        from gapft_harness.report.reading.answers import read_answers
-
         run = context.run
-        run.sealed(layout.responses("audit"))
-        read_answers(run.path, run.manifest()["task"], ())
+        run.sealed(api.layout.responses("audit"))
+        api.read_answers(run.path, run.manifest()["task"], ())
 
     def check(
         self,
-        run: RunDirectory,
+        run: api.RunDirectory,
         manifest: Mapping[str, Any],
-        trained: Sequence[Arm],
-        found: Differences,
+        trained: Sequence[api.Arm],
+        found: api.Differences,
     ) -> None:
         """Every greedy answer is the gold one exactly where its verdict passes.
 
         Where this fails for an arm, nothing is amiss: the report has no rates and says why.
         """
-        adapters = self.settings(run.recipe).adapters
-        files = manifest["files"]
+        adapters, files = self.settings(run.recipe).adapters, manifest["files"]
+        scaled = api.layout.SCALED
         if adapters == "scaled":
-            trained = [arm for arm in trained if layout.of_arm(layout.SCALED, arm) in files]
-        there = found.attempt(layout.SCALED, partial(tables, run.path, trained, adapters))
+            trained = [arm for arm in trained if api.layout.of_arm(scaled, arm) in files]
+        there = found.attempt(scaled, partial(api.decided_tables, run.path, trained, adapters))
         if there is None:
             return
         audited = {arm: table for arm, table in there.items() if table in files}
-        why = found.attempt(layout.DECISIONS, partial(_why, run, manifest, audited))
+        why = found.attempt(api.layout.DECISIONS, partial(_why, run, manifest, audited))
         if why is not None:
             found.checked.append(
                 f"{self.name}: "
@@ -112,12 +94,10 @@ class RedistributionExperiment(Experiment):
             )
 
 
-def _why(run: RunDirectory, manifest: Mapping[str, Any], arms: Mapping[Arm, str]) -> str:
+def _why(run: api.RunDirectory, manifest: Mapping[str, Any], arms: Mapping[api.Arm, str]) -> str:
     """Why answers of arms cannot be redistributed, or nothing; raises where the source's cannot."""
-    from gapft_harness.report.reading.answers import answers_or_why, read_answers
-
-    read_answers(run.path, manifest["task"], ())
-    return answers_or_why(run.path, manifest["task"], arms)[1]
+    api.read_answers(run.path, manifest["task"], ())
+    return api.answers_or_why(run.path, manifest["task"], arms)[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,105 +113,133 @@ class RedistributionFindings:
 
     permutations: int
     adapters: str
-    conditions: Mapping[str, Mapping[State, Redistributed]]
+    conditions: Mapping[str, Mapping[api.State, Redistributed]]
     why: str = ""
 
+    @property
+    def rates(self) -> api.Frame[Rate]:
+        """A row for each condition and state."""
+        states = self.conditions.items()
+        return api.Frame(RATES, [(name, *row) for name, of in states for row in of.items()])
 
-class RedistributionPart(Part):
+
+#: A condition's rates in a state.
+Rate = tuple[str, "api.State", Redistributed]
+
+
+def _few(row: Rate) -> bool:
+    return row[2].items < STABLE_ITEMS
+
+
+RATES: tuple[api.Column[Rate], ...] = (
+    api.Column("condition", "", lambda row: row[0], "condition", condition_name),
+    api.Column("state", "", lambda row: row[1], "state"),
+    api.Column("problems", "", lambda row: row[2].items),
+    api.Column("fixed", "", lambda row: row[2].fixed),
+    api.Column(
+        "observed",
+        "redistribution: share of the state's problems that are right after training",
+        lambda row: row[2].observed,
+        "observed",
+        percent,
+        _few,
+    ),
+    api.Column(
+        "null",
+        "redistribution: the same if the answers were dealt out anew",
+        lambda row: row[2].null,
+        "null",
+        percent,
+        _few,
+    ),
+    api.Column("", "", lambda row: row[2].observed - row[2].null, "difference", points),
+    api.Column("p", "", lambda row: row[2].p_value, "p", lambda p: wording.p_value(float(p))),
+    api.Column(
+        "",
+        "redistribution: problems that no permutation gives another answer",
+        lambda row: f"{wording.whole(row[2].fixed)} of {wording.whole(row[2].items)}",
+        "fixed",
+    ),
+)
+
+
+class RedistributionPart(api.Part):
     """Answer redistribution."""
 
     name = "redistribution"
     after = "Where the change comes from"
+    columns = RATES
 
     def read(
-        self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[Arm]
-    ) -> tuple[Answers | None, str] | None:
+        self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
+    ) -> tuple[api.Answers | None, str] | None:
         """The answers of the source and of every arm, or why they cannot be redistributed."""
         if not arms:
             return None
-        given = manifest["recipe"]["experiments"][self.name] or {}
-        adapters = RedistributionSettings.model_validate(given).adapters
-        return answers_or_why(run_path, manifest["task"], tables(run_path, arms, adapters))
+        tables = api.decided_tables(run_path, arms, self._settings(manifest["recipe"]).adapters)
+        return api.answers_or_why(run_path, manifest["task"], tables)
 
     def compute(
-        self, inputs: ReportInputs, read: tuple[Answers | None, str]
+        self, inputs: api.ReportInputs, read: tuple[api.Answers | None, str]
     ) -> RedistributionFindings:
         """Each condition's rates."""
         answers, why = read
-        given = inputs.recipe["experiments"][self.name] or {}
-        settings = RedistributionSettings.model_validate(given)
+        settings = self._settings(inputs.recipe)
         permutations, adapters = settings.permutations, settings.adapters
         if answers is None:
             return RedistributionFindings(permutations, adapters, {}, why)
-        stream = Stream(inputs.recipe["statistics"]["seed"], "report/redistribution")
-        return RedistributionFindings(
-            permutations,
-            adapters,
-            {
-                name: redistribute(
-                    stacked(answers.arms, name),
-                    answers.golds,
-                    answers.source,
-                    inputs.audit.states,
-                    item_ids=inputs.audit.ids,
-                    permutations=permutations,
-                    stream=stream,
-                )
-                for name in inputs.conditions
-            },
-        )
+        stream = api.Stream(inputs.recipe["statistics"]["seed"], "report/redistribution")
+        conditions = {
+            name: redistribute(
+                api.stacked(answers.arms, name),
+                answers.golds,
+                answers.source,
+                inputs.audit.states,
+                item_ids=inputs.audit.ids,
+                permutations=permutations,
+                stream=stream,
+            )
+            for name in inputs.conditions
+        }
+        return RedistributionFindings(permutations, adapters, conditions)
 
     def sections(
-        self, inputs: ReportInputs, findings: Findings, found: RedistributionFindings
-    ) -> Iterator[Section]:
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: RedistributionFindings
+    ) -> Iterator[api.Section]:
         """A sentence and the rates, or why there are none."""
-        shown: list[Block] = [Text(f"No rates: {found.why}.")]
-        if not found.why:
-            shown = [Text(_result(findings.lead, found)), _figure(found), _rates(found)]
-        yield Section("Answer redistribution", shown)
+        if found.why:
+            yield api.Section("Answer redistribution", [api.Text(f"No rates: {found.why}.")])
+            return
+        said, table = _result(findings.lead, found), found.rates.table(_note(found))
+        yield api.Section("Answer redistribution", [api.Text(said), _figure(found), table])
 
     def figures(
-        self, findings: Findings, found: RedistributionFindings
-    ) -> Iterator[tuple[str, Callable[[Findings], Drawn]]]:
+        self, findings: api.ReportFindings, found: RedistributionFindings
+    ) -> Iterator[tuple[str, Callable[[api.ReportFindings], Figure]]]:
         """Observed against null rates."""
         if not found.why:
             yield self.name, partial(_draw, found=found)
 
     def tables(
-        self, inputs: ReportInputs, findings: Findings, found: RedistributionFindings
-    ) -> Iterator[tuple[str, Rows]]:
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: RedistributionFindings
+    ) -> Iterator[tuple[str, api.Rows]]:
         """Every rate, unrounded."""
-        yield "redistribution.csv", _rows(found)
+        yield "redistribution.csv", found.rates.csv()
 
     def results(self, found: RedistributionFindings) -> dict[str, Any]:
         """For results.json."""
+        conditions: dict[str, dict[str, Any]] = {name: {} for name in found.conditions}
+        for rate in found.rates.entries():
+            conditions[rate.pop("condition")][rate.pop("state")] = rate
         return {
             "adapters": found.adapters,
             "permutations": found.permutations,
             "no_rates": found.why or None,
-            "conditions": {
-                name: {
-                    state: {
-                        "problems": of.items,
-                        "fixed": of.fixed,
-                        "observed": float(of.observed),
-                        "null": float(of.null),
-                        "p": float(of.p_value),
-                    }
-                    for state, of in states.items()
-                }
-                for name, states in found.conditions.items()
-            },
+            "conditions": conditions,
         }
 
-
-def _rows(found: RedistributionFindings) -> Iterator[Sequence[object]]:
-    """A line a condition and state; the first names the columns."""
-    yield "condition", "state", "problems", "fixed", "observed", "null", "p"
-    for name, states in found.conditions.items():
-        for state, of in states.items():
-            numbers = float(of.observed), float(of.null), float(of.p_value)
-            yield name, state, of.items, of.fixed, *numbers
+    def _settings(self, recipe: Mapping[str, Any]) -> RedistributionSettings:
+        return RedistributionSettings.model_validate(recipe["experiments"][self.name] or {})
 
 
 def _result(lead: str, found: RedistributionFindings) -> str:
@@ -240,20 +248,19 @@ def _result(lead: str, found: RedistributionFindings) -> str:
         return "The source solves every audit problem, so there is no correction to look at."
     shown = [
         f"{percent(of.observed)} of {state}, where redistributed answers would correct "
-        f"{percent(of.null)} ({p_said(float(of.p_value))})"
+        f"{percent(of.null)} ({wording.p_said(float(of.p_value))})"
         for state, of in states.items()
     ]
-    scaled = f" {SCALED}" if found.adapters == "scaled" else ""
+    scaled = f" {api.SCALED}" if found.adapters == "scaled" else ""
     return f"{condition_name(lead)} corrects {listed(shown)}.{scaled}"
 
 
-def _figure(found: RedistributionFindings) -> Figure:
+def _figure(found: RedistributionFindings) -> api.Figure:
     shown = (
         f"{condition_name(name)}, {state}: {percent(of.observed)} against {percent(of.null)}"
-        for name, states in found.conditions.items()
-        for state, of in states.items()
+        for name, state, of in found.rates.rows
     )
-    return Figure(
+    return api.Figure(
         "redistribution",
         f"Observed rates of correction against those of redistributed answers: {'; '.join(shown)}.",
         "Filled: the share that each condition corrects, mean over seeds. Hollow: what its own "
@@ -261,61 +268,45 @@ def _figure(found: RedistributionFindings) -> Figure:
     )
 
 
-def _rates(found: RedistributionFindings) -> Table:
-    lines, few = [], set()
-    for name, states in found.conditions.items():
-        for state, of in states.items():
-            mark = UNSTABLE if of.items < STABLE_ITEMS else ""
-            few |= {f"{state} ({of.items})"} if mark else set()
-            lines.append(
-                [
-                    condition_name(name),
-                    state,
-                    percent(of.observed) + mark,
-                    percent(of.null) + mark,
-                    points(of.observed - of.null),
-                    p_value(float(of.p_value)),
-                    f"{whole(of.fixed)} of {whole(of.items)}",
-                ]
-            )
+def _note(found: RedistributionFindings) -> str:
     note = (
         "Observed: share of the state's problems that are right after training, κ_S or κ_U, mean "
         "over seeds. Null: the same to be expected if the answers given after training were dealt "
         "out anew among problems of the same state and the same answer of the source, which keeps "
         "how often each answer is given. Difference in percentage points. p: one-sided, of "
-        f"{whole(found.permutations)} permutations, the same one for all seeds. Fixed: problems "
-        "that no permutation gives another answer, as none of their stratum has another; where "
-        "they are many, the null rate is near the observed one whatever the truth."
+        f"{wording.whole(found.permutations)} permutations, the same one for all seeds. Fixed: "
+        "problems that no permutation gives another answer, as none of their stratum has another; "
+        "where they are many, the null rate is near the observed one whatever the truth."
     )
+    few = sorted({f"{row[1]} ({row[2].items})" for row in found.rates.rows if _few(row)})
     if few:
-        note += f" {UNSTABLE} Unstable: fewer than {STABLE_ITEMS} problems: {listed(sorted(few))}."
-    columns = ["condition", "state", "observed", "null", "difference", "p", "fixed"]
-    return Table(columns, lines, note=note)
+        note += f" {wording.UNSTABLE} Unstable: fewer than {STABLE_ITEMS} problems: {listed(few)}."
+    return note
 
 
 _STATES = {"S": "Of S, recovered by search, corrected", "U": "Of U, missed by search, corrected"}
 
 
-def _draw(findings: Findings, found: RedistributionFindings) -> Drawn:
+def _draw(findings: api.ReportFindings, found: RedistributionFindings) -> Figure:
     """Two panels, S and U: a row for each condition, from the null rate to the observed one."""
-    from matplotlib.figure import Figure as Drawn
+    from matplotlib.figure import Figure
 
     names = list(findings.distinct)
-    figure = Drawn(figsize=(WIDTH, 0.5 * len(names) + 2.2), layout="constrained")
-    spread(figure)
+    figure = Figure(figsize=(style.WIDTH, 0.5 * len(names) + 2.2), layout="constrained")
+    style.spread(figure)
     panels = figure.subplots(2, 1, sharex=True)
     for axes, (state, title) in zip(panels, _STATES.items(), strict=True):
         for y, name in enumerate(names):
             of = found.conditions[name].get(state)  # type: ignore[call-overload]
             if of is not None:
                 _draw_row(axes, y, 100 * float(of.null), 100 * float(of.observed))
-        axes.set_yticks(range(len(names)), [wording.condition_name(name) for name in names])
+        axes.set_yticks(range(len(names)), [condition_name(name) for name in names])
         axes.set_ylim(len(names) - 0.4, -0.6)
         axes.set_xlim(-2, 102)
-        rows_alone(axes)
+        style.rows_alone(axes)
         axes.set_title(title, x=0)
     panels[-1].set_xlabel("share of the state's problems, %")
-    legend_below(panels[-1], panels[-1].get_legend_handles_labels()[0][:2])
+    style.legend_below(panels[-1], panels[-1].get_legend_handles_labels()[0][:2])
     return figure
 
 
@@ -337,7 +328,7 @@ def _draw_row(axes: Axes, y: int, null: float, observed: float) -> None:
     )
 
 
-@hookimpl
+@api.hookimpl
 def register_experiments(register):  # type: ignore[no-untyped-def]
     """Registers the control."""
     register("redistribution", RedistributionExperiment)

@@ -13,42 +13,38 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from gapft_harness import api
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.analysis.redistribution import null_rates
 from gapft_harness.analysis.stability import ScopeRow, scope_row
-from gapft_harness.core.records import Arm, State
-from gapft_harness.hooks.specs import hookimpl
-from gapft_harness.report.figures.style import WIDTH, condition_rows, legend_below, spread
-from gapft_harness.report.findings.whole import Findings
-from gapft_harness.report.frame import Column, Frame
-from gapft_harness.report.part import Part, Rows
-from gapft_harness.report.reading.adapters import SCALED, read_decided, stacked, tables
-from gapft_harness.report.reading.answers import Answers, answers_or_why
-from gapft_harness.report.reading.inputs import ReportInputs
-from gapft_harness.report.rendering import blocks, palette, wording
-from gapft_harness.report.rendering.wording import condition_name, listed, percent, points, whole
-from gapft_harness.stages.experiment.adapters import OfAdapters
-from gapft_harness.stages.search.states import Window
-from gapft_harness.stages.search.windows import OnWindows
+from gapft_harness.api import (
+    condition_name,
+    listed,
+    palette,
+    percent,
+    points,
+    style,
+    wording,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
-class ScopeSettings(OfAdapters):
+class ScopeSettings(api.OfWindows):
     """What a recipe says under ``experiments.scope``; the defaults are the paper's."""
 
     k: tuple[Annotated[int, Field(ge=1)], ...] = Field(
         (4, 8), min_length=1, description="search budgets K: the first K samples of the search"
     )
 
-    def windows(self) -> list[Window]:
+    def windows(self) -> list[api.Window]:
         """Nested windows, which begin with the first sample; each K once, ascending."""
-        return [Window(0, k) for k in sorted({*self.k})]
+        return [api.Window(0, k) for k in sorted({*self.k})]
 
 
-class Scope(OnWindows):
+class Scope(api.OnWindows):
     """Every condition's decomposition at several search budgets, from one search."""
 
     name = stage = "scope"
@@ -67,8 +63,8 @@ def _settings(recipe: Mapping[str, Any]) -> ScopeSettings:
 class ScopeRead:
     """What the matrix is made of; where the run has no answers to deal out anew, ``why``."""
 
-    decided: Mapping[Arm, NDArray[np.bool_]]
-    answers: Answers | None
+    decided: Mapping[api.Arm, NDArray[np.bool_]]
+    answers: api.Answers | None
     why: str
 
 
@@ -78,7 +74,7 @@ class ScopeLine:
 
     condition: str
     row: ScopeRow
-    null: Mapping[State, Fraction]
+    null: Mapping[api.State, Fraction]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,25 +87,25 @@ class ScopeFindings:
 
 
 def _rate(
-    key: str, title: str, state: State, value: Callable[[ScopeLine], object], meaning: str = ""
-) -> Column[ScopeLine]:
+    key: str, title: str, state: api.State, value: Callable[[ScopeLine], object], meaning: str = ""
+) -> api.Column[ScopeLine]:
     """A rate within a state, which is marked where the state has few problems."""
-    return Column(key, meaning, value, title, percent, lambda line: state in line.row.unstable)
+    return api.Column(key, meaning, value, title, percent, lambda line: state in line.row.unstable)
 
 
 _NULL = "scope: κ_S and κ_U if answers were dealt out anew"
-COLUMNS: tuple[Column[ScopeLine], ...] = (
-    Column("condition", "", lambda line: line.condition, "condition", condition_name),
-    Column("K", "", lambda line: line.row.k, "K"),
-    Column(
+COLUMNS: tuple[api.Column[ScopeLine], ...] = (
+    api.Column("condition", "", lambda line: line.condition, "condition", condition_name),
+    api.Column("K", "", lambda line: line.row.k, "K"),
+    api.Column(
         "states",
         "scope: audit problems in each state by the first K samples",
         lambda line: dict(zip("GSU", line.row.sizes, strict=True)),
         "G / S / U",
-        lambda sizes: " / ".join(map(whole, sizes.values())),
+        lambda sizes: " / ".join(map(wording.whole, sizes.values())),
         names="GSU",
     ),
-    Column(
+    api.Column(
         "p_S",
         "scope: share of audit problems that the first K samples recover",
         lambda line: line.row.p_s,
@@ -119,7 +115,7 @@ COLUMNS: tuple[Column[ScopeLine], ...] = (
     _rate("kappa_S", "κ_S", "S", lambda line: line.row.mean.kappa_s),
     _rate("kappa_U", "κ_U", "U", lambda line: line.row.mean.kappa_u),
     _rate("rho_G", "ρ_G", "G", lambda line: line.row.mean.rho_g),
-    Column(
+    api.Column(
         "net_gain",
         "scope: Pass@1 minus the source's",
         lambda line: line.row.net_gain,
@@ -128,60 +124,63 @@ COLUMNS: tuple[Column[ScopeLine], ...] = (
     ),
     _rate("null_S", "null S", "S", lambda line: line.null.get("S"), _NULL),
     _rate("null_U", "null U", "U", lambda line: line.null.get("U"), _NULL),
-    Column("unstable", "", lambda line: tuple(line.row.unstable)),
+    api.Column("unstable", "", lambda line: tuple(line.row.unstable)),
 )
 
 
-class ScopePart(Part):
+class ScopePart(api.Part):
     """The scope matrix."""
 
     name = "scope"
     after = "Where the change comes from"
+    columns = COLUMNS
 
-    def read(self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[Arm]) -> ScopeRead:
+    def read(
+        self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
+    ) -> ScopeRead:
         """What the trained models decided, and answers where there are any."""
         adapters = _settings(manifest["recipe"]).adapters
-        given = tables(run_path, arms, adapters)
-        answers = answers_or_why(run_path, manifest["task"], given)
-        return ScopeRead(read_decided(run_path, arms, adapters), *answers)
+        given = api.decided_tables(run_path, arms, adapters)
+        answers = api.answers_or_why(run_path, manifest["task"], given)
+        return ScopeRead(api.read_decided(run_path, arms, adapters), *answers)
 
-    def compute(self, inputs: ReportInputs, read: ScopeRead) -> ScopeFindings:
+    def compute(self, inputs: api.ReportInputs, read: ScopeRead) -> ScopeFindings:
         """A line for each condition and K."""
         settings, answers, lines = _settings(inputs.recipe), read.answers, []
         audit = inputs.audit.verdicts
         by_k = {of.k: audit.window(of.offset, of.k).states for of in settings.windows()}
         for name in inputs.conditions:
-            passed = stacked(read.decided, name)
+            passed = api.stacked(read.decided, name)
             for k, states in by_k.items():
-                null: dict[State, Fraction] = {}
+                null: dict[api.State, Fraction] = {}
                 if answers is not None:
-                    given = stacked(answers.arms, name)
+                    given = api.stacked(answers.arms, name)
                     null = null_rates(given, answers.golds, answers.source, states)
                 lines.append(ScopeLine(name, scope_row(k, states, passed), null))
         return ScopeFindings(tuple(lines), read.why, settings.adapters)
 
     def sections(
-        self, inputs: ReportInputs, findings: Findings, found: ScopeFindings
-    ) -> Iterator[blocks.Section]:
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: ScopeFindings
+    ) -> Iterator[api.Section]:
         """A sentence, the figure and the matrix."""
-        matrix = Frame(COLUMNS, found.lines).table(_note(found))
-        yield blocks.Section("Scope matrix", [blocks.Text(_result(found)), _drawing(found), matrix])
+        matrix = api.Frame(COLUMNS, found.lines).table(_note(found))
+        yield api.Section("Scope matrix", [api.Text(_result(found)), _drawing(found), matrix])
 
     def figures(
-        self, findings: Findings, found: ScopeFindings
-    ) -> Iterator[tuple[str, Callable[[Findings], Figure]]]:
+        self, findings: api.ReportFindings, found: ScopeFindings
+    ) -> Iterator[tuple[str, Callable[[api.ReportFindings], Figure]]]:
         """The states and the rates at every K."""
         yield self.name, partial(_draw, found=found)
 
     def tables(
-        self, inputs: ReportInputs, findings: Findings, found: ScopeFindings
-    ) -> Iterator[tuple[str, Rows]]:
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: ScopeFindings
+    ) -> Iterator[tuple[str, api.Rows]]:
         """The matrix, unrounded."""
-        yield "scope.csv", Frame(COLUMNS, found.lines).csv()
+        yield "scope.csv", api.Frame(COLUMNS, found.lines).csv()
 
     def results(self, found: ScopeFindings) -> dict[str, Any]:
         """For results.json."""
-        lines = Frame(COLUMNS, found.lines).entries()
+        lines = api.Frame(COLUMNS, found.lines).entries()
         return {"adapters": found.adapters, "lines": lines, "no_null_rates": found.why or None}
 
 
@@ -191,7 +190,7 @@ def _result(found: ScopeFindings) -> str:
         f"Search recovers {listed([f'{percent(share)} at K = {k}' for k, share in shares.items()])}"
         " of the audit, all from one search. A larger K moves problems from U to S. The trained "
         "models are the same at every K, and so are Pass@1 and the regression on G."
-        f"{f' {SCALED}' if found.adapters == 'scaled' else ''}"
+        f"{f' {api.SCALED}' if found.adapters == 'scaled' else ''}"
     )
 
 
@@ -209,15 +208,15 @@ def _note(found: ScopeFindings) -> str:
     return f"{note} No null rates: {found.why}." if found.why else note
 
 
-def _drawing(found: ScopeFindings) -> blocks.Figure:
+def _drawing(found: ScopeFindings) -> api.Figure:
     sizes = {line.row.k: line.row.sizes for line in found.lines}
-    states = (f"K = {k}: {' / '.join(map(whole, at))}" for k, at in sizes.items())
+    states = (f"K = {k}: {' / '.join(map(wording.whole, at))}" for k, at in sizes.items())
     rates = (
         f"{condition_name(line.condition)} at K = {line.row.k}: κ_S "
         f"{percent(line.row.mean.kappa_s)}, κ_U {percent(line.row.mean.kappa_u)}"
         for line in found.lines
     )
-    return blocks.Figure(
+    return api.Figure(
         "scope",
         f"Audit problems in G / S / U: {'; '.join(states)}. Corrected: {'; '.join(rates)}.",
         "Above: the audit's problems by state at each K. Below: what each condition corrects of S "
@@ -233,18 +232,18 @@ _BARS = {
 }
 
 
-def _draw(findings: Findings, found: ScopeFindings) -> Figure:
+def _draw(findings: api.ReportFindings, found: ScopeFindings) -> Figure:
     """Above, G, S and U at each K; below, every condition's rates of correction at each K."""
     from matplotlib.figure import Figure
 
     sizes = {line.row.k: line.row.sizes for line in found.lines}
     heights = [0.34 * len(sizes) + 1.1, 0.9 * len(sizes) + 1.2]
-    figure = Figure(figsize=(WIDTH, sum(heights)), layout="constrained")
-    spread(figure)
+    figure = Figure(figsize=(style.WIDTH, sum(heights)), layout="constrained")
+    style.spread(figure)
     above, below = figure.subplots(2, 1, height_ratios=heights)
     _draw_sizes(above, sizes)
     rates = {(line.condition, line.row.k): line.row.mean for line in found.lines}
-    condition_rows(
+    style.condition_rows(
         below,
         list(findings.conditions),
         {
@@ -258,7 +257,7 @@ def _draw(findings: Findings, found: ScopeFindings) -> Figure:
     )
     below.set_xlabel("rate of correction within the state, %")
     below.set_title("Corrected of S and of U", x=0)
-    legend_below(below, below.get_legend_handles_labels()[0])
+    style.legend_below(below, below.get_legend_handles_labels()[0])
     return figure
 
 
@@ -272,8 +271,8 @@ def _draw_sizes(axes: Axes, sizes: Mapping[int, tuple[int, int, int]]) -> None:
             axes.barh(y, share, left=left, color=colour, height=0.62)
             if share > 7:
                 axes.annotate(
-                    whole(count), (left + share / 2, y), ha="center", va="center", fontsize=8.5,
-                    color=ink,
+                    wording.whole(count), (left + share / 2, y), ha="center", va="center",
+                    fontsize=8.5, color=ink,
                 )  # fmt: skip
             left += share
     axes.set_yticks(range(len(sizes)), [f"K = {k}" for k in sizes])
@@ -284,12 +283,12 @@ def _draw_sizes(axes: Axes, sizes: Mapping[int, tuple[int, int, int]]) -> None:
     axes.set_xlabel("share of the audit, %")
     axes.set_title("Audit problems by state", x=0)
     named = zip(_BARS.items(), wording.STATE_NAMES.values(), strict=True)
-    legend_below(
+    style.legend_below(
         axes, [Patch(color=look[0], label=f"{s}  {name.split()[0]}") for (s, look), name in named]
     )
 
 
-@hookimpl
+@api.hookimpl
 def register_experiments(register):  # type: ignore[no-untyped-def]
     """Registers the matrix."""
     register("scope", Scope)

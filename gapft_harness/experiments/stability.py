@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from gapft_harness import api
 from gapft_harness.analysis.decomposition import STABLE_ITEMS, unstable_states
 from gapft_harness.analysis.stability import (
     QUANTITIES,
@@ -22,43 +23,24 @@ from gapft_harness.analysis.stability import (
     flows,
     spreads,
 )
-from gapft_harness.core.records import Arm
-from gapft_harness.hooks.specs import hookimpl
-from gapft_harness.report.figures.style import WIDTH, condition_rows, legend_below, spread
-from gapft_harness.report.findings.whole import Findings
-from gapft_harness.report.part import Part, Rows, Summary
-from gapft_harness.report.reading.adapters import SCALED, read_decided, stacked
-from gapft_harness.report.reading.inputs import ReportInputs
-from gapft_harness.report.rendering.blocks import Block, Figure, Section, Table, Text
-from gapft_harness.report.rendering.wording import (
-    condition_name,
-    listed,
-    percent,
-    points,
-    span,
-    whole,
-)
-from gapft_harness.report.results import number
-from gapft_harness.stages.experiment.adapters import OfAdapters
-from gapft_harness.stages.search.states import Window
-from gapft_harness.stages.search.windows import OnWindows
+from gapft_harness.api import condition_name, listed, percent, points, style, wording
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Drawn
+    from matplotlib.figure import Figure
 
 
-class StabilitySettings(OfAdapters):
+class StabilitySettings(api.OfWindows):
     """What a recipe says under ``experiments.stability``; the defaults are the paper's."""
 
     sets: int = Field(4, ge=2, description="independent sample sets")
     k: int = Field(8, ge=1, description="K, samples of a set")
 
-    def windows(self) -> list[Window]:
+    def windows(self) -> list[api.Window]:
         """Adjacent windows, which share no sample."""
-        return [Window(self.k * number, self.k) for number in range(self.sets)]
+        return [api.Window(self.k * number, self.k) for number in range(self.sets)]
 
 
-class StabilityExperiment(OnWindows):
+class StabilityExperiment(api.OnWindows):
     """Whether the S/U split holds under other samples of the source, and what it moves."""
 
     name = stage = "stability"
@@ -115,20 +97,123 @@ class StabilityFindings:
         return any({"S", "U"} & {*unstable_states(*sizes)} for sizes in self.sizes)
 
 
-class StabilityPart(Part):
+#: A condition with what moves in it.
+Row = tuple[str, Moved]
+
+
+def _points(value: Fraction | None) -> str:
+    return "–" if value is None else points(value, 2).lstrip("+")
+
+
+def _flow(quantity: str, title: str, meaning: str) -> tuple[api.Column[Row], api.Column[Row]]:
+    """The mean of a quantity over sample sets, and its range."""
+    return (
+        api.Column("", meaning, lambda row: row[1].spreads[quantity].mean, title, _points),
+        api.Column("", meaning, lambda row: row[1].spreads[quantity].range, title, _points),
+    )
+
+
+_COMBINED = _flow("combined_correction", "combined", "stability: S flow plus U flow")
+_REGRESSION = _flow("G_regression", "G regression", "stability: p_G ρ_G (Equation 9)")
+_GAIN = _flow("total_gain", "total gain", "stability: combined minus G regression (Equation 9)")
+MEANS: tuple[api.Column[Row], ...] = (
+    api.Column("", "", lambda row: row[0], "condition", condition_name),
+    _flow("S_flow", "S flow", "stability: p_S κ_S (Equation 9)")[0],
+    _flow("U_flow", "U flow", "stability: p_U κ_U (Equation 9)")[0],
+    *(_COMBINED[0], _REGRESSION[0], _GAIN[0]),
+)
+RANGES: tuple[api.Column[Row], ...] = (
+    api.Column(
+        "",
+        "stability: the condition; largest minus smallest value",
+        lambda row: row[0],
+        "range over sets",
+        condition_name,
+    ),
+    _flow("S_flow", "S / U flow", "stability: of either flow, whose sum is fixed")[1],
+    api.Column(
+        "",
+        "stability: the same under the seed where it is largest",
+        lambda row: row[1].one_seed,
+        "of one seed",
+        _points,
+    ),
+    *(_flow("kappa_S", "κ_S", "")[1], _flow("kappa_U", "κ_U", "")[1]),
+    *(_COMBINED[1], _REGRESSION[1], _GAIN[1]),
+)
+
+
+def _agreed(
+    key: str, title: str, meaning: str, value: Callable[[Agreement], Fraction]
+) -> api.Column[StabilityFindings]:
+    return api.Column(
+        key,
+        f"stability: {meaning}",
+        lambda found: found.agreement and value(found.agreement),
+        title,
+        lambda rate: percent(rate, 2),
+    )
+
+
+def _sizes(state: int) -> api.Column[StabilityFindings]:
+    return api.Column(
+        "",
+        "parts of the difference; in stability problems, fewest to most over sets",
+        lambda found: [sizes[state] for sizes in found.sizes],
+        "GSU"[state],
+        wording.span,
+    )
+
+
+SETS: tuple[api.Column[StabilityFindings], ...] = (
+    api.Column("adapters", "", lambda found: found.adapters),
+    api.Column("K", "", lambda found: found.k),
+    api.Column("sets", "", lambda found: [dict(zip("GSU", of, strict=True)) for of in found.sizes]),
+    api.Column(
+        "",
+        "stability: how many, of how many samples",
+        lambda found: f"{len(found.sizes)} of K = {found.k}",
+        "sample sets",
+    ),
+    api.Column(
+        "source_failures",
+        "stability: greedy failures of the source",
+        lambda found: found.agreement and found.agreement.failures,
+        "source failures",
+        wording.whole,
+    ),
+    *(_sizes(1), _sizes(2)),
+    _agreed(
+        "unstable_share",
+        "unstable S/U",
+        "share of failures that are in S under one set and in U under another",
+        lambda of: of.unstable,
+    ),
+    _agreed(
+        "agreement",
+        "agreement",
+        "share of failures that two sets put into one state, mean over pairs",
+        lambda of: of.same,
+    ),
+    _agreed("S_jaccard", "S Jaccard", "overlap of S, mean over pairs", lambda of: of.jaccard),
+)
+
+
+class StabilityPart(api.Part):
     """Stability of the source states."""
 
     name = "stability"
     after = "Where the change comes from"
+    columns = (*SETS, *MEANS, *RANGES)
 
     def read(
-        self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[Arm]
-    ) -> Mapping[Arm, NDArray[np.bool_]]:
+        self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
+    ) -> Mapping[api.Arm, NDArray[np.bool_]]:
         """What the trained models decided."""
-        return read_decided(run_path, arms, _settings(manifest["recipe"]).adapters)
+        return api.read_decided(run_path, arms, _settings(manifest["recipe"]).adapters)
 
     def compute(
-        self, inputs: ReportInputs, read: Mapping[Arm, NDArray[np.bool_]]
+        self, inputs: api.ReportInputs, read: Mapping[api.Arm, NDArray[np.bool_]]
     ) -> StabilityFindings:
         """Agreement of the sets, and what they move in each condition."""
         settings = _settings(inputs.recipe)
@@ -136,7 +221,7 @@ class StabilityPart(Part):
         states = np.array([verdicts.states for verdicts in sets])
         conditions = {}
         for name in inputs.conditions:
-            by_set = flows(states, stacked(read, name))
+            by_set = flows(states, api.stacked(read, name))
             ranges = [
                 spreads([[of] for of in seed])["S_flow"].range for seed in zip(*by_set, strict=True)
             ]
@@ -150,49 +235,45 @@ class StabilityPart(Part):
         )
 
     def sections(
-        self, inputs: ReportInputs, findings: Findings, found: StabilityFindings
-    ) -> Iterator[Section]:
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: StabilityFindings
+    ) -> Iterator[api.Section]:
         """A sentence, the figure, how far sets agree, the means over sets, and the ranges."""
-        agreed = [] if found.agreement is None else [_partition(found, found.agreement)]
-        shown: list[Block] = [
-            Text(_result(found)),
-            _figure(found),
-            *agreed,
-            _means(found),
-            _ranges(found),
+        rows = [*found.conditions.items()]
+        tables = [
+            api.Frame(MEANS, rows).table(
+                "Mean over sample sets and seeds, in percentage points of the audit. S and U "
+                "flow: p_S κ_S and p_U κ_U; combined: their sum, minus G regression the total gain."
+            ),
+            api.Frame(RANGES, rows).table(_of_ranges(found)),
         ]
-        yield Section("Stability of the source states", shown)
+        if found.agreement is not None:
+            tables.insert(0, api.Frame(SETS, [found]).table(_of_sets(found)))
+        shown: list[api.Block] = [api.Text(_result(found)), _figure(found), *tables]
+        yield api.Section("Stability of the source states", shown)
 
     def figures(
-        self, findings: Findings, found: StabilityFindings
-    ) -> Iterator[tuple[str, Callable[[Findings], Drawn]]]:
+        self, findings: api.ReportFindings, found: StabilityFindings
+    ) -> Iterator[tuple[str, Callable[[api.ReportFindings], Figure]]]:
         """Every quantity under every set."""
         yield self.name, partial(_draw, found=found)
 
     def tables(
-        self, inputs: ReportInputs, findings: Findings, found: StabilityFindings
-    ) -> Iterator[tuple[str, Rows]]:
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: StabilityFindings
+    ) -> Iterator[tuple[str, api.Rows]]:
         """Every quantity under every set."""
         yield "stability.csv", _rows(found)
 
     def results(self, found: StabilityFindings) -> dict[str, Any]:
         """For results.json."""
-        agreed = found.agreement
-        return {
-            "adapters": found.adapters,
-            "K": found.k,
-            "sets": [dict(zip("GSU", sizes, strict=True)) for sizes in found.sizes],
-            "source_failures": agreed and agreed.failures,
-            "unstable_share": agreed and float(agreed.unstable),
-            "agreement": agreed and float(agreed.same),
-            "S_jaccard": agreed and float(agreed.jaccard),
+        (content,) = api.Frame(SETS, [found]).entries()
+        return content | {
             "conditions": {
                 name: {
                     **{
                         quantity: {
-                            "sets": [number(value) for value in of.spreads[quantity].values],
-                            "mean": number(of.spreads[quantity].mean),
-                            "range": number(of.spreads[quantity].range),
+                            "sets": [_float(value) for value in of.spreads[quantity].values],
+                            "mean": _float(of.spreads[quantity].mean),
+                            "range": _float(of.spreads[quantity].range),
                         }
                         for quantity in QUANTITIES
                     },
@@ -202,41 +283,28 @@ class StabilityPart(Part):
             },
         }
 
-    def summary(self, content: Mapping[str, Any]) -> Summary | None:
+    def summary(self, content: Mapping[str, Any]) -> api.Summary | None:
         """How many failures change their state."""
         if content["unstable_share"] is None:
             return None
-        return Summary(
+        return api.Summary(
             f"S/U under {len(content['sets'])} sets of {content['K']} samples: "
             f"{100 * content['unstable_share']:.1f}% of the source's failures change",
             content["source_failures"],
         )
 
 
-_FLOWS = {
-    "S_flow": "S flow",
-    "U_flow": "U flow",
-    "combined_correction": "combined",
-    "G_regression": "G regression",
-    "total_gain": "total gain",
-}
-_RATES = {"kappa_S": "κ_S", "kappa_U": "κ_U"}
+def _float(value: Fraction | None) -> float | None:
+    return None if value is None else float(value)
 
 
-def _rows(found: StabilityFindings) -> Iterator[Sequence[object]]:
+def _rows(found: StabilityFindings) -> api.Rows:
     """A line a condition and quantity; the first names the columns."""
-    yield (
-        "condition",
-        "quantity",
-        "mean",
-        "range",
-        *(f"set_{i + 1}" for i in range(len(found.sizes))),
-    )
+    sets = (f"set_{i + 1}" for i in range(len(found.sizes)))
+    yield "condition", "quantity", "mean", "range", *sets
     for name, of in found.conditions.items():
-        for quantity in QUANTITIES:
-            spread = of.spreads[quantity]
-            cells = (spread.mean, spread.range, *spread.values)
-            yield name, quantity, *("" if cell is None else float(cell) for cell in cells)
+        for quantity, spread in ((quantity, of.spreads[quantity]) for quantity in QUANTITIES):
+            yield name, quantity, *map(_float, (spread.mean, spread.range, *spread.values))
 
 
 def _result(found: StabilityFindings) -> str:
@@ -245,22 +313,22 @@ def _result(found: StabilityFindings) -> str:
     if agreed is None:
         return f"The source solves every audit problem in one decode, so {sets} split nothing."
     return (
-        f"Under {sets}, {percent(agreed.unstable)} of the {whole(agreed.failures)} audit problems "
-        "that the source gets wrong are in S by one set and in U by another. Two sets agree on "
-        f"{percent(agreed.same)} of them, and their S have a Jaccard index of "
+        f"Under {sets}, {percent(agreed.unstable)} of the {wording.whole(agreed.failures)} audit "
+        "problems that the source gets wrong are in S by one set and in U by another. Two sets "
+        f"agree on {percent(agreed.same)} of them, and their S have a Jaccard index of "
         f"{percent(agreed.jaccard)} (both: mean over pairs of sets). What this moves goes from one "
         "term to the other: total gain, G regression and the combined correction rest on no sample."
-        f"{f' {SCALED}' if found.adapters == 'scaled' else ''}"
+        f"{f' {api.SCALED}' if found.adapters == 'scaled' else ''}"
     )
 
 
-def _figure(found: StabilityFindings) -> Figure:
+def _figure(found: StabilityFindings) -> api.Figure:
     shown = (
         f"{condition_name(name)} S flow {_points(of.spreads['S_flow'].range)}, κ_S "
         f"{_points(of.spreads['kappa_S'].range)}, κ_U {_points(of.spreads['kappa_U'].range)}"
         for name, of in found.conditions.items()
     )
-    return Figure(
+    return api.Figure(
         "stability",
         f"Ranges over the {len(found.sizes)} sample sets, in points: {'; '.join(shown)}.",
         f"A marker for each of the {len(found.sizes)} sample sets, mean over seeds. S and U flow "
@@ -268,78 +336,33 @@ def _figure(found: StabilityFindings) -> Figure:
     )
 
 
-def _partition(found: StabilityFindings, agreed: Agreement) -> Table:
-    sets = f"{len(found.sizes)} of K = {found.k}"
-    recovered, missed = ([sizes[state] for sizes in found.sizes] for state in (1, 2))
-    rates = (percent(rate, 2) for rate in (agreed.unstable, agreed.same, agreed.jaccard))
-    counts = [whole(agreed.failures), span(recovered), span(missed)]
-    shown = listed([Window(found.k * i, found.k).shown for i in range(len(found.sizes))])
-    return Table(
-        ["sample sets", "source failures", "S", "U", "unstable S/U", "agreement", "S Jaccard"],
-        [[sets, *counts, *rates]],
-        note=f"Sets: samples {shown} of the search. Audit problems. S and U: from the smallest to "
+def _of_sets(found: StabilityFindings) -> str:
+    shown = listed([api.Window(found.k * i, found.k).shown for i in range(len(found.sizes))])
+    return (
+        f"Sets: samples {shown} of the search. Audit problems. S and U: from the smallest to "
         "the largest under any set. Unstable: the share of the source's failures that are in S "
         "under one set and in U under another. Agreement, and the Jaccard index of S: means over "
-        "pairs of sets.",
+        "pairs of sets."
     )
 
 
-def _means(found: StabilityFindings) -> Table:
-    return Table(
-        ["condition", *_FLOWS.values()],
-        [
-            [
-                condition_name(name),
-                *(_points(of.spreads[quantity].mean) for quantity in _FLOWS),
-            ]
-            for name, of in found.conditions.items()
-        ],
-        note="Mean over sample sets and seeds, in percentage points of the audit. S and U flow: "
-        "p_S κ_S and p_U κ_U; combined: their sum, minus G regression the total gain.",
-    )
-
-
-def _ranges(found: StabilityFindings) -> Table:
+def _of_ranges(found: StabilityFindings) -> str:
     note = (
         "The largest value under any sample set minus the smallest, of means over seeds, in "
         "percentage points. S and U flow have one range, as their sum is fixed; of one seed: the "
         "largest range of the flows under any one training seed."
     )
-    if any(of.spreads[rate].range is None for of in found.conditions.values() for rate in _RATES):
+    rates = [
+        of.spreads[rate] for of in found.conditions.values() for rate in ("kappa_S", "kappa_U")
+    ]
+    if any(of.range is None for of in rates):
         note += " A dash: under some set the state is empty and its rate undefined."
     if found.unstable:
         note += (
             f" Unstable: under some set S or U has {found.smallest} problems, fewer than "
             f"{STABLE_ITEMS}, so κ moves with single problems."
         )
-    return Table(
-        [
-            "range over sets",
-            "S / U flow",
-            "of one seed",
-            *_RATES.values(),
-            "combined",
-            "G regression",
-            "total gain",
-        ],
-        [
-            [
-                condition_name(name),
-                _points(of.spreads["S_flow"].range),
-                _points(of.one_seed),
-                *(
-                    _points(of.spreads[quantity].range)
-                    for quantity in (*_RATES, "combined_correction", "G_regression", "total_gain")
-                ),
-            ]
-            for name, of in found.conditions.items()
-        ],
-        note=note,
-    )
-
-
-def _points(value: object) -> str:
-    return "–" if value is None else points(value, 2).lstrip("+")  # type: ignore[arg-type]
+    return note
 
 
 _PANELS = {
@@ -360,28 +383,28 @@ _PANELS = {
 }
 
 
-def _draw(findings: Findings, found: StabilityFindings) -> Drawn:
+def _draw(findings: api.ReportFindings, found: StabilityFindings) -> Figure:
     """Each quantity under every sample set, a marker a set; what rests on no sample is one."""
-    from matplotlib.figure import Figure as Drawn
+    from matplotlib.figure import Figure
 
     names = list(findings.distinct)
     heights = [(0.3 + 0.12 * len(names)) * len(of) + 0.9 for of, _ in _PANELS.values()]
-    figure = Drawn(figsize=(WIDTH, sum(heights)), layout="constrained")
-    spread(figure)
+    figure = Figure(figsize=(style.WIDTH, sum(heights)), layout="constrained")
+    style.spread(figure)
     panels = figure.subplots(2, 1, height_ratios=heights)
     for axes, (title, (quantities, label)) in zip(panels, _PANELS.items(), strict=True):
         rows = {
             shown: {name: found.conditions[name].spreads[quantity].values for name in names}
             for quantity, shown in quantities.items()
         }
-        condition_rows(axes, list(findings.conditions), rows)
+        style.condition_rows(axes, list(findings.conditions), rows)
         axes.set_xlabel(label)
         axes.set_title(title, x=0)
-    legend_below(panels[-1], panels[-1].get_legend_handles_labels()[0])
+    style.legend_below(panels[-1], panels[-1].get_legend_handles_labels()[0])
     return figure
 
 
-@hookimpl
+@api.hookimpl
 def register_experiments(register):  # type: ignore[no-untyped-def]
     """Registers the check."""
     register("stability", StabilityExperiment)

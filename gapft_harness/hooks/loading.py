@@ -160,7 +160,7 @@ ENTRY_POINT_GROUP = hookspecs.PROJECT
 _BUNDLED = "gapft_harness."
 
 #: A file that has this line registers something; others in these folders are what it imports.
-_HOOKED = re.compile(r"^@hookimpl$", re.MULTILINE)
+_HOOKED = re.compile(r"^@(api\.)?hookimpl$", re.MULTILINE)
 
 #: What imports a plugin.
 Loader = Callable[[], Any]

@@ -7,11 +7,16 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Generic, TypeVar
 
-from gapft_harness.report.part import Rows
 from gapft_harness.report.rendering.blocks import Table
 from gapft_harness.report.rendering.wording import UNSTABLE
 
 Row = TypeVar("Row")
+
+#: Rows of a CSV table; the first names the columns.
+Rows = Iterator[Sequence[object]]
+
+#: What docs/columns.md says of the columns that have no meaning of their own.
+AS_REPORT = "which, or as in the report"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +24,11 @@ class Column(Generic[Row]):
     """One quantity of a table.
 
     Attributes:
-        key: its name in results.json and in the CSV file.
-        meaning: for docs/columns.md; empty: a row there that several tables share says it.
+        key: its name in results.json and in the CSV file; empty: people alone are shown it.
+        meaning: for docs/columns.md; empty: it says what it is, or is as in every report.
         value: of a row, exact: a text, a number, None where it is undefined, several names, or
             numbers by name, which the CSV file has in a column each.
-        title: its heading on the page and in LaTeX; empty: it is not shown there.
+        title: its heading on the page and in LaTeX; None: it is not shown there.
         shown: how a value is written there.
         unstable: whether a row's value rests on few problems and is marked.
         names: of the columns of the CSV file, where they are others than ``key``.
@@ -32,7 +37,7 @@ class Column(Generic[Row]):
     key: str
     meaning: str
     value: Callable[[Row], Any]
-    title: str = ""
+    title: str | None = None
     shown: Callable[[Any], str] = str
     unstable: Callable[[Row], bool] = lambda row: False
     names: Sequence[str] = ()
@@ -52,35 +57,39 @@ class Frame(Generic[Row]):
 
     def entries(self) -> list[dict[str, Any]]:
         """For results.json: an object for each row."""
-        return [{of.key: _plain(of.value(row)) for of in self.columns} for row in self.rows]
+        kept = [of for of in self.columns if of.key]
+        return [{of.key: _plain(of.value(row)) for of in kept} for row in self.rows]
 
     def csv(self) -> Rows:
         """For a CSV file, unrounded; the first row names the columns."""
-        yield [name for of in self.columns for name in of.names or (of.key,)]
+        kept = [of for of in self.columns if of.key]
+        yield [name for of in kept for name in of.names or (of.key,)]
         for row in self.rows:
-            yield [cell for of in self.columns for cell in _cells(_plain(of.value(row)))]
+            yield [cell for of in kept for cell in _cells(_plain(of.value(row)))]
 
-    def table(self, note: str = "") -> Table:
-        """For the page, the terminal and LaTeX."""
-        columns = [of for of in self.columns if of.title]
-        rows = [[of.cell(row) for of in columns] for row in self.rows]
-        return Table([of.title for of in columns], rows, note=note)
+    def table(self, note: str = "", words: int = 1, summary: str = "") -> Table:
+        """For the page, the terminal and LaTeX; see ``blocks.Table``."""
+        shown = [(of.title, of) for of in self.columns if of.title is not None]
+        rows = [[of.cell(row) for _, of in shown] for row in self.rows]
+        return Table([title for title, _ in shown], rows, words, note, summary)
 
 
 def reference(columns: Iterable[Column[Any]]) -> list[str]:
-    """The lines of docs/columns.md on what a table shows: one for the columns of one meaning."""
-    titles: dict[str, list[str]] = {}
+    """The lines of docs/columns.md on what is shown: one for the columns of one meaning."""
+    titles: dict[str, dict[str, None]] = {AS_REPORT: {}}
     for of in columns:
-        if of.title and of.meaning:
-            titles.setdefault(of.meaning, []).append(f"`{of.title}`")
-    return [f"| {', '.join(of)} | {meaning} |" for meaning, of in titles.items()]
+        if of.title:
+            titles.setdefault(of.meaning or AS_REPORT, {})[f"`{of.title}`"] = None
+    return [f"| {', '.join(of)} | {meaning} |" for meaning, of in titles.items() if of]
 
 
 def _plain(value: Any) -> Any:
     """A value as JSON has it."""
     if isinstance(value, Fraction):
         return float(value)
-    return [*value] if isinstance(value, tuple) else value
+    if isinstance(value, Mapping):
+        return {key: _plain(of) for key, of in value.items()}
+    return [_plain(of) for of in value] if isinstance(value, tuple | list) else value
 
 
 def _cells(value: Any) -> Iterator[object]:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.records import Arm
 from gapft_harness.report.findings.whole import Findings
+from gapft_harness.report.frame import Column, Rows
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering.blocks import Section, Stat
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-#: Rows of a CSV table; the first names the columns.
-Rows = Iterator[Sequence[object]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +41,12 @@ class Part:
     Attributes:
         name: its key in results.json.
         after: the title of the section that its sections follow; empty: the report's end.
+        columns: of the tables that it shows, for docs/columns.md.
     """
 
     name: str = ""
     after: str = ""
+    columns: Sequence[Column[Any]] = ()
 
     def read(self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[Arm]) -> Any:
         """Reads sealed files, whose hashes the caller has checked; None: nothing of it here.

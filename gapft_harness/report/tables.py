@@ -8,7 +8,7 @@ from gapft_harness.analysis.pass_at_k import k_label
 from gapft_harness.core.errors import PluginError
 from gapft_harness.report.findings.cases import changes
 from gapft_harness.report.findings.whole import Findings
-from gapft_harness.report.part import Rows
+from gapft_harness.report.frame import Rows
 from gapft_harness.report.reading.columns import plain_gold
 from gapft_harness.report.reading.inputs import STATUSES, ReportInputs
 from gapft_harness.report.results import number

@@ -13,7 +13,7 @@ from gapft_harness.core.records import SOURCE
 from gapft_harness.report import FILES
 from gapft_harness.report import results as of_run
 from gapft_harness.report.findings.whole import ConditionFindings, budget_matched
-from gapft_harness.report.part import Rows
+from gapft_harness.report.frame import Rows
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import (
     Block,

@@ -45,5 +45,8 @@ def test_the_page_shows_what_has_a_title_and_marks_what_rests_on_few() -> None:
     assert table.note == "A note."
 
 
-def test_the_reference_names_what_is_shown_and_not_said_elsewhere() -> None:
-    assert reference(COLUMNS) == ["| `rate` | share that is right |"]
+def test_the_reference_names_what_is_shown_by_what_it_means() -> None:
+    assert reference(COLUMNS) == [
+        "| `condition` | which, or as in the report |",
+        "| `rate` | share that is right |",
+    ]

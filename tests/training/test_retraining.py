@@ -153,7 +153,7 @@ def test_changes_that_cancel_are_not_told_as_none() -> None:
             ("none", 13, 7, 2), ("none", 21, 2, 7), ("all", 13, 1, 4), ("all", 21, 0, 3)
         )
     ]  # fmt: skip
-    text = _result(NoiseFindings(made, {}))
+    text = _result(NoiseFindings(made, ()))
     assert "18 of 200 decisions changed (9.0%), and Pass@1 by −5.00 to +5.00 points" in text
     assert "8 of 200 decisions changed (4.0%), and Pass@1 by +3.00 points" in text
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Arm
+from gapft_harness import api
+from gapft_harness.api import layout
 from gapft_harness.experiments.allocation.halves import (
     Allocation,
     compared,
@@ -16,19 +16,12 @@ from gapft_harness.experiments.allocation.halves import (
     read_halves,
     stale_exposed,
 )
-from gapft_harness.hooks.protocols import Job
-from gapft_harness.hooks.specs import hookimpl
-from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import RunDirectory, Split
-from gapft_harness.stages.context import Context
-from gapft_harness.stages.experiment import Answered, Decodes, Experiment
 
 if TYPE_CHECKING:
     from gapft_harness.experiments.allocation.report import AllocationPart
 
 
-class AllocationExperiment(Experiment):
+class AllocationExperiment(api.Experiment):
     """Coverage against repetition on the problems that two conditions train on."""
 
     name = "allocation"
@@ -41,7 +34,7 @@ class AllocationExperiment(Experiment):
 
         return AllocationPart()
 
-    def settings(self, recipe: Recipe, options: Mapping[str, str] | None = None) -> Any:
+    def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
         """As of every experiment.
 
         Raises:
@@ -56,21 +49,21 @@ class AllocationExperiment(Experiment):
         for key, name in names.items():
             if name not in recipe.conditions:
                 known = ", ".join(recipe.conditions)
-                raise UserError(f"{where}.{key}': {name!r} is none of the conditions {known}")
+                raise api.UserError(f"{where}.{key}': {name!r} is none of the conditions {known}")
             n = recipe.slots(name)
             if isinstance(n, int) and n % 2:
-                raise UserError(f"{where}': splits budget.n into two halves, and {n} is odd")
+                raise api.UserError(f"{where}': splits budget.n into two halves, and {n} is odd")
         if found.diffuse == found.concentrated:
-            raise UserError(f"{where}': compares {found.diffuse!r} with itself")
+            raise api.UserError(f"{where}': compares {found.diffuse!r} with itself")
         self.require_same_settings(recipe, [*names.values()])
         return found
 
-    def conditions(self, recipe: Recipe) -> Sequence[str]:
+    def conditions(self, recipe: api.Recipe) -> Sequence[str]:
         """The two that are compared."""
         allocation = compared(recipe)
         return (allocation.diffuse, allocation.concentrated) if allocation else ()
 
-    def selected(self, context: Context) -> None:
+    def selected(self, context: api.Context) -> None:
         """Selections that are no such comparison are refused before anything is trained."""
         allocation = compared(context.run.recipe)
         if allocation is not None and context.arms():
@@ -78,11 +71,11 @@ class AllocationExperiment(Experiment):
             for seed in context.run.recipe.seeds:
                 read_halves(context.run, allocation, seed)
 
-    def stale(self, context: Context) -> list[str]:
+    def stale(self, context: api.Context) -> list[str]:
         """Decisions on other halves than the arms have now."""
         return stale_exposed(context.run, self._arms(context))
 
-    def audits(self, context: Context) -> Iterator[tuple[str, Job]]:
+    def audits(self, context: api.Context) -> Iterator[tuple[str, api.Job]]:
         """Both conditions decode what either trained on."""
         for arm in self._arms(context):
             yield (
@@ -90,36 +83,38 @@ class AllocationExperiment(Experiment):
                 context.arm_job("decode trained problems,", exposed_arm, arm),
             )
 
-    def reads(self, context: Context) -> Iterator[str]:
+    def reads(self, context: api.Context) -> Iterator[str]:
         """Selections and the decisions on them."""
         for arm in self._arms(context):
             yield layout.selection(arm)
             yield exposed_file(arm)
 
-    def answered(self, run: RunDirectory, arm: Arm) -> Iterator[Answered]:
+    def answered(self, run: api.RunDirectory, arm: api.Arm) -> Iterator[api.Answered]:
         """The decisions answer the halves of their seed."""
         allocation = compared(run.recipe)
         ids = None
         if allocation is not None:
             ids = partial(_problems, run, allocation, arm.seed)
-        yield Answered(exposed_file(arm), "pool", ids, "the halves of its seed" if ids else "")
+        yield api.Answered(exposed_file(arm), "pool", ids, "the halves of its seed" if ids else "")
 
-    def decodes(self, recipe: Recipe, problems: Mapping[Split, int], adapters: int) -> Decodes:
+    def decodes(
+        self, recipe: api.Recipe, problems: Mapping[api.Split, int], adapters: int
+    ) -> api.Decodes:
         """Each of the compared adapters decodes both halves."""
         adapters = 2 * len(recipe.seeds)
         line = f"halves: of up to n problems x {adapters} adapters"
-        return Decodes([line], problems["pool"] * adapters)
+        return api.Decodes([line], problems["pool"] * adapters)
 
-    def _arms(self, context: Context) -> list[Arm]:
+    def _arms(self, context: api.Context) -> list[api.Arm]:
         names = self.conditions(context.run.recipe)
         return [arm for arm in context.arms() if arm.condition in names]
 
 
-def _problems(run: RunDirectory, allocation: Allocation, seed: int) -> tuple[str, ...]:
+def _problems(run: api.RunDirectory, allocation: Allocation, seed: int) -> tuple[str, ...]:
     return read_halves(run, allocation, seed).problems
 
 
-@hookimpl
+@api.hookimpl
 def register_experiments(register):  # type: ignore[no-untyped-def]
     """Registers the comparison."""
     register("allocation", AllocationExperiment)

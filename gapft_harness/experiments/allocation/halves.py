@@ -9,26 +9,18 @@ from typing import Any
 
 from pydantic import Field
 
-from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Arm, Example
-from gapft_harness.hooks.protocols import ReportProgress
-from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.recipe.sections import RecipeSection
-from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.parquet import read_ids
-from gapft_harness.run_directory.tables import read_examples
-from gapft_harness.stages.audit.job import decode_split
+from gapft_harness import api
+from gapft_harness.api import layout
 
 
-class Allocation(RecipeSection):
+class Allocation(api.RecipeSection):
     """What a recipe says of the comparison."""
 
     diffuse: str = Field(description="condition that sees the halves A and B once each")
     concentrated: str = Field(description="condition that sees half A twice")
 
 
-def compared(recipe: Recipe) -> Allocation | None:
+def compared(recipe: api.Recipe) -> Allocation | None:
     """What a checked recipe says; None if it compares no allocations."""
     said = recipe.experiments.get("allocation")
     return None if said is None else Allocation.model_validate(said)
@@ -54,22 +46,22 @@ class Halves:
         return tuple(sorted(self.a + self.b))
 
 
-def read_halves(run: RunDirectory, allocation: Allocation, seed: int) -> Halves:
+def read_halves(run: api.RunDirectory, allocation: Allocation, seed: int) -> Halves:
     """Reads one seed's halves from its sealed selections.
 
     Raises:
         UserError: the selections are not sealed, or are no such comparison.
     """
-    arms = [Arm(name, seed) for name in (allocation.diffuse, allocation.concentrated)]
-    chosen = [read_examples(run.sealed(layout.selection(arm))) for arm in arms]
+    arms = [api.Arm(name, seed) for name in (allocation.diffuse, allocation.concentrated)]
+    chosen = [api.read_examples(run.sealed(layout.selection(arm))) for arm in arms]
     return find_halves(arms[0], chosen[0], arms[1], chosen[1])
 
 
 def find_halves(
-    diffuse: Arm,
-    of_diffuse: Sequence[Example],
-    concentrated: Arm,
-    of_concentrated: Sequence[Example],
+    diffuse: api.Arm,
+    of_diffuse: Sequence[api.Example],
+    concentrated: api.Arm,
+    of_concentrated: Sequence[api.Example],
 ) -> Halves:
     """Tells A from B by how often each condition selected the same example.
 
@@ -82,7 +74,7 @@ def find_halves(
     for arm, examples in ((diffuse, of_diffuse), (concentrated, of_concentrated)):
         missed = sorted(e.problem_id for e in examples if e.state == "U")
         if missed:
-            raise UserError(
+            raise api.UserError(
                 f"arm {arm.name}: {len(missed)} examples are of problems that search missed "
                 f"(first: {missed[0]}), expected recovered and solved ones only; {fix}"
             )
@@ -94,13 +86,13 @@ def find_halves(
     for example in sorted({*once, *twice}, key=lambda e: (e.problem_id, e.response_ids)):
         seen = (once[example], twice[example])
         if seen not in ((1, 2), (1, 0)):
-            raise UserError(
+            raise api.UserError(
                 f"{names}: select an example of problem {example.problem_id} {seen[0]} and "
                 f"{seen[1]} times, expected 1 and 2 (half A) or 1 and 0 (half B); {fix}"
             )
         (a if seen == (1, 2) else b).append(example.problem_id)
     if len(a) != len(b) or not a:
-        raise UserError(
+        raise api.UserError(
             f"{names}: half A has {len(a)} problems and half B {len(b)}, expected as many of "
             f"each, and some; {fix}"
         )
@@ -109,14 +101,14 @@ def find_halves(
     )
     if replay != other:
         differing = sorted({e.problem_id for e in (*(replay - other), *(other - replay))})
-        raise UserError(
+        raise api.UserError(
             f"{names}: replay solved problems that differ in {len(differing)} (first: "
             f"{differing[0]}), expected the same examples in both; {fix}"
         )
     return Halves(tuple(a), tuple(b), replay.total())
 
 
-def exposed_file(arm: Arm) -> str:
+def exposed_file(arm: api.Arm) -> str:
     """Where an arm's decisions on the halves stand in a run directory."""
     return layout.decisions(arm, "exposed")
 
@@ -126,7 +118,7 @@ def exposed_arm(
     condition: str,
     seed: int,
     plugin_files: Sequence[str] = (),
-    progress: ReportProgress = lambda done, total: None,
+    progress: api.ReportProgress = lambda done, total: None,
 ) -> dict[str, Any]:
     """Decodes halves A and B greedily with one arm's adapter, and verifies the answers.
 
@@ -136,10 +128,10 @@ def exposed_arm(
     Raises:
         UserError: the recipe compares no allocations, or the selections are no such comparison.
     """
-    run, arm = RunDirectory.open(run_path), Arm(condition, seed)
+    run, arm = api.RunDirectory.open(run_path), api.Arm(condition, seed)
     allocation = compared(run.recipe)
     if allocation is None or condition not in (allocation.diffuse, allocation.concentrated):
-        raise UserError(
+        raise api.UserError(
             f"{run.path}: condition {condition!r} is no part of an allocation comparison; its "
             f"recipe says experiments.allocation: {allocation and allocation.model_dump()}"
         )
@@ -148,10 +140,10 @@ def exposed_arm(
         return read_halves(run, allocation, seed).problems
 
     file, purpose = exposed_file(arm), f"exposed/{arm.name}"
-    return decode_split(run, arm, "pool", file, purpose, plugin_files, progress, only=halves)
+    return api.decode_split(run, arm, "pool", file, purpose, plugin_files, progress, only=halves)
 
 
-def stale_exposed(run: RunDirectory, arms: Sequence[Arm]) -> list[str]:
+def stale_exposed(run: api.RunDirectory, arms: Sequence[api.Arm]) -> list[str]:
     """Files of decisions on other halves than the arms have now: they were compared otherwise."""
     allocation, stale = compared(run.recipe), []
     for arm in arms if allocation else ():
@@ -159,6 +151,6 @@ def stale_exposed(run: RunDirectory, arms: Sequence[Arm]) -> list[str]:
         assert allocation is not None
         if path.exists():
             wanted = sorted(read_halves(run, allocation, arm.seed).problems)
-            if list(read_ids(path)) != wanted:
+            if api.read_columns(path, ("problem_id",))["problem_id"] != wanted:
                 stale.append(exposed_file(arm))
     return stale

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gapft_harness import api
 from gapft_harness.analysis.allocation import (
     Successes,
     Value,
@@ -20,20 +21,17 @@ from gapft_harness.analysis.allocation import (
 )
 from gapft_harness.analysis.bootstrap import Interval, percentile_interval
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
-from gapft_harness.core.records import Arm, Budget
-from gapft_harness.core.streams import Stream
+from gapft_harness.api import (
+    condition_name,
+    layout,
+    palette,
+    percent,
+    points,
+    points_interval,
+    style,
+    wording,
+)
 from gapft_harness.experiments.allocation.halves import exposed_file, find_halves
-from gapft_harness.report.figures.style import WIDTH, interval_row, rows_alone, spread
-from gapft_harness.report.findings.whole import Contrast, Findings
-from gapft_harness.report.part import Opening, Part, Rows, Summary
-from gapft_harness.report.reading.audits import read_decisions
-from gapft_harness.report.reading.columns import PASS, STATUSES, count_codes
-from gapft_harness.report.reading.inputs import ReportInputs
-from gapft_harness.report.rendering import palette, wording
-from gapft_harness.report.rendering.blocks import Block, Figure, Section, Stat, Table, Text
-from gapft_harness.report.rendering.wording import condition_name, percent, points, whole
-from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.tables import read_examples
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,13 +60,13 @@ class ExposedSeed:
     @property
     def diffuse_passed(self) -> NDArray[np.bool_]:
         """V of the diffuse model."""
-        passed: NDArray[np.bool_] = self.diffuse == PASS
+        passed: NDArray[np.bool_] = self.diffuse == api.PASS
         return passed
 
     @property
     def concentrated_passed(self) -> NDArray[np.bool_]:
         """V of the concentrated model."""
-        passed: NDArray[np.bool_] = self.concentrated == PASS
+        passed: NDArray[np.bool_] = self.concentrated == api.PASS
         return passed
 
 
@@ -100,15 +98,15 @@ def read_exposures(
 
 
 def _read_seed(run_path: Path, diffuse: str, concentrated: str, seed: int) -> ExposedSeed:
-    once, twice = Arm(diffuse, seed), Arm(concentrated, seed)
+    once, twice = api.Arm(diffuse, seed), api.Arm(concentrated, seed)
     found = find_halves(
         once,
-        read_examples(run_path / layout.selection(once)),
+        api.read_examples(run_path / layout.selection(once)),
         twice,
-        read_examples(run_path / layout.selection(twice)),
+        api.read_examples(run_path / layout.selection(twice)),
     )
     decisions = [
-        read_decisions(run_path / exposed_file(arm), found.problems, "the two arms' selections")
+        api.read_decisions(run_path / exposed_file(arm), found.problems, "the two arms' selections")
         for arm in (once, twice)
     ]
     in_a = set(found.a)
@@ -142,8 +140,8 @@ class CoverageSeed:
     problems: int
     replay: int
     found: Successes[Fraction]
-    diffuse: Budget
-    concentrated: Budget
+    diffuse: api.Budget
+    concentrated: api.Budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +169,7 @@ def quantities(of: Successes[Value]) -> dict[str, Value]:
     return dict(zip(QUANTITIES, values, strict=True))
 
 
-def _intervals(inputs: ReportInputs, exposures: Exposures) -> dict[str, Interval]:
+def _intervals(inputs: api.ReportInputs, exposures: Exposures) -> dict[str, Interval]:
     """Puts the seeds' problems into arrays over the union of all, and resamples."""
     ids = np.unique(np.concatenate([of.ids for of in exposures.seeds]))
     shape = len(exposures.seeds), len(ids)
@@ -190,19 +188,19 @@ def _intervals(inputs: ReportInputs, exposures: Exposures) -> dict[str, Interval
         item_ids=ids,
         seeds=np.array([of.seed for of in exposures.seeds], dtype=np.int64),
         replicates=statistics["replicates"],
-        stream=Stream(statistics["seed"], "report/allocation"),
+        stream=api.Stream(statistics["seed"], "report/allocation"),
     )
     return {name: percentile_interval(of) for name, of in quantities(replicates).items()}
 
 
-class AllocationPart(Part):
+class AllocationPart(api.Part):
     """Coverage against repetition: the opening, a section, a figure and two tables."""
 
     name = "allocation"
     after = "Contrasts"
 
     def read(
-        self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[Arm]
+        self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
     ) -> Exposures | None:
         """The problems that both conditions trained on, and how each now decides them."""
         recipe = manifest["recipe"]
@@ -213,7 +211,7 @@ class AllocationPart(Part):
         """The diffuse condition leads."""
         return read.diffuse, read.concentrated
 
-    def compute(self, inputs: ReportInputs, read: Exposures) -> Coverage:
+    def compute(self, inputs: api.ReportInputs, read: Exposures) -> Coverage:
         """The seven quantities with their intervals."""
         once, twice = (
             {trained.arm.seed: trained.budget for trained in inputs.of(name)}
@@ -238,31 +236,31 @@ class AllocationPart(Part):
             seeds=seeds,
         )
 
-    def opening(self, findings: Findings, found: Coverage) -> Opening:
+    def opening(self, findings: api.ReportFindings, found: Coverage) -> api.Opening:
         """The contrast, first if the report is about it."""
-        interval = wording.points_interval(found.intervals["contrast"])
-        value = wording.points(found.mean.contrast)
-        stat = Stat("on problems trained on", value, f"points {interval}")
-        return Opening(_result(found), findings.lead == found.diffuse, stat)
+        interval = points_interval(found.intervals["contrast"])
+        value = points(found.mean.contrast)
+        stat = api.Stat("on problems trained on", value, f"points {interval}")
+        return api.Opening(_result(found), findings.lead == found.diffuse, stat)
 
     def sections(
-        self, inputs: ReportInputs, findings: Findings, found: Coverage
-    ) -> Iterator[Section]:
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: Coverage
+    ) -> Iterator[api.Section]:
         """A sentence, the figure, the seven quantities, and what the two were trained on."""
         said = f"{_result(found)} {_reasons(found)} {_transfer(findings, found)}"
         tables = _table(inputs, found), _training(found)
-        shown: list[Block] = [Text(said), _figure(findings, found), *tables]
-        yield Section("Coverage against repetition", shown)
+        shown: list[api.Block] = [api.Text(said), _figure(findings, found), *tables]
+        yield api.Section("Coverage against repetition", shown)
 
     def figures(
-        self, findings: Findings, found: Coverage
-    ) -> Iterator[tuple[str, Callable[[Findings], Drawn]]]:
+        self, findings: api.ReportFindings, found: Coverage
+    ) -> Iterator[tuple[str, Callable[[api.ReportFindings], Drawn]]]:
         """Success by exposures, and what of it transfers."""
         yield "allocation", lambda findings: _draw(findings, found)
 
     def tables(
-        self, inputs: ReportInputs, findings: Findings, found: Coverage
-    ) -> Iterator[tuple[str, Rows]]:
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: Coverage
+    ) -> Iterator[tuple[str, api.Rows]]:
         """Every quantity by seed, and every compared problem."""
         yield "allocation.csv", quantity_rows(found)
         yield "exposed.csv", problem_rows(inputs.read(self.name))
@@ -292,23 +290,21 @@ class AllocationPart(Part):
             },
         }
 
-    def verdicts(self, inputs: ReportInputs, read: Exposures) -> dict[str, Mapping[str, int]]:
+    def verdicts(self, inputs: api.ReportInputs, read: Exposures) -> dict[str, Mapping[str, int]]:
         """Both conditions' verdicts on the problems trained on."""
         return {
-            f"problems trained on, {wording.condition_name(name)}": count_codes(
-                np.concatenate(codes)
-            )
+            f"problems trained on, {condition_name(name)}": api.count_codes(np.concatenate(codes))
             for name, codes in (
                 (read.diffuse, [of.diffuse for of in read.seeds]),
                 (read.concentrated, [of.concentrated for of in read.seeds]),
             )
         }
 
-    def summary(self, content: Mapping[str, Any]) -> Summary:
+    def summary(self, content: Mapping[str, Any]) -> api.Summary:
         """The contrast in one line."""
         contrast = content["contrast"]
-        mean, low, high = map(wording.points, (contrast["mean"], *contrast["ci95"]))
-        return Summary(
+        mean, low, high = map(points, (contrast["mean"], *contrast["ci95"]))
+        return api.Summary(
             f"{content['diffuse']} minus {content['concentrated']} on the problems trained on: "
             f"{mean} points [{low}, {high}]",
             min(seed["problems_a_half"] for seed in content["seeds"].values()),
@@ -332,7 +328,7 @@ def _result(coverage: Coverage) -> str:
     return (
         f"Training once on twice as many problems ({condition_name(coverage.diffuse)}), not twice "
         f"on half of them ({condition_name(coverage.concentrated)}), changes success on those "
-        f"problems by {points(contrast)} points {wording.points_interval(interval)}; "
+        f"problems by {points(contrast)} points {points_interval(interval)}; "
         f"{wording.resolution(interval)}."
     )
 
@@ -340,7 +336,7 @@ def _result(coverage: Coverage) -> str:
 def _reasons(coverage: Coverage) -> str:
     mean, intervals = coverage.mean, coverage.intervals
     gain, loss = (
-        f"{points(value)} points {wording.points_interval(intervals[name])}"
+        f"{points(value)} points {points_interval(intervals[name])}"
         for name, value in (
             ("coverage_gain", mean.coverage_gain),
             ("repetition_loss", mean.repetition_loss),
@@ -352,21 +348,21 @@ def _reasons(coverage: Coverage) -> str:
     )
 
 
-def _transfer(findings: Findings, coverage: Coverage) -> str:
+def _transfer(findings: api.ReportFindings, coverage: Coverage) -> str:
     contrast = findings.contrast(coverage.diffuse, coverage.concentrated)
     return (
         "On the audit, whose problems neither was trained on, the difference is "
-        f"{points(contrast.delta)} points {wording.points_interval(contrast.interval)}."
+        f"{points(contrast.delta)} points {points_interval(contrast.interval)}."
     )
 
 
-def _figure(findings: Findings, coverage: Coverage) -> Figure:
+def _figure(findings: api.ReportFindings, coverage: Coverage) -> api.Figure:
     rates = quantities(coverage.mean)
     contrast = findings.contrast(coverage.diffuse, coverage.concentrated)
     terms = contrast.terms
     pale = "; pale, each seed" if len(coverage.seeds) > 1 else ""
     names = f"{condition_name(coverage.diffuse)} − {condition_name(coverage.concentrated)}"
-    return Figure(
+    return api.Figure(
         "allocation",
         "Success on the problems trained on: "
         + ", ".join(f"{_LABELS[name]} {percent(rates[name])}" for name in RATES)
@@ -381,7 +377,7 @@ def _figure(findings: Findings, coverage: Coverage) -> Figure:
     )
 
 
-def _table(inputs: ReportInputs, coverage: Coverage) -> Table:
+def _table(inputs: api.ReportInputs, coverage: Coverage) -> api.Table:
     mean = quantities(coverage.mean)
     by_seed = [quantities(of.found) for of in coverage.seeds.values()]
     rows = []
@@ -392,7 +388,7 @@ def _table(inputs: ReportInputs, coverage: Coverage) -> Table:
             [
                 _LABELS[name],
                 write(mean[name]),
-                wording.percent_interval(interval) if rate else wording.points_interval(interval),
+                wording.percent_interval(interval) if rate else points_interval(interval),
                 *(write(of[name]) for of in by_seed),
             ]
         )
@@ -404,10 +400,10 @@ def _table(inputs: ReportInputs, coverage: Coverage) -> Table:
         f"{condition_name(coverage.concentrated)} a_A(2) and a_B(0). Differences in percentage "
         "points. As the halves are of one size, the contrast is the difference of the two "
         "conditions over A and B together. Intervals are percentiles of "
-        f"{whole(inputs.recipe['statistics']['replicates'])} paired replicates that resample "
-        "training seeds and problems, both jointly for the two conditions; a draw without any "
-        "problem of some half is drawn again. These problems were trained on: the rates say what "
-        "was learnt of them, not how well it transfers."
+        f"{wording.whole(inputs.recipe['statistics']['replicates'])} paired replicates that "
+        "resample training seeds and problems, both jointly for the two conditions; a draw without "
+        "any problem of some half is drawn again. These problems were trained on: the rates say "
+        "what was learnt of them, not how well it transfers."
     )
     if coverage.repetitions > 1:
         note += (
@@ -420,21 +416,21 @@ def _table(inputs: ReportInputs, coverage: Coverage) -> Table:
     columns = ["quantity", "mean", "95% interval", *(f"seed {seed}" for seed in coverage.seeds)]
     if one_seed:
         columns, rows = [columns[0], columns[3], columns[2]], [row[:3] for row in rows]
-    return Table(columns, rows, note=note)
+    return api.Table(columns, rows, note=note)
 
 
-def _training(coverage: Coverage) -> Table:
+def _training(coverage: Coverage) -> api.Table:
     rows = []
     for seed, of in coverage.seeds.items():
         once, twice = of.diffuse.supervised_tokens, of.concentrated.supervised_tokens
         share = percent(Fraction(abs(once - twice), max(once, twice, 1)), 2)
         counts = (of.problems, of.problems, of.replay, once, twice)
         difference = f"{wording.signed_whole(once - twice)} ({share})"
-        rows.append([str(seed), *(whole(count) for count in counts), difference])
+        rows.append([str(seed), *(wording.whole(count) for count in counts), difference])
     diffuse, concentrated = (
         condition_name(name) for name in (coverage.diffuse, coverage.concentrated)
     )
-    return Table(
+    return api.Table(
         ["seed", "A", "B", "replay", f"tokens, {diffuse}", f"tokens, {concentrated}", "difference"],
         rows,
         note=f"Read off the training sets and checked: {diffuse} holds every problem of A and B "
@@ -444,7 +440,7 @@ def _training(coverage: Coverage) -> Table:
     )
 
 
-def quantity_rows(coverage: Coverage) -> Rows:
+def quantity_rows(coverage: Coverage) -> api.Rows:
     """Each quantity's mean with its interval, then every seed."""
     yield "quantity", "seed", "value", "ci95_low", "ci95_high"
     for name, value in quantities(coverage.mean).items():
@@ -454,7 +450,7 @@ def quantity_rows(coverage: Coverage) -> Rows:
             yield name, seed, float(quantities(of.found)[name]), "", ""
 
 
-def problem_rows(exposures: Exposures) -> Rows:
+def problem_rows(exposures: Exposures) -> api.Rows:
     """Every compared problem: its half, and how often each condition selected it."""
     yield (
         "seed", "problem_id", "half", "selected_diffuse", "selected_concentrated",
@@ -469,8 +465,8 @@ def problem_rows(exposures: Exposures) -> Rows:
                 half,
                 1,
                 2 if half == "A" else 0,
-                STATUSES[int(diffuse)],
-                STATUSES[int(concentrated)],
+                api.STATUSES[int(diffuse)],
+                api.STATUSES[int(concentrated)],
             )
 
 
@@ -481,12 +477,12 @@ _HALVES = (
 )
 
 
-def _draw(findings: Findings, coverage: Coverage) -> Drawn:
+def _draw(findings: api.ReportFindings, coverage: Coverage) -> Drawn:
     """Two panels: success on A and B by exposures; the audit contrast in its S, U and G terms."""
     from matplotlib.figure import Figure as Drawn
 
-    figure = Drawn(figsize=(WIDTH, 3.3), layout="constrained")
-    spread(figure)
+    figure = Drawn(figsize=(style.WIDTH, 3.3), layout="constrained")
+    style.spread(figure)
     left, right = figure.subplots(1, 2, width_ratios=[1, 1])
     _draw_exposures(left, coverage)
     _draw_transfer(right, findings.contrast(coverage.diffuse, coverage.concentrated))
@@ -538,15 +534,15 @@ def _draw_exposures(axes: Axes, coverage: Coverage) -> None:
     )
 
 
-def _draw_transfer(axes: Axes, contrast: Contrast) -> None:
+def _draw_transfer(axes: Axes, contrast: api.Contrast) -> None:
     """The terms of diffuse minus concentrated on the audit, and their sum with its interval."""
     terms = [("S", contrast.terms.s), ("U", contrast.terms.u), ("G", contrast.terms.g)]
     for y, (_, term) in enumerate(terms):
         colour = palette.RIGHT if term > 0 else palette.WRONG
         axes.barh(y, 100 * float(term), height=0.5, color=colour)
-    interval_row(axes, len(terms), contrast.delta, contrast.interval)
+    style.interval_row(axes, len(terms), contrast.delta, contrast.interval)
     axes.axvline(0, color=palette.MUTED, linewidth=0.9)
-    shown = [wording.points(value) for value in (*(term for _, term in terms), contrast.delta)]
+    shown = [points(value) for value in (*(term for _, term in terms), contrast.delta)]
     for y, text in enumerate(shown):
         axes.annotate(
             text,
@@ -557,7 +553,7 @@ def _draw_transfer(axes: Axes, contrast: Contrast) -> None:
         )
     axes.set_yticks(range(4), [*(name for name, _ in terms), "sum"])
     axes.set_ylim(3.6, -0.6)
-    rows_alone(axes)
+    style.rows_alone(axes)
     axes.set_xlabel("points of Pass@1")
     _titles(axes, "Audit difference by state", "sum", contrast.delta, contrast.interval)
 
@@ -566,7 +562,7 @@ def _titles(axes: Axes, title: str, name: str, middle: Fraction, interval: Inter
     """A title, and under it a difference with its interval."""
     axes.set_title(title, x=0, pad=22)
     axes.annotate(
-        f"{name} {wording.points(middle)} {wording.points_interval(interval)}",
+        f"{name} {points(middle)} {points_interval(interval)}",
         (0, 1),
         xytext=(0, 8),
         xycoords="axes fraction",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from gapft_harness import api
 from gapft_harness.experiments.controls.coverage import Coverage, FullPool, Related
 from gapft_harness.experiments.controls.search import GoldLabels, RandomizedInclusion, SearchDepth
 from gapft_harness.experiments.controls.shared_core import SharedCore
-from gapft_harness.hooks.specs import hookimpl
 
 
-@hookimpl
+@api.hookimpl
 def register_experiments(register):  # type: ignore[no-untyped-def]
     """Registers the seven."""
     controls = (

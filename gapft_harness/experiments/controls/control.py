@@ -10,24 +10,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Arm
-from gapft_harness.recipe.conditions import Condition, conditions_of
-from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.report.figures.contrasts import forest
-from gapft_harness.report.figures.style import WIDTH, spread
-from gapft_harness.report.findings.whole import Contrast, Findings
-from gapft_harness.report.part import Part, Rows
-from gapft_harness.report.reading.columns import columns
-from gapft_harness.report.reading.inputs import ReportInputs
-from gapft_harness.report.rendering import palette, wording
-from gapft_harness.report.rendering.blocks import Block, Figure, Section, Table, Text
-from gapft_harness.report.rendering.wording import condition_name, percent, points
-from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.stages.context import Context
-from gapft_harness.stages.experiment.protocol import Experiment
-from gapft_harness.stages.integrity.differences import Differences
+from gapft_harness import api
+from gapft_harness.api import (
+    condition_name,
+    layout,
+    listed,
+    palette,
+    percent,
+    points,
+    points_interval,
+    style,
+    wording,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,7 +48,7 @@ class Step:
 
 
 def by_parameter(
-    conditions: Mapping[str, Condition],
+    conditions: Mapping[str, api.Condition],
     selector: str,
     parameter: str,
     label: Callable[[Any], str],
@@ -73,7 +67,7 @@ def by_parameter(
     ]
 
 
-def gapft_and(conditions: Mapping[str, Condition], selector: str) -> list[Step]:
+def gapft_and(conditions: Mapping[str, api.Condition], selector: str) -> list[Step]:
     """GapFT, then the conditions of a selector; without GapFT none."""
     called = {
         wanted: [name for name, of in conditions.items() if of.selector == wanted]
@@ -83,7 +77,7 @@ def gapft_and(conditions: Mapping[str, Condition], selector: str) -> list[Step]:
     return [Step(condition_name(name), name) for name in names]
 
 
-class Control(Experiment, ABC):
+class Control(api.Experiment, ABC):
     """Which conditions it compares follows from their selectors; the recipe names none.
 
     Attributes:
@@ -100,14 +94,14 @@ class Control(Experiment, ABC):
     matched: str = ""
 
     @abstractmethod
-    def steps(self, conditions: Mapping[str, Condition]) -> Sequence[Step]:
+    def steps(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
         """The conditions that are compared, the reference first; fewer than two: none are."""
 
     def part(self) -> ControlPart:
         """Its part of the report."""
         return ControlPart(self)
 
-    def settings(self, recipe: Recipe, options: Mapping[str, str] | None = None) -> Any:
+    def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
         """See ``Experiment.settings``.
 
         Raises:
@@ -120,26 +114,26 @@ class Control(Experiment, ABC):
         names = self.conditions(recipe)
         if len(names) < 2:
             there = ", ".join(names) or "none"
-            raise UserError(f"{where} needs {self.needs}; found: {there}")
+            raise api.UserError(f"{where} needs {self.needs}; found: {there}")
         slots = {name: recipe.slots(name) for name in names}
         if len(set(slots.values())) > 1:
             said = ", ".join(f"{name} {n}" for name, n in slots.items())
-            raise UserError(
+            raise api.UserError(
                 f"{where} compares conditions of one budget, and their n differ ({said}); give "
                 "all of them the same n, or none"
             )
         self.require_same_settings(recipe, names)
         return found
 
-    def conditions(self, recipe: Recipe) -> Sequence[str]:
+    def conditions(self, recipe: api.Recipe) -> Sequence[str]:
         """The conditions of its steps."""
         return [step.condition for step in self.steps(recipe.conditions)]
 
-    def faults(self, run: RunDirectory, arms: Sequence[Arm]) -> Iterable[str]:
+    def faults(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> Iterable[str]:
         """What sealed training sets differ in that they must have in common; none by default."""
         return ()
 
-    def selected(self, context: Context) -> None:
+    def selected(self, context: api.Context) -> None:
         """Training sets that are not matched are refused.
 
         Raises:
@@ -147,21 +141,21 @@ class Control(Experiment, ABC):
         """
         self.require_same_origins(context)
         for fault in self.faults(context.run, context.arms()):
-            raise UserError(f"key 'experiments.{self.name}': {fault}")
+            raise api.UserError(f"key 'experiments.{self.name}': {fault}")
 
     def check(
         self,
-        run: RunDirectory,
+        run: api.RunDirectory,
         manifest: Mapping[str, Any],
-        trained: Sequence[Arm],
-        found: Differences,
+        trained: Sequence[api.Arm],
+        found: api.Differences,
     ) -> None:
         """The training sets are matched as they were."""
         if self.matched:
             found.gather(f"experiments.{self.name}", partial(self.faults, run, trained))
             found.checked.append(self.matched)
 
-    def reads(self, context: Context) -> Iterator[str]:
+    def reads(self, context: api.Context) -> Iterator[str]:
         """The training sets that are compared."""
         compared = self.conditions(context.run.recipe)
         for arm in context.arms():
@@ -169,25 +163,25 @@ class Control(Experiment, ABC):
                 yield layout.selection(arm)
 
 
-def count_slots(run_path: Path, steps: Sequence[Step], arms: Sequence[Arm]) -> tuple[Step, ...]:
+def count_slots(run_path: Path, steps: Sequence[Step], arms: Sequence[api.Arm]) -> tuple[Step, ...]:
     """The steps with what their sealed training sets hold."""
     found = []
     for step in steps:
         slots = {}
         for arm in sorted(arms, key=lambda arm: arm.seed):
             if arm.condition == step.condition:
-                states = columns(run_path / layout.selection(arm), ("state",))["state"]
+                states = api.read_columns(run_path / layout.selection(arm), ("state",))["state"]
                 slots[arm.seed] = {state: states.count(state) for state in "GSU"}
         found.append(replace(step, slots=slots))
     return tuple(found)
 
 
-def against_first(findings: Findings, steps: Sequence[Step]) -> list[Contrast]:
+def against_first(findings: api.ReportFindings, steps: Sequence[Step]) -> list[api.Contrast]:
     """Every later step minus the first, which is the reference."""
     return [findings.contrast(step.condition, steps[0].condition) for step in steps[1:]]
 
 
-def by_seed(findings: Findings, contrast: Contrast) -> dict[int, Fraction]:
+def by_seed(findings: api.ReportFindings, contrast: api.Contrast) -> dict[int, Fraction]:
     """The difference of a contrast's Pass@1 under each seed."""
     a, b = (findings.conditions[name].seeds for name in (contrast.a, contrast.b))
     return {
@@ -195,17 +189,19 @@ def by_seed(findings: Findings, contrast: Contrast) -> dict[int, Fraction]:
     }
 
 
-def result(findings: Findings, steps: Sequence[Step]) -> str:
+def result(findings: api.ReportFindings, steps: Sequence[Step]) -> str:
     """How the last step differs from the first."""
     contrast = against_first(findings, steps)[-1]
     return (
         f"{wording.capital(steps[-1].label)} minus {steps[0].label}, at the same n, N and J, is "
-        f"{points(contrast.delta)} points of Pass@1 {wording.points_interval(contrast.interval)}; "
+        f"{points(contrast.delta)} points of Pass@1 {points_interval(contrast.interval)}; "
         f"{wording.resolution(contrast.interval)}."
     )
 
 
-def contrast_table(findings: Findings, steps: Sequence[Step], source: bool = False) -> Table:
+def contrast_table(
+    findings: api.ReportFindings, steps: Sequence[Step], source: bool = False
+) -> api.Table:
     """A row for each step: its difference from the first, its Pass@1, what fills its slots.
 
     Args:
@@ -224,7 +220,7 @@ def contrast_table(findings: Findings, steps: Sequence[Step], source: bool = Fal
         row.append(percent(findings.conditions[step.condition].mean.pass_at_1))
         row += [wording.span([of[state] for of in step.slots.values()]) for state in filled]
         rows.append(row)
-    seeds = wording.listed([str(seed) for seed in steps[0].slots])
+    seeds = listed([str(seed) for seed in steps[0].slots])
     said = {
         "S": "failures that search recovered",
         "U": "failures that search missed",
@@ -238,28 +234,30 @@ def contrast_table(findings: Findings, steps: Sequence[Step], source: bool = Fal
     if filled:
         note += (
             " Slots: how many examples are of the pool's "
-            f"{wording.listed([said[state] for state in filled])}; where seeds differ, from the "
+            f"{listed([said[state] for state in filled])}; where seeds differ, from the "
             "least to the most."
         )
     columns = [*_COLUMNS, "Pass@1", *(f"slots {state}" for state in filled)]
-    return Table(columns, rows, note=note)
+    return api.Table(columns, rows, note=note)
 
 
-def twin_table(findings: Findings, twins: Sequence[tuple[Step, Contrast]]) -> Table:
+def twin_table(
+    findings: api.ReportFindings, twins: Sequence[tuple[Step, api.Contrast]]
+) -> api.Table:
     """A row for each selection: its difference from its random twin."""
     rows = [[f"{step.label} − {condition_name(of.b)}", *_cells(findings, of)] for step, of in twins]
-    return Table(_COLUMNS, rows, note="Differences from the random twin; columns as above.")
+    return api.Table(_COLUMNS, rows, note="Differences from the random twin; columns as above.")
 
 
 _COLUMNS = ("", "difference", "95% interval", "G", "S", "U", "each seed")
 
 
-def _cells(findings: Findings, contrast: Contrast) -> list[str]:
+def _cells(findings: api.ReportFindings, contrast: api.Contrast) -> list[str]:
     """A contrast with its interval, its parts, and its value under each seed."""
     terms = contrast.terms
     return [
         points(contrast.delta),
-        wording.points_interval(contrast.interval),
+        points_interval(contrast.interval),
         *(points(term) for term in (terms.g, terms.s, terms.u)),
         " ".join(points(of) for of in by_seed(findings, contrast).values()),
     ]
@@ -273,14 +271,14 @@ _PARTS = {
 }
 
 
-def change_by_step(findings: Findings, *, steps: Sequence[Step], axis: str) -> Drawn:
+def change_by_step(findings: api.ReportFindings, *, steps: Sequence[Step], axis: str) -> Drawn:
     """Each step's Pass@1 minus the first one's; a filled marker's interval excludes zero.
 
     The line goes through the steps that have a value, in which they differ.
     """
     from matplotlib.figure import Figure as Drawn
 
-    figure = Drawn(figsize=(WIDTH, 2.9), layout="constrained")
+    figure = Drawn(figsize=(style.WIDTH, 2.9), layout="constrained")
     axes = figure.subplots()
     contrasts = against_first(findings, steps)
     deltas = [0.0, *(100 * float(contrast.delta) for contrast in contrasts)]
@@ -297,7 +295,7 @@ def change_by_step(findings: Findings, *, steps: Sequence[Step], axis: str) -> D
             markerfacecolor=filled,
         )  # fmt: skip
         axes.annotate(
-            wording.points(contrast.delta),
+            points(contrast.delta),
             (x, deltas[x]),
             xytext=(7, -8),  # under the line, which mostly rises
             textcoords="offset points",
@@ -311,7 +309,7 @@ def change_by_step(findings: Findings, *, steps: Sequence[Step], axis: str) -> D
     return figure
 
 
-def parts_by_state(findings: Findings, *, steps: Sequence[Step]) -> Drawn:
+def parts_by_state(findings: api.ReportFindings, *, steps: Sequence[Step]) -> Drawn:
     """A panel for each later step minus the first: the difference, and its parts on G, S and U.
 
     The difference has its interval; a filled marker's interval excludes zero. Bars are the parts,
@@ -321,18 +319,18 @@ def parts_by_state(findings: Findings, *, steps: Sequence[Step]) -> Drawn:
 
     contrasts = against_first(findings, steps)
     height = 0.27 * (len(_PARTS) + 1) + 0.45
-    figure = Drawn(figsize=(WIDTH, height * len(contrasts) + 0.35), layout="constrained")
+    figure = Drawn(figsize=(style.WIDTH, height * len(contrasts) + 0.35), layout="constrained")
     panels = figure.subplots(len(contrasts), 1, squeeze=False, sharex=True)[:, 0]
-    spread(figure)
+    style.spread(figure)
     for axes, step, contrast in zip(panels, steps[1:], contrasts, strict=True):
-        forest(axes, [("difference", contrast.delta, contrast.interval)])
+        api.forest(axes, [("difference", contrast.delta, contrast.interval)])
         _parts(axes, findings, contrast)
         axes.set_title(f"{step.label} minus {steps[0].label}", x=0)
     panels[-1].set_xlabel("points of Pass@1")
     return figure
 
 
-def _parts(axes: Axes, findings: Findings, contrast: Contrast) -> None:
+def _parts(axes: Axes, findings: api.ReportFindings, contrast: api.Contrast) -> None:
     """Under the difference, which is at 0, its parts; and what each seed has of all four."""
     a, b = (findings.conditions[name].seeds for name in (contrast.a, contrast.b))
     seeds = [a[seed].decomposition.terms - b[seed].decomposition.terms for seed in a]
@@ -341,7 +339,7 @@ def _parts(axes: Axes, findings: Findings, contrast: Contrast) -> None:
         part = getattr(contrast.terms, term)
         axes.barh(y, 100 * float(part), color=palette.RIGHT_PALE, height=0.55)
         axes.annotate(
-            wording.points(part), (1.02, y), xycoords=("axes fraction", "data"), va="center",
+            points(part), (1.02, y), xycoords=("axes fraction", "data"), va="center",
             fontsize=8.5,
         )  # fmt: skip
         _ticks(axes, y, [getattr(of, term) for of in seeds])
@@ -356,7 +354,7 @@ def _ticks(axes: Axes, y: int, values: Sequence[Fraction]) -> None:
     )  # fmt: skip
 
 
-class ControlPart(Part):
+class ControlPart(api.Part):
     """Conditions of one n that differ in which problems fill their slots.
 
     ``read`` gives the steps, and so does ``compute``; the first is the reference.
@@ -371,15 +369,17 @@ class ControlPart(Part):
         self.control, self.name = control, control.name
 
     def read(
-        self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[Arm]
+        self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
     ) -> tuple[Step, ...] | None:
         """The steps that the report's arms have, and what fills their slots."""
         asked = manifest["recipe"].get("experiments", {})
         if self.name not in asked or not arms:
             return None
-        return count_slots(run_path, self.control.steps(conditions_of(manifest["recipe"])), arms)
+        return count_slots(
+            run_path, self.control.steps(api.conditions_of(manifest["recipe"])), arms
+        )
 
-    def compute(self, inputs: ReportInputs, read: tuple[Step, ...]) -> Any:
+    def compute(self, inputs: api.ReportInputs, read: tuple[Step, ...]) -> Any:
         """The steps: their contrasts are among those of every report."""
         return read
 
@@ -392,17 +392,21 @@ class ControlPart(Part):
         """The steps of which the first sentence compares the last with the first."""
         return self.shown(found)
 
-    def differences(self, findings: Findings, found: Any) -> list[tuple[Step, Contrast]]:
+    def differences(
+        self, findings: api.ReportFindings, found: Any
+    ) -> list[tuple[Step, api.Contrast]]:
         """Steps with their differences: every later one minus the first."""
         steps = self.shown(found)
         return list(zip(steps[1:], against_first(findings, steps), strict=True))
 
-    def sections(self, inputs: ReportInputs, findings: Findings, found: Any) -> Iterator[Section]:
+    def sections(
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: Any
+    ) -> Iterator[api.Section]:
         """The result in a sentence, the figure, and a row for each step."""
         steps = self.shown(found)
         said = result(findings, self.compared(found)) + self.remark(findings, found)
         shown = (
-            f"{step.label} {wording.points(contrast.delta)} points"
+            f"{step.label} {points(contrast.delta)} points"
             for step, contrast in self.differences(findings, found)
         )
         alternative = f"Change of Pass@1 against {steps[0].label}: {'; '.join(shown)}."
@@ -412,28 +416,28 @@ class ControlPart(Part):
         )
         if not self.control.axis:
             caption += " Bars: its parts on G, S and U, which sum to it. Ticks: each seed."
-        blocks: list[Block] = [
-            Text(said),
-            Figure(self.name, alternative, caption),
+        blocks: list[api.Block] = [
+            api.Text(said),
+            api.Figure(self.name, alternative, caption),
             contrast_table(findings, steps),
         ]
-        yield Section(self.control.title, blocks)
+        yield api.Section(self.control.title, blocks)
 
-    def remark(self, findings: Findings, found: Any) -> str:
+    def remark(self, findings: api.ReportFindings, found: Any) -> str:
         """What follows the result, beginning with a space; nothing by default."""
         return ""
 
     def figures(
-        self, findings: Findings, found: Any
-    ) -> Iterator[tuple[str, Callable[[Findings], Drawn]]]:
+        self, findings: api.ReportFindings, found: Any
+    ) -> Iterator[tuple[str, Callable[[api.ReportFindings], Drawn]]]:
         """The change of Pass@1 from step to step; without an axis, where it arises."""
         steps, axis = self.shown(found), self.control.axis
         draw = partial(change_by_step, axis=axis) if axis else parts_by_state
         yield self.name, partial(draw, steps=steps)
 
     def tables(
-        self, inputs: ReportInputs, findings: Findings, found: Any
-    ) -> Iterator[tuple[str, Rows]]:
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: Any
+    ) -> Iterator[tuple[str, api.Rows]]:
         """A row for each step and seed, and for each step's mean."""
         yield f"{self.name}.csv", _rows(findings, self.differences(findings, found))
 
@@ -451,7 +455,7 @@ class ControlPart(Part):
         }
 
 
-def _rows(findings: Findings, compared: Sequence[tuple[Step, Contrast]]) -> Rows:
+def _rows(findings: api.ReportFindings, compared: Sequence[tuple[Step, api.Contrast]]) -> api.Rows:
     yield (
         "condition", "value", "against", "seed", "slots_G", "slots_S", "slots_U", "delta",
         "ci95_low", "ci95_high", "S", "U", "G",

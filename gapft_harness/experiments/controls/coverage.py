@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from gapft_harness import api
+from gapft_harness.analysis.bootstrap import Interval
+from gapft_harness.api import condition_name, points, points_interval, wording
 from gapft_harness.experiments.controls.control import (
     Control,
     ControlPart,
@@ -12,18 +16,6 @@ from gapft_harness.experiments.controls.control import (
     by_parameter,
     contrast_table,
     twin_table,
-)
-from gapft_harness.recipe.conditions import Condition
-from gapft_harness.report.figures.contrasts import ForestRow, forests
-from gapft_harness.report.findings.whole import Contrast, Findings
-from gapft_harness.report.reading.inputs import ReportInputs
-from gapft_harness.report.rendering.blocks import Block, Figure, Section, Text
-from gapft_harness.report.rendering.wording import (
-    capital,
-    condition_name,
-    points,
-    points_interval,
-    resolution,
 )
 
 if TYPE_CHECKING:
@@ -45,7 +37,7 @@ class Coverage(Control):
     title = "Coverage at the same exposures"
     axis = "slots of each problem"
 
-    def steps(self, conditions: Mapping[str, Condition]) -> Sequence[Step]:
+    def steps(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
         """By descending slots a problem."""
         return by_parameter(conditions, "repeated", "times", _slots)[::-1]
 
@@ -65,7 +57,7 @@ class FullPool(Control):
     )
     title = "The whole pool"
 
-    def steps(self, conditions: Mapping[str, Condition]) -> Sequence[Step]:
+    def steps(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
         """The draws with replacement, then every problem once."""
         return [
             Step(label, name)
@@ -93,7 +85,7 @@ class Related(Control):
         """Its section, figure and table."""
         return RelatedPart(self)
 
-    def steps(self, conditions: Mapping[str, Condition]) -> Sequence[Step]:
+    def steps(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
         """GapFT and uniform of its n; then each related selection and its twin, if there is one."""
         called = {
             selector: [name for name, of in conditions.items() if of.selector == selector]
@@ -113,7 +105,7 @@ class Related(Control):
         return found
 
 
-def _twin(conditions: Mapping[str, Condition], of: Condition) -> str:
+def _twin(conditions: Mapping[str, api.Condition], of: api.Condition) -> str:
     """The condition that draws at random from the states and responses that a selection takes."""
     wanted = _draws({"responses": _RELATED[of.selector], "states": of.params.get("states", "GS")})
     names = (
@@ -133,11 +125,15 @@ def _draws(params: Mapping[str, Any]) -> tuple[Any, ...]:
 class RelatedPart(ControlPart):
     """Every selection minus GapFT, and the related ones minus their random twins."""
 
-    def differences(self, findings: Findings, found: Any) -> list[tuple[Step, Contrast]]:
+    def differences(
+        self, findings: api.ReportFindings, found: Any
+    ) -> list[tuple[Step, api.Contrast]]:
         """Against GapFT, then against the twins."""
         return [*super().differences(findings, found), *self._twins(findings, found)]
 
-    def sections(self, inputs: ReportInputs, findings: Findings, found: Any) -> Iterator[Section]:
+    def sections(
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: Any
+    ) -> Iterator[api.Section]:
         """A sentence on each related selection, the figure, and both tables."""
         steps, twins = self.shown(found), self._twins(findings, found)
         groups = self._groups(findings, found)
@@ -150,9 +146,9 @@ class RelatedPart(ControlPart):
             for title, group in groups.items()
             if group
         )
-        blocks: list[Block] = [
-            Text(" ".join(_said(step, contrast) for step, contrast in twins) or _ALONE),
-            Figure(
+        blocks: list[api.Block] = [
+            api.Text(" ".join(_said(step, contrast) for step, contrast in twins) or _ALONE),
+            api.Figure(
                 self.name,
                 f"Differences of Pass@1 in points. {said}.",
                 "Differences of Pass@1 at the same n, N and J, with 95% intervals. Filled: the "
@@ -162,28 +158,30 @@ class RelatedPart(ControlPart):
         ]
         if twins:
             blocks.append(twin_table(findings, twins))
-        yield Section(self.control.title, blocks)
+        yield api.Section(self.control.title, blocks)
 
     def figures(
-        self, findings: Findings, found: Any
-    ) -> Iterator[tuple[str, Callable[[Findings], Drawn]]]:
+        self, findings: api.ReportFindings, found: Any
+    ) -> Iterator[tuple[str, Callable[[api.ReportFindings], Drawn]]]:
         """Both kinds of differences with their intervals."""
         groups = self._groups(findings, found)
-        yield self.name, lambda findings: forests(groups)
+        yield self.name, lambda findings: api.forests(groups)
 
     def results(self, found: Any) -> dict[str, Any]:
         """The steps, and the twin of each that has one."""
         twins = {step.condition: step.twin for step in self.shown(found) if step.twin}
         return {**super().results(found), "twins": twins}
 
-    def _twins(self, findings: Findings, found: Any) -> list[tuple[Step, Contrast]]:
+    def _twins(self, findings: api.ReportFindings, found: Any) -> list[tuple[Step, api.Contrast]]:
         return [
             (step, findings.contrast(step.condition, step.twin))
             for step in self.shown(found)
             if step.twin
         ]
 
-    def _groups(self, findings: Findings, found: Any) -> dict[str, list[ForestRow]]:
+    def _groups(
+        self, findings: api.ReportFindings, found: Any
+    ) -> dict[str, list[tuple[str, Fraction, Interval]]]:
         groups = {
             f"Minus {self.shown(found)[0].label}": super().differences(findings, found),
             "Minus its random twin": self._twins(findings, found),
@@ -197,11 +195,11 @@ class RelatedPart(ControlPart):
 _ALONE = "No random twin of a related selection is among the conditions."
 
 
-def _said(step: Step, contrast: Contrast) -> str:
+def _said(step: Step, contrast: api.Contrast) -> str:
     """A selection against its twin in a sentence."""
-    label = capital(step.label)
+    label = wording.capital(step.label)
     return (
         f"{label} minus as many examples at random from the same problems is "
         f"{points(contrast.delta)} points of Pass@1 {points_interval(contrast.interval)}; "
-        f"{resolution(contrast.interval)}."
+        f"{wording.resolution(contrast.interval)}."
     )

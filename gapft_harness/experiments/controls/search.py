@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import Field
 
+from gapft_harness import api
 from gapft_harness.analysis.across_runs import share_of
 from gapft_harness.analysis.permutation import PairedPermutation, paired_permutation
-from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Arm, Example
-from gapft_harness.core.streams import Stream
+from gapft_harness.api import layout, listed, percent, wording
 from gapft_harness.experiments.controls.control import (
     Control,
     ControlPart,
@@ -26,17 +25,6 @@ from gapft_harness.experiments.controls.control import (
     by_seed,
     gapft_and,
 )
-from gapft_harness.recipe.conditions import Condition
-from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.recipe.sections import RecipeSection, Training
-from gapft_harness.report.findings.whole import Findings
-from gapft_harness.report.reading.inputs import ReportInputs
-from gapft_harness.report.rendering import wording
-from gapft_harness.report.rendering.wording import listed, percent
-from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.tables import read_examples, read_problems
-from gapft_harness.training.plan import budget
 
 if TYPE_CHECKING:
     from gapft_harness.experiments.controls.control import ControlPart
@@ -58,16 +46,16 @@ class SearchDepth(Control):
         """Its section, figure and table."""
         return DepthPart(self)
 
-    def steps(self, conditions: Mapping[str, Condition]) -> Sequence[Step]:
+    def steps(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
         """By ascending k."""
         return by_parameter(conditions, self.name, "k", lambda k: f"K = {k}")
 
-    def settings(self, recipe: Recipe, options: Mapping[str, str] | None = None) -> Any:
+    def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
         """See ``Control.settings``; a k beyond the samples of the search is refused as well."""
         found = super().settings(recipe, options)
         for step in self.steps(recipe.conditions) if found is not None else ():
             if step.value is not None and step.value > recipe.search.k:
-                raise UserError(
+                raise api.UserError(
                     f"recipe {recipe.name}: key 'conditions.{step.condition}.params.k': is "
                     f"{step.value}, and search.k draws {recipe.search.k} samples; expected no more"
                 )
@@ -77,7 +65,7 @@ class SearchDepth(Control):
 class DepthPart(ControlPart):
     """Every depth minus the first, and the share of the deepest one's gain that each has."""
 
-    def remark(self, findings: Findings, found: Any) -> str:
+    def remark(self, findings: api.ReportFindings, found: Any) -> str:
         """The shares of gain and of recovered failures (Section 5, "Replacing replay ...")."""
         steps = self.shown(found)
         *others, last = zip(steps[1:], against_first(findings, steps), strict=True)
@@ -97,7 +85,7 @@ class DepthPart(ControlPart):
         return f" {listed(said)}; the other slots are replay." if said else ""
 
 
-class InclusionSettings(RecipeSection):
+class InclusionSettings(api.RecipeSection):
     """What a recipe says of it."""
 
     permutations: int = Field(2000, gt=0, description="permutations of the inclusion test")
@@ -121,23 +109,23 @@ class RandomizedInclusion(Control):
         """Its section, figure and tables."""
         return InclusionPart(self)
 
-    def steps(self, conditions: Mapping[str, Condition]) -> Sequence[Step]:
+    def steps(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
         """By ascending share."""
         return by_parameter(conditions, self.name, "share", lambda share: f"{100 * share:g}%")
 
-    def settings(self, recipe: Recipe, options: Mapping[str, str] | None = None) -> Any:
+    def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
         """See ``Control.settings``; shares of different late failures are refused as well."""
         found = super().settings(recipe, options)
         if found is not None:
             self._one_boundary(recipe)
         return found
 
-    def _one_boundary(self, recipe: Recipe) -> None:
+    def _one_boundary(self, recipe: api.Recipe) -> None:
         names: Sequence[str] = self.conditions(recipe)
         within = {name: recipe.conditions[name].params.get("within", 4) for name in names}
         if len({*map(str, within.values())}) > 1:
             said = ", ".join(f"{name} {of}" for name, of in within.items())
-            raise UserError(
+            raise api.UserError(
                 f"recipe {recipe.name}: key 'experiments.{self.name}': compares shares of the same "
                 f"late failures, and the parameter within differs ({said}); give all the same"
             )
@@ -154,7 +142,7 @@ class Inclusion:
 class InclusionPart(ControlPart):
     """What a share of the late failures changes against none of them."""
 
-    def compute(self, inputs: ReportInputs, read: tuple[Step, ...]) -> Inclusion:
+    def compute(self, inputs: api.ReportInputs, read: tuple[Step, ...]) -> Inclusion:
         """The inclusion tests."""
         statistics = inputs.recipe["statistics"]
         settings = inputs.recipe["experiments"][self.name]
@@ -168,7 +156,7 @@ class InclusionPart(ControlPart):
                 passed[read[0].condition],
                 item_ids=inputs.audit.ids,
                 permutations=settings.get("permutations", 2000),
-                stream=Stream(statistics["seed"], f"report/{self.name}"),
+                stream=api.Stream(statistics["seed"], f"report/{self.name}"),
             )
             for step in read[1:]
         }
@@ -178,7 +166,7 @@ class InclusionPart(ControlPart):
         """The steps."""
         return found.steps
 
-    def remark(self, findings: Findings, found: Inclusion) -> str:
+    def remark(self, findings: api.ReportFindings, found: Inclusion) -> str:
         """The inclusion tests."""
         label = {step.condition: step.label for step in found.steps}
         said = [
@@ -206,7 +194,7 @@ class InclusionPart(ControlPart):
         return {**super().results(found), "inclusion_test": tests}
 
     def tables(
-        self, inputs: ReportInputs, findings: Findings, found: Inclusion
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: Inclusion
     ) -> Iterator[tuple[str, Any]]:
         """The steps, and the tests."""
         yield from super().tables(inputs, findings, found)
@@ -247,26 +235,28 @@ class GoldLabels(Control):
         """Its section and table."""
         return GoldPart(self)
 
-    def steps(self, conditions: Mapping[str, Condition]) -> Sequence[Step]:
+    def steps(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
         """GapFT, then the conditions that choose by gold answers; without GapFT there is none."""
         return gapft_and(conditions, self.name)
 
-    def faults(self, run: RunDirectory, arms: Sequence[Arm]) -> Iterator[str]:
+    def faults(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> Iterator[str]:
         """What GapFT and gold-label selection differ in under a seed."""
         for gapft, gold in self._pairs(run, arms):
             yield from of_pair(run, gapft, gold)
 
-    def _pairs(self, run: RunDirectory, arms: Sequence[Arm]) -> Iterator[tuple[Arm, Arm]]:
+    def _pairs(
+        self, run: api.RunDirectory, arms: Sequence[api.Arm]
+    ) -> Iterator[tuple[api.Arm, api.Arm]]:
         first, *others = self.conditions(run.recipe)
         for arm in arms:
-            if arm.condition in others and Arm(first, arm.seed) in arms:
-                yield Arm(first, arm.seed), arm
+            if arm.condition in others and api.Arm(first, arm.seed) in arms:
+                yield api.Arm(first, arm.seed), arm
 
 
-def of_pair(run: RunDirectory, gapft: Arm, gold: Arm) -> Iterator[str]:
+def of_pair(run: api.RunDirectory, gapft: api.Arm, gold: api.Arm) -> Iterator[str]:
     """What the sealed training sets of a pair differ in that they must have in common."""
-    golds = {p.id: p.gold for p, _ in read_problems(run.path / layout.problems("pool"))}
-    one, other = (read_examples(run.path / layout.selection(arm)) for arm in (gapft, gold))
+    golds = {p.id: p.gold for p, _ in api.read_problems(run.path / layout.problems("pool"))}
+    one, other = (api.read_examples(run.path / layout.selection(arm)) for arm in (gapft, gold))
     for fault in unmatched(one, other, golds, run.recipe.training_of(gapft.condition)):
         yield (
             f"arms {gapft.name} and {gold.name} {fault}; expected the same targets and as many "
@@ -275,10 +265,10 @@ def of_pair(run: RunDirectory, gapft: Arm, gold: Arm) -> Iterator[str]:
 
 
 def unmatched(
-    gapft: Sequence[Example],
-    gold: Sequence[Example],
+    gapft: Sequence[api.Example],
+    gold: Sequence[api.Example],
     golds: Mapping[str, Any],
-    training: Training,
+    training: api.Training,
 ) -> Iterator[str]:
     """Yields what two training sets differ in that they must have in common.
 
@@ -303,7 +293,7 @@ def unmatched(
                 f"{answer}"
             )
             break
-    one, other = (budget(examples, training) for examples in (gapft, gold))
+    one, other = (api.budget(examples, training) for examples in (gapft, gold))
     for key in ("supervised_tokens", "exposures", "steps"):
         a, b = getattr(one, key), getattr(other, key)
         if a != b:
@@ -331,7 +321,7 @@ def _class(gold: Any) -> str:
 class GoldPart(ControlPart):
     """Gold-label selection minus GapFT, with the sign under each seed."""
 
-    def remark(self, findings: Findings, found: Any) -> str:
+    def remark(self, findings: api.ReportFindings, found: Any) -> str:
         """How many seeds have which sign, and what the two have in common."""
         steps = self.shown(found)
         said = []

@@ -10,8 +10,8 @@ from typing import Any
 
 from pydantic import Field
 
-from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Arm
+from gapft_harness import api
+from gapft_harness.api import layout, percent, points, points_interval, wording
 from gapft_harness.experiments.controls.control import (
     ControlPart,
     Step,
@@ -21,22 +21,9 @@ from gapft_harness.experiments.controls.control import (
     gapft_and,
 )
 from gapft_harness.experiments.controls.search import SearchDepth, of_pair
-from gapft_harness.recipe.conditions import Condition, conditions_of
-from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.recipe.sections import RecipeSection
-from gapft_harness.report.findings.whole import Findings
-from gapft_harness.report.part import Rows
-from gapft_harness.report.reading.inputs import ReportInputs
-from gapft_harness.report.rendering import wording
-from gapft_harness.report.rendering.blocks import Section, Table
-from gapft_harness.report.rendering.wording import percent, points, whole
-from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.tables import read_examples, read_states
-from gapft_harness.training.plan import budget
 
 
-class SharedCoreSettings(RecipeSection):
+class SharedCoreSettings(api.RecipeSection):
     """What a recipe says of it."""
 
     token_tolerance: float = Field(
@@ -66,7 +53,7 @@ class SharedCore(SearchDepth):
         """Its section, figure and tables."""
         return SharedCorePart(self)
 
-    def steps(self, conditions: Mapping[str, Condition]) -> Sequence[Step]:
+    def steps(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
         """By ascending k, then what is chosen by gold labels."""
         gold = [name for name, of in conditions.items() if of.selector == "core_gold"]
         labels = ["Gold labels"] if len(gold) == 1 else gold
@@ -75,7 +62,7 @@ class SharedCore(SearchDepth):
             *(Step(label, name) for label, name in zip(labels, gold, strict=True)),
         ]
 
-    def settings(self, recipe: Recipe, options: Mapping[str, str] | None = None) -> Any:
+    def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
         """See ``SearchDepth.settings``; gold labels need the search whose targets they get.
 
         Raises:
@@ -84,44 +71,46 @@ class SharedCore(SearchDepth):
         found, k = super().settings(recipe, options), recipe.search.k
         depths, gold = _kinds(self.steps(recipe.conditions))
         if found is not None and gold and (not depths or depths[-1].value != k):
-            raise UserError(
+            raise api.UserError(
                 f"recipe {recipe.name}: key 'experiments.{self.name}': condition "
                 f"{gold[0].condition!r} gets the targets of a search with all {k} samples; add "
                 f"core_{k}: {{selector: core_depth, params: {{k: {k}}}, n: verified}}"
             )
         return found
 
-    def faults(self, run: RunDirectory, arms: Sequence[Arm]) -> Iterator[str]:
+    def faults(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> Iterator[str]:
         """Of each seed, what its training sets differ in that they must have in common."""
         depths, gold = _kinds(self.steps(run.recipe.conditions))
         tolerance = self.settings(run.recipe).token_tolerance
-        states = read_states(run.path / layout.states("pool"))
+        states = api.read_states(run.path / layout.states("pool"))
         core = {of.problem_id for of in states if of.state == "G"}
         for seed in sorted({arm.seed for arm in arms}):
             found = {
-                arm: read_examples(run.path / layout.selection(arm))
+                arm: api.read_examples(run.path / layout.selection(arm))
                 for step in (*depths, *gold)
-                if (arm := Arm(step.condition, seed)) in arms
+                if (arm := api.Arm(step.condition, seed)) in arms
             }
             for arm, examples in found.items():
                 if missing := len(core - {e.problem_id for e in examples}):
                     yield f"arm {arm.name} lacks {missing} of the {len(core)} solved problems"
             tokens = {
-                arm: budget(of, run.recipe.training_of(arm.condition)).tokens
+                arm: api.budget(of, run.recipe.training_of(arm.condition)).tokens
                 for arm, of in found.items()
             }
-            most = Arm(depths[-1].condition, seed) if depths else None
+            most = api.Arm(depths[-1].condition, seed) if depths else None
             for step in depths[:-1]:
-                arm = Arm(step.condition, seed)
+                arm = api.Arm(step.condition, seed)
                 if most in tokens and arm in tokens:
                     yield from _too_far(arm, most, tokens, tolerance)
             for step in gold:
-                arm = Arm(step.condition, seed)
+                arm = api.Arm(step.condition, seed)
                 if most in tokens and arm in tokens:
                     yield from of_pair(run, most, arm)
 
 
-def _too_far(arm: Arm, most: Arm, tokens: Mapping[Arm, int], tolerance: float) -> Iterator[str]:
+def _too_far(
+    arm: api.Arm, most: api.Arm, tokens: Mapping[api.Arm, int], tolerance: float
+) -> Iterator[str]:
     share = abs(tokens[arm] - tokens[most]) / tokens[most]
     if share > tolerance:
         yield (
@@ -153,13 +142,15 @@ class Cores:
 class SharedCorePart(ControlPart):
     """Depths and gold labels beside the core (Table "Evidence Controls with a Shared Core")."""
 
-    def read(self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[Arm]) -> Any:
+    def read(self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]) -> Any:
         """The steps, and GapFT and gold labels without the core."""
         steps = super().read(run_path, manifest, arms)
         if steps is None:
             return None
         there = {arm.condition for arm in arms}
-        conditions = {n: of for n, of in conditions_of(manifest["recipe"]).items() if n in there}
+        conditions = {
+            n: of for n, of in api.conditions_of(manifest["recipe"]).items() if n in there
+        }
         match gapft_and(conditions, "gold_labels"):
             case [gapft, gold, *_] if conditions[gapft.condition].n == conditions[gold.condition].n:
                 return Cores(steps, (gapft, gold))
@@ -169,7 +160,9 @@ class SharedCorePart(ControlPart):
         """The steps with the core."""
         return found.steps
 
-    def sections(self, inputs: ReportInputs, findings: Findings, found: Any) -> Iterator[Section]:
+    def sections(
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: Any
+    ) -> Iterator[api.Section]:
         """The table with the source's row, the budgets, and gold labels without the core."""
         for section in super().sections(inputs, findings, found):
             blocks = [*section.blocks[:-1], contrast_table(findings, found.steps, source=True)]
@@ -183,7 +176,7 @@ class SharedCorePart(ControlPart):
         depths = [step for step in found.steps if step.value is not None]
         return depths if len(depths) > 1 else found.steps
 
-    def remark(self, findings: Findings, found: Cores) -> str:
+    def remark(self, findings: api.ReportFindings, found: Cores) -> str:
         """Gold labels against the search whose targets they have, and what all have in common."""
         said = ""
         *_, last = found.steps
@@ -192,7 +185,7 @@ class SharedCorePart(ControlPart):
             contrast = findings.contrast(last.condition, deepest.condition)
             said = (
                 f" {last.label} minus {deepest.label} is {points(contrast.delta)} points "
-                f"{wording.points_interval(contrast.interval)}."
+                f"{points_interval(contrast.interval)}."
             )
         return f"{said} Every condition holds each of the pool's solved problems once, the core."
 
@@ -201,8 +194,8 @@ class SharedCorePart(ControlPart):
         return {**super().results(found), "without": [of.condition for of in found.without or ()]}
 
     def tables(
-        self, inputs: ReportInputs, findings: Findings, found: Any
-    ) -> Iterator[tuple[str, Rows]]:
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: Any
+    ) -> Iterator[tuple[str, api.Rows]]:
         """The steps, and gold labels minus GapFT without and with the core."""
         yield from super().tables(inputs, findings, found)
         if pairs := _pairs(found):
@@ -221,12 +214,12 @@ def _pairs(found: Cores) -> list[tuple[str, Step, Step]]:
     return [("without the core", *found.without), ("with the core", search, gold)]
 
 
-def _each(findings: Findings, step: Step, key: str) -> list[int]:
+def _each(findings: api.ReportFindings, step: Step, key: str) -> list[int]:
     """A number of a condition's budget under each seed."""
     return [getattr(of.budget, key) for of in findings.conditions[step.condition].seeds.values()]
 
 
-def _budgets(findings: Findings, steps: Sequence[Step], core: int) -> Table:
+def _budgets(findings: api.ReportFindings, steps: Sequence[Step], core: int) -> api.Table:
     """What each condition processes, and how far that is from the deepest search (Table 5).
 
     Args:
@@ -257,17 +250,17 @@ def _budgets(findings: Findings, steps: Sequence[Step], core: int) -> Table:
             ]
         )
     note = (
-        f"Beside the core of {whole(core)}: examples of recovered failures (S), missed ones (U) "
-        "and repeated solved problems (G); where seeds differ, from the least to the most. Off: "
-        f"processed tokens L against {target.label}, under the seed where they differ most. "
-        "Repeats are chosen so that depths process as many; gold labels have the supervised tokens "
-        "of the deepest, and prompts of their own."
+        f"Beside the core of {wording.whole(core)}: examples of recovered failures (S), missed "
+        "ones (U) and repeated solved problems (G); where seeds differ, from the least to the "
+        f"most. Off: processed tokens L against {target.label}, under the seed where they differ "
+        "most. Repeats are chosen so that depths process as many; gold labels have the supervised "
+        "tokens of the deepest, and prompts of their own."
     )
     columns = ["", "beside the core", "n", "N", "J", "processed L", "off", "supervised"]
-    return Table(columns, rows, note=note)
+    return api.Table(columns, rows, note=note)
 
 
-def _gold(findings: Findings, pairs: Sequence[tuple[str, Step, Step]]) -> Table:
+def _gold(findings: api.ReportFindings, pairs: Sequence[tuple[str, Step, Step]]) -> api.Table:
     """Gold labels minus GapFT, without and with the core (the paper's ReClor diagnostic)."""
     rows = []
     for label, search, gold in pairs:
@@ -280,7 +273,7 @@ def _gold(findings: Findings, pairs: Sequence[tuple[str, Step, Step]]) -> Table:
                 *(wording.span(_each(findings, search, key)) for key in ("n", "steps")),
                 *(percent(of.pass_at_1) for of in rates),
                 points(contrast.delta),
-                wording.points_interval(contrast.interval),
+                points_interval(contrast.interval),
                 *(points(term) for term in (terms.g, terms.s, terms.u)),
             ]
         )
@@ -290,10 +283,10 @@ def _gold(findings: Findings, pairs: Sequence[tuple[str, Step, Step]]) -> Table:
         "this does not tell the core from them."
     )
     columns = ["", "n", "J", "GapFT", "gold", "difference", "95% interval", "G", "S", "U"]
-    return Table(columns, rows, note=note)
+    return api.Table(columns, rows, note=note)
 
 
-def _gold_rows(findings: Findings, pairs: Sequence[tuple[str, Step, Step]]) -> Rows:
+def _gold_rows(findings: api.ReportFindings, pairs: Sequence[tuple[str, Step, Step]]) -> api.Rows:
     yield (
         "group", "search", "gold", "seed", "n", "steps", "delta", "ci95_low", "ci95_high", "S",
         "U", "G",

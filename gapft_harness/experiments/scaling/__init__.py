@@ -9,10 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gapft_harness import api
 from gapft_harness.analysis.scaling import FIXED, SCALES
-from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Arm
-from gapft_harness.core.weights import weights_hash
+from gapft_harness.api import layout
 from gapft_harness.experiments.scaling.job import (
     FOLDER,
     NO_SCALE,
@@ -26,26 +25,18 @@ from gapft_harness.experiments.scaling.job import (
     scale_arm,
     scaled,
 )
-from gapft_harness.hooks.protocols import Job
-from gapft_harness.hooks.specs import hookimpl
-from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.report.reading.adapters import read_choice
-from gapft_harness.report.reading.columns import columns
-from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, Split, splits_of
+from gapft_harness.run_directory.directory import splits_of
 from gapft_harness.run_directory.manifest import Manifest
 from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.recording import record_judging, recorder
-from gapft_harness.stages.context import Context
-from gapft_harness.stages.experiment import Answered, Decodes, Experiment
-from gapft_harness.stages.integrity.differences import Differences, unequal
 from gapft_harness.stages.integrity.disjoint import require_apart
 
 if TYPE_CHECKING:
     from gapft_harness.experiments.scaling.report import ScalingPart
 
 
-def scaled_decisions(context: Context) -> Iterator[tuple[Arm, float]]:
+def scaled_decisions(context: api.Context) -> Iterator[tuple[api.Arm, float]]:
     """Each arm with each scale other than 1 at which the audit is decoded.
 
     Raises:
@@ -56,7 +47,7 @@ def scaled_decisions(context: Context) -> Iterator[tuple[Arm, float]]:
     for arm in context.arms():
         folder = context.run.sealed(layout.of_arm(FOLDER, arm))
         if is_stale(context.run, arm):
-            raise UserError(
+            raise api.UserError(
                 f"{folder}: its scale was chosen at another level or tolerance than the recipe's "
                 "experiments.scaling has now; gapft run --only scale chooses anew"
             )
@@ -65,7 +56,7 @@ def scaled_decisions(context: Context) -> Iterator[tuple[Arm, float]]:
 
 
 def check_scaled(
-    run: RunDirectory, arm: Arm, settings: Scaling, manifest: Mapping[str, Any]
+    run: api.RunDirectory, arm: api.Arm, settings: Scaling, manifest: Mapping[str, Any]
 ) -> Iterable[str]:
     """Chooses one arm's scale again from the sealed decisions, and scales its adapter again."""
     where, trained = layout.of_arm(FOLDER, arm), layout.adapter(arm)
@@ -78,19 +69,19 @@ def check_scaled(
             scale: _hash_at(run.path / trained, Path(folder) / f"{scale:g}", scale)
             for scale in (0.0, *SCALES)
         }
-    exported = weights_hash(run.path / where)
+    exported = api.weights_hash(run.path / where)
     if exported != hashes[choice.scale]:
         yield f"{where}: is not {trained} at scale {choice.scale:g}"
     configs = [run.path / folder / "adapter_config.json" for folder in (trained, where)]
     if configs[0].read_bytes() != configs[1].read_bytes():
         yield f"{where}/adapter_config.json: is not that of {trained}"
     expected["adapter_sha256"] = exported
-    yield from unequal(f"{where}/scaling.json", recorded, expected)
+    yield from api.unequal(f"{where}/scaling.json", recorded, expected)
     if of_manifest := manifest.get("scaling", {}).get(arm.name):
-        yield from unequal(f"{where}/scaling.json", recorded, of_manifest, "the manifest has")
+        yield from api.unequal(f"{where}/scaling.json", recorded, of_manifest, "the manifest has")
     else:
         yield f"manifest.json: holds no scaling of {arm.name}"
-    right = {**hashes, 1.0: weights_hash(run.path / trained)}
+    right = {**hashes, 1.0: api.weights_hash(run.path / trained)}
     audited = {layout.decisions_at(arm, scale): scale for scale in audited_scales(choice.scale)}
     if (run.path / layout.decisions(arm)).exists():
         yield from _check_audited(run, audited)
@@ -109,13 +100,13 @@ def check_scaled(
             )
 
 
-def _check_audited(run: RunDirectory, audited: Iterable[str]) -> Iterable[str]:
+def _check_audited(run: api.RunDirectory, audited: Iterable[str]) -> Iterable[str]:
     """An audit that is done has decided every audit problem at every scale that is compared."""
-    problems = columns(run.path / layout.problems("audit"), ("problem_id",))
+    problems = api.read_columns(run.path / layout.problems("audit"), ("problem_id",))
     for file in audited:
         if not (run.path / file).exists():
             yield f"{file}: is missing, and the audit is done"
-        elif columns(run.path / file, ("problem_id",)) != problems:
+        elif api.read_columns(run.path / file, ("problem_id",)) != problems:
             yield f"{file}: holds other problems than the audit"
 
 
@@ -123,10 +114,10 @@ def _hash_at(folder: Path, output: Path, scale: float) -> str:
     from gapft_harness.training.adapter import scale_adapter
 
     scale_adapter(folder, output, scale, {})
-    return weights_hash(output)
+    return api.weights_hash(output)
 
 
-class ScalingExperiment(Experiment):
+class ScalingExperiment(api.Experiment):
     """Chooses every adapter's scale on a calibration split, and compares it on the audit."""
 
     name = "scaling"
@@ -141,16 +132,18 @@ class ScalingExperiment(Experiment):
 
         return ScalingPart()
 
-    def searched(self, context: Context, split: Split, facts: Mapping[str, Any]) -> list[str]:
+    def searched(
+        self, context: api.Context, split: api.Split, facts: Mapping[str, Any]
+    ) -> list[str]:
         """Too few solved calibration problems for any scale above 0 are told at once."""
         settings = scaled(context.run.recipe)
-        if split != CALIBRATION or settings is None:
+        if split != api.CALIBRATION or settings is None:
             return []
         hopeless = no_scale_warning(facts["verdicts"].get("pass", 0), settings)
         context.run.update_manifest(partial(_drop_no_scale, but=f"{split}: {hopeless}"))
         return [hopeless] if hopeless else []
 
-    def run(self, context: Context) -> None:
+    def run(self, context: api.Context) -> None:
         """Decodes the calibration split at every scale, chooses each arm's, and exports it.
 
         What was chosen at another level or tolerance is chosen anew, from the same decisions.
@@ -168,7 +161,7 @@ class ScalingExperiment(Experiment):
             )
             return
         require_selected(run)
-        run.sealed(layout.responses(CALIBRATION))
+        run.sealed(layout.responses(api.CALIBRATION))
         for split in splits_of(run.recipe):
             run.sealed(layout.problems(split))
         require_apart(run, splits_of(run.recipe))
@@ -186,7 +179,7 @@ class ScalingExperiment(Experiment):
             run.seal(layout.of_arm(FOLDER, arm))
             run.update_manifest(recorder("scaling", arm.name, found["choice"]))
 
-    def audits(self, context: Context) -> Iterator[tuple[str, Job]]:
+    def audits(self, context: api.Context) -> Iterator[tuple[str, api.Job]]:
         """What the audit decodes at other scales than 1: each file with its job.
 
         Raises:
@@ -196,23 +189,23 @@ class ScalingExperiment(Experiment):
             verb, function = f"audit, scale {scale:g},", partial(audit_scaled_arm, scale=scale)
             yield layout.decisions_at(arm, scale), context.arm_job(verb, function, arm)
 
-    def reads(self, context: Context) -> Iterator[str]:
+    def reads(self, context: api.Context) -> Iterator[str]:
         """The decisions at these scales."""
         return (layout.decisions_at(arm, scale) for arm, scale in scaled_decisions(context))
 
-    def answered(self, run: RunDirectory, arm: Arm) -> Iterator[Answered]:
+    def answered(self, run: api.RunDirectory, arm: api.Arm) -> Iterator[api.Answered]:
         """The calibration split at every scale, and the audit at those that are compared."""
         for scale in SCALES:
-            yield Answered(calibration_file(arm, scale), str(CALIBRATION))
+            yield api.Answered(calibration_file(arm, scale), str(api.CALIBRATION))
         for scale in sorted({*SCALES, FIXED} - {1.0}):
-            yield Answered(layout.decisions_at(arm, scale), "audit")
+            yield api.Answered(layout.decisions_at(arm, scale), "audit")
 
     def check(
         self,
-        run: RunDirectory,
+        run: api.RunDirectory,
         manifest: Mapping[str, Any],
-        trained: Sequence[Arm],
-        found: Differences,
+        trained: Sequence[api.Arm],
+        found: api.Differences,
     ) -> None:
         """Every scale is chosen again, and every adapter scaled again."""
         settings = scaled(run.recipe)
@@ -229,7 +222,7 @@ class ScalingExperiment(Experiment):
                 "calibration split's decisions, and so the scaled weights from the trained ones"
             )
 
-    def plan(self, recipe: Recipe, run_dir: str, adapters: int) -> list[str]:
+    def plan(self, recipe: api.Recipe, run_dir: str, adapters: int) -> list[str]:
         """The scale stage."""
         settings = scaled(recipe)
         if settings is None:
@@ -241,24 +234,26 @@ class ScalingExperiment(Experiment):
             f"        -> {run_dir}/{FOLDER}/",
         ]
 
-    def decodes(self, recipe: Recipe, problems: Mapping[Split, int], adapters: int) -> Decodes:
+    def decodes(
+        self, recipe: api.Recipe, problems: Mapping[api.Split, int], adapters: int
+    ) -> api.Decodes:
         """The calibration split at every scale, and the audit at up to two."""
-        held, scales = problems[CALIBRATION], len(SCALES)
+        held, scales = problems[api.CALIBRATION], len(SCALES)
         count, more = held * (1 + adapters * scales), 2 * problems["audit"] * adapters
         line = (
             f"scale:  {count:,} = {held:,} x (1 + {adapters} adapters x {scales} scales), and up "
             f"to {more:,} of the audit"
         )
-        return Decodes([line], count + more, adapters=1)
+        return api.Decodes([line], count + more, adapters=1)
 
 
 def _drop_no_scale(manifest: Manifest, but: str) -> None:
     """Of an earlier level and tolerance the warning that no scale can be chosen goes."""
-    old = f"{CALIBRATION}: {NO_SCALE}"
+    old = f"{api.CALIBRATION}: {NO_SCALE}"
     manifest["warnings"] = [w for w in manifest["warnings"] if w == but or not w.startswith(old)]
 
 
-@hookimpl
+@api.hookimpl
 def register_experiments(register):  # type: ignore[no-untyped-def]
     """Registers adapter scaling."""
     register("scaling", ScalingExperiment)

@@ -13,22 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, StrictInt, field_validator
 
+from gapft_harness import api
 from gapft_harness.analysis.scaling import FIXED, SCALES, choose_scale, simultaneous_bounds
-from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Adapter, Arm
+from gapft_harness.api import layout
 from gapft_harness.core.weights import adapter_facts
-from gapft_harness.hooks.protocols import ReportProgress
-from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.recipe.sections import RecipeSection
 from gapft_harness.report.reading.adapters import read_choice
-from gapft_harness.report.reading.audits import read_decisions
-from gapft_harness.report.reading.columns import PASS, columns
-from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
-from gapft_harness.stages.audit.job import decode_split
 
 
-class Scaling(RecipeSection):
+class Scaling(api.RecipeSection):
     """What a recipe says of adapter scaling."""
 
     # strict, as the search reads it off the recipe as it stands there
@@ -54,7 +46,7 @@ class Scaling(RecipeSection):
         return calibration
 
 
-def scaled(recipe: Recipe) -> Scaling | None:
+def scaled(recipe: api.Recipe) -> Scaling | None:
     """What a checked recipe says; None if it scales nothing."""
     said = recipe.experiments.get("scaling")
     return None if said is None else Scaling.model_validate(said)
@@ -115,7 +107,7 @@ class ScaleChoice:
         return next((found for found in self.scales if found.scale == scale), None)
 
 
-def calibration_file(arm: Arm, scale: float) -> str:
+def calibration_file(arm: api.Arm, scale: float) -> str:
     """Where an arm's decisions on the calibration split stand in a run directory."""
     return layout.decisions(arm, f"calibration-{scale:g}")
 
@@ -130,7 +122,7 @@ def scale_arm(
     condition: str,
     seed: int,
     plugin_files: Sequence[str] = (),
-    progress: ReportProgress = lambda done, total: None,
+    progress: api.ReportProgress = lambda done, total: None,
 ) -> dict[str, Any]:
     """Chooses one arm's scale on the calibration split and exports the adapter at that scale.
 
@@ -142,18 +134,18 @@ def scale_arm(
         UserError: the recipe has no experiment ``scaling``, the adapter cannot be scaled, or the
             folder of the scaled one is there and incomplete.
     """
-    run = RunDirectory.open(run_path)
-    arm = Arm(condition, seed)
+    run = api.RunDirectory.open(run_path)
+    arm = api.Arm(condition, seed)
     settings = _settings(run)
     trained = run.sealed(layout.adapter(arm))
     decisions: dict[str, dict[str, Any]] = {}
     for number, scale in enumerate(SCALES):
-        decisions[f"{scale:g}"] = decode_split(
+        decisions[f"{scale:g}"] = api.decode_split(
             run,
             arm,
-            CALIBRATION,
+            api.CALIBRATION,
             calibration_file(arm, scale),
-            f"{CALIBRATION}/{arm.name}/{scale:g}",
+            f"{api.CALIBRATION}/{arm.name}/{scale:g}",
             plugin_files,
             lambda done, total, n=number: progress(n * total + done, len(SCALES) * total),  # type: ignore[misc]
             adapter=partial(_adapter_at, run, arm, scale),
@@ -179,34 +171,36 @@ def audit_scaled_arm(
     seed: int,
     scale: float,
     plugin_files: Sequence[str] = (),
-    progress: ReportProgress = lambda done, total: None,
+    progress: api.ReportProgress = lambda done, total: None,
 ) -> dict[str, Any]:
     """Decodes the audit problems greedily with one arm's adapter at one scale.
 
     Returns:
         Facts for the manifest, those of ``sealing.write_responses``.
     """
-    run, arm = RunDirectory.open(run_path), Arm(condition, seed)
+    run, arm = api.RunDirectory.open(run_path), api.Arm(condition, seed)
     file, purpose = layout.decisions_at(arm, scale), f"audit/{arm.name}/{scale:g}"
     made = partial(_adapter_at, run, arm, scale)
-    return decode_split(run, arm, "audit", file, purpose, plugin_files, progress, adapter=made)
+    return api.decode_split(run, arm, "audit", file, purpose, plugin_files, progress, adapter=made)
 
 
-def choose(run: RunDirectory, arm: Arm, settings: Scaling) -> ScaleChoice:
+def choose(run: api.RunDirectory, arm: api.Arm, settings: Scaling) -> ScaleChoice:
     """Computes an arm's scale from the calibration split's decisions at all scales.
 
     Raises:
         GapftError: the decisions are of other problems than the source's.
     """
-    ids = columns(run.path / layout.problems(CALIBRATION), ("problem_id",))["problem_id"]
+    ids = api.read_columns(run.path / layout.problems(api.CALIBRATION), ("problem_id",))[
+        "problem_id"
+    ]
 
     def passed(table: str) -> NDArray[np.bool_]:
         found: NDArray[np.bool_] = (
-            read_decisions(run.path / table, ids, "the calibration split") == PASS
+            api.read_decisions(run.path / table, ids, "the calibration split") == api.PASS
         )
         return found
 
-    source = passed(layout.responses(CALIBRATION))
+    source = passed(layout.responses(api.CALIBRATION))
     solved = int(source.sum())
     regressed = [int((source & ~passed(calibration_file(arm, scale))).sum()) for scale in SCALES]
     bounds = simultaneous_bounds(regressed, solved, settings.level)
@@ -240,7 +234,7 @@ def no_scale_warning(solved: int, settings: Scaling) -> str:
     )
 
 
-def is_stale(run: RunDirectory, arm: Arm) -> bool:
+def is_stale(run: api.RunDirectory, arm: api.Arm) -> bool:
     """Whether an arm's scale is there, and was chosen at another level or tolerance."""
     if adapter_facts(run.path / layout.of_arm(FOLDER, arm), "scaling.json") is None:
         return False
@@ -249,25 +243,27 @@ def is_stale(run: RunDirectory, arm: Arm) -> bool:
 
 
 @contextlib.contextmanager
-def _adapter_at(run: RunDirectory, arm: Arm, scale: float) -> Iterator[Adapter]:
+def _adapter_at(run: api.RunDirectory, arm: api.Arm, scale: float) -> Iterator[api.Adapter]:
     """An arm's adapter at a scale: the trained one itself, or one that is taken away again."""
     from gapft_harness.training.adapter import scale_adapter
 
     trained = run.sealed(layout.adapter(arm))
     if scale == 1:
-        yield Adapter(arm, str(trained))
+        yield api.Adapter(arm, str(trained))
         return
     folder = run.path / FOLDER / f".{arm.name}-{scale:g}"
     shutil.rmtree(folder, ignore_errors=True)  # of a command that was killed
     scale_adapter(trained, folder, scale, {"scale": scale})
     try:
-        yield Adapter(arm, str(folder))
+        yield api.Adapter(arm, str(folder))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _settings(run: RunDirectory) -> Scaling:
+def _settings(run: api.RunDirectory) -> Scaling:
     settings = scaled(run.recipe)
     if settings is None:
-        raise UserError(f"{run.path}: its recipe has no experiments.scaling: no scale is chosen")
+        raise api.UserError(
+            f"{run.path}: its recipe has no experiments.scaling: no scale is chosen"
+        )
     return settings

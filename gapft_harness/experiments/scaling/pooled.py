@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gapft_harness import api
 from gapft_harness.analysis.scaling import FIXED
-from gapft_harness.core.errors import UserError
+from gapft_harness.api import layout, wording
 from gapft_harness.experiments.scaling.job import FOLDER, scaled
 from gapft_harness.experiments.scaling.report import (
     ScaledRun,
@@ -21,11 +22,7 @@ from gapft_harness.experiments.scaling.report import (
     read_scaled_run,
 )
 from gapft_harness.report.reading.adapters import read_choice
-from gapft_harness.report.rendering.blocks import Section, Table
 from gapft_harness.report.rendering.document import Document
-from gapft_harness.report.rendering.wording import whole
-from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.mirror import placed
 from gapft_harness.stages.selection.stage import arms
 
@@ -75,14 +72,14 @@ def pool_scaling(places: Sequence[str]) -> Document:
     first = runs[0]
     for number, run in enumerate(runs):
         if run.rule != first.rule:
-            raise UserError(
+            raise api.UserError(
                 f"{first.place} chose its scales at level {first.rule[0]:g} and tolerance "
                 f"{first.rule[1]:g}, {run.place} at {run.rule[0]:g} and {run.rule[1]:g}; expected "
                 "one rule"
             )
         for other in runs[:number]:
             if run.checkpoints & other.checkpoints:
-                raise UserError(
+                raise api.UserError(
                     f"{other.place} and {run.place} hold the same checkpoint; give each run once"
                 )
     runs = _named(runs)
@@ -97,8 +94,8 @@ def pool_scaling(places: Sequence[str]) -> Document:
             run.place,
             run.task,
             run.model,
-            whole(len(run.scaled.item_ids)),
-            whole(int(run.scaled.source.sum())),
+            wording.whole(len(run.scaled.item_ids)),
+            wording.whole(int(run.scaled.source.sum())),
         ]
         for run in sorted(runs, key=lambda run: run.scaled.name)
     ]
@@ -106,8 +103,8 @@ def pool_scaling(places: Sequence[str]) -> Document:
     return Document(
         title=f"Adapter scaling, {len(rows)} environment{'s' * (len(rows) > 1)}",
         sections=[
-            Section("", blocks(found)),
-            Section("Environments", [Table(columns, rows, words=4)]),
+            api.Section("", blocks(found)),
+            api.Section("Environments", [api.Table(columns, rows, words=4)]),
         ],
         names=("scaling.md", "scaling.json"),
         results=content(found),
@@ -119,14 +116,14 @@ def pool_scaling(places: Sequence[str]) -> Document:
 
 
 def _read(place: str, path: Path) -> PooledRun:
-    run = RunDirectory.open(path)
+    run = api.RunDirectory.open(path)
     recipe, manifest = run.recipe, run.manifest()
     files = manifest["files"]
     trained = [arm for arm in arms(recipe) if arm.name in manifest["budgets"]]
     settings = scaled(recipe)
     if settings is None or not trained:
         why = "its recipe has no experiments.scaling" if trained else "it has trained nothing"
-        raise UserError(f"{place}: {why}, so it has no scaled adapters to compare")
+        raise api.UserError(f"{place}: {why}, so it has no scaled adapters to compare")
     for table in (layout.responses("audit"), layout.states("audit")):
         run.sealed(table)
     for arm in trained:

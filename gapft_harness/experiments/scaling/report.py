@@ -12,25 +12,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gapft_harness import api
 from gapft_harness.analysis.across_runs import Environment, replicate_means
 from gapft_harness.analysis.bootstrap import Interval, percentile_interval
 from gapft_harness.analysis.decomposition import Decomposition, decompose
 from gapft_harness.analysis.scaling import FIXED, SCALES
-from gapft_harness.core.records import Arm
-from gapft_harness.core.streams import Stream
+from gapft_harness.api import (
+    condition_name,
+    layout,
+    listed,
+    percent,
+    points,
+    points_interval,
+    wording,
+)
 from gapft_harness.experiments.scaling.job import ScaleChoice
-from gapft_harness.report.findings.whole import Findings
-from gapft_harness.report.part import Part, Rows
 from gapft_harness.report.reading.adapters import read_choice
-from gapft_harness.report.reading.audits import read_decisions, read_verdicts
-from gapft_harness.report.reading.columns import PASS, columns
-from gapft_harness.report.reading.inputs import ReportInputs
-from gapft_harness.report.rendering import wording
-from gapft_harness.report.rendering.blocks import Block, Section, Table, Text
-from gapft_harness.report.rendering.wording import condition_name, percent, points, whole
+from gapft_harness.report.reading.audits import read_verdicts
 from gapft_harness.report.results import number
-from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import CALIBRATION
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ class ScaledArm:
         chosen: shape (P,), the same at the chosen scale; the source's own where that is 0.
     """
 
-    arm: Arm
+    arm: api.Arm
     choice: ScaleChoice
     trained: NDArray[np.bool_]
     fixed: NDArray[np.bool_]
@@ -72,7 +71,7 @@ class ScaledRun:
 
 
 def read_scaled_run(
-    run_path: Path, manifest: Mapping[str, Any], arms: Sequence[Arm]
+    run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
 ) -> ScaledRun | None:
     """Reads the scaled decisions of a run; None if its recipe scales nothing, or it has no arms.
 
@@ -88,13 +87,13 @@ def read_scaled_run(
     if "scaling" not in recipe["experiments"] or not arms:
         return None
     audit = read_verdicts(run_path / layout.responses("audit"), recipe["search"]["k"])
-    ids = columns(run_path / layout.problems("audit"), ("problem_id",))["problem_id"]
+    ids = api.read_columns(run_path / layout.problems("audit"), ("problem_id",))["problem_id"]
 
-    def at(arm: Arm, scale: float) -> NDArray[np.bool_]:
+    def at(arm: api.Arm, scale: float) -> NDArray[np.bool_]:
         if not scale:
             return audit.greedy
         passed: NDArray[np.bool_] = (
-            read_decisions(run_path / layout.decisions_at(arm, scale), ids) == PASS
+            api.read_decisions(run_path / layout.decisions_at(arm, scale), ids) == api.PASS
         )
         return passed
 
@@ -124,7 +123,7 @@ class CheckpointFindings:
     """
 
     environment: str
-    arm: Arm
+    arm: api.Arm
     choice: ScaleChoice
     before: Decomposition
     after: Decomposition
@@ -205,7 +204,7 @@ def compute_scaling(runs: Sequence[ScaledRun], replicates: int, seed: int) -> Sc
                 [run for run in ordered if _of(run, name)],
                 [found for found in checkpoints if found.arm.condition == name],
                 replicates,
-                Stream(seed, "report/scaling"),
+                api.Stream(seed, "report/scaling"),
             )
             for name in names
         },
@@ -235,7 +234,7 @@ def _condition(
     runs: Sequence[ScaledRun],
     checkpoints: Sequence[CheckpointFindings],
     replicates: int,
-    stream: Stream,
+    stream: api.Stream,
 ) -> ConditionScaling:
     environments = [_environment(run, _of(run, name)) for run in runs]
     drawn = replicate_means(environments, replicates=replicates, stream=stream)
@@ -283,32 +282,32 @@ def _mean(environments: Sequence[Environment], what: str) -> Fraction:
     return sum(means, Fraction(0)) / len(means)
 
 
-class ScalingPart(Part):
+class ScalingPart(api.Part):
     """Adapter scaling: a section and two tables."""
 
     name = "scaling"
     after = "Where the change comes from"
 
     def read(
-        self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[Arm]
+        self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
     ) -> ScaledRun | None:
         """What the adapters decided at the scales that are compared."""
         return read_scaled_run(run_path, manifest, arms)
 
-    def compute(self, inputs: ReportInputs, read: ScaledRun) -> ScalingFindings:
+    def compute(self, inputs: api.ReportInputs, read: ScaledRun) -> ScalingFindings:
         """The run is the one environment of its conditions."""
         statistics = inputs.recipe["statistics"]
         return compute_scaling([read], statistics["replicates"], statistics["seed"])
 
     def sections(
-        self, inputs: ReportInputs, findings: Findings, found: ScalingFindings
-    ) -> Iterator[Section]:
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: ScalingFindings
+    ) -> Iterator[api.Section]:
         """Adapter scaling."""
-        yield Section("Adapter scaling", blocks(found))
+        yield api.Section("Adapter scaling", blocks(found))
 
     def tables(
-        self, inputs: ReportInputs, findings: Findings, found: ScalingFindings
-    ) -> Iterator[tuple[str, Rows]]:
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: ScalingFindings
+    ) -> Iterator[tuple[str, api.Rows]]:
         """Every checkpoint, and every bound."""
         yield "scaling.csv", checkpoint_rows(found)
         yield "scaling_bounds.csv", bound_rows(found)
@@ -317,12 +316,12 @@ class ScalingPart(Part):
         """For results.json."""
         return content(found)
 
-    def verdicts(self, inputs: ReportInputs, read: ScaledRun) -> dict[str, Mapping[str, int]]:
+    def verdicts(self, inputs: api.ReportInputs, read: ScaledRun) -> dict[str, Mapping[str, int]]:
         """The calibration split's, and those at other scales."""
-        source = inputs.verdict_counts[str(CALIBRATION)]
+        source = inputs.verdict_counts[str(api.CALIBRATION)]
         counts = {"calibration, source greedy": Counter(source)}
         for trained in inputs.arms:
-            name = wording.condition_name(trained.arm.condition)
+            name = condition_name(trained.arm.condition)
             for label, infix in (
                 (f"calibration, {name} at every scale", "calibration-"),
                 (f"audit, {name} at scales below 1", "scale-"),
@@ -333,12 +332,12 @@ class ScalingPart(Part):
         return {label: dict(of) for label, of in counts.items()}
 
 
-def blocks(found: ScalingFindings) -> list[Block]:
+def blocks(found: ScalingFindings) -> list[api.Block]:
     """A sentence, the conditions over environments, every checkpoint twice, and every bound."""
     return [
-        Text(_result(found)),
+        api.Text(_result(found)),
         _conditions(found),
-        Text(_caution(found), "note"),
+        api.Text(_caution(found), "note"),
         _checkpoints(found),
         _audited(found),
         _bounds(found),
@@ -397,7 +396,7 @@ def content(found: ScalingFindings) -> dict[str, Any]:
     }
 
 
-def checkpoint_rows(found: ScalingFindings) -> Rows:
+def checkpoint_rows(found: ScalingFindings) -> api.Rows:
     """A line a checkpoint; the first names the columns."""
     yield (
         "environment", "condition", "seed", "scale", "calibration_problems", "calibration_solved",
@@ -415,7 +414,7 @@ def checkpoint_rows(found: ScalingFindings) -> Rows:
         )
 
 
-def bound_rows(found: ScalingFindings) -> Rows:
+def bound_rows(found: ScalingFindings) -> api.Rows:
     """A line a checkpoint and scale."""
     yield "environment", "condition", "seed", "scale", "solved", "lost", "rho_G", "upper_bound"
     for of in found.checkpoints:
@@ -432,35 +431,38 @@ def _result(found: ScalingFindings) -> str:
         scale: sum(of.chosen[scale] for of in conditions) for scale in (*reversed(SCALES), 0.0)
     }
     first, *others = [
-        f"{whole(count)}{{}} scale {_scale(scale)}" for scale, count in counts.items() if count
+        f"{wording.whole(count)}{{}} scale {_scale(scale)}"
+        for scale, count in counts.items()
+        if count
     ]
-    chosen = wording.listed([first.format(" chose"), *(other.format("") for other in others)])
+    chosen = listed([first.format(" chose"), *(other.format("") for other in others)])
     before, after = (
         sum(getattr(of, name) for of in conditions) for name in ("above_before", "above_after")
     )
     return (
-        f"Of {whole(total)} checkpoint{'s' * (total > 1)}, {chosen}. As trained, {whole(before)} "
-        f"lost more than {_share(found.tolerance)} of the audit problems that the source solves; "
-        f"at the chosen scale, {whole(after)}."
+        f"Of {wording.whole(total)} checkpoint{'s' * (total > 1)}, {chosen}. As trained, "
+        f"{wording.whole(before)} lost more than {_share(found.tolerance)} of the audit problems "
+        f"that the source solves; at the chosen scale, {wording.whole(after)}."
     )
 
 
-def _conditions(found: ScalingFindings) -> Table:
+def _conditions(found: ScalingFindings) -> api.Table:
     several = _several(found)
     rows = [
         [
             condition_name(name),
-            *([whole(len(of.environments))] if several else []),
+            *([wording.whole(len(of.environments))] if several else []),
             _chosen(of.chosen),
             *(
-                f"{points(compared.mean)} {wording.points_interval(compared.interval)}"
+                f"{points(compared.mean)} {points_interval(compared.interval)}"
                 for compared in of.against.values()
             ),
-            f"{whole(of.above_before)} → {whole(of.above_after)} of {whole(of.checkpoints)}",
+            f"{wording.whole(of.above_before)} → {wording.whole(of.above_after)} of "
+            f"{wording.whole(of.checkpoints)}",
         ]
         for name, of in found.conditions.items()
     ]
-    return Table(
+    return api.Table(
         [
             "condition",
             *(["environments"] if several else []),
@@ -483,9 +485,9 @@ def _conditions(found: ScalingFindings) -> Table:
 def _caution(found: ScalingFindings) -> str:
     text = (
         "A run is one environment of each of its conditions. Intervals are percentiles of "
-        f"{whole(found.replicates)} replicates that resample environments, then the training seeds "
-        "of each, then its audit problems, the same ones for all seeds and for both sides of a "
-        "difference; every environment counts the same. "
+        f"{wording.whole(found.replicates)} replicates that resample environments, then the "
+        "training seeds of each, then its audit problems, the same ones for all seeds and for both "
+        "sides of a difference; every environment counts the same. "
     )
     if not _several(found):
         text += (
@@ -498,7 +500,7 @@ def _caution(found: ScalingFindings) -> str:
     )
 
 
-def _checkpoints(found: ScalingFindings) -> Table:
+def _checkpoints(found: ScalingFindings) -> api.Table:
     rows = []
     for of in found.checkpoints:
         choice, lost = of.choice, _calibration_lost(of)
@@ -512,7 +514,7 @@ def _checkpoints(found: ScalingFindings) -> Table:
                 *(percent(of.pass_at_1[name]) for name in ("source", "trained", "fixed", "chosen")),
             ]
         )
-    return Table(
+    return api.Table(
         [
             *_NAMES[not _several(found) :],
             *("calibration ρ_G", "bound", "source", "at 1", f"at {_scale(FIXED)}", "at chosen"),
@@ -525,8 +527,8 @@ def _checkpoints(found: ScalingFindings) -> Table:
     )
 
 
-def _audited(found: ScalingFindings) -> Table:
-    return Table(
+def _audited(found: ScalingFindings) -> api.Table:
+    return api.Table(
         [*_NAMES[not _several(found) :], "ρ_G", "κ_S", "κ_U"],
         [
             [
@@ -551,18 +553,18 @@ def _names(found: ScalingFindings, of: CheckpointFindings, scale: float) -> list
     return names[not _several(found) :]
 
 
-def _bounds(found: ScalingFindings) -> Table:
+def _bounds(found: ScalingFindings) -> api.Table:
     rows = [
         [
             *_names(found, of, at.scale),
-            f"{whole(at.regressed)} of {whole(of.choice.solved)}",
+            f"{wording.whole(at.regressed)} of {wording.whole(of.choice.solved)}",
             percent(at.upper_bound),
             "yes" if at.upper_bound <= of.choice.tolerance else "no",
         ]
         for of in found.checkpoints
         for at in of.choice.scales
     ]
-    return Table(
+    return api.Table(
         [*_NAMES[not _several(found) :], "solved problems lost", "upper bound", "safe"],
         rows,
         words=1 + _several(found),
@@ -596,7 +598,7 @@ def _change(before: Fraction | None, after: Fraction | None) -> str:
 
 def _chosen(counts: Mapping[float, int]) -> str:
     return ", ".join(
-        f"{_scale(scale)} ({whole(counts[scale])})"
+        f"{_scale(scale)} ({wording.whole(counts[scale])})"
         for scale in (*reversed(SCALES), 0.0)
         if counts[scale]
     )

@@ -16,34 +16,33 @@ from gapft_harness.stages.context import Context
 
 
 class OfAdapters(RecipeSection):
-    """The key that such experiments have."""
+    """The settings of such experiments."""
 
     adapters: Literal["trained", "scaled"] = Field(
         "trained",
         description="`scaled`: the models at the scales that experiments.scaling chose for them",
     )
 
+    def require_scales(self, recipe: Recipe, name: str) -> None:
+        """Refuses scaled adapters of a run that scales none.
 
-def require_scales(recipe: Recipe, name: str, found: OfAdapters | None) -> None:
-    """Refuses scaled adapters of a run that scales none.
+        Raises:
+            UserError: the recipe has no experiment scaling.
+        """
+        if self.adapters == "scaled" and "scaling" not in recipe.experiments:
+            raise UserError(
+                f"recipe {recipe.name}: key 'experiments.{name}.adapters': is 'scaled', and the "
+                "recipe has no experiments.scaling, which chooses the scales; add it, or leave "
+                "adapters out"
+            )
 
-    Raises:
-        UserError: the recipe has no experiment scaling.
-    """
-    if found is not None and found.adapters == "scaled" and "scaling" not in recipe.experiments:
-        raise UserError(
-            f"recipe {recipe.name}: key 'experiments.{name}.adapters': is 'scaled', and the recipe "
-            "has no experiments.scaling, which chooses the scales; add it, or leave adapters out"
-        )
+    def reads(self, context: Context) -> Iterator[str]:
+        """The sealed tables that such an experiment reads of the trained models.
 
-
-def decided_tables(context: Context, found: OfAdapters) -> Iterator[str]:
-    """The sealed tables that such an experiment reads of the trained models.
-
-    Raises:
-        UserError: a scale is not chosen yet, or its file was changed since.
-    """
-    if found.adapters == "scaled":
-        for arm in context.arms():
-            context.run.sealed(layout.of_arm(layout.SCALED, arm))
-        yield from tables(context.run.path, context.arms(), found.adapters).values()
+        Raises:
+            UserError: a scale is not chosen yet, or its file was changed since.
+        """
+        if self.adapters == "scaled":
+            for arm in context.arms():
+                context.run.sealed(layout.of_arm(layout.SCALED, arm))
+            yield from tables(context.run.path, context.arms(), self.adapters).values()

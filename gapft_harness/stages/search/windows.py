@@ -16,22 +16,29 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.experiment import Experiment
-from gapft_harness.stages.experiment.adapters import decided_tables, require_scales
+from gapft_harness.stages.experiment.adapters import OfAdapters
 from gapft_harness.stages.integrity.differences import Differences
 from gapft_harness.stages.search.states import Window, partition
 
 SPLIT = "audit"
 
 
-def window_table(window: Window) -> str:
-    """The table of the audit's states by a window's samples."""
-    return layout.states(SPLIT, (window.offset, window.k))
+class OfWindows(OfAdapters):
+    """The settings of such experiments."""
+
+    def windows(self) -> list[Window]:
+        """The parts of the samples."""
+        raise NotImplementedError
+
+    def tables(self) -> list[str]:
+        """The tables of the audit's states by them."""
+        return [layout.states(SPLIT, (window.offset, window.k)) for window in self.windows()]
 
 
 class OnWindows(Experiment):
     """An experiment on the audit's states by several windows; its stage seals their tables.
 
-    Its section is an ``OfAdapters`` and has a method ``windows()``, which gives them.
+    Its section is an ``OfWindows``.
     """
 
     def settings(self, recipe: Recipe, options: Mapping[str, str] | None = None) -> Any:
@@ -39,7 +46,7 @@ class OnWindows(Experiment):
         found = super().settings(recipe, options)
         if found is None:
             return None
-        require_scales(recipe, self.name, found)
+        found.require_scales(recipe, self.name)
         drawn, needed = recipe.search.k, max(window.end for window in found.windows())
         if needed > drawn:
             key = f"experiments.{self.name}"
@@ -54,8 +61,8 @@ class OnWindows(Experiment):
         """Writes and seals the states of every window."""
         run = context.run
         run.sealed(layout.responses(SPLIT))
-        for window in self.settings(run.recipe).windows():
-            table = window_table(window)
+        settings: OfWindows = self.settings(run.recipe)
+        for window, table in zip(settings.windows(), settings.tables(), strict=True):
             if not run.is_sealed(table):
                 partition(str(run.path), SPLIT, context.plugin_files, window)
             run.seal(table)
@@ -63,8 +70,7 @@ class OnWindows(Experiment):
     def reads(self, context: Context) -> Iterator[str]:
         """These tables, and those of the models where they are scaled."""
         found = self.settings(context.run.recipe)
-        yield from map(window_table, found.windows())
-        yield from decided_tables(context, found)
+        yield from (*found.tables(), *found.reads(context))
 
     def plan(self, recipe: Recipe, run_dir: str, adapters: int) -> Sequence[str]:
         """The stage's line."""
@@ -80,7 +86,7 @@ class OnWindows(Experiment):
         findings: Differences,
     ) -> None:
         """Every window has its table; what these hold is checked with all states."""
-        tables = [window_table(window) for window in self.settings(run.recipe).windows()]
+        tables = self.settings(run.recipe).tables()
         missing = [table for table in tables if table not in manifest["files"]]
         findings.missing += [f"{table} is not made" for table in missing]
         if not missing:
