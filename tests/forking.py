@@ -1,0 +1,192 @@
+"""A process that has imported what every command imports, and becomes a command by forking.
+
+Importing torch, transformers, peft and lm_eval took half of the processor's time of all tests: two
+seconds a command and six a worker. Commands and their workers begin here as forks of a process
+that has imported these libraries, but nothing of the harness. All else is as in a process of their
+own: environment, folder, arguments, descriptors, exit status, parent. Real starts are what
+``tests/end_to_end/letters_run.py``, ``tests/executors`` and README's commands test.
+
+``python -m tests.forking`` reads a command a line, and answers with its pid and its exit status.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import gc
+import importlib
+import json
+import os
+import re
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+LIBRARIES = (
+    "torch", "transformers", "datasets", "lm_eval.tasks", "lm_eval.models.huggingface", "peft",
+    "pyarrow.parquet", "scipy.stats", "typer",
+)  # fmt: skip
+
+#: What libraries read when they are imported.
+_READ_AT_IMPORT = re.compile("OMP_|HF_|HUGGING|TRANSFORMERS_|TORCH|PYTHON|CUDA|LM_EVAL|GAPFT_NO")
+
+_WORKER = "from gapft_harness.core.processes import begin"
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def read_at_import(environment: Mapping[str, str]) -> dict[str, str]:
+    """The part of an environment with which the libraries have to be imported."""
+    return {k: v for k, v in environment.items() if _READ_AT_IMPORT.match(k)}
+
+
+def become(run: Callable[[], Any], environment: Mapping[str, str], path: Sequence[str]) -> None:
+    """Runs something as a process of its own would, and ends with its exit status."""
+    status = 1
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.environ.clear()
+        os.environ.update(environment)
+        sys.path[:] = path
+        try:
+            run()
+            status = 0
+        except SystemExit as end:
+            if end.code is None or isinstance(end.code, int):
+                status = end.code or 0
+            else:
+                print(end.code, file=sys.stderr)
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BaseException:
+        os.write(2, traceback.format_exc().encode())
+    finally:
+        os._exit(status & 0xFF)
+
+
+def take(descriptors: Mapping[int, int]) -> None:
+    """Moves descriptors to the numbers they are to have, and closes all others."""
+    above = max([2, *descriptors, *descriptors.values()]) + 1
+    copies = {number: os.dup2(held, above + number) for held, number in descriptors.items()}
+    for number, copy in copies.items():
+        os.dup2(copy, number, inheritable=True)
+    kept = -1
+    for number in [*sorted(descriptors.values()), 65536]:
+        if number > kept + 1:
+            os.closerange(kept + 1, number)
+        kept = number
+
+
+class Popen(subprocess.Popen[Any]):
+    """Workers are forks too; all else is started as always."""
+
+    nursery: socket.socket
+    environment: dict[str, str]
+
+    def __init__(self, args: Any, *rest: Any, **options: Any) -> None:
+        environment = options.get("env") or os.environ
+        if (
+            not isinstance(args, list)
+            or len(args) != 5
+            or not str(args[3]).count(_WORKER)
+            or read_at_import(environment) != self.environment
+        ):
+            super().__init__(args, *rest, **options)
+            return
+        passed = options["pass_fds"]
+        output = options["stdout"].fileno()
+        told = json.dumps([args[4], dict(environment), os.getcwd(), os.getpid(), passed]).encode()
+        socket.send_fds(self.nursery, [len(told).to_bytes(4)], [output, *passed])
+        self.nursery.sendall(told)
+        self.args, self.returncode, self._child_created = args, None, True
+        self.stdin = self.stdout = self.stderr = None
+        self._waitpid_lock = threading.Lock()
+        self.pid = int.from_bytes(self.nursery.recv(4))
+
+
+def nurse(requests: socket.socket) -> None:
+    """Forks workers, which become children of the command: it adopts what it is an ancestor of."""
+    while head := socket.recv_fds(requests, 4, 8):
+        size, descriptors = head[:2]
+        if not size:
+            os._exit(0)
+        told = b""
+        while len(told) < int.from_bytes(size):
+            told += requests.recv(1 << 20)
+        between = os.fork()
+        if between:
+            os.waitpid(between, 0)
+            for descriptor in descriptors:
+                os.close(descriptor)
+            continue
+        if os.fork():
+            os._exit(0)
+        arguments, environment, folder, command, passed = json.loads(told)
+        while os.getppid() != command:
+            time.sleep(0.001)
+        requests.sendall(os.getpid().to_bytes(4))
+        os.setsid()
+        output, *pipes = descriptors
+        null = os.open(os.devnull, os.O_RDONLY)
+        errors = os.dup(output)
+        take({null: 0, output: 1, errors: 2, **dict(zip(pipes, passed, strict=True))})
+        os.chdir(folder)
+        path, *rest = json.loads(arguments)
+        sys.argv[:] = ["-c", arguments]
+
+        def run(rest: list[Any] = rest) -> None:
+            importlib.import_module("gapft_harness.core.processes").begin(*rest)
+
+        become(run, environment, path)
+
+
+def command(told: dict[str, Any]) -> None:
+    """Is ``python -m gapft_harness.cli.main ARGUMENTS`` from here on."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    null = os.open(os.devnull, os.O_RDONLY)
+    output, errors = (os.open(told[key], os.O_WRONLY | os.O_APPEND) for key in ("out", "err"))
+    take({null: 0, output: 1, errors: 2})
+    os.chdir(told["cwd"])
+    Popen.nursery, requests = socket.socketpair()
+    Popen.environment = read_at_import(os.environ)
+    if not os.fork():
+        Popen.nursery.close()
+        nurse(requests)
+    requests.close()
+    subprocess.Popen = Popen  # type: ignore[misc]
+    sys.argv[:] = ["gapft", *told["arguments"]]
+    path = [told["cwd"], *sys.path[1:]]
+
+    def run() -> None:
+        runpy.run_module("gapft_harness.cli.main", run_name="__main__", alter_sys=True)
+
+    become(run, told["env"], path)
+
+
+def serve() -> None:
+    """Imports the libraries; then becomes a command for every line."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for name in LIBRARIES:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+    for line in sys.stdin:
+        child = os.fork()
+        if not child:
+            command(json.loads(line))
+        print(child, flush=True)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+
+if __name__ == "__main__":
+    serve()
