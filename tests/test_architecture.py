@@ -89,7 +89,7 @@ TURNED = [
     ("core/streams.py", "import gapft_harness.analysis.pass_at_k", {FLOORS, CIRCLES}),
     ("analysis/pass_at_k.py", "import gapft_harness.demo", {FLOORS}),
     ("core/errors.py", "import gapft_harness.core.files", {CIRCLES}),
-    ("experiments/allocation/__init__.py", "import gapft_harness.experiments.scaling", {APART}),
+    ("experiments/allocation.py", "import gapft_harness.experiments.scaling", {APART}),
     ("experiments/scope.py", "import gapft_harness.report.tables", {OWN}),
     ("plugins/samplers/dummy.py", "import gapft_harness.core.records", {API}),
     ("report/tables.py", "import lm_eval", {BRIDGE}),

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.experiments.allocation.halves import exposed_arm
+from gapft_harness.experiments.allocation import exposed_arm
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.pipeline import run_stages
 from tests.recording_run import Here, Letters, letters

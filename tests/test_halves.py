@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm, Example
-from gapft_harness.experiments.allocation.halves import find_halves
+from gapft_harness.experiments.allocation import find_halves
 
 DIFFUSE, CONCENTRATED = Arm("diffuse", 13), Arm("concentrated", 13)
 NAMES = "arms diffuse-seed13 and concentrated-seed13"

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from gapft_harness.core.records import Arm, Budget
-from gapft_harness.experiments.allocation.report import AllocationPart, ExposedSeed, Exposures
+from gapft_harness.experiments.allocation import AllocationPart, ExposedSeed, Exposures
 from gapft_harness.report.reading.inputs import (
     PASS,
     STATUSES,

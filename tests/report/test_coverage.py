@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from gapft_harness.experiments.allocation.report import QUANTITIES, RATES
+from gapft_harness.experiments.allocation import QUANTITIES, RATES
 from gapft_harness.report import write_report
 from gapft_harness.report.findings.whole import compute
 from gapft_harness.report.reading.inputs import PASS
