@@ -9,7 +9,7 @@ from typing import Any
 
 from gapft_harness.analysis.bootstrap import Interval
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
-from gapft_harness.analysis.pass_at_k import k_label, mean_pass_at_k, reported_k
+from gapft_harness.analysis.pass_at_k import k_label, reported_k
 from gapft_harness.compare.choice import REPLICATES
 from gapft_harness.compare.comparison import Comparison
 from gapft_harness.compare.findings import ByState, Paired
@@ -407,12 +407,11 @@ def results(of: Comparison) -> dict[str, Any]:
         "models": models,
         "notes": [note.line for note in of.notes],
     }
-    if of.samples is not None and of.found.states is not None:
-        passing, k = of.samples.passing, of.samples.k
+    if (samples := of.samples) is not None:
         content["source_samples"] = {
-            "k": k,
-            "states": {state: int((of.found.states == state).sum()) for state in "GSU"},
-            "pass_at_k": {str(n): float(mean_pass_at_k(passing, k, n)) for n in reported_k(k)},
+            "k": samples.k,
+            "states": samples.sizes,
+            "pass_at_k": {str(n): float(samples.pass_at(n)) for n in reported_k(samples.k)},
         }
     return content
 

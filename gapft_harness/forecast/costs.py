@@ -89,9 +89,8 @@ def _training(run: SearchedRun, seeds: int) -> Cost:
     for condition in conditions_of(run.recipe).values():
         wanted = condition.n or budget["n"]
         if not isinstance(wanted, int):
-            recovered = ~pool.greedy & pool.passed[:, : condition.k].any(axis=1)
-            verified = pool.greedy | recovered
-            wanted = int((recovered if wanted == "recovered" else verified).sum())
+            sizes = pool.window(0, condition.k or pool.k).sizes
+            wanted = sizes["S"] + (sizes["G"] if wanted == "verified" else 0)
         replay = budget["replay"] if condition.replay is None else condition.replay
         repetitions = {**run.recipe["training"], **condition.training}["repetitions"]
         slots = wanted + (replay if isinstance(replay, int) else 0)  # a share is of the n

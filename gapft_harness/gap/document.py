@@ -101,7 +101,7 @@ def _states(found: GapFindings) -> Table:
     rows = [
         [
             f"{state}: {STATE_NAMES[state]}",
-            whole(int((found.states == state).sum())),
+            whole(found.verdicts.sizes[state]),
             percent(share.value),
             _interval(share.interval),
         ]
@@ -114,7 +114,7 @@ def _filters(of: Measured, found: Mapping[str, GapFindings]) -> Table:
     rows = []
     for name, one in found.items():
         gap = one.gains[-1]
-        counts = [whole(int((one.states == state).sum())) for state in "GSU"]
+        counts = map(whole, one.verdicts.sizes.values())
         rows.append(
             [
                 name,
@@ -170,7 +170,7 @@ def _filter(one: GapFindings) -> dict[str, Any]:
         "greedy": _share(one.greedy),
         "pass_at_k": {str(k): _share(share) for k, share in enumerate(one.pass_at, 1)},
         "gap": _share(one.gains[-1]),
-        "states": {state: int((one.states == state).sum()) for state in "GSU"},
+        "states": one.verdicts.sizes,
         "p_S": _share(one.shares["S"]),
         "errors": one.errors,
     }
@@ -201,7 +201,7 @@ def _items(of: Measured, found: Mapping[str, GapFindings]) -> Iterator[tuple[obj
     yield "filter", "problem_id", "doc_id", "state", "greedy", "passing", "samples"
     for name, one in found.items():
         verdicts = of.verdicts[name]
-        columns = one.states.tolist(), verdicts.greedy.tolist(), verdicts.passing.tolist()
+        columns = one.verdicts.states.tolist(), verdicts.greedy.tolist(), verdicts.passing.tolist()
         for (problem, row), state, greedy, passing in zip(of.ids.items(), *columns, strict=True):
             yield name, problem, row, state, int(greedy), passing, of.k
 
@@ -221,11 +221,11 @@ def explored(of: Measured, found: Mapping[str, GapFindings]) -> Explored:
         ids=list(of.ids),
         verdicts=[greedy[0] for greedy, _ in words],
         models=[],
-        states="".join(first.states.tolist()),
+        states="".join(first.verdicts.states.tolist()),
         k=of.k,
         passing=of.verdicts[chosen].passing.tolist(),
         samples=[samples for _, samples in words],
-        fields={f"state by {name}": one.states.tolist() for name, one in others},
+        fields={f"state by {name}": one.verdicts.states.tolist() for name, one in others},
         entries=lambda: (_entry(pair) for pair in _pairs(of, chosen)),
     )
 

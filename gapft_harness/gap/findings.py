@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from gapft_harness.analysis.bootstrap import Interval, percentile_interval, resampled_means
 from gapft_harness.analysis.pass_at_k import pass_at_k
+from gapft_harness.core.records import State
 from gapft_harness.core.streams import Stream
 from gapft_harness.verdicts.table import Verdicts
 
@@ -44,7 +45,7 @@ class GapFindings:
         greedy: accuracy of the greedy decode.
         pass_at: Pass@k for k = 1, ..., K.
         gains: Pass@k minus Pass@1 for the same k; the last is the gap.
-        states: shape (P,), G, S and U.
+        verdicts: that it is found from.
         shares: of G, S and U; that of S is p_S, the most that recovering S can add.
         errors: responses that neither passed nor failed; they count as not passed.
     """
@@ -52,8 +53,8 @@ class GapFindings:
     greedy: Share
     pass_at: tuple[Share, ...]
     gains: tuple[Share, ...]
-    states: NDArray[np.str_]
-    shares: dict[str, Share]
+    verdicts: Verdicts
+    shares: dict[State, Share]
     errors: int
 
 
@@ -80,8 +81,8 @@ def find(verdicts: Verdicts, errors: int) -> GapFindings:
         greedy=shares[0],
         pass_at=tuple(shares[4 : 4 + k]),
         gains=tuple(shares[4 + k :]),
-        states=states,
-        shares=dict(zip("GSU", shares[1:4], strict=True)),
+        verdicts=verdicts,
+        shares={"G": shares[1], "S": shares[2], "U": shares[3]},
         errors=errors,
     )
 
