@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 #: The columns that are read; what else a table has is copied as it is.
-_READ = ("problem_id", "index", "text", "finish_reason", "status", "answer")
+_READ = ["problem_id", "index", "text", "finish_reason", "status", "answer"]
 
 
 @dataclass(slots=True)
@@ -108,7 +108,6 @@ class Rewriting:
     ) -> pa.Table:
         for status in set(rows["status"]):
             sealed_status(status, source)
-        answers = rows.get("answer") or [None] * len(found)
         told: set[tuple[str, str, bool]] = set()
         for i, ((verdict, answer), gold) in enumerate(found):
             was = rows["status"][i] == "pass"
@@ -123,8 +122,9 @@ class Rewriting:
             same = rows["problem_id"][i], rows["text"][i], verdict.passed
             self.flips.add(
                 Flip(
-                    *(name, rows["problem_id"][i], rows["index"][i], verdict.passed, answers[i]),
-                    *(answer, verdict.reason, shown(gold), rows["text"][i]),
+                    *(name, rows["problem_id"][i], rows["index"][i], verdict.passed),
+                    *(rows["answer"][i], answer),
+                    *(verdict.reason, shown(gold), rows["text"][i]),
                 ),
                 repeated=same in told,
             )
@@ -164,7 +164,7 @@ class _Golds:
 def _judge(
     table: pa.Table, golds: _Golds, judge: Judge
 ) -> tuple[pa.Table, dict[str, list[Any]], list[tuple[VerdictAndAnswer, Gold]]]:
-    rows = table.select([name for name in _READ if name in table.schema.names]).to_pydict()
+    rows = table.select(_READ).to_pydict()
     wanted = [golds.of(problem_id) for problem_id in rows["problem_id"]]
     written = [i for i, finish in enumerate(rows["finish_reason"]) if finish != CONTEXT]
     judged = judge.judge([rows["text"][i] for i in written], [wanted[i] for i in written])
