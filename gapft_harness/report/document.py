@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.analysis.pass_at_k import reported_k
 from gapft_harness.core.records import SOURCE, State
-from gapft_harness.report import document
 from gapft_harness.report.figures.contrasts import principal
 from gapft_harness.report.findings import cases, ledger
 from gapft_harness.report.findings.whole import (
@@ -54,7 +52,7 @@ def build(inputs: ReportInputs, findings: Findings) -> list[Section]:
     if findings.source.n < STABLE_ITEMS:
         few = f"Every rate of the audit rests on {findings.source.n} problems, fewer than"
         remarks.insert(0, Text(f"{few} {STABLE_ITEMS}: they are unstable.", "warning"))
-    sections = [Section("", [*opening(findings, inputs.k), *remarks])]
+    sections = [Section("", [*_opening(findings, inputs.k), *remarks])]
     if inputs.failures:
         sections.append(Section("Why so little passes", failures_section.blocks(inputs.failures)))
     if trained:
@@ -80,7 +78,10 @@ def build(inputs: ReportInputs, findings: Findings) -> list[Section]:
         sections.append(Section(other_rule.TITLE, other_rule.blocks(inputs, findings)))
     if inputs.episodes is not None:
         sections.append(Section("Episodes", episodes_section.blocks(inputs.episodes)))
-    sections += document.sections(inputs, findings)
+    sections += [
+        Section(f"Audit {of.name}", _further(inputs, of, findings.further[of.name]))
+        for of in inputs.further
+    ]
     for of in findings.parts:
         titles = [section.title for section in sections]
         own = [*of.part.sections(inputs, findings, of.found)]
@@ -105,7 +106,7 @@ def _conditions(inputs: ReportInputs, findings: Findings) -> list[Block]:
                 whole(budget.steps),
             ]
         )
-    seeds = wording.listed([str(seed) for seed in inputs.seeds])
+    seeds = listed([str(seed) for seed in inputs.seeds])
     note = (
         f"Pass@1: share of audit problems whose one greedy decode passes, mean over seeds. Each "
         f"seed: {seeds}, in this order. K_eq: the most source samples, with a verifier to choose "
@@ -276,7 +277,7 @@ def _cases(inputs: ReportInputs, findings: Findings) -> list[Block]:
         }
         if condition != lead:
             said = [f"a problem {change}" for change, of in shown.items() if of]
-            summary = f"{name}: {wording.listed(said or ['no problem changed'])}"
+            summary = f"{name}: {listed(said or ['no problem changed'])}"
             both = [*shown["gained"], *shown["lost"]]
             blocks.append(Cases(both, summary) if both else Text(f"{summary}."))
             continue
@@ -289,21 +290,15 @@ def _cases(inputs: ReportInputs, findings: Findings) -> list[Block]:
     return blocks
 
 
-def sections(inputs: ReportInputs, findings: Findings) -> Iterator[Section]:
-    """A section for each, in the recipe's order."""
-    for of in inputs.further:
-        yield Section(f"Audit {of.name}", _blocks(inputs, of, findings.further[of.name]))
-
-
 def _what(inputs: ReportInputs, audit: Further) -> str:
     """Whose problems these are, and what is compared."""
     n, task = whole(len(audit.inputs.audit.ids)), audit.inputs.task
     if not audit.of:
         return (
             f"A further audit: {n} problems of task {task['name']}, version {task['version']}, "
-            f"verified by {task['verifier']}{_params(task['verifier_params'])}. The source was "
-            "searched and every adapter decoded on them as on the run's own audit; figures of two "
-            "audits are not compared."
+            f"verified by {other_rule.named(task['verifier'], task['verifier_params'])}. The "
+            "source was searched and every adapter decoded on them as on the run's own audit; "
+            "figures of two audits are not compared."
         )
     whole_of = next((f.inputs for f in inputs.further if f.name == audit.of), inputs)
     which = "the audit" if audit.of == "audit" else f"the audit {audit.of}"
@@ -314,11 +309,7 @@ def _what(inputs: ReportInputs, audit: Further) -> str:
     )
 
 
-def _params(params: Mapping[str, Any]) -> str:
-    return f" ({', '.join(f'{k}: {v}' for k, v in params.items())})" if params else ""
-
-
-def _blocks(inputs: ReportInputs, audit: Further, findings: Findings) -> list[Block]:
+def _further(inputs: ReportInputs, audit: Further, findings: Findings) -> list[Block]:
     source = findings.source
     states = [
         f"{whole(count)} {STATE_NAMES[state]} ({state}, {percent(Fraction(count, source.n))})"
@@ -350,7 +341,7 @@ def _blocks(inputs: ReportInputs, audit: Further, findings: Findings) -> list[Bl
 _SAID = 2
 
 
-def opening(findings: Findings, k: int) -> list[Block]:
+def _opening(findings: Findings, k: int) -> list[Block]:
     """The verdict and the numbers that it rests on."""
     if not findings.conditions:
         return [Text(NOTHING_TO_TRAIN_ON, "lead"), Text(_source_alone(findings, k))]
@@ -373,18 +364,20 @@ def opening(findings: Findings, k: int) -> list[Block]:
 def _against_source(findings: Findings, lead: ConditionFindings) -> str:
     gain = findings.contrast(lead.name, SOURCE)
     seeds = len(lead.seeds)
+    name = condition_name(lead.name)
+    subject = name if lead.name == "gapft" else f"The condition {name}"
     return (
-        f"{_subject(lead.name)} answers {wording.percent(lead.mean.pass_at_1)} of "
-        f"{wording.whole(findings.source.n)} audit problems correctly in one greedy decode"
+        f"{subject} answers {percent(lead.mean.pass_at_1)} of "
+        f"{whole(findings.source.n)} audit problems correctly in one greedy decode"
         f"{f' (mean of {seeds} seeds)' if seeds > 1 else ''}; the source model answers "
-        f"{wording.percent(findings.source.pass_at_1)}: {wording.points(gain.delta)} points "
+        f"{percent(findings.source.pass_at_1)}: {wording.points(gain.delta)} points "
         f"{wording.points_interval(gain.interval)}."
     )
 
 
 def _against(contrast: Contrast) -> str:
     return (
-        f"Against {_name(contrast.b)} at the same training budget: "
+        f"Against {condition_name(contrast.b)} at the same training budget: "
         f"{wording.points(contrast.delta)} points {wording.points_interval(contrast.interval)}; "
         f"{wording.resolution(contrast.interval)}."
     )
@@ -409,10 +402,10 @@ def _stats(
     k: int,
 ) -> list[Stat]:
     stats = [
-        Stat("source", wording.percent(findings.source.pass_at_1), "Pass@1, greedy"),
+        Stat("source", percent(findings.source.pass_at_1), "Pass@1, greedy"),
         Stat(
-            _name(lead.name),
-            wording.percent(lead.mean.pass_at_1),
+            condition_name(lead.name),
+            percent(lead.mean.pass_at_1),
             f"Pass@1 {wording.percent_interval(lead.interval)}",
         ),
     ]
@@ -420,7 +413,7 @@ def _stats(
         contrast = findings.contrast(lead.name, rivals[0].name)
         stats.append(
             Stat(
-                f"against {_name(rivals[0].name)}",
+                f"against {condition_name(rivals[0].name)}",
                 wording.points(contrast.delta),
                 f"points {wording.points_interval(contrast.interval)}",
             )
@@ -432,18 +425,9 @@ def _stats(
 def _source_alone(findings: Findings, k: int) -> str:
     source = findings.source
     return (
-        f"The source model answers {wording.percent(source.pass_at_1)} of "
-        f"{wording.whole(source.n)} audit problems correctly in one greedy decode; with a verifier "
-        f"to choose among {k} samples, {wording.percent(source.curve[k])}. Selection, training and "
+        f"The source model answers {percent(source.pass_at_1)} of "
+        f"{whole(source.n)} audit problems correctly in one greedy decode; with a verifier "
+        f"to choose among {k} samples, {percent(source.curve[k])}. Selection, training and "
         "audit of trained models were left out. A larger search.k, a higher temperature or an "
         "easier pool may expose failures that can be recovered."
     )
-
-
-def _subject(name: str) -> str:
-    """A condition as the subject of a sentence; GapFT alone is a name by itself."""
-    return _name(name) if name == "gapft" else f"The condition {_name(name)}"
-
-
-def _name(name: str) -> str:
-    return wording.condition_name(name)

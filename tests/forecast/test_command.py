@@ -15,10 +15,9 @@ from typer.testing import CliRunner, Result
 from gapft_harness.analysis.forecast.power import detectable
 from gapft_harness.cli.main import app
 from gapft_harness.core.errors import UserError
-from gapft_harness.forecast.document import results, warnings
+from gapft_harness.forecast.document import judge, results, warnings
 from gapft_harness.forecast.findings import Forecast, ForecastChoice, forecast
 from gapft_harness.forecast.reading import Searched, SearchedRun, read_run
-from gapft_harness.forecast.verdict import judge
 from gapft_harness.report.reading.tokens import Generated
 from tests.command import succeed
 from tests.training.letters import prepare
