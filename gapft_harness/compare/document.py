@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from gapft_harness.compare.findings import ByState, Paired
 from gapft_harness.compare.items import (
     Changed,
     changed,
-    changes,
     explored,
     explored_positions,
     item_rows,
@@ -60,7 +59,7 @@ def write(of: Comparison, folder: Path, *, overwrite: bool = False) -> None:
         sections=sections(of, dict(zip(shown, names_of(of, shown), strict=True))),
         names=("comparison.html", "comparison.md", "results.json"),
         results=results(of),
-        tables={"comparison.csv": _rows(of), "items.csv": item_rows(of)},
+        tables={"comparison.csv": _rows(of), "items.csv": item_rows(of, *changes(of))},
         explorers={"": explorer.render(explored(of))},
     ).write(folder)
 
@@ -139,6 +138,11 @@ def _words(binary: bool) -> _Words:
     return _Words(wording.number, lambda change: wording.signed(change, 4))
 
 
+def changes(of: Comparison) -> tuple[str, str]:
+    """What it is called if a document's number rose, and if it fell."""
+    return ("gained", "lost") if of.judged() else ("higher", "lower")
+
+
 def _opening(of: Comparison) -> str:
     tasks = [log.task for log in of.before.logs if log.task]
     by = "" if of.figure is None else f", {of.figure}"
@@ -151,14 +155,10 @@ def _opening(of: Comparison) -> str:
 def _models(of: Comparison) -> Table:
     models = of.found.models
     seeds = any(one.seeds > 1 for one in models.values())
-    columns = [
-        "model", *(["seeds"] if seeds else []), "before", "after",
-        _difference(of, models.values()), "95% interval", "p", *changes(of),
-    ]  # fmt: skip
+    columns = ["model", *(["seeds"] if seeds else []), *_columns(of, models.values())]
     rows = [
         [name, *([str(one.seeds)] if seeds else []), *_row(one)] for name, one in models.items()
     ]
-    columns = _with_holm(columns, columns.index("p") + 1, models.values())
     return Table(columns, rows, note=_note(of))
 
 
@@ -188,8 +188,7 @@ def _by_group(of: Comparison, what: str, found: Mapping[str, Mapping[str, Paired
     everything = [one for by_model in found.values() for one in by_model.values()]
     columns = [
         what, *(["model"] if several else []), "documents",
-        *(["clusters"] if of.choice.cluster else []), "before", "after",
-        _difference(of, everything), "95% interval", "p", *changes(of),
+        *(["clusters"] if of.choice.cluster else []), *_columns(of, everything),
     ]  # fmt: skip
     rows = []
     for group, by_model in found.items():
@@ -203,7 +202,6 @@ def _by_group(of: Comparison, what: str, found: Mapping[str, Mapping[str, Paired
     if len(everything) > 1:
         note += f" p (Holm): adjusted for the {len(everything)} tests of this table."
     note += _few(of, everything)
-    columns = _with_holm(columns, columns.index("p") + 1, everything)
     return Table(columns, rows, words=1 + several, note=note)
 
 
@@ -218,11 +216,17 @@ def _metrics(figures: Mapping[str, Figure]) -> str:
     return f"Metrics: {'; '.join(told)}."
 
 
-def _difference(of: Comparison, found: Iterable[Paired]) -> str:
-    """The heading of differences, with their unit where all have one."""
-    if all(one.binary for one in found):
-        return "difference (points)"
-    return "difference" if of.figure is None else f"difference ({of.figure.metric})"
+def _columns(of: Comparison, found: Collection[Paired]) -> list[str]:
+    """The headings of ``_row``; differences have their unit where all have one."""
+    difference = "difference" if of.figure is None else f"difference ({of.figure.metric})"
+    adjusted = ["p (Holm)"] if any(one.p_holm is not None for one in found) else []
+    return [
+        *("before", "after"),
+        "difference (points)" if all(one.binary for one in found) else difference,
+        *("95% interval", "p"),
+        *adjusted,
+        *changes(of),
+    ]
 
 
 def _row(one: Paired) -> list[str]:
@@ -238,11 +242,6 @@ def _row(one: Paired) -> list[str]:
         whole(one.gained),
         whole(one.lost),
     ]
-
-
-def _with_holm(columns: Sequence[str], at: int, of: Iterable[Paired]) -> list[str]:
-    adjusted = any(one.p_holm is not None for one in of)
-    return [*columns[:at], *(["p (Holm)"] if adjusted else []), *columns[at:]]
 
 
 def _note(of: Comparison) -> str:

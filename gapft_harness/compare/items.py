@@ -93,14 +93,8 @@ def entries(of: Comparison, positions: Sequence[int]) -> Iterator[Entry]:
             )
 
 
-def changes(of: Comparison) -> tuple[str, str]:
-    """What it is called if a document's number rose, and if it fell."""
-    return ("gained", "lost") if of.judged() else ("higher", "lower")
-
-
-def item_rows(of: Comparison) -> Iterator[tuple[object, ...]]:
-    """One row for each gained or lost document and seed, with whole texts."""
-    rose, fell = changes(of)
+def item_rows(of: Comparison, rose: str, fell: str) -> Iterator[tuple[object, ...]]:
+    """One row for each document and seed whose number rose or fell, with whole texts."""
     states, groups = of.found.states, of.table.groups
     yield (
         "model", "seed", "seed_name", "change", "task", "doc_id", "document", "group", "state",
