@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -59,6 +59,11 @@ class Context:
     alone: bool = False
     searching: Callable[..., dict[str, Any]] | None = None
     made: dict[str, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
+
+    def warn(self, warnings: Iterable[str], name: str = "") -> None:
+        """Says warnings, after the name of what they are of."""
+        for warning in warnings:
+            self.say(f"warning: {name}{': ' if name else ''}{warning}")
 
     @property
     def plugins(self) -> Plugins:

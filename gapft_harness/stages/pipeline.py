@@ -159,8 +159,7 @@ def _judged(context: Context, file: str, name: str, facts: dict[str, Any]) -> No
     """Seals a table of decisions."""
     context.run.seal(file)
     context.run.update_manifest(partial(record_judging, name=name, facts=facts))
-    for warning in facts["warnings"]:
-        context.say(f"warning: {name}: {warning}")
+    context.warn(facts["warnings"], name)
 
 
 def _audit_job(context: Context, arm: Arm, audit: str) -> Job:

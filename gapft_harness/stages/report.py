@@ -67,7 +67,7 @@ def report_inputs(context: Context) -> ReportInputs:
             f"{'; '.join(found)}"
         )
         manifest["warnings"].append(line)
-        context.say(f"warning: {line}")
+        context.warn([line])
     inputs = read_inputs(run.path, manifest, parts(experiments_of(context)))
     return replace(inputs, other_rule=judge_by_other_rule(inputs, context.plugins))
 

@@ -174,8 +174,7 @@ class ScalingExperiment(api.Experiment):
                 run.seal(file)
                 name = layout.name_of(file)
                 run.update_manifest(partial(record_judging, name=name, facts=facts))
-                for warning in facts["warnings"]:
-                    context.say(f"warning: {name}: {warning}")
+                context.warn(facts["warnings"], name)
             run.seal(layout.of_arm(FOLDER, arm))
             run.update_manifest(recorder("scaling", arm.name, found["choice"]))
 

@@ -279,8 +279,7 @@ def _finish(context: Context, split: Split, facts: dict[str, Any]) -> None:
     context.run.update_manifest(partial(_record_model, recipe=context.run.recipe))
     if remarks:
         context.run.update_manifest(partial(record_warnings, warnings=remarks))
-        for remark in remarks:
-            context.say(f"warning: {remark}")
+        context.warn(remarks)
     _tell(context, split, facts)
 
 
@@ -298,7 +297,5 @@ def _seal(run: RunDirectory, part: str) -> None:
 def _tell(context: Context, name: str, facts: dict[str, Any]) -> None:
     for line in facts["task"]["dropped"]:
         context.say(line)
-    for warning in facts["task"].get("warnings", []):
-        context.say(f"warning: {warning}")
-    for warning in facts["warnings"]:
-        context.say(f"warning: {name}: {warning}")
+    context.warn(facts["task"].get("warnings", []))
+    context.warn(facts["warnings"], name)

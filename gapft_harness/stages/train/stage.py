@@ -68,8 +68,7 @@ def train(context: Context, arms: Sequence[Arm], taken: Mapping[Arm, Arm]) -> No
         run.seal(layout.adapter(arm))
         run.update_manifest(recorder("training", arm.name, facts))
         run.update_manifest(partial(record_warnings, warnings=warnings))
-        for warning in warnings:
-            context.say(f"warning: {warning}")
+        context.warn(warnings)
 
 
 def _even_groups(context: Context, wanted: Sequence[Arm]) -> list[list[Arm]]:
