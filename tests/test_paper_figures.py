@@ -74,7 +74,7 @@ def test_what_is_of_other_problems_or_samples_is_not_compared(tmp_path: Path) ->
     assert [of.here for of in found] == [None, None]
     assert all(
         line.endswith("not comparable here, data.pool_limit leaves other problems")
-        for line in told(found)
+        for line in (said.line for said in told(found))
     )
     calibrated = recipe(paper, experiments={"scaling": {"calibration": 3}})
     assert [of.here for of in searched(tmp_path, calibrated, "pool")] == [None, None]
@@ -88,10 +88,10 @@ def test_what_chance_does_not_explain_is_off() -> None:
     far = Figure("Table 1", "pool", "recovered@8", 3190, 3289, 12_356)
     assert (near.is_far, far.is_far) == (False, True)
     assert round(far.apart or 0, 2) == 2.04
-    assert told([near]) == [
+    assert [said.line for said in told([near])] == [
         "pool: recovered within 8 samples: 3,286 here, 3,190 in the paper (Table 1)"
     ]
-    said = told([far, near])
+    said = [of.line for of in told([far, near])]
     assert said[0].endswith("3,190 in the paper (Table 1); OFF by 2.0 standard errors")
     assert said[-1].startswith("warning: the source differs from the paper's by more than chance")
     assert Figure("Table 11", "gapft", "kappa_S", 54.7).label == "gapft: κ_S"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.report.reading.audits import read_verdicts
+from gapft_harness.report.rendering.blocks import Text
 from gapft_harness.run_directory import layout
 from gapft_harness.verdicts.table import Verdicts
 
@@ -142,14 +143,17 @@ def _held(figure: Figure, verdicts: Verdicts) -> Figure:
     return replace(figure, here=float(here), n=n)
 
 
-def told(figures: list[Figure]) -> list[str]:
+def told(figures: list[Figure]) -> list[Text]:
     """A line for each figure, and, where one is far off, what to look at before training."""
-    lines = [f"{of.label}: {_beside(of)}" for of in figures]
+    lines = [Text(f"{of.label}: {_beside(of)}") for of in figures]
     if any(of.is_far for of in figures):
         lines.append(
-            "warning: the source differs from the paper's by more than chance explains. Look at "
-            "prompt, chat template, start tokens, rule, data and weights before you train "
-            '(docs/recipes.md, "Figures that a paper prints")'
+            Text(
+                "the source differs from the paper's by more than chance explains. Look at "
+                "prompt, chat template, start tokens, rule, data and weights before you train "
+                '(docs/recipes.md, "Figures that a paper prints")',
+                "warning",
+            )
         )
     return lines
 

@@ -90,7 +90,8 @@ def held_to_paper(run: RunDirectory) -> list[str]:
     there = [split for split in SPLITS if run.is_sealed(layout.responses(split))]
     for split in there:
         run.sealed(layout.responses(split))
-    return told([of for split in there for of in searched(run.path, recipe, split)])
+    figures = [of for split in there for of in searched(run.path, recipe, split)]
+    return [said.line for said in told(figures)]
 
 
 def _hold_to_paper(context: Context) -> None:
