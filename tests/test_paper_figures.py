@@ -73,8 +73,8 @@ def test_what_is_of_other_problems_or_samples_is_not_compared(tmp_path: Path) ->
     found = searched(tmp_path, limited, "pool")
     assert [of.here for of in found] == [None, None]
     assert all(
-        line.endswith("not comparable here, data.pool_limit leaves other problems")
-        for line in (said.line for said in told(found))
+        said.text.endswith("not comparable here, data.pool_limit leaves other problems")
+        for said in told(found)
     )
     calibrated = recipe(paper, experiments={"scaling": {"calibration": 3}})
     assert [of.here for of in searched(tmp_path, calibrated, "pool")] == [None, None]
