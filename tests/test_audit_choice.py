@@ -11,7 +11,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.shards import Shard
 from gapft_harness.stages.search.stage import merge_all
-from gapft_harness.stages.verify.search import check_tables, check_task
+from gapft_harness.stages.verify.files import check_tables, check_task
 from tests.recording_run import Letters, letters
 from tests.verify.tampering import change_manifest
 

@@ -27,8 +27,7 @@ from gapft_harness.stages.generation.episodes import episodes_of
 from gapft_harness.stages.generation.sealing import closing_verifier, description_of
 from gapft_harness.stages.search.states import state_row
 from gapft_harness.stages.selection.choosing import choose
-from gapft_harness.stages.train.job import _trained
-from gapft_harness.stages.train.trackers import _open
+from gapft_harness.stages.train.job import _open, _trained
 from gapft_harness.verification.judging import check_golds, verify_unique
 from tests.command import gapft, succeed
 from tests.pools import pool

@@ -23,9 +23,13 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.journal import Journal
 from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.tables import read_judged
-from gapft_harness.stages.generation.early_stop import check_early_stop
 from gapft_harness.stages.generation.episodes import Episodes, episodes_of
-from gapft_harness.stages.generation.generation import generate, greedy_phase, sample_phases
+from gapft_harness.stages.generation.generation import (
+    check_early_stop,
+    generate,
+    greedy_phase,
+    sample_phases,
+)
 from gapft_harness.stages.generation.sealing import write_responses
 from gapft_harness.stages.search.states import partition
 

@@ -32,18 +32,17 @@ from gapft_harness.run_directory.directory import (
 from gapft_harness.run_directory.manifest import naming_plugins
 from gapft_harness.run_directory.mirror import is_url
 from gapft_harness.stages.experiment import Experiment, asked
-from gapft_harness.stages.generation.early_stop import check_early_stop
+from gapft_harness.stages.generation.generation import check_early_stop
 from gapft_harness.stages.generation.sealing import closing_verifier
-from gapft_harness.stages.integrity.holding import hold
-from gapft_harness.stages.integrity.rests_on import searched_in
+from gapft_harness.stages.integrity.rests_on import hold, searched_in
 from gapft_harness.stages.integrity.sources import check_sources
 from gapft_harness.stages.integrity.subsets import told
 from gapft_harness.stages.search.data import check_splits, load_problems
 from gapft_harness.stages.search.stage import held_to_paper
 from gapft_harness.stages.selection.budgets import foreseen
 from gapft_harness.stages.selection.stage import arms
+from gapft_harness.stages.train.job import missing_packages
 from gapft_harness.stages.train.stage import refused_kernels
-from gapft_harness.stages.train.trackers import missing_packages
 
 #: What a dry run ends with where the run itself can start.
 NOTHING_MISSING = "nothing: this recipe can run"

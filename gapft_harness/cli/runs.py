@@ -38,14 +38,14 @@ from gapft_harness.run_directory.mirror import Mirror, is_url, placed
 from gapft_harness.run_directory.shards import Shard
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.experiment import asked, experiments_of
-from gapft_harness.stages.integrity.holding import hold as rested
 from gapft_harness.stages.integrity.rests_on import SECTION, searched_in
+from gapft_harness.stages.integrity.rests_on import hold as rested
 from gapft_harness.stages.integrity.sources import check_sources
 from gapft_harness.stages.pipeline import STAGES, run_stages, stages_of
 from gapft_harness.stages.search.stage import keep_searched, merge_all, read_data
 from gapft_harness.stages.selection.stage import arms, trained_conditions
+from gapft_harness.stages.train.job import check_trackers
 from gapft_harness.stages.train.stage import require_kernels
-from gapft_harness.stages.train.trackers import check_trackers
 
 
 def resolve_recipe(choice: Options) -> Recipe:

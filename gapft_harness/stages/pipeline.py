@@ -27,7 +27,7 @@ from gapft_harness.stages.experiment import (
     experiments_of,
     keep,
 )
-from gapft_harness.stages.generation.early_stop import check_early_stop
+from gapft_harness.stages.generation.generation import check_early_stop
 from gapft_harness.stages.integrity.rests_on import record_plugins
 from gapft_harness.stages.report import report_stage
 from gapft_harness.stages.search.stage import search_stage

@@ -21,8 +21,13 @@ from gapft_harness.hooks import manager as plugin_manager
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.integrity import rests_on
-from gapft_harness.stages.integrity.holding import hold
-from gapft_harness.stages.integrity.rests_on import bound, compare_files, file_states, model_state
+from gapft_harness.stages.integrity.rests_on import (
+    bound,
+    compare_files,
+    file_states,
+    hold,
+    model_state,
+)
 from gapft_harness.stages.search.data import check_splits
 from gapft_harness.stages.search.job import search
 from gapft_harness.stages.verify import run as verifying

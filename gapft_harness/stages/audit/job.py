@@ -20,8 +20,7 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.manifest import task_of
 from gapft_harness.run_directory.tables import read_problems
-from gapft_harness.stages.generation.answering import answer
-from gapft_harness.stages.generation.generation import decoding_from, greedy_phase
+from gapft_harness.stages.generation.generation import answer, decoding_from, greedy_phase
 from gapft_harness.stages.generation.sealing import take_up
 from gapft_harness.stages.integrity.rests_on import codes, named, require_same
 

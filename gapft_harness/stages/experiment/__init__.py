@@ -4,12 +4,12 @@ An experiment is registered by the hook ``register_experiments``; the bundled on
 harness goes through those that a recipe asks for and calls each where it has something to add.
 """
 
-from gapft_harness.stages.experiment.keeping import keep
 from gapft_harness.stages.experiment.protocol import Answered, Decodes, Experiment
 from gapft_harness.stages.experiment.registered import (
     asked,
     every_experiment,
     experiments_of,
+    keep,
     parts,
 )
 

@@ -3,22 +3,112 @@
 Chunks are fixed by the problems and the settings, never by what is left to do, so a resumed run
 regenerates exactly the chunk that was in flight, with the same seed. That seed is the chunk's own,
 or one for the whole search where the sampler derives a seed for every sample from it.
+
+Early stop: samples are drawn in rounds, and a problem leaves once it has what it needs. On the
+pool, selection needs one verified response a problem: a problem that the source solves in one
+decode (state G) keeps that decode, a recovered one (state S) the first sample that passed, under a
+response rule that looks no further. Neither needs another sample. The audit always draws all K:
+Pass@K and K_eq are estimated from them (Section 4.1), also on problems in state G.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import GREEDY, Decoding, Problem
+from gapft_harness.core.records import GREEDY, Adapter, Decoding, Problem, Verdict
 from gapft_harness.core.streams import derive
+from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import ReportProgress, Request, Sampler, Verifier
+from gapft_harness.hooks.registered import Registered, ResponseRuleTraits
+from gapft_harness.recipe.recipe import sampler_settings
 from gapft_harness.recipe.sections import Search
+from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.journal import Journal
-from gapft_harness.stages.generation.early_stop import Judgements, unsolved
-from gapft_harness.stages.generation.episodes import Episodes, alive, check_conversations
+from gapft_harness.run_directory.recording import require_same_model, require_same_rules
+from gapft_harness.stages.generation.episodes import (
+    Episodes,
+    alive,
+    check_conversations,
+    episodes_of,
+)
+from gapft_harness.stages.generation.sealing import (
+    closing_verifier,
+    description_of,
+    write_responses,
+)
+from gapft_harness.verification.judging import verify_responses
+
+#: New verdicts by problem id and decode index.
+Judgements = Mapping[str, Mapping[int, Verdict]]
+
+
+def stops(search: Search, split: str) -> bool:
+    """Whether the search of a split may leave samples out."""
+    return search.stop == "first_pass" and split == "pool"
+
+
+def check_early_stop(search: Search, rule: Registered, task: Mapping[str, Any]) -> None:
+    """Refuses an early stop that would change what is selected, before anything is generated.
+
+    Args:
+        task: the task's facts: ``episode``.
+
+    Raises:
+        UserError: the rule needs all samples, or greedy episodes are executed repeatedly.
+    """
+    if search.stop == "never":
+        return
+    if not rule.declared(ResponseRuleTraits).stops_early:
+        raise UserError(
+            f"search.stop: first_pass needs a response rule that is settled by the first sample "
+            f"that passes; {rule.name!r} compares all that pass (it is not registered with "
+            "stops_early=True), so it needs all K. Use evidence.keep: first, or search.stop: never"
+        )
+    if task["episode"]["executions"] > 1:
+        raise UserError(
+            f"search.stop: first_pass cannot go with episode.executions: "
+            f"{task['episode']['executions']}: whether samples are drawn would hang on the first "
+            "execution, the label on the majority. Set episode.executions: 1, or search.stop: never"
+        )
+
+
+def unsolved(
+    problems: Sequence[Problem], journal: Journal, verifier: Verifier
+) -> tuple[list[Problem], Judgements]:
+    """The problems that no journalled response solves yet.
+
+    Args:
+        journal: holds their greedy responses and the earlier rounds' samples.
+        verifier: judges those that no earlier round has judged.
+
+    Returns:
+        Those that need another sample; and the new verdicts that say so, to be journalled with
+        the round: a verdict that decided something is the one that is sealed.
+    """
+    entries = list(journal.read([problem.id for problem in problems]))
+    new = [
+        (problem, response)
+        for problem, entry in zip(problems, entries, strict=True)
+        if not any(verdict.passed for verdict in entry.verdicts.values())
+        for response in entry.responses
+        if response.index not in entry.verdicts
+    ]
+    verdicts = verify_responses(verifier, [r for _, r in new], [p.gold for p, _ in new])
+    judged: dict[str, dict[int, Verdict]] = {}
+    for (problem, response), verdict in zip(new, verdicts, strict=True):
+        judged.setdefault(problem.id, {})[response.index] = verdict
+    solved = {
+        entry.problem_id
+        for entry in entries
+        for verdict in (*entry.verdicts.values(), *judged.get(entry.problem_id, {}).values())
+        if verdict.passed
+    }
+    return [problem for problem in problems if problem.id not in solved], judged
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,3 +271,74 @@ def _chunk_key(
 def decoding_from(task: Mapping[str, Any]) -> Decoding:
     """The greedy deployment decode that a task's facts in the manifest describe."""
     return Decoding(False, task["decoding"]["max_gen_toks"], tuple(task["decoding"]["until"]))
+
+
+def answer(
+    run: RunDirectory,
+    task: Mapping[str, Any],
+    problems: Sequence[Problem],
+    phases: Sequence[Phase],
+    path: Path,
+    plugins: Plugins,
+    verifier: Verifier,
+    *,
+    name: str,
+    purpose: str,
+    progress: ReportProgress,
+    extra: Callable[[Mapping[str, Any]], dict[str, Any]],
+    adapter: Adapter | None = None,
+    generated: Callable[[Journal], object] = lambda journal: None,
+) -> dict[str, Any]:
+    """Generates what the table's journal lacks, and writes the table.
+
+    Args:
+        task: its facts, as the manifest has them.
+        path: the table to write; its journal stands beside it until then.
+        verifier: judges the responses, and is closed.
+        purpose: names the random streams.
+        extra: gives further facts, from what the sampler says of itself.
+        generated: called with the journal before responses are judged.
+
+    Returns:
+        The facts of ``sealing.write_responses``.
+
+    Raises:
+        UserError: another model or edition of rules than that of the run's other tables.
+    """
+    settings = run.recipe.search
+    journal = Journal(path.with_suffix(".jsonl"))
+    with contextlib.closing(journal), closing_verifier(verifier):
+        if not plugins.rejudges(task["verifier"]):
+            said = description_of(verifier)
+            require_same_rules(run.manifest(), name, task["verifier"], said)
+        episodes = episodes_of(verifier, task["episode"]["attempts"], task["verifier"])
+        sampler = plugins.sampler(sampler_settings(run.recipe), adapter)
+        with contextlib.closing(sampler):
+            source = sampler.describe()
+            require_same_model(run.manifest(), name, source)
+            generate(
+                problems,
+                phases,
+                sampler,
+                journal,
+                purpose=purpose,
+                source=source,
+                seed=settings.seed,
+                chunk=settings.chunk,
+                progress=progress,
+                episodes=episodes,
+                verifier=verifier,
+            )
+        generated(journal)
+        facts = write_responses(
+            path,
+            journal,
+            problems,
+            verifier,
+            extra=extra(source),
+            episodes=episodes,
+            executions=task["episode"]["executions"],
+            progress=progress,
+        )
+    journal.path.unlink()
+    return facts

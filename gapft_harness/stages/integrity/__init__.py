@@ -9,7 +9,7 @@ from another run has the hash of the file that it was taken from (``sources.py``
 **When a command begins.** Before anything else it compares its recipe with what the run is bound to
 by now (``run_directory/binding.py``): the search's keys from the first command on, the trainer's
 once there is an adapter. Then it compares task, data, plugins, model and named subsets with
-``rests_on`` (``holding.py``). Small files are hashed again; large ones, where size or time changed;
+``rests_on`` (``hold``). Small files are hashed again; large ones, where size or time changed;
 only where a file is another are task and data read again, to say what of it differs. What is
 another is named, and nothing else is done.
 
@@ -26,7 +26,7 @@ would be trained now (``stages/train/sharing.py``).
 from the sealed tables:
 
 - ``stages/verify/files.py``: hashes; recipe and manifest agree; nothing lies there unsealed;
-- ``stages/verify/search.py``: tables hold the same problems; states follow from verdicts;
+  tables hold the same problems; states follow from verdicts;
 - ``stages/verify/judging.py``: every verdict, judged again, and what is counted of verdicts;
 - ``stages/verify/selections.py``: every selector run again, budgets (Equations 6 and 7), sets
   of other runs;

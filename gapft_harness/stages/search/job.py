@@ -19,9 +19,14 @@ from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, Spl
 from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.shards import Shard, part_of, take_part
 from gapft_harness.run_directory.tables import write_problems
-from gapft_harness.stages.generation.answering import answer
-from gapft_harness.stages.generation.early_stop import check_early_stop, stops
-from gapft_harness.stages.generation.generation import decoding_from, greedy_phase, sample_phases
+from gapft_harness.stages.generation.generation import (
+    answer,
+    check_early_stop,
+    decoding_from,
+    greedy_phase,
+    sample_phases,
+    stops,
+)
 from gapft_harness.stages.integrity.rests_on import require_same
 from gapft_harness.stages.search.data import load_problems
 

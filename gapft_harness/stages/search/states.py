@@ -19,7 +19,7 @@ from gapft_harness.hooks.manager import Registered, load_plugins
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory, require
 from gapft_harness.run_directory.tables import Judged, ProblemState, read_judged, write_states
-from gapft_harness.stages.generation.early_stop import stops
+from gapft_harness.stages.generation.generation import stops
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -11,28 +11,29 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.errors import ERRORS, GapftError
+from gapft_harness.core.errors import ERRORS, GapftError, UserError, describe
 from gapft_harness.core.files import write_json
 from gapft_harness.core.processes import die_with, thread_limits
 from gapft_harness.core.records import Arm
 from gapft_harness.core.streams import derive
 from gapft_harness.core.weights import adapter_facts, weights_hash
-from gapft_harness.hooks.checked import plain_facts
+from gapft_harness.hooks.checked import plain_facts, require_methods
 from gapft_harness.hooks.manager import Plugins, Registered, load_plugins
 from gapft_harness.hooks.protocols import ReportProgress, SearchedPool, TaskVerifier, TrainingJob
-from gapft_harness.hooks.registered import TrainerTraits
-from gapft_harness.hooks.tracking import Tracking
-from gapft_harness.recipe.recipe import model_args
+from gapft_harness.hooks.registered import FAULTS, TrackerTraits, TrainerTraits, own_line
+from gapft_harness.hooks.tracking import TrackedArm, Tracker, Tracking
+from gapft_harness.recipe.recipe import Recipe, model_args
 from gapft_harness.recipe.sections import ExecutorChoice, Training
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples, read_problems
 from gapft_harness.stages.generation.generation import decoding_from, sample_phases
 from gapft_harness.stages.integrity.rests_on import codes, require_same
-from gapft_harness.stages.train.trackers import tracking
 from gapft_harness.training.ledger import sequences_hash
 from gapft_harness.training.plan import sequences, training_prompt
 
@@ -328,3 +329,85 @@ def _check_folder(entry: Registered, job: TrainingJob, facts: dict[str, Any]) ->
     facts.update(told)
     if any(written.get(key) != value for key, value in told.items()):
         write_json(path, {**(written or facts), **told})
+
+
+def missing_packages(recipe: Recipe, plugins: Plugins) -> list[str]:
+    """A sentence for each package that a tracker of the recipe needs and this machine lacks.
+
+    Raises:
+        UserError: a tracker is unknown.
+    """
+    return [
+        f"tracker {name!r} needs the package {package!r}, which is not installed; "
+        f"pip install {package}, or take {name} out of the recipe's trackers"
+        for name in recipe.trackers
+        for package in plugins.get("tracker", name).declared(TrackerTraits).needs
+        if not _installed(package)
+    ]
+
+
+def check_trackers(recipe: Recipe, plugins: Plugins) -> None:
+    """Refuses a recipe whose trackers cannot work here, before anything expensive.
+
+    Raises:
+        UserError: a tracker is unknown, or a package that it needs is missing.
+    """
+    if missing := missing_packages(recipe, plugins):
+        raise UserError("\n".join(missing))
+
+
+def tracking(run: RunDirectory, arm: Arm, plugins: Plugins) -> Tracking:
+    """The trackers of one arm, still to be opened."""
+    openers: dict[str, Callable[[int], Tracker]] = {
+        name: partial(_open, plugins, name, run, arm) for name in run.recipe.trackers
+    }
+    return Tracking(openers)
+
+
+def _open(plugins: Plugins, name: str, run: RunDirectory, arm: Arm, first_step: int) -> Tracker:
+    told = TrackedArm(
+        project=run.recipe.name,
+        run=run.path.resolve().name,
+        arm=arm,
+        folder=run.path / "tracking",
+        first_step=first_step,
+        settings=_settings(run, arm),
+    )
+    entry = plugins.get("tracker", name)
+    try:
+        opened: Tracker = entry.value(told)
+    except FAULTS as error:
+        raise GapftError(
+            f"{arm.name}: {entry.who} cannot be opened: {describe(error)}"
+            f"{own_line(error, entry.home)}. Set it up, or train without: --set trackers=[] (gapft "
+            "run), or trackers: [] in the run's recipe.yaml"
+        ) from error
+    require_methods(entry, opened, "log", "finish")
+    return opened
+
+
+def _settings(run: RunDirectory, arm: Arm) -> dict[str, Any]:
+    recipe = run.recipe
+    budget: Mapping[str, Any] = run.manifest()["budgets"][arm.original.name]
+    found = {
+        "condition": arm.condition,
+        "seed": arm.seed,
+        "task": recipe.data.task,
+        "base_model": recipe.model.args["pretrained"],
+        **recipe.training_of(arm.condition).model_dump(mode="json"),
+        **budget,
+    }
+    return {key: _plain(value) for key, value in found.items() if value is not None}
+
+
+def _plain(value: Any) -> Any:
+    """A list as text: trackers tell hyperparameters apart by single values."""
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
+
+
+def _installed(package: str) -> bool:
+    try:
+        distribution(package)
+    except PackageNotFoundError:
+        return False
+    return True

@@ -17,9 +17,8 @@ from gapft_harness.run_directory.recording import record_warnings, recorder
 from gapft_harness.stages.context import Context, require_selected
 from gapft_harness.stages.integrity.rests_on import record_trainers
 from gapft_harness.stages.selection.stage import arms
-from gapft_harness.stages.train.job import TRACKING_WARNINGS, train_arms
+from gapft_harness.stages.train.job import TRACKING_WARNINGS, check_trackers, train_arms
 from gapft_harness.stages.train.sharing import remove, shared, stale, take_adapter
-from gapft_harness.stages.train.trackers import check_trackers
 
 
 def train_stage(context: Context) -> None:

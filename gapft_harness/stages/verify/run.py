@@ -25,15 +25,20 @@ from gapft_harness.run_directory.manifest import Manifest, naming_plugins
 from gapft_harness.stages.experiment import Experiment, every_experiment
 from gapft_harness.stages.integrity.differences import Differences
 from gapft_harness.stages.integrity.disjoint import require_apart
-from gapft_harness.stages.integrity.holding import hold
-from gapft_harness.stages.integrity.rests_on import bound, searched_in
+from gapft_harness.stages.integrity.rests_on import bound, hold, searched_in
 from gapft_harness.stages.integrity.subsets import check_subsets
 from gapft_harness.stages.search.data import check_splits, matched_ids
 from gapft_harness.stages.train.sharing import check_taken, takers
 from gapft_harness.stages.verify.arms import check_adapter, check_alike, check_decisions
-from gapft_harness.stages.verify.files import check_files, open_run, other_version
+from gapft_harness.stages.verify.files import (
+    check_files,
+    check_states,
+    check_tables,
+    check_task,
+    open_run,
+    other_version,
+)
 from gapft_harness.stages.verify.judging import Judges, judges
-from gapft_harness.stages.verify.search import check_states, check_tables, check_task
 from gapft_harness.stages.verify.selections import TakenSets, check_selections
 
 
