@@ -257,10 +257,6 @@ def _longest_response(recipe: Recipe, task: Mapping[str, Any]) -> int:
     return int(tokens) * int(task.get("episode", {}).get("attempts", 1))
 
 
-def _decisions_on(audit: str, arm: Arm) -> str:
-    return layout.decisions_on(arm, audit)
-
-
 def _done(
     recipe: Recipe, experiments: Sequence[Experiment], run: RunDirectory | None, run_dir: str
 ) -> list[str]:
@@ -283,6 +279,5 @@ def _done(
         lines.append(f"{each.folder + ':':<9} " + count(each.file))
     lines.append("audited:  " + count(layout.decisions))
     for name in recipe.further:
-        on = partial(_decisions_on, name)
-        lines.append(f"          {count(on)} on {name}")
+        lines.append(f"          {count(partial(layout.decisions_on, audit=name))} on {name}")
     return lines

@@ -4,46 +4,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Gold, Verdict
 from gapft_harness.lm_eval_bridge.task_file.documents import Document, Documents
 from gapft_harness.lm_eval_bridge.task_file.faults import named
 
+if TYPE_CHECKING:
+    from gapft_harness.lm_eval_bridge.task import GapTask
+
 #: How many examples are judged, taken evenly from all that may be drawn.
 _JUDGED = 16
 
 #: A form that the verifier cannot read fails nearly always; a benchmark may hold an odd answer.
 _LEAST_PASSING = 0.9
-
-
-class HasDocuments(Protocol):
-    """A split of a task's data."""
-
-    @property
-    def documents(self) -> Documents:
-        """Its records."""
-        ...
-
-
-class ShowsExamples(Protocol):
-    """What is needed of a task (``task.GapTask``): its configuration, data and gold answers."""
-
-    config: Any
-    fewshot_cfg: Any
-
-    def split(self, name: str, /) -> HasDocuments:
-        """A split by name."""
-        ...
-
-    def gold(self, document: Document, /) -> Gold:
-        """A record's gold answer."""
-        ...
-
-    def doc_to_target(self, document: Document, target: Any = None, /) -> Any:
-        """A record's answer as an example shows it."""
-        ...
 
 
 class OrderFreeExamples:
@@ -85,7 +60,7 @@ class OrderFreeExamples:
         return len(self._inner.df) - 1  # lm-eval draws one more, in case it is the problem
 
 
-def examples_of(task: ShowsExamples) -> Documents:
+def examples_of(task: GapTask) -> Documents:
     """The records that a task's few-shot examples are drawn from.
 
     Raises:
@@ -107,7 +82,7 @@ def examples_of(task: ShowsExamples) -> Documents:
 
 
 def check_examples(
-    task: ShowsExamples, judge: Callable[[Sequence[str], Sequence[Gold]], Sequence[Verdict]]
+    task: GapTask, judge: Callable[[Sequence[str], Sequence[Gold]], Sequence[Verdict]]
 ) -> None:
     """Checks that examples show answers which the verifier would pass as responses.
 
@@ -141,6 +116,6 @@ def check_examples(
     )
 
 
-def _answer(task: ShowsExamples, document: Document) -> str:
+def _answer(task: GapTask, document: Document) -> str:
     target = task.doc_to_target(document, task.fewshot_cfg.doc_to_target)
     return str(target[0] if isinstance(target, list) and target else target)

@@ -134,29 +134,9 @@ def record_judging(manifest: Manifest, name: str, facts: dict[str, Any]) -> None
         ("judged_by", "judged_by"),
         ("executions", "executions"),
     ):
-        if key == "judged_by" and key in facts:
-            record_warnings(manifest, _other_rules(manifest, name, facts[key]))
         if key in facts:
             cast(dict[str, Any], manifest).setdefault(section, {})[name] = facts[key]
     record_warnings(manifest, [f"{name}: {warning}" for warning in facts["warnings"]])
-
-
-def _other_rules(manifest: Manifest, name: str, judged_by: Mapping[str, Any]) -> list[str]:
-    """A warning if others of the run were judged by another edition of the verifier's rules."""
-    others = [
-        other
-        for other, said in manifest["judged_by"].items()
-        if other != name
-        and verifier_of(manifest, other) == verifier_of(manifest, name)
-        and said.get("rules") != judged_by.get("rules")
-    ]
-    if not others:
-        return []
-    return [
-        f"{name}: judged by another edition of the verifier's rules than {', '.join(others)}, so "
-        "their rates are not alike; gapft verify says which verdicts differ, and a new run "
-        "directory judges all by one"
-    ]
 
 
 def record_warnings(manifest: Manifest, warnings: Sequence[str]) -> None:

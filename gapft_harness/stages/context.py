@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
@@ -14,16 +14,6 @@ from gapft_harness.hooks.registered import SamplerTraits
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory, Split
 from gapft_harness.run_directory.shards import Shard
 from gapft_harness.stages.selection.stage import arms
-
-
-class ArmFunction(Protocol):
-    """What a job on one arm calls."""
-
-    def __call__(
-        self, *, run_path: str, condition: str, seed: int, plugin_files: Sequence[str]
-    ) -> dict[str, Any]:
-        """Gives facts for the manifest: JSON values."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -81,8 +71,8 @@ class Context:
         budgets = self.run.manifest()["budgets"]
         return [arm for arm in arms(self.run.recipe) if arm.name in budgets]
 
-    def arm_job(self, verb: str, function: ArmFunction, arm: Arm) -> Job:
-        """A job on one arm; a ``partial`` of a function may hold further arguments."""
+    def arm_job(self, verb: str, function: Callable[..., dict[str, Any]], arm: Arm) -> Job:
+        """A job on one arm; its function, which may be a ``partial``, gives facts for the manifest."""
         job = Job.of(
             f"{verb} {arm.name}",
             function,

@@ -5,54 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gapft_harness.run_directory.recording import record_judging
 from gapft_harness.stages.verify.run import verify
-from tests.verify.tampering import change_manifest, facts_of, rows_of, seal_again, write_rows
+from tests.verify.tampering import change_manifest, facts_of, seal_again
 
 pytestmark = pytest.mark.xdist_group("verify")
-
-#: The run's verifier as a later version has it: it says so, and judges capitals otherwise.
-LATER = """
-
-Contains.describe = lambda self: {"rules": 2}
-Contains.verify = lambda self, responses, golds: [
-    Verdict("pass" if g in r.lower()[:-1] else "fail") for r, g in zip(responses, golds)
-]
-"""
-
-
-def later(made: Path, run: Path, folder: Path) -> str:
-    """The plugin as a later version has it; the run is of one that did not record its code."""
-    plugin = Path(shutil.copy(made / "plugin.py", folder / "plugin.py"))
-    plugin.write_text(plugin.read_text() + LATER)
-    change_manifest(run, lambda manifest: manifest["rests_on"]["plugins"].clear())
-    return str(plugin)
-
-
-def test_older_verdicts_that_differ_are_named_as_of_other_rules(
-    made: Path, run: Path, tmp_path: Path
-) -> None:
-    found = verify(run, [later(made, run, tmp_path)])
-    (told,) = found.differences
-    assert "were judged by another edition of its rules than this version has" in told
-    assert "has the verdict pass, judged again it is fail" in told
-
-
-def test_a_table_of_the_same_rules_is_held_to_them(made: Path, run: Path, tmp_path: Path) -> None:
-    """Whoever forges a verdict cannot hide behind a change of rules that there was not."""
-    for relative in ("pool/responses.parquet", "audit/responses.parquet"):
-        rows = rows_of(run / relative)
-        write_rows(run / relative, rows, judged_by={"rules": 2})
-        seal_again(run, relative)
-    differences = verify(run, [later(made, run, tmp_path)]).differences
-    assert any(line.startswith("pool/responses.parquet: problem") for line in differences)
-
 
 #: The verifier, which now reads answers too: a response's first letter.
 ANSWERING = """
@@ -83,18 +44,3 @@ def test_an_answer_that_is_read_otherwise_is_named(made: Path, run: Path, tmp_pa
     found = verify(run, [str(plugin)])
     assert found.differences == []
     assert any(line.endswith("answers of contains were read again") for line in found.checked)
-
-
-def test_a_run_judged_by_two_editions_warns() -> None:
-    manifest: dict[str, Any] = {"task": {}, "judged_by": {"pool": {}}, "warnings": []}
-    facts: dict[str, Any] = {"judged_by": {"rules": 2}, "warnings": []}
-    record_judging(manifest, "audit", facts)
-    record_judging(manifest, "audit", facts)
-    (warning,) = manifest["warnings"]
-    assert warning.startswith("audit: judged by another edition of the verifier's rules than pool,")
-    assert json.dumps(manifest)
-    other: dict[str, Any] = {
-        "task": {}, "judged_by": {"pool": {"tier": "landlock"}}, "warnings": []
-    }  # fmt: skip
-    record_judging(other, "audit", {"judged_by": {"tier": "namespaces"}, "warnings": []})
-    assert other["warnings"] == []

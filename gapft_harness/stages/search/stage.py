@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.hooks.protocols import Job
@@ -244,7 +244,7 @@ def _job(context: Context, split: Split, shard: Shard | None) -> Job:
     return replace(job, own_process=context.own_process)
 
 
-def _where(context: Context) -> _Where:
+def _where(context: Context) -> dict[str, Any]:
     """What both jobs are told of the run."""
     return {
         "run_path": str(context.run.path),
@@ -253,13 +253,6 @@ def _where(context: Context) -> _Where:
         # the one on disk says nothing of calibration yet, where that is added to a run
         "recipe": context.run.recipe.model_dump(mode="json"),
     }
-
-
-class _Where(TypedDict):
-    run_path: str
-    plugin_files: list[str]
-    include_paths: list[str]
-    recipe: dict[str, Any]
 
 
 def _finish(context: Context, split: Split, facts: dict[str, Any]) -> None:

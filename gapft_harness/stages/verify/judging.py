@@ -20,7 +20,7 @@ from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
 from gapft_harness.run_directory.manifest import TAKEN, ImportFacts, Manifest
 from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.tables import Judged, read_judged, read_problems
-from gapft_harness.stages.generation.sealing import closing_verifier, description_of, tokens_of
+from gapft_harness.stages.generation.sealing import closing_verifier, tokens_of
 from gapft_harness.stages.integrity.differences import Differences, unequal
 from gapft_harness.verification.judging import judge_and_answer
 
@@ -38,8 +38,6 @@ class Rejudge:
         answers: how many of their answers were.
         timed_out: what differs by a time-out, then or now: a machine's pace, and no evidence that
             anything was changed.
-        other_rules: what differs in a table that was judged by another edition of the verifier's
-            rules (``rules`` in what it says of itself).
         taken: by table, what differs in one whose verdicts were imported: no difference of a run.
         count: told how many more verdicts were judged.
     """
@@ -48,7 +46,6 @@ class Rejudge:
     verdicts: int = 0
     answers: int = 0
     timed_out: list[str] = field(default_factory=list)
-    other_rules: list[str] = field(default_factory=list)
     taken: dict[str, list[str]] = field(default_factory=dict)
     count: Callable[[int], None] = lambda _: None
 
@@ -94,7 +91,7 @@ class Rejudge:
                     if each.response.index != GREEDY:
                         drawn["samples"] += 1
                         drawn["tokens"] += tokens_of(each.response)
-            for line in self._by_rules(facts, self._again(relative, batch, answers)):
+            for line in self._again(relative, batch, answers):
                 differing += 1
                 if differing <= _NAMED:
                     yield line
@@ -115,18 +112,7 @@ class Rejudge:
         """Responses that another run's table has as passed pass again."""
         judged = ((gold, [Judged(response, Verdict("pass"))]) for gold, response in pairs)
         for batch in _batches(judged):
-            yield from self._by_rules(read_facts(table), self._again(str(table), batch, None))
-
-    def _by_rules(self, facts: Mapping[str, Any], lines: Iterable[str]) -> Iterable[str]:
-        """Sets aside what differs in a table that was judged by other rules."""
-        if facts.get("judged_by", {}).get("rules") == self._rules:
-            yield from lines
-        else:
-            self.other_rules += lines
-
-    @property
-    def _rules(self) -> object:
-        return description_of(self.verifier).get("rules") if self.verifier else None
+            yield from self._again(str(table), batch, None)
 
     def _again(
         self,
@@ -194,13 +180,6 @@ def judging(manifest: Manifest, plugins: Plugins, findings: Differences) -> Iter
         findings.checked.append(f"{judge.verdicts} verdicts of {name} were judged again")
         if judge.answers:
             findings.checked.append(f"{judge.answers} answers of {name} were read again")
-        if judge.other_rules:
-            findings.differences.append(
-                f"{len(judge.other_rules)} verdicts of {name} differ, and their tables were judged "
-                "by another edition of its rules than this version has, which may be all there is "
-                "to it; the version that judged them (manifest.json, versions) can tell. The "
-                f"first: {'; '.join(judge.other_rules[:_NAMED])}"
-            )
         if judge.timed_out:
             findings.checked.append(
                 f"of these, {len(judge.timed_out)} differ by a time-out, which is no difference "

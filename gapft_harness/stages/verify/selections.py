@@ -7,7 +7,7 @@ held to this run's pool, and what could not be verified is said.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,7 @@ from gapft_harness.run_directory.manifest import BudgetFacts, Manifest
 from gapft_harness.run_directory.tables import read_examples, read_problems
 from gapft_harness.stages.integrity.differences import Differences, unequal
 from gapft_harness.stages.integrity.sources import file_of, origins, taken_arm
-from gapft_harness.stages.selection.budgets import divided, enforce_tokens, in_groups
+from gapft_harness.stages.selection.budgets import enforce_tokens, in_groups
 from gapft_harness.stages.selection.choosing import (
     Pools,
     fill,
@@ -158,11 +158,6 @@ def _check_budgets(
             f"{len(group)} matched arms have n = {first.n}, N = {first.exposures}, "
             f"J = {first.steps}"
         )
-    replayed = {arm: examples[arm] for arm in matched if arm.condition not in run.recipe.taken()}
-    replay = {
-        arm: divided(slots[arm.condition], run.recipe.replay(arm.condition))[1] for arm in replayed
-    }
-    findings.gather("replay", partial(_replay, replayed, replay))
 
 
 def _evidence(
@@ -238,25 +233,6 @@ def _matched(budgets: dict[Arm, Budget]) -> Iterable[str]:
 def _tolerated(budgets: dict[Arm, Budget], run: RunDirectory) -> Iterable[str]:
     enforce_tokens(budgets, run.recipe.budget.token_tolerance)
     return ()
-
-
-def _replay(examples: dict[Arm, list[Example]], replay: Mapping[Arm, int]) -> Iterable[str]:
-    """The last g slots of a seed's matched arms are the same examples; of fewer, the first.
-
-    But for their first success: it is one of the condition's own window of samples.
-    """
-    drawn = {
-        arm: [replace(one, first_success=None) for one in of[len(of) - replay[arm] :]]
-        for arm, of in examples.items()
-    }
-    most: dict[int, Arm] = {}
-    for arm, of in drawn.items():
-        if len(of) > len(drawn[most.setdefault(arm.seed, arm)]):
-            most[arm.seed] = arm
-    for arm, of in drawn.items():
-        other = most[arm.seed]
-        if of != drawn[other][: len(of)]:
-            yield f"arms {other.name} and {arm.name} replay other examples ({len(of)} slots)"
 
 
 class TakenSets:
