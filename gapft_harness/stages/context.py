@@ -72,7 +72,7 @@ class Context:
         return [arm for arm in arms(self.run.recipe) if arm.name in budgets]
 
     def arm_job(self, verb: str, function: Callable[..., dict[str, Any]], arm: Arm) -> Job:
-        """A job on one arm; its function, which may be a ``partial``, gives facts for the manifest."""
+        """A job on one arm; its function may be a ``partial``, and gives facts for the manifest."""
         job = Job.of(
             f"{verb} {arm.name}",
             function,

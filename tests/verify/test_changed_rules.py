@@ -1,4 +1,4 @@
-"""Verdicts of another edition of a verifier's rules: named as such, and never passed over."""
+"""Answers that a changed verifier reads otherwise: named, and never passed over."""
 
 from __future__ import annotations
 
