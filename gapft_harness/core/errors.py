@@ -7,6 +7,9 @@ import difflib
 from collections.abc import Iterable
 from typing import Self
 
+#: What a plugin's code may raise by mistake. Ctrl-C is none of it.
+FAULTS = (Exception, SystemExit)
+
 
 class GapftError(Exception):
     """A failure with a message a person can act on. The command line prints it and exits with 1."""

@@ -28,11 +28,10 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pluggy
 
-from gapft_harness.core.errors import PluginError, describe, did_you_mean
+from gapft_harness.core.errors import FAULTS, PluginError, describe, did_you_mean
 from gapft_harness.core.text import unreadable
 from gapft_harness.hooks import specs as hookspecs
 from gapft_harness.hooks.registered import (
-    FAULTS,
     KINDS,
     TRAITS,
     Registered,

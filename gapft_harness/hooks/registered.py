@@ -12,8 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, TypeVar
 
-from gapft_harness.core.errors import GapftError, PluginError, describe, did_you_mean
-from gapft_harness.hooks.sampling import SamplerSettings
+from gapft_harness.core.errors import FAULTS, GapftError, PluginError, describe, did_you_mean
+from gapft_harness.hooks.protocols import OtherRule, SamplerSettings
 
 #: Hook name -> what one registration is called in messages, in the order of specs.py.
 KINDS = {
@@ -29,14 +29,7 @@ KINDS = {
     "register_log_readers": "log reader",
 }
 
-#: What a plugin's code may raise by mistake. Ctrl-C is none of it.
-FAULTS = (Exception, SystemExit)
-
 _BUNDLED = "gapft_harness."
-
-
-#: From a verifier's parameters to another verifier's name and parameters; None: there is none.
-OtherRule = Callable[[Mapping[str, Any]], tuple[str, Mapping[str, Any]] | None]
 
 
 @dataclass(frozen=True, slots=True)

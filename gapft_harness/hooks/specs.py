@@ -16,10 +16,10 @@ from gapft_harness.hooks.protocols import (
     RegisterResponseRule,
     RegisterSampler,
     RegisterSelector,
-    RegisterTracker,
     RegisterTrainer,
     RegisterVerifier,
 )
+from gapft_harness.hooks.tracking import RegisterTracker
 
 PROJECT = "gapft_harness"
 hookspec = pluggy.HookspecMarker(PROJECT)

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from gapft_harness.core.errors import describe
+from gapft_harness.core.errors import FAULTS, describe
 from gapft_harness.core.records import Arm
-from gapft_harness.hooks.registered import FAULTS
 
 
 @dataclass(frozen=True, slots=True)

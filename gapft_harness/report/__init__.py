@@ -14,9 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gapft_harness.core.errors import GapftError, PluginError, UserError, did_you_mean
+from gapft_harness.core.errors import FAULTS, GapftError, PluginError, UserError, did_you_mean
 from gapft_harness.core.files import unwritable
-from gapft_harness.hooks.registered import FAULTS
 from gapft_harness.report.rendering.blocks import Figure, Markdown, Section
 
 if TYPE_CHECKING:

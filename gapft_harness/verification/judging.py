@@ -9,13 +9,13 @@ from dataclasses import replace
 from reprlib import repr as short
 from typing import TypeVar
 
-from gapft_harness.core.errors import GapftError, PluginError, UserError, describe
+from gapft_harness.core.errors import FAULTS, GapftError, PluginError, UserError, describe
 from gapft_harness.core.json_values import json_fault
 from gapft_harness.core.records import CONTEXT, STATUSES, Gold, Response, Verdict
 from gapft_harness.core.text import whole_text
 from gapft_harness.hooks.checked import AT_ONCE, CheckedAnswers, checked_answer, require_methods
 from gapft_harness.hooks.protocols import Verifier
-from gapft_harness.hooks.registered import FAULTS, Registered, own_line, owner_of
+from gapft_harness.hooks.registered import Registered, own_line, owner_of
 
 T = TypeVar("T")
 

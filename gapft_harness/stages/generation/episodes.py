@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from reprlib import repr as short
 
-from gapft_harness.core.errors import GapftError, PluginError, UserError
+from gapft_harness.core.errors import FAULTS, GapftError, PluginError, UserError
 from gapft_harness.core.records import CONTEXT, Attempt, Gold, Problem
 from gapft_harness.core.text import whole_text
 from gapft_harness.hooks.protocols import Generated, Request, Verifier
-from gapft_harness.hooks.registered import FAULTS, owner_of
+from gapft_harness.hooks.registered import owner_of
 from gapft_harness.run_directory.journal import Journal
 from gapft_harness.verification.judging import once_each
 

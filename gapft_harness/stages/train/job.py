@@ -16,7 +16,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.errors import ERRORS, GapftError, UserError, describe
+from gapft_harness.core.errors import ERRORS, FAULTS, GapftError, UserError, describe
 from gapft_harness.core.files import write_json
 from gapft_harness.core.processes import die_with, thread_limits
 from gapft_harness.core.records import Arm
@@ -25,7 +25,7 @@ from gapft_harness.core.weights import adapter_facts, weights_hash
 from gapft_harness.hooks.checked import plain_facts, require_methods
 from gapft_harness.hooks.manager import Plugins, Registered, load_plugins
 from gapft_harness.hooks.protocols import ReportProgress, SearchedPool, TaskVerifier, TrainingJob
-from gapft_harness.hooks.registered import FAULTS, TrackerTraits, TrainerTraits, own_line
+from gapft_harness.hooks.registered import TrackerTraits, TrainerTraits, own_line
 from gapft_harness.hooks.tracking import TrackedArm, Tracker, Tracking
 from gapft_harness.recipe.recipe import Recipe, model_args
 from gapft_harness.recipe.sections import ExecutorChoice, Training
