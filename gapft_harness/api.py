@@ -148,7 +148,7 @@ if TYPE_CHECKING:  # what is loaded when it is asked for: __getattr__ reads its 
         Test,
         TestResult,
     )
-    from gapft_harness.stages.audit.job import decode_arm, decode_split
+    from gapft_harness.stages.audit import decode_arm, decode_split
     from gapft_harness.stages.context import Context
     from gapft_harness.stages.experiment import Answered, Decodes, Experiment
     from gapft_harness.stages.experiment.adapters import OfAdapters

@@ -22,10 +22,10 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.evidence import read_evidence
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.sandbox import probe
-from gapft_harness.stages.audit.job import decode_arm
+from gapft_harness.stages.audit import decode_arm
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.pipeline import run_stages
-from gapft_harness.stages.search.job import search as search_split
+from gapft_harness.stages.search.stage import search as search_split
 from gapft_harness.stages.selection.choosing import to_example
 from gapft_harness.stages.verify.run import verify
 from tests.recording_run import Here

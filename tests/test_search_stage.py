@@ -14,10 +14,9 @@ from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import Adapter, Arm
 from gapft_harness.hooks.protocols import Job, Progress
 from gapft_harness.run_directory.tables import read_problems
-from gapft_harness.stages.audit.job import decode_arm
+from gapft_harness.stages.audit import decode_arm
 from gapft_harness.stages.search import stage
-from gapft_harness.stages.search.job import search
-from gapft_harness.stages.search.stage import search_stage
+from gapft_harness.stages.search.stage import search, search_stage
 from tests.command import gapft, succeed
 from tests.letters_task import CONTAINS, write_letters
 from tests.recording_run import Here, Letters, letters

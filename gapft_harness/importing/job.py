@@ -26,7 +26,7 @@ from gapft_harness.stages.generation.sealing import (
 )
 from gapft_harness.stages.integrity.rests_on import require_same
 from gapft_harness.stages.search.data import load_problems
-from gapft_harness.stages.search.job import finished
+from gapft_harness.stages.search.stage import finished
 
 if TYPE_CHECKING:
     from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer

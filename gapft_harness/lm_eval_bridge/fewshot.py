@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Gold, Verdict
 from gapft_harness.lm_eval_bridge.task_file.documents import Document, Documents
 from gapft_harness.lm_eval_bridge.task_file.faults import named
-
-if TYPE_CHECKING:
-    from gapft_harness.lm_eval_bridge.task import GapTask
 
 #: How many examples are judged, taken evenly from all that may be drawn.
 _JUDGED = 16
@@ -60,8 +57,8 @@ class OrderFreeExamples:
         return len(self._inner.df) - 1  # lm-eval draws one more, in case it is the problem
 
 
-def examples_of(task: GapTask) -> Documents:
-    """The records that a task's few-shot examples are drawn from.
+def examples_of(task: Any) -> Documents:
+    """The records that a ``GapTask``'s few-shot examples are drawn from.
 
     Raises:
         UserError: the task names none.
@@ -78,11 +75,12 @@ def examples_of(task: GapTask) -> Documents:
             f"{named(config)}: few-shot examples need the key fewshot_split or training_split, "
             "the split to draw them from; add one, or set num_fewshot to 0"
         )
-    return task.split(split).documents
+    documents: Documents = task.split(split).documents
+    return documents
 
 
 def check_examples(
-    task: GapTask, judge: Callable[[Sequence[str], Sequence[Gold]], Sequence[Verdict]]
+    task: Any, judge: Callable[[Sequence[str], Sequence[Gold]], Sequence[Verdict]]
 ) -> None:
     """Checks that examples show answers which the verifier would pass as responses.
 
@@ -116,6 +114,6 @@ def check_examples(
     )
 
 
-def _answer(task: GapTask, document: Document) -> str:
+def _answer(task: Any, document: Document) -> str:
     target = task.doc_to_target(document, task.fewshot_cfg.doc_to_target)
     return str(target[0] if isinstance(target, list) and target else target)

@@ -19,7 +19,7 @@ from gapft_harness.run_directory.binding import came_of_adapters
 from gapft_harness.run_directory.directory import RunDirectory, stated
 from gapft_harness.run_directory.manifest import Manifest, condition_of
 from gapft_harness.run_directory.recording import record_judging
-from gapft_harness.stages.audit.job import audit_arm
+from gapft_harness.stages.audit import audit_arm
 from gapft_harness.stages.context import Context, require_selected
 from gapft_harness.stages.experiment import (
     Experiment,

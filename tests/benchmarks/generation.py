@@ -17,7 +17,7 @@ from gapft_harness.recipe.recipe import Recipe, resolve_model
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.journal import Journal
 from gapft_harness.stages.generation.generation import Phase, generate, greedy_phase
-from gapft_harness.stages.search.job import search
+from gapft_harness.stages.search.stage import search
 from tests.benchmarks.measure import Figure, in_turn
 
 K, CHUNK, ROUNDS = 8, 200, 5

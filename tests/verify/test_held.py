@@ -29,7 +29,7 @@ from gapft_harness.stages.integrity.rests_on import (
     model_state,
 )
 from gapft_harness.stages.search.data import check_splits
-from gapft_harness.stages.search.job import search
+from gapft_harness.stages.search.stage import search
 from gapft_harness.stages.verify import run as verifying
 from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed

@@ -50,7 +50,7 @@ def merge_facts(parts: Sequence[tuple[Shard, dict[str, Any]]]) -> dict[str, Any]
         parts: each shard with its facts, in the order of their numbers; of one task and model.
 
     Returns:
-        Facts as ``job.search`` gives of a whole split.
+        Facts as ``stage.search`` gives of a whole split.
     """
     first = parts[0][1]
     warnings = [
@@ -139,7 +139,7 @@ def merge_split(
         plugins: as ``Recipe.identity`` takes them.
 
     Returns:
-        Facts for the manifest, those that ``job.search`` gives of a whole split, with
+        Facts for the manifest, those that ``stage.search`` gives of a whole split, with
         ``shards``, their number. None if no source has a shard of the split.
 
     Raises:

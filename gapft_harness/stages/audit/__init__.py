@@ -1,1 +1,0 @@
-"""Auditing the arms."""
