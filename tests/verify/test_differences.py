@@ -184,7 +184,7 @@ def test_replay_that_differs_between_matched_arms(made: Path, run: Path) -> None
 
     change_rows(run, "selections/uniform-seed13.parquet", swap)
     text = "\n".join(differences(made, run))
-    assert f"arms {ARM} and uniform-seed13 replay other examples (2 slots)" in text
+    assert "selections/uniform-seed13.parquet: slot 0 holds problem " in text
 
 
 def test_a_budget_of_the_manifest_that_no_selection_gives(made: Path, run: Path) -> None:

@@ -3,8 +3,8 @@
 One greedy decode and K samples for every problem of a split, verified; the calibration split gets
 the greedy decode alone. Reads the task; writes ``SPLIT/problems.parquet`` and
 ``SPLIT/responses.parquet`` (Section 3.1: d_src(x) and Y_K(x), every generation from the same
-prompt, without feedback). Searching is a job, merging is not: it reads and writes a few rows at a time
-(``merging.py``).
+prompt, without feedback). Searching is a job, merging is not: it reads and writes a few rows at a
+time (``merging.py``).
 """
 
 from __future__ import annotations
