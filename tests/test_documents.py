@@ -14,7 +14,6 @@ from gapft_harness import api
 from gapft_harness.cli.main import app
 from gapft_harness.cli.reference import PAGES as MADE
 from gapft_harness.cli.reference import command_line, recipe_reference
-from gapft_harness.hooks import protocols
 from gapft_harness.hooks import specs as hookspecs
 from gapft_harness.hooks.manager import KINDS, load_plugins
 from gapft_harness.lm_eval_bridge.discovery import list_tasks
@@ -48,7 +47,7 @@ def test_every_hook_is_documented_with_its_options(hook: str) -> None:
     )
     assert row, f"docs/plugins.md has no row for {hook}"
     annotation = inspect.get_annotations(getattr(hookspecs, hook))["register"]
-    call = inspect.signature(getattr(protocols, annotation).__call__)
+    call = inspect.signature(getattr(hookspecs, annotation).__call__)
     for name, parameter in call.parameters.items():
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
             assert f"{name}=" in row, f"docs/plugins.md: {hook} lacks the option {name}"
