@@ -20,7 +20,7 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.shards import IdsHash, Shard, part_of
 from gapft_harness.stages.pipeline import run_stages
 from gapft_harness.stages.search import merging
-from gapft_harness.stages.search.merging import FinishedShard, identity_of, merge_facts
+from gapft_harness.stages.search.merging import merge_facts
 from gapft_harness.stages.search.stage import merge_all
 from tests.command import gapft
 from tests.recording_run import Letters, letters
@@ -271,20 +271,6 @@ def test_shards_of_another_recipe_are_refused_naming_the_keys(task: Letters) -> 
         UserError, match=r"shard 2/2 in .*differing: search\.temperature \(0\.7 there, 0\.3 here"
     ):
         merge(task, "merged", *parts)
-
-
-def test_arguments_that_bind_no_run_any_more_are_not_compared(task: Letters) -> None:
-    run = search(task, "1/1")
-    facts = {"recipe": run.recipe.identity()}
-    facts["recipe"]["model"] = {
-        **facts["recipe"]["model"],
-        "backend": "local-completions",
-        "args": {"pretrained": "p", "model": "m", "base_url": "http://localhost:1/v1"},
-    }
-    facts["recipe"] |= {"training": {"rank": 4}, "statistics": {"replicates": 9}}
-    part = FinishedShard(Shard(1, 1), run, "pool", {}, facts)
-    assert identity_of(part)["model"]["args"] == {"pretrained": "p", "model": "m"}
-    assert identity_of(part).keys() == run.recipe.identity().keys()
 
 
 def test_shards_of_another_task_are_refused(task: Letters) -> None:

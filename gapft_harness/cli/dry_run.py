@@ -118,11 +118,7 @@ def _there(
 def _read(
     recipe: Recipe, plugins: Plugins, include_paths: Sequence[str]
 ) -> tuple[dict[Split, int], dict[str, Any], list[str], list[str]]:
-    """How many problems each split has, the task's facts, warnings, and what cannot be read.
-
-    Raises:
-        NoSuchTaskError: the task is unknown.
-    """
+    """How many problems each split has, the task's facts, warnings, and what cannot be read."""
     from gapft_harness.lm_eval_bridge.benchmarks.splits import DataNotFound
     from gapft_harness.lm_eval_bridge.discovery import NoSuchTaskError
 

@@ -255,11 +255,7 @@ def merge_shards(place: str, shard_runs: Sequence[str], plugin_files: Sequence[s
 
 
 def _matching(given: str) -> list[str]:
-    """The run directories that ``--shards-of`` names: itself, or what its pattern matches.
-
-    Raises:
-        UserError: nothing matches.
-    """
+    """The run directories that ``--shards-of`` names: itself, or what its pattern matches."""
     if is_url(given) or not glob.has_magic(given) or Path(given).exists():
         return [given]
     if not (found := sorted(glob.glob(given))):
@@ -326,9 +322,6 @@ def _say_grown(run: RunDirectory, display: Display, stages: Sequence[str]) -> No
     """Says before it happens that a finished run will report other conditions or seeds.
 
     On a terminal it asks.
-
-    Raises:
-        UserError: the answer is no; nothing was changed.
     """
     if run.is_new or "select" not in stages or not (run.path / layout.REPORT).is_dir():
         return

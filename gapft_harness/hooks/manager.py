@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os.path
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -110,12 +109,6 @@ class Plugins:
                     said["sha256"] = sha256(Path(entry.plugin))
         return found
 
-    @contextlib.contextmanager
-    def blaming(self, kind: str, name: str) -> Iterator[Registered]:
-        """Runs a plugin's code; see ``Registered.blamed``."""
-        with self.get(kind, name).blamed() as entry:
-            yield entry
-
     def verifier(self, name: str, params: Mapping[str, Any]) -> Verifier:
         """Makes a verifier that messages can name by its plugin; see ``bare_verifier``."""
         return cast(Verifier, Owned(self.bare_verifier(name, params), self.get("verifier", name)))
@@ -174,7 +167,7 @@ class Plugins:
             UserError: start tokens are set, and it cannot set them.
         """
         self.require_start_tokens(settings.backend, settings.start_tokens)
-        with self.blaming("sampler", settings.backend) as entry:
+        with self.get("sampler", settings.backend).blamed() as entry:
             made = entry.value(settings, adapter)
         return CheckedSampler(entry, made)
 
@@ -198,7 +191,7 @@ class Plugins:
 
     def executor(self, settings: Mapping[str, Any], files: Sequence[str]) -> Executor:
         """Makes the executor the recipe names."""
-        with self.blaming("executor", settings["name"]) as entry:
+        with self.get("executor", settings["name"]).blamed() as entry:
             made: Executor = entry.value(settings, files)
         return made
 

@@ -85,12 +85,7 @@ def load_task(name: str, include_paths: Sequence[Path] = ()) -> LoadedTask:
 
 
 def _manager_with(name: str, paths: Sequence[Path]) -> TaskManager:
-    """lm-eval's finder of tasks, of ours alone if one of them has the name.
-
-    Raises:
-        NoSuchTaskError: nobody has.
-        OSError: a folder cannot be looked through.
-    """
+    """lm-eval's finder of tasks, of ours alone if one of them has the name."""
     from lm_eval.tasks import TaskManager
 
     manager = TaskManager(include_defaults=False, include_path=list(paths))
@@ -196,11 +191,7 @@ def _build(manager: TaskManager, name: str, paths: Sequence[Path]) -> LoadedTask
 
 
 def _config(file: Path | str, where: str) -> dict[str, Any]:
-    """The file's keys with those that it includes; functions as their names.
-
-    Raises:
-        UserError: it is no YAML mapping, or a file that it includes is none.
-    """
+    """The file's keys with those that it includes; functions as their names."""
     from lm_eval.tasks._yaml_loader import load_yaml
 
     from gapft_harness.lm_eval_bridge.task_file.keys import repeated_key

@@ -18,7 +18,7 @@ def record_search(split: str, facts: dict[str, Any]) -> Callable[[Manifest], Non
         facts: what its search found; of a further audit with ``said``, by what choice.
 
     Raises:
-        UserError: when it is applied, if another split was searched with another task or model.
+        UserError: when it is applied, if another split was searched with another model.
     """
 
     def change(manifest: Manifest) -> None:
@@ -45,11 +45,6 @@ def record_search(split: str, facts: dict[str, Any]) -> Callable[[Manifest], Non
 
 def _record_task(manifest: Manifest, task: TaskFacts) -> None:
     """The run's own task, of which pool, audit and calibration are."""
-    if manifest["task"].get("fingerprint", task["fingerprint"]) != task["fingerprint"]:
-        raise UserError(
-            f"task {task['name']} was changed between the search of pool and audit; restore "
-            "it, or start a new run directory"
-        )
     earlier = manifest["task"].get("dropped", [])
     task["dropped"] = earlier + [line for line in task["dropped"] if line not in earlier]
     if "keep" in manifest["task"]:  # another response rule may have made the states since

@@ -221,11 +221,7 @@ def _measure(choice: Options, place: str, split: str, include_path: Sequence[str
 
 
 def _sampling(text: str | None) -> list[str]:
-    """``--gen_kwargs`` as recipe keys.
-
-    Raises:
-        UserError: a key that has no place in a search, or a part that is no key=value.
-    """
+    """``--gen_kwargs`` as recipe keys."""
     settings = []
     for part in filter(None, (text or "").split(",")):
         key, equals, value = (word.strip() for word in part.partition("="))

@@ -134,11 +134,7 @@ def command(
 def _looking_in(
     folder: Path, now: Rule, was: Rule | None, plugin_files: Sequence[str]
 ) -> tuple[Rule, Rule | None]:
-    """The rules with the folder, those whose verifiers take one and were given none.
-
-    Raises:
-        UserError: it is no folder, or none of them takes one.
-    """
+    """The rules with the folder, those whose verifiers take one and were given none."""
     from gapft_harness.hooks.manager import load_plugins
     from gapft_harness.hooks.registered import setting_fault
 

@@ -209,11 +209,7 @@ def _records(revision: str) -> Iterator[tuple[Document, str]]:
 
 
 def _problem(record: Document, place: str, max_bytes: int) -> Document:
-    """The record as the task uses it, its tests checked.
-
-    Raises:
-        UserError: they are malformed, of two kinds, or there are none.
-    """
+    """The record as the task uses it, its tests checked."""
     where = f"{place}, problem {record['question_id']}"
     packed = record["private_test_cases"]
     public = decode_tests(record["public_test_cases"], f"{where}, public_test_cases", max_bytes)

@@ -16,7 +16,6 @@ from typing import Any
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import GREEDY
 from gapft_harness.hooks.manager import Plugins
-from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import differences
 from gapft_harness.run_directory.directory import RunDirectory, Split, require
@@ -214,7 +213,7 @@ def _check_identities(
 ) -> None:
     """Every part of the run's recipe, and all of one task, one split and one model."""
     for part in parts:
-        if differing := differences(run.recipe.identity(plugins), identity_of(part, plugins)):
+        if differing := differences(run.recipe.identity(plugins), part.facts["recipe"]):
             raise UserError(
                 f"{part} was searched by another recipe than {run.path}; differing: "
                 f"{'; '.join(differing)}"
@@ -228,11 +227,6 @@ def _check_identities(
                     f"{expected} here; {advice}"
                 )
     require_common([(str(of.path), of.manifest()) for of in (run, *(part.run for part in parts))])
-
-
-def identity_of(part: FinishedShard, plugins: Plugins | None = None) -> dict[str, Any]:
-    """The identity that a part's facts hold, as this version tells it."""
-    return check_recipe(part.facts["recipe"], f"{part}, its recipe").identity(plugins)
 
 
 #: What all parts must share: its name, how to read it off a part's facts, what to do else.

@@ -264,9 +264,6 @@ def _wait_for(run_path: Path, part: str) -> None:
     """Until the tables of a search that has ended are seen here.
 
     A shared file system may remember for a while that they were not there.
-
-    Raises:
-        GapftError: they do not come.
     """
     deadline = time.monotonic() + _PATIENCE_S
     while finished(run_path, part) is None:

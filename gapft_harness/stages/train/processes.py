@@ -92,11 +92,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _with_budget(run: RunDirectory, chosen: Sequence[str]) -> dict[str, Arm]:
-    """The run's arms that have something to train on, by name.
-
-    Raises:
-        UserError: a chosen one is none of them.
-    """
+    """The run's arms that have something to train on, by name."""
     known = {arm.name: arm for arm in arms(run.recipe)}
     budgets = run.manifest()["budgets"]
     for name in chosen:

@@ -67,11 +67,7 @@ def verify(
 
 
 def _hold(run: RunDirectory, manifest: Manifest, plugins: Plugins, findings: Differences) -> None:
-    """Task, data, plugins and model are what the run rests on, as far as they are here.
-
-    Raises:
-        UserError: something was changed, or cannot be read; the message names it.
-    """
+    """Task, data, plugins and model are what the run rests on, as far as they are here."""
     if not manifest["files"]:
         return
 
@@ -161,11 +157,7 @@ def _check_apart(
 
 
 def _look_up(run: RunDirectory, manifest: Manifest, plugins: Plugins) -> None:
-    """Finds the plugins that verifying takes.
-
-    Raises:
-        UserError: one is not there.
-    """
+    """Finds the plugins that verifying takes."""
     for condition in run.recipe.conditions:
         if condition not in run.recipe.taken():
             find_selector(run.recipe, condition, plugins)

@@ -328,9 +328,6 @@ def _merge(lm: Any, adapter: Adapter) -> None:
 
     Merged weights generate at the source's speed. Outputs equal those of lm-eval's ``peft=`` up
     to rounding: exactly one rounding of each weight to the base dtype.
-
-    Raises:
-        UserError: the folder is no adapter, or one of another model.
     """
     from peft import PeftModel
 

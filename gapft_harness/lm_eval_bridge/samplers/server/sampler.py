@@ -234,11 +234,7 @@ class ServerSampler:
     def _fits(
         self, requests: Sequence[Request], prompts: Sequence[Any], decoding: Decoding
     ) -> list[bool]:
-        """Which prompts fit the server's context, as far as it and their ids are known.
-
-        Raises:
-            UserError: a prompt is empty, or no prompt can fit beside so many new tokens.
-        """
+        """Which prompts fit the server's context, as far as it and their ids are known."""
         context = self._arguments.max_length or self._facts.model(self._arguments.model).get(
             "max_model_len"
         )

@@ -292,11 +292,7 @@ class VllmSampler:
 
 
 def _sampling(decoding: Decoding, stops: list[str], ends: list[int]) -> dict[str, Any]:
-    """A decoding as vLLM's settings. The model's own generation_config has no part in them.
-
-    Raises:
-        UserError: vLLM refuses a value, or would replace it.
-    """
+    """A decoding as vLLM's settings. The model's own generation_config has no part in them."""
     settings = {
         "max_tokens": decoding.max_gen_toks,
         "stop": stops,
