@@ -12,7 +12,6 @@ from gapft_harness.report.rendering.blocks import Block, Section, Table, Text
 from gapft_harness.report.sections.provenance import flat
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.manifest import given_plugins
-from gapft_harness.run_directory.tables import warnings_of
 
 if TYPE_CHECKING:
     from huggingface_hub import CardData
@@ -67,7 +66,7 @@ def asked(run: RunDirectory) -> list[Block]:
     return [
         table,
         *needed,
-        *(Text(warning, "warning") for warning in warnings_of(run.path, manifest)),
+        *(Text(warning, "warning") for warning in manifest["warnings"]),
     ]
 
 

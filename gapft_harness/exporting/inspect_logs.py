@@ -22,8 +22,6 @@ from gapft_harness.run_directory.tables import (
     Judged,
     read_judged,
     read_states,
-    sealed_imports,
-    warnings_of,
 )
 
 if TYPE_CHECKING:
@@ -197,7 +195,7 @@ def _log(run: RunDirectory, decoded: _Decoded) -> EvalLog:
                 "run": run.recipe.name,
                 "split": decoded.split,
                 "seals": {decoded.table: seal},
-                "warnings": warnings_of(run.path, manifest),
+                "warnings": manifest["warnings"],
             },
         ),
         results=EvalResults(
@@ -210,9 +208,7 @@ def _log(run: RunDirectory, decoded: _Decoded) -> EvalLog:
 def _scorer(run: RunDirectory, decoded: _Decoded) -> tuple[str, dict[str, Any]]:
     """Whose the verdicts are, with its parameters: the task's verifier's, or an imported file's."""
     manifest = run.manifest()
-    imported = (
-        sealed_imports(run.path, manifest).get(decoded.split) if decoded.arm is None else None
-    )
+    imported = manifest.get("imported", {}).get(decoded.split) if decoded.arm is None else None
     if imported is not None and imported["verdicts"] == "file":
         return IMPORTED, {}
     task = task_of(manifest, decoded.split)

@@ -21,7 +21,6 @@ from gapft_harness.report.reading.tokens import (
 )
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory
-from gapft_harness.run_directory.tables import import_warnings
 from gapft_harness.verdicts.table import Verdicts
 
 
@@ -92,7 +91,11 @@ def read_run(path: Path) -> SearchedRun:
         seconds=search["seconds"] if search else None,
         trained=_trained(manifest),
         recipe=run.recipe.model_dump(mode="json"),
-        told=tuple(import_warnings(path, manifest)),
+        told=tuple(
+            line
+            for line in manifest["warnings"]
+            if line.partition(": ")[0] in manifest.get("imported", {})
+        ),
     )
 
 

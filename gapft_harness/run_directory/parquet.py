@@ -68,15 +68,6 @@ def read_facts(path: Path) -> dict[str, Any]:
     return facts
 
 
-def carried_facts(path: Path) -> dict[str, Any]:
-    """The same; empty for a table that carries none, which no search wrote."""
-    import pyarrow.parquet as pq
-
-    metadata = pq.read_metadata(path).metadata or {}
-    facts: dict[str, Any] = json.loads(metadata.get(FACTS.encode(), "{}"))
-    return facts
-
-
 def copy_table(source: Path, path: Path, facts: Mapping[str, Any]) -> None:
     """Writes a sealed table's rows to another file, which carries other facts."""
     import pyarrow.parquet as pq

@@ -22,7 +22,7 @@ from gapft_harness.report.reading.unread import Unread
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, require
 from gapft_harness.run_directory.manifest import ImportFacts, Manifest, task_of
-from gapft_harness.run_directory.tables import read_items, sealed_imports, warnings_of
+from gapft_harness.run_directory.tables import read_items
 
 __all__ = ["PASS", "STATUSES", "Audit", "ReportInputs", "TrainedArm", "read_inputs"]
 
@@ -166,6 +166,8 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
     stages = {name: of for name, of in manifest["stages"].items() if name != "report"}
     conditions, seeds = tuple(recipe["conditions"]), tuple(sorted(recipe["seeds"]))
     arms = [Arm(condition, seed) for condition in conditions for seed in seeds] if budgets else []
+    imported = manifest.get("imported", {})
+    splits = ("pool", "audit", "calibration", *map(layout.audit, recipe.get("audits", {})))
     inputs = ReportInputs(
         recipe=recipe,
         task=manifest["task"],
@@ -180,8 +182,8 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
         verdict_counts=manifest["verdict_counts"],
         judged_by={name: said for name, said in manifest["judged_by"].items() if said},
         training=manifest["training"],
-        warnings=tuple(warnings_of(run_path, manifest)),
-        imported=sealed_imports(run_path, manifest),
+        warnings=tuple(manifest["warnings"]),
+        imported={split: imported[split] for split in splits if split in imported},
         seconds={name: entry["seconds"] for name, entry in stages.items()},
         days=tuple(sorted({entry["day"] for entry in stages.values()})),
         versions=manifest["versions"],
