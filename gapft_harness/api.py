@@ -81,10 +81,10 @@ if TYPE_CHECKING:  # what is loaded when it is asked for: __getattr__ reads its 
     from gapft_harness.executors.local import LocalExecutor
     from gapft_harness.executors.ray import RayExecutor
     from gapft_harness.hooks.protocols import RegisterExperiment
-    from gapft_harness.lm_eval_bridge.samplers.hf.arguments import (
+    from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
+    from gapft_harness.lm_eval_bridge.samplers.hf import (
         check_arguments as check_hf_arguments,
     )
-    from gapft_harness.lm_eval_bridge.samplers.hf.sampler import HfSampler
     from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
     from gapft_harness.lm_eval_bridge.samplers.server.sampler import ServerSampler, find_model
     from gapft_harness.lm_eval_bridge.samplers.sglang import SglangSampler

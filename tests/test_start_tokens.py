@@ -19,7 +19,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Decoding
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import Request, SamplerSettings
-from gapft_harness.lm_eval_bridge.samplers.hf.sampler import HfSampler
+from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, started
 from gapft_harness.recipe.sections import Training
 from gapft_harness.run_directory.directory import RunDirectory

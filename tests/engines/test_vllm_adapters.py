@@ -17,7 +17,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Adapter, Arm, Attempt, Decoding
 from gapft_harness.hooks.protocols import Request, SamplerSettings
 from gapft_harness.lm_eval_bridge.samplers.adapter_fit import check_adapter
-from gapft_harness.lm_eval_bridge.samplers.hf.sampler import HfSampler
+from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
 from gapft_harness.lm_eval_bridge.samplers.text import generation_kwargs, instances
 from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmSampler
 from tests.tiny_models import CHAT_TEMPLATE, byte_llama

@@ -13,7 +13,7 @@ import tests.engines.needs_vllm  # noqa: F401
 from gapft_harness.core.records import GREEDY, Adapter, Arm, Decoding
 from gapft_harness.hooks.protocols import Request, SamplerSettings
 from gapft_harness.lm_eval_bridge.discovery import load_task
-from gapft_harness.lm_eval_bridge.samplers.hf.sampler import HfSampler
+from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
 from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmSampler
 from gapft_harness.recipe.recipe import resolve_model
 from gapft_harness.training.adapter import scale_adapter

@@ -14,7 +14,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Decoding, Problem
 from gapft_harness.hooks.protocols import Generated, Request, SamplerSettings, beyond_context
 from gapft_harness.lm_eval_bridge.discovery import load_task
-from gapft_harness.lm_eval_bridge.samplers.hf.sampler import HfSampler
+from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
 from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmSampler
 from gapft_harness.recipe.recipe import resolve_model
 

@@ -11,7 +11,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Adapter, Arm, Attempt, Decoding, Problem
 from gapft_harness.hooks.protocols import Generated, Request, SamplerSettings, beyond_context
 from gapft_harness.lm_eval_bridge.discovery import load_task
-from gapft_harness.lm_eval_bridge.samplers.hf.sampler import HfSampler
+from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
 from gapft_harness.lm_eval_bridge.samplers.server.sampler import ServerSampler
 from gapft_harness.recipe.recipe import resolve_model
 from tests.tiny_models import byte_adapter

@@ -26,7 +26,7 @@ from transformers import (  # noqa: E402
     LlamaForCausalLM,
 )
 
-from gapft_harness.lm_eval_bridge.samplers.hf.sampler import HfSampler  # noqa: E402
+from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler  # noqa: E402
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, load_tokenizer  # noqa: E402
 from gapft_harness.lm_eval_bridge.samplers.text import (  # noqa: E402
     LmEvalSampler,

@@ -382,7 +382,7 @@ def test_the_command_tells_it_in_one_line(folder: Path) -> None:
 
 def test_a_misspelt_argument_of_the_model_is_told_before_weights_are_loaded() -> None:
     """lm-eval hands transformers what it does not know, and so do we what is like nothing."""
-    from gapft_harness.lm_eval_bridge.samplers.hf.arguments import check_arguments
+    from gapft_harness.lm_eval_bridge.samplers.hf import check_arguments
 
     for key in ("dtpe", "devce", "batch_sizes", "revison"):
         with pytest.raises(UserError, match=f"unknown argument '{key}'; did you mean '"):

@@ -138,7 +138,7 @@ def _loaded(config: Any, arguments: dict[str, Any], adapters: Sequence[Named], r
         from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmBase
 
         return VllmBase(arguments, others, adapters[0], rank)
-    from gapft_harness.lm_eval_bridge.samplers.hf.sampler import HfBase
+    from gapft_harness.lm_eval_bridge.samplers.hf import HfBase
 
     return HfBase(arguments, others)
 

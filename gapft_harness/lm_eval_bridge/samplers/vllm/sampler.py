@@ -42,7 +42,7 @@ from gapft_harness.lm_eval_bridge.samplers.endings import (
     ignored_message,
     split_generation_config,
 )
-from gapft_harness.lm_eval_bridge.samplers.hf.arguments import check_dtype, check_pretrained
+from gapft_harness.lm_eval_bridge.samplers.hf import check_dtype, check_pretrained
 from gapft_harness.lm_eval_bridge.samplers.model_identity import describe_engine
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, first_line, started
 from gapft_harness.lm_eval_bridge.samplers.text import which_fit
