@@ -57,13 +57,8 @@ class _Running:
     """A job that goes on.
 
     Attributes:
-        label: its name.
-        begun: when it was first heard of.
-        task: its bar.
         first: what was done, and when, at its first count: what is there from an earlier command
             says nothing of how fast it goes.
-        told: when a line was last printed.
-        last: what was done, and of how many, at the latest count.
     """
 
     label: str
@@ -91,8 +86,6 @@ class _Pace:
     """How fast a unit is counted, over all jobs side by side; a model's loading does not count.
 
     Attributes:
-        done: how many were counted.
-        seconds: in how long.
         since: when the latest count of this stage was; None before its first.
     """
 

@@ -43,8 +43,6 @@ class OtherVerifier:
 
     Attributes:
         permissive: whether it takes more; else it takes fewer.
-        name: its registered name.
-        params: its parameters.
     """
 
     permissive: bool

@@ -31,9 +31,7 @@ class TaskInfo:
     """A line of ``gapft list tasks``.
 
     Attributes:
-        name: what ``--tasks`` takes.
         split: ``audit``, ``pool``, or ``group``.
-        description: one line.
     """
 
     name: str
@@ -51,10 +49,6 @@ def load_task(name: str, include_paths: Sequence[Path] = ()) -> LoadedTask:
     Looked for among the bundled tasks, those of installed packages and ``include_paths`` first;
     only a name found in none of them is looked for among lm-eval's own (seconds instead of
     milliseconds).
-
-    Args:
-        name: a task's name, or the path of its YAML file.
-        include_paths: folders with more task YAML.
 
     Raises:
         NoSuchTaskError: the name is unknown or a group's.

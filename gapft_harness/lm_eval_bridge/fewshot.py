@@ -87,10 +87,6 @@ def check_examples(
     A model imitates the form of its examples: one that the verifier fails makes every rate about
     zero without a word.
 
-    Args:
-        task: of which ``num_fewshot`` examples are shown.
-        judge: the verifier in use, as its ``verify``.
-
     Raises:
         UserError: too many of those looked at do not pass; the message shows one.
     """

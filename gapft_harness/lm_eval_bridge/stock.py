@@ -53,11 +53,8 @@ class StockTask:
             value is an error.
 
     Attributes:
-        metric: the metric's name.
-        filter: the filter's name.
         filters: all filters that judge a response alone, in the task's order.
         voting: the others.
-        pass_at: as given.
 
     Raises:
         UserError: there is no such task, metric or filter; it is a group; it does not generate
@@ -104,11 +101,6 @@ class StockTask:
 
         1 is a pass, 0 a fail; any other value, and an exception, is an ``error`` with its reason.
         With ``pass_at``, a number from that on is a pass, one below a fail, and NaN an error.
-
-        Args:
-            documents: the task's records, one for each response.
-            responses: what the model wrote, stop strings removed.
-            filter: one of ``filters``; None: the chosen one.
         """
         chosen = filter or self.filter
         ensemble = next(e for e in ensembles(self._task) if e.name == chosen)

@@ -100,8 +100,6 @@ class Setting:
     """A key that the command line sets.
 
     Attributes:
-        key: dotted.
-        value: what it is set to.
         option: the option as the user wrote it, for messages.
     """
 

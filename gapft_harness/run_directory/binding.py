@@ -41,11 +41,8 @@ def require_bound(
     """Stops a recipe that would change what a run was made by.
 
     Args:
-        earlier: the recipe that the run is bound to.
         trained: the arms of which anything is sealed that came of an adapter, with what chose
             their training sets.
-        folders: those that hold what came of adapters.
-        plugins: as ``Recipe.identity`` takes them.
         task: the run's, whose values hold where the earlier recipe left a key to the task.
 
     Raises:
@@ -118,7 +115,6 @@ def require_said(path: Path, name: str, before: Mapping[str, Any], recipe: Recip
     """Stops a recipe that says something else of a further audit than it was searched by.
 
     Args:
-        before: what was said of it then.
         recipe: the one that is given now; it may name no such audit.
 
     Raises:
@@ -158,7 +154,6 @@ def grown(earlier: Recipe, recipe: Recipe, trained: Mapping[Arm, Condition]) -> 
 
     Args:
         earlier: the recipe that the run has; its order stays.
-        recipe: what is asked for now.
         trained: the arms whose adapters are sealed, with what chose their training sets.
     """
 

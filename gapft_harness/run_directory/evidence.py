@@ -26,8 +26,6 @@ class VerifiedResponses:
     Asked in the order of the pool it reads the table once; otherwise it reads parts of it again.
 
     Args:
-        path: the split's table of responses.
-        prompts: each problem's own prompt ids.
         conversation: whether an episode's last attempt follows the conversation that it answered.
         window: the first sample's number and how many samples count; None: all.
     """

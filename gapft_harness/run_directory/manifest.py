@@ -90,7 +90,6 @@ class AuditFacts(TypedDict):
     """An entry of ``audits``, by name, written by the search of a further audit.
 
     Attributes:
-        task: the facts of its task.
         said: what the recipe says of it, without defaults.
     """
 

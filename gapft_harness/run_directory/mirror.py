@@ -41,7 +41,6 @@ def placed(place: str | Path, *, writes: bool = True) -> Iterator[tuple[Path, Mi
     """The folder to work in; for a URL a working copy that is brought up to date.
 
     Args:
-        place: a folder or a URL.
         writes: whether anything is to be pushed; a URL that is only read need not be writable.
 
     Yields:
@@ -84,7 +83,6 @@ class Mirror:
 
     Args:
         url: of any protocol that fsspec knows; its credentials are that protocol's own business.
-        folder: the working copy.
 
     Raises:
         UserError: the protocol is unknown, or its package is not installed.

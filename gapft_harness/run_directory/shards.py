@@ -134,11 +134,7 @@ def begun_parts(run_path: Path, split: str) -> list[Shard]:
 
 
 def of_merged_shard(relative: str, manifest: Manifest) -> bool:
-    """Whether a sealed file is a shard's of a split that is merged: nothing reads it any more.
-
-    Args:
-        relative: its name in the manifest's ``files``.
-    """
+    """Whether a sealed file is a shard's of a split that is merged: nothing reads it any more."""
     place = layout.read(relative)
     if place is None or place.shard is None:
         return False

@@ -83,7 +83,6 @@ def write_problems(
     """Writes the table.
 
     Args:
-        problems: of the split, in any order.
         prompt_ids: gives those of some problems' prompts, by their ids.
     """
     ordered = sorted(problems, key=lambda problem: problem.id)
@@ -124,8 +123,6 @@ class Judged:
     """A response with its verdict.
 
     Attributes:
-        response: of its problem.
-        verdict: on it.
         answer: what the verifier read as its answer; None where it read none or gives none.
     """
 
@@ -232,10 +229,7 @@ class ProblemState:
     """A problem's state, by the samples that it rests on.
 
     Attributes:
-        problem_id: the problem.
-        state: G, S or U.
         samples: how many were drawn: K, or fewer of a solved problem where search stopped early.
-        passing_samples: how many of them passed.
         first_success: number of the first sample that passed, or None.
         kept_index: the evidence's response; ``GREEDY``, a sample number, or None for U.
     """

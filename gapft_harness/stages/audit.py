@@ -63,7 +63,6 @@ def decode_split(
     """Decodes a sealed split's problems with an arm's adapter; takes up what is there already.
 
     Args:
-        purpose: names the random streams.
         only: gives the ids of the problems to decode; default: all of the split.
         adapter: gives what to decode with; default: the arm's sealed adapter.
 
@@ -101,7 +100,6 @@ def decode_arm(
 
     Args:
         path: the table to write; its journal stands beside it until then.
-        purpose: names the random streams.
         progress: called with (0, 0) before the model is loaded, then as ``generate`` does.
         split: whose problems they are: a further audit has its own task.
 

@@ -23,14 +23,11 @@ class Context:
     Attributes:
         run: the run directory; its lock is held.
         executor: runs search, training and audit jobs.
-        plugin_files: files given by ``--plugin``.
-        include_paths: folders with task YAML.
         splits: what the search stage searches.
         alone: these splits are all that the task is asked for; it need not have the others.
         searching: what searches a split in the model's place, as a job (``gapft import``).
         shard: the one shard that the search stage searches; None searches all, and merges them.
         conditions: what the report shows; none named shows all that the run has.
-        seeds: the same.
         progress: called with (job label, done, total).
         say: called with a sentence people should see now: a warning, or what was dropped.
         made: what is made once for a context, by whoever makes it (its experiments).

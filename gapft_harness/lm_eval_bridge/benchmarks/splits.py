@@ -43,8 +43,6 @@ class SplitData:
     """A split's problems, and what was dropped from it.
 
     Attributes:
-        documents: the problems.
-        dropped: sentences with counts on what was dropped.
         published: what the paper prints of this split; None where it prints nothing.
     """
 

@@ -55,10 +55,6 @@ def which_fit(
 ) -> list[bool]:
     """Which prompts leave room for ``max_gen_toks`` new tokens in the model's context.
 
-    Args:
-        lengths: of their prompts, in tokens.
-        context: tokens of the model's context.
-
     Raises:
         UserError: a prompt is empty, so that there is nothing to generate on, or no prompt can
             fit beside so many new tokens.
@@ -75,12 +71,7 @@ def which_fit(
 def instances(
     requests: Sequence[Request], prompts: Sequence[str], kwargs: dict[str, Any]
 ) -> list[Any]:
-    """lm-eval's requests: each prompt's instance, repeated once per index asked for.
-
-    Args:
-        prompts: their prompts as rendered for the model, in the same order.
-        kwargs: see ``generation_kwargs``.
-    """
+    """lm-eval's requests: each prompt's instance, repeated once per index asked for."""
     clones: list[Any] = []
     for number, (request, prompt) in enumerate(zip(requests, prompts, strict=True)):
         instance = Instance(
@@ -106,7 +97,6 @@ class LmEvalSampler:
         Args:
             settings: ``backend`` is the name of the lm-eval model.
             adapter: must be None; lm-eval has no common way to load one.
-            retokenizer: gives token ids and renders chats.
 
         Raises:
             UserError: an adapter was given, a chat template without a tokenizer, an unknown

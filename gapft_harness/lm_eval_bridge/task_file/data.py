@@ -103,11 +103,6 @@ def json_row(row: Mapping[str, Any]) -> Document:
 def naming_setting(where: str, path: Any, options: Any) -> Iterator[None]:
     """Names the key of ``dataset_kwargs`` that ``datasets.load_dataset`` does not know.
 
-    Args:
-        where: the task in messages.
-        path: its ``dataset_path``.
-        options: its ``dataset_kwargs``.
-
     Raises:
         UserError: a key is unknown, or no file is named where there must be one: the library
             would search the whole working directory for some.

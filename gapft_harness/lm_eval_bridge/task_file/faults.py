@@ -29,10 +29,6 @@ def named(config: Any) -> str:
 def naming_key(config: Any, where: str | None = None) -> Iterator[None]:
     """Adds task, file and key to what is wrong with a template.
 
-    Args:
-        config: the task's configuration, as read or as lm-eval holds it.
-        where: the task in messages; default ``named``.
-
     Raises:
         UserError: in place of a ``TemplateFault``.
     """

@@ -83,7 +83,6 @@ class GapSettings:
         """The gold answer of one record.
 
         Args:
-            document: the benchmark's record.
             target: what ``doc_to_target`` gives, the gold unless ``gold`` is set.
 
         Raises:

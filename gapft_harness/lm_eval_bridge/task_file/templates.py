@@ -16,11 +16,7 @@ _MARKS = ("{{", "{%", "{#")
 
 
 class TemplateFault(UserError):
-    """A template that cannot be rendered. Who knows the task adds its file and key.
-
-    Attributes:
-        template: the template as the task has it.
-    """
+    """A template that cannot be rendered. Who knows the task adds its file and key."""
 
     def __init__(self, template: str, message: str) -> None:
         super().__init__(message)
@@ -94,9 +90,6 @@ def field_or_template(spec: str, document: Mapping[str, Any]) -> Any:
 
 def require_fields(spec: str, document: Mapping[str, Any]) -> None:
     """Refuses what comes out as the same word for every record: a misspelt field's name, mostly.
-
-    Args:
-        spec: a field's name or a template.
 
     Raises:
         TemplateFault: it is neither a field of the record nor a template.

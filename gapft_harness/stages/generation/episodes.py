@@ -79,7 +79,6 @@ def alive(
     """Asks for attempt number ``attempt`` of the episodes that have come so far and go on.
 
     Args:
-        indices: the decode indices of the phase.
         attempt: from 2; the journal holds all earlier rounds of the chunk.
 
     Returns:

@@ -55,9 +55,6 @@ def stops(search: Search, split: str) -> bool:
 def check_early_stop(search: Search, rule: Registered, task: Mapping[str, Any]) -> None:
     """Refuses an early stop that would change what is selected, before anything is generated.
 
-    Args:
-        task: the task's facts: ``episode``.
-
     Raises:
         UserError: the rule needs all samples, or greedy episodes are executed repeatedly.
     """
@@ -117,7 +114,6 @@ class Phase:
 
     Attributes:
         name: names the random stream.
-        decoding: how responses are generated.
         indices: ``GREEDY``, or sample numbers.
         unsolved: leaves out the problems that an earlier phase's response solved.
     """
@@ -294,8 +290,6 @@ def answer(
     Args:
         task: its facts, as the manifest has them.
         path: the table to write; its journal stands beside it until then.
-        verifier: judges the responses, and is closed.
-        purpose: names the random streams.
         extra: gives further facts, from what the sampler says of itself.
         generated: called with the journal before responses are judged.
 

@@ -260,10 +260,8 @@ def write_responses(
 
     Args:
         extra: further facts; its ``warnings`` come before those found here.
-        episodes: how decodes of several attempts went.
         executions: how often greedy responses are verified; the majority labels them.
         judges: whether a verdict is the verifier's; where none is, ``judged_by`` is not told.
-        progress: called with verdicts given and in all.
 
     Returns:
         Facts for the manifest, also kept in the file's own metadata: ``verdicts`` (count by

@@ -19,10 +19,8 @@ class Differences:
 
     Attributes:
         checked: sentences; empty if nothing is there that could be verified.
-        differences: sentences; empty if the run holds.
         missing: what the run has not come to yet.
         remark: a sentence on the differences as a whole, if there is something to say of them.
-        progress: told how many verdicts were judged again so far.
     """
 
     checked: list[str] = field(default_factory=list)

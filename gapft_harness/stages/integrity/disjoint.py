@@ -87,9 +87,6 @@ def require_disjoint(
 def require_apart(run: RunDirectory, splits: Iterable[str]) -> list[str]:
     """Holds the sealed splits of a run apart.
 
-    Args:
-        splits: those whose problems are there.
-
     Returns:
         Sentences with counts: on pool problems that are nearly an audit problem, and on those that
         are one and kept (``data.keep_shared``).
@@ -127,11 +124,7 @@ def overlap(pool: Sequence[Keyed], audit: Sequence[Keyed]) -> str:
 
 
 def nearly(pool: Iterable[Keyed], audit: Iterable[Keyed]) -> str:
-    """A sentence on pool problems that differ from an audit problem in case or white space alone.
-
-    Args:
-        audit: the audit's, none of them in the pool.
-    """
+    """A sentence on pool problems that differ from an audit one in case or white space alone."""
     known = {_plain(text): name for name, text in audit}
     pairs = [(name, known[_plain(text)]) for name, text in sorted(pool) if _plain(text) in known]
     if not pairs:

@@ -51,12 +51,7 @@ _PLACES = "GAPFT_DATA_DIR"
 def content(
     task: LoadedTask, opened: Iterable[str], splits: Mapping[str, Sequence[Problem]]
 ) -> dict[str, Any]:
-    """The task and the splits that were read, as values and hashes that are equal on every machine.
-
-    Args:
-        opened: the files that were opened for it.
-        splits: problems by split.
-    """
+    """The task and the splits that were read, as values and hashes, equal on every machine."""
     _, code = task.files(opened)
     return {
         "task": {"version": task.version, **task.config()},
@@ -94,11 +89,7 @@ def elsewhere(recorded: Mapping[str, Any], include_paths: Sequence[str]) -> bool
 
 
 def named(recipe: Recipe, task: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The plugins' parts that a search rests on, by kind and name.
-
-    Args:
-        task: the task's facts for the manifest.
-    """
+    """The plugins' parts that a search rests on, by kind and name."""
     return [
         ("verifier", task["verifier"]),
         ("response rule", task["keep"]),
@@ -216,9 +207,6 @@ def require_same(run: RunDirectory, now: Mapping[str, Any]) -> None:
 def require_common(manifests: Sequence[tuple[str, Manifest]]) -> None:
     """Stops if runs that are to be merged rest on different things.
 
-    Args:
-        manifests: each with its run's name.
-
     Raises:
         UserError: two differ; the message names how.
     """
@@ -332,11 +320,7 @@ _OF_TASK = ("task", "code")
 
 
 def together(rests: Mapping[str, Any], more: Mapping[str, Any], audit: str) -> dict[str, Any]:
-    """What a run rests on, with what one of its further audits rests on.
-
-    Args:
-        more: the audit's, as if it were a run's own.
-    """
+    """What a run rests on, with what one of its further audits rests on."""
     joined = {
         key: {**rests.get(key, {}), **more[key]}
         for key in ("data", "plugins", "files")
@@ -349,13 +333,7 @@ def together(rests: Mapping[str, Any], more: Mapping[str, Any], audit: str) -> d
 def with_audits(
     recorded: Mapping[str, Any], now: Mapping[str, Any], splits: Iterable[str]
 ) -> dict[str, Any]:
-    """What is recorded, and what of further audits and other splits came to the run since.
-
-    Args:
-        recorded: the section; what it says stays.
-        now: all as it is now, which agrees with that.
-        splits: those that are to be searched.
-    """
+    """What is recorded, and what of further audits and other splits came to the run since."""
     new = {split for split in splits if split not in recorded.get("data", {})}
     audits = {name for name in map(layout.further, new) if name}
     joined: dict[str, dict[str, Any]] = {

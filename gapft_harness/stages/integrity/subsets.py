@@ -30,9 +30,6 @@ def items_of(
 ) -> list[str]:
     """The ids of a subset's problems, ascending.
 
-    Args:
-        items: the ids, or the file that has them.
-
     Raises:
         UserError: the file cannot be read or names an id twice, or ids are none of the audit's;
             the message names them with their lines.

@@ -135,7 +135,6 @@ def merge_split(
     Args:
         run: the run that gets the whole split; its lock is held.
         sources: the runs in which the shards lie, once each; ``run`` may be among them.
-        plugins: as ``Recipe.identity`` takes them.
 
     Returns:
         Facts for the manifest, those that ``stage.search`` gives of a whole split, with

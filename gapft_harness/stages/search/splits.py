@@ -82,10 +82,6 @@ def require_unseen(
 ) -> None:
     """Holds a further audit apart from what the run learns of.
 
-    Args:
-        task: the run's own.
-        other: that one's task.
-
     Raises:
         UserError: one of its problems is in the pool or the calibration split, or among the
             few-shot examples of either task.
@@ -228,9 +224,6 @@ def divide(problems: Sequence[Problem], count: int, audit: Sequence[Problem] = (
     wherever there are problems enough for both. Problems that repeat the content of one that was
     taken out leave the pool too. Those that are in the audit as well (by the rule
     of ``stages/integrity/disjoint.py``) are not taken: they stay in the pool.
-
-    Args:
-        count: how many to take out.
 
     Raises:
         UserError: there are too few to take, or nothing would be left for the pool.

@@ -54,7 +54,6 @@ def in_groups(
     """What belongs to arms, apart by comparison group.
 
     Args:
-        slots: n by condition.
         recipe: a condition that has settings of its own is grouped with those that have the same.
         taken: where sets of another run come from, by condition: settings of that run count too.
     """

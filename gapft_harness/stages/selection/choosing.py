@@ -65,9 +65,6 @@ def slots_of(wanted: int | str, pool: Pool) -> int:
 def slots_by_condition(recipe: Recipe, pool_of: Callable[[str], Pool]) -> dict[str, int]:
     """N of every condition; what replay adds to it comes on top.
 
-    Args:
-        pool_of: the whole pool as a condition sees it.
-
     Raises:
         UserError: a condition has an n or a K of its own, and n is 0.
     """

@@ -108,9 +108,6 @@ class Taking:
 def check_slots(arm: Arm, selected: Selected, run: RunDirectory, n: int) -> None:
     """Holds a set that was taken to the slots of its comparison group.
 
-    Args:
-        n: the slots of the condition, replay apart.
-
     Raises:
         UserError: it has another number, or one was said of a reference with its own budget.
     """

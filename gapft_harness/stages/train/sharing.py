@@ -166,7 +166,6 @@ def check_taken(
     """For ``gapft verify``: an adapter that was taken is the other's, and so are its answers.
 
     Args:
-        other: whose it is, by its ``training.json``.
         audits: the names of the further audits, and an empty one for the run's own.
     """
     where = f"{layout.adapter(arm)}/training.json"

@@ -190,8 +190,6 @@ def check_decisions(
     """Every table of decisions: its problems, its verdicts, and what it was decoded with.
 
     Args:
-        selected: arms that have a training set.
-        trained: those of them that have an adapter.
         experiments: all that are registered: what one sealed is checked though the recipe does
             not ask for it any more.
     """

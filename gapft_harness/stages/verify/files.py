@@ -84,11 +84,7 @@ def other_version(manifest: Manifest) -> str:
 def check_files(
     run: RunDirectory, manifest: Manifest, folders: Sequence[str], findings: Differences
 ) -> Iterable[str]:
-    """Sealed files have the hashes that the manifest recorded, and nothing lies there unsealed.
-
-    Args:
-        folders: where sealed folders lie.
-    """
+    """Sealed files have the hashes that the manifest recorded, and nothing lies there unsealed."""
     checked = 0
     for relative, recorded in manifest["files"].items():
         path = run.path / relative
@@ -163,11 +159,7 @@ def _other_starts(path: Path, name: str, start: Sequence[int]) -> Iterable[str]:
 
 
 def check_task(run: RunDirectory, manifest: Manifest, split: str) -> Iterable[str]:
-    """What the recipe says of the verifier and the response rule is what the manifest records.
-
-    Args:
-        split: whose task; a further audit has its own.
-    """
+    """What the recipe says of the verifier and the response rule is what the manifest records."""
     name = layout.further(split)
     task, recipe = task_of(manifest, split), run.recipe.on(name)
     where = f"manifest.json, task{_of(split)}"

@@ -34,12 +34,9 @@ class Rejudge:
 
     Attributes:
         verifier: the task's; None where its verdicts are taken as they are.
-        verdicts: how many were compared so far.
-        answers: how many of their answers were.
         timed_out: what differs by a time-out, then or now: a machine's pace, and no evidence that
             anything was changed.
         taken: by table, what differs in one whose verdicts were imported: no difference of a run.
-        count: told how many more verdicts were judged.
     """
 
     verifier: Verifier | None
@@ -56,7 +53,6 @@ class Rejudge:
 
         Args:
             relative: the table: a split's responses, or an arm's decisions.
-            split: whose problems they answer.
         """
         counts: dict[str, Counter[str]] = {"verdicts": Counter(), "finish_reasons": Counter()}
         drawn = {"samples": 0, "tokens": 0}

@@ -43,12 +43,9 @@ class ServerArguments:
 
     Attributes:
         backend: ``local-completions`` or ``local-chat-completions``.
-        base_url: the whole URL that requests are posted to.
-        model: the name the server is asked for.
         concurrent: requests under way at once.
         tries: how often one request is tried, the first time included.
         timeout: seconds of one try.
-        tokenized: whether prompts are sent as token ids.
         tokenizer: whether there is a tokenizer on this side.
         max_length: the model's context in tokens, where the user gave it.
         chat_template_args: passed on to the server's chat template.

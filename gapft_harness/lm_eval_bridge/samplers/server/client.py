@@ -98,8 +98,6 @@ class ServerClient:
         Args:
             headers: sent with every request; the key in ``Authorization`` is cut from messages.
             timeout: seconds for one try.
-            concurrent: requests under way at once.
-            patience: how failed requests are tried again.
             ssl: True, False (certificates are not checked) or an ``ssl.SSLContext``.
         """
         self._headers = dict(headers)
