@@ -1,5 +1,6 @@
 # make demo    install, run the demonstration, say where the report is
 # make test    install what the tests need, run them, with vLLM's CPU engine in .venv-vllm (4 GB)
+# make test-quick   what makes no run and starts no model, in under three minutes on two cores
 # make docs    build the documents' site into build/site
 # make lint    ruff (lint and format), mypy and import-linter, as CI does
 # make test-next   a part of it: lm-eval 0.5.0.dev1, which goes into .venv-next
@@ -17,7 +18,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: demo test test-next test-vllm test-inspect vllm-cpu docs lint bench bench-vllm browser clean
+.PHONY: demo test test-quick test-next test-vllm test-inspect vllm-cpu docs lint bench bench-vllm browser clean
 
 demo: $(VENV)/installed
 	$(BIN)/gapft demo
@@ -26,6 +27,18 @@ test: $(VENV)/installed-test browser
 	$(BIN)/python -m pytest -n 2 --ignore tests/engines --ignore tests/next_lm_eval
 	@$(MAKE) --no-print-directory test-next
 	@$(MAKE) --no-print-directory test-vllm
+
+QUICK := analysis verdicts plugins report \
+	$(patsubst %,test_%.py,beyond_context boxes budgets choices columns conditions display \
+	documents early_stop executions generation groups halves identities journal layout map \
+	matched_diversity origins plugin_manager recipe site states traits verification \
+	verified_responses windows) compare/test_comparison.py compare/test_words.py \
+	compare/test_bad_logs.py compare/test_other_tools.py gap/test_measuring.py \
+	rejudge/test_conclusions.py training/test_passes.py training/test_plan.py
+
+test-quick: $(VENV)/installed-test
+	$(BIN)/python -m pytest -n 2 $(addprefix tests/,$(QUICK)) \
+		--ignore tests/report/explorer --ignore tests/report/test_browser.py
 
 # The next lm-eval, in a folder of its own: it comes before the installed one on the path.
 NEXT := $(VENV)-next
