@@ -1,8 +1,9 @@
-"""The job of ``gapft import``: it stands in for a split's search, and leaves the same tables."""
+"""``gapft import``: whether a split is free, the job that stands in for its search, its states."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,10 @@ from gapft_harness.recipe.recipe import sampler_settings
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, Split
 from gapft_harness.run_directory.journal import Journal
+from gapft_harness.run_directory.lock import hold
 from gapft_harness.run_directory.manifest import ImportFacts
+from gapft_harness.run_directory.mirror import is_url
+from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.recording import require_same_model, require_same_rules
 from gapft_harness.run_directory.tables import write_problems
 from gapft_harness.stages.generation.sealing import (
@@ -27,6 +31,7 @@ from gapft_harness.stages.generation.sealing import (
 from gapft_harness.stages.integrity.rests_on import require_same
 from gapft_harness.stages.search.data import load_problems
 from gapft_harness.stages.search.stage import finished
+from gapft_harness.stages.search.states import partition
 
 if TYPE_CHECKING:
     from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
@@ -185,3 +190,59 @@ def _warnings(of: Gathering) -> list[str]:
     if of.left_out:
         told.append(f"{of.left_out} responses left out, whose problem the split has not")
     return told
+
+
+def require_free(place: str, split: str, choice: ImportChoice) -> None:
+    """Nothing answers a split yet, or this very import does.
+
+    Raises:
+        UserError: a search or another import does; a file is not there; or the run is no folder.
+    """
+    if is_url(place):
+        raise UserError(f"{place}: expected a folder on this machine")
+    given = choice.hashes()
+    table = Path(place) / layout.responses(split)
+    if (journal := Path(place) / layout.journal(layout.responses(split))).exists():
+        raise UserError(
+            f"{journal}: a search of the {split} is under way; go on with it, or "
+            "import into a new run directory"
+        )
+    if not table.exists():
+        return
+    told = read_facts(table).get("imported")
+    if what := "was searched" if told is None else _other(told, given, choice.arguments()):
+        raise UserError(f"{table}: the {split} {what} already; import into a new run directory")
+
+
+def _other(told: ImportFacts, given: dict[str, str], asked: dict[str, Any]) -> str:
+    """In what an import that is there is another than the one that is asked for."""
+    if {of["path"]: of["sha256"] for of in told["files"]} != given:
+        return "was imported from other files"
+    before = told["choice"]
+    differing = [
+        f"{key} {json.dumps(before.get(key))} there, {json.dumps(value)} here"
+        for key, value in asked.items()
+        if before.get(key) != value
+    ]
+    return f"was imported otherwise ({'; '.join(differing)})" if differing else ""
+
+
+def state(path: Path, split: str, plugin_files: Sequence[str]) -> str:
+    """Seals a split's states, and says what came of its import.
+
+    Args:
+        path: the run directory.
+        split: what was imported.
+        plugin_files: files given by ``--plugin``.
+    """
+    with hold(path):
+        run = RunDirectory.open(path)
+        facts = run.manifest()["imported"][split]
+        said = f"{split}: {facts['responses']} responses imported"
+        if split == CALIBRATION:
+            return said
+        if not run.is_sealed(layout.states(split)):
+            partition(str(path), split, plugin_files)
+        run.seal(layout.states(split))
+        counts = read_facts(run.path / layout.states(split))["states"]
+    return f"{said}; states: {', '.join(f'{name} {count}' for name, count in counts.items())}"

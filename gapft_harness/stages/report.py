@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from gapft_harness.report.reading.audits import OtherRule
     from gapft_harness.report.reading.inputs import ReportInputs
-    from gapft_harness.report.reading.other_rule import OtherRule
 
 
 def report_stage(context: Context) -> None:
@@ -97,8 +97,8 @@ def judge_by_other_rule(inputs: ReportInputs, plugins: Plugins) -> OtherRule:
     Args:
         plugins: those that are loaded; the run's own verifier need not be among them.
     """
+    from gapft_harness.report.reading.audits import OtherRule
     from gapft_harness.report.reading.columns import codes
-    from gapft_harness.report.reading.other_rule import OtherRule
 
     name, params = inputs.task["verifier"], inputs.task.get("verifier_params", {})
     if not plugins.has("verifier", name):
@@ -135,7 +135,7 @@ def _read(
     """What the run's own rule reads in responses, and whether it says what they open with."""
     import numpy as np
 
-    from gapft_harness.report.reading.other_rule import INVALID, OPENS_RIGHT, VALID
+    from gapft_harness.report.reading.audits import INVALID, OPENS_RIGHT, VALID
 
     answers = answers_of(verifier)
     if answers is None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.importing.job import require_free
 from gapft_harness.importing.rows import ImportChoice
-from gapft_harness.importing.told import require_free
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
 from gapft_harness.stages.pipeline import run_stages
 from tests.importing.made import VERDICTS, gather, imported, plain, write

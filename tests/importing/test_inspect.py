@@ -9,7 +9,7 @@ import pytest
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.exporting.inspect_logs import IMPORTED, write_inspect_logs
-from gapft_harness.importing.told import state
+from gapft_harness.importing.job import state
 from gapft_harness.run_directory.tables import read_judged
 from tests.importing.made import imported, plain, states_of, write
 from tests.recording_run import Letters, letters

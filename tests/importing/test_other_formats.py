@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.importing.job import state
 from gapft_harness.importing.nemo_skills import read_nemo_skills
 from gapft_harness.importing.rows import ImportChoice
-from gapft_harness.importing.told import state
 from gapft_harness.run_directory.tables import read_judged
 from tests.importing.made import Line, imported, states_of, write
 from tests.recording_run import Letters, letters

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.importing.job import require_free, state
 from gapft_harness.importing.rows import ImportChoice
-from gapft_harness.importing.told import require_free, state
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
 from gapft_harness.run_directory.manifest import TAKEN
 from gapft_harness.run_directory.tables import read_judged

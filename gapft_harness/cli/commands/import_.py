@@ -72,9 +72,8 @@ def command(
 ) -> None:
     """Take responses with verdicts as the search of a split, and find its states."""
     from gapft_harness.cli.runs import run_stages_alone
-    from gapft_harness.importing.job import import_split
+    from gapft_harness.importing.job import import_split, require_free, state
     from gapft_harness.importing.rows import ImportChoice
-    from gapft_harness.importing.told import require_free, state
 
     if not files and not greedy:
         raise UserError("give files of responses: gapft import RUN FILE ...")

@@ -11,11 +11,10 @@ import numpy as np
 
 from gapft_harness.core.records import Arm, State
 from gapft_harness.recipe.conditions import conditions_of
-from gapft_harness.report.reading.audits import Audit, TrainedArm, read_arm, read_audit
+from gapft_harness.report.reading.audits import Audit, OtherRule, TrainedArm, read_arm, read_audit
 from gapft_harness.report.reading.columns import PASS, STATUSES, columns
 from gapft_harness.report.reading.episodes import EpisodeFacts, read_episodes
 from gapft_harness.report.reading.failures import Failures, count_statuses, read_failures
-from gapft_harness.report.reading.other_rule import OtherRule
 from gapft_harness.report.reading.paper import Figure, searched
 from gapft_harness.report.reading.tokens import Generated, read_generated
 from gapft_harness.report.reading.unread import Unread

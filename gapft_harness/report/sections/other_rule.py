@@ -16,9 +16,9 @@ from gapft_harness.core.streams import Stream
 from gapft_harness.report.figures.contrasts import named as contrast_name
 from gapft_harness.report.figures.contrasts import principal
 from gapft_harness.report.findings.whole import Contrast, Findings
+from gapft_harness.report.reading.audits import OPENS_RIGHT, VALID
 from gapft_harness.report.reading.columns import PASS
 from gapft_harness.report.reading.inputs import ReportInputs
-from gapft_harness.report.reading.other_rule import OPENS_RIGHT, VALID
 from gapft_harness.report.rendering.blocks import Block, Table, Text
 from gapft_harness.report.rendering.wording import (
     condition_name,
