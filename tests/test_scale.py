@@ -530,7 +530,7 @@ def test_several_runs_are_environments_in_any_order(
     )
     places = [str(run.path), str(other.path)]
     pooled = pool_scaling(places)
-    assert pooled.text == pool_scaling(places[::-1]).text
+    assert pooled.document.markdown() == pool_scaling(places[::-1]).document.markdown()
     gapft = pooled.found.conditions["gapft"]
     assert gapft.environments == ("other", "scaled")
     assert gapft.checkpoints == 3
@@ -540,11 +540,11 @@ def test_several_runs_are_environments_in_any_order(
         means.append(of.against["source"].mean)
     assert gapft.against["source"].mean == sum(means) / 2
     assert pooled.found.conditions["uniform"].environments == ("scaled",)
-    pooled.write(tmp_path / "out")
+    pooled.document.write(tmp_path / "out")
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
         "scaling.csv", "scaling.json", "scaling.md", "scaling_bounds.csv",
     ]  # fmt: skip
-    assert (tmp_path / "out/scaling.md").read_text("utf-8") == pooled.text
+    assert (tmp_path / "out/scaling.md").read_text("utf-8") == pooled.document.markdown()
 
 
 def test_runs_of_one_name_are_numbered_by_what_they_hold(run: RunDirectory) -> None:

@@ -107,7 +107,7 @@ def _scaling(runs: list[str], out: Path | None) -> None:
 
     if out is not None:
         require_folder(out)
-    pooled = pool_scaling(runs)
+    pooled = pool_scaling(runs).document
     if out is not None:
         pooled.write(out)
     typer.echo(pooled.markdown().rstrip())

@@ -14,6 +14,7 @@ from gapft_harness.api import layout, wording
 from gapft_harness.experiments.scaling.job import FOLDER, scaled
 from gapft_harness.experiments.scaling.report import (
     ScaledRun,
+    ScalingFindings,
     blocks,
     bound_rows,
     checkpoint_rows,
@@ -52,7 +53,44 @@ class PooledRun:
     scaled: ScaledRun
 
 
-def pool_scaling(places: Sequence[str]) -> Document:
+@dataclass(frozen=True, slots=True)
+class Pooled:
+    """Several runs, and what they come to together."""
+
+    runs: tuple[PooledRun, ...]
+    found: ScalingFindings
+
+    @property
+    def document(self) -> Document:
+        """All of it."""
+        rows = [
+            [
+                run.scaled.name,
+                run.place,
+                run.task,
+                run.model,
+                wording.whole(len(run.scaled.item_ids)),
+                wording.whole(int(run.scaled.source.sum())),
+            ]
+            for run in self.runs
+        ]
+        columns = ["environment", "run", "task", "model", "audit problems", "solved by the source"]
+        return Document(
+            title=f"Adapter scaling, {len(rows)} environment{'s' * (len(rows) > 1)}",
+            sections=[
+                api.Section("", blocks(self.found)),
+                api.Section("Environments", [api.Table(columns, rows, words=4)]),
+            ],
+            names=("scaling.md", "scaling.json"),
+            results=content(self.found),
+            tables={
+                "scaling.csv": checkpoint_rows(self.found),
+                "scaling_bounds.csv": bound_rows(self.found),
+            },
+        )
+
+
+def pool_scaling(places: Sequence[str]) -> Pooled:
     """Takes the scaled adapters of several runs together.
 
     Every run is one environment of each of its conditions. Intervals have the most replicates that
@@ -88,31 +126,7 @@ def pool_scaling(places: Sequence[str]) -> Document:
         max(run.replicates for run in runs),
         min(run.seed for run in runs),
     )
-    rows = [
-        [
-            run.scaled.name,
-            run.place,
-            run.task,
-            run.model,
-            wording.whole(len(run.scaled.item_ids)),
-            wording.whole(int(run.scaled.source.sum())),
-        ]
-        for run in sorted(runs, key=lambda run: run.scaled.name)
-    ]
-    columns = ["environment", "run", "task", "model", "audit problems", "solved by the source"]
-    return Document(
-        title=f"Adapter scaling, {len(rows)} environment{'s' * (len(rows) > 1)}",
-        sections=[
-            api.Section("", blocks(found)),
-            api.Section("Environments", [api.Table(columns, rows, words=4)]),
-        ],
-        names=("scaling.md", "scaling.json"),
-        results=content(found),
-        tables={
-            "scaling.csv": checkpoint_rows(found),
-            "scaling_bounds.csv": bound_rows(found),
-        },
-    )
+    return Pooled(tuple(sorted(runs, key=lambda run: run.scaled.name)), found)
 
 
 def _read(place: str, path: Path) -> PooledRun:
