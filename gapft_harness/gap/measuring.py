@@ -73,18 +73,16 @@ class Measured:
 
 @dataclass(slots=True)
 class _Tally:
-    greedy: list[bool] = field(default_factory=list)
-    passing: list[int] = field(default_factory=list)
+    passed: list[list[bool]] = field(default_factory=list)
     errors: int = 0
 
     def add(self, judged: Sequence[Judgement]) -> None:
-        greedy, *samples = (one.verdict for one in judged)
-        self.greedy.append(greedy.passed)
-        self.passing.append(sum(verdict.passed for verdict in samples))
+        self.passed.append([one.verdict.passed for one in judged])
         self.errors += sum(one.verdict.status in ("error", "timeout") for one in judged)
 
-    def verdicts(self, k: int) -> Verdicts:
-        return Verdicts(np.array(self.greedy), np.array(self.passing, np.int64), k)
+    def verdicts(self) -> Verdicts:
+        passed = np.array(self.passed)
+        return Verdicts.of(passed[:, 0], passed[:, 1:])
 
 
 def measure(run: RunDirectory, split: str, include_paths: Sequence[str], folder: Path) -> Measured:
@@ -126,7 +124,7 @@ def measure(run: RunDirectory, split: str, include_paths: Sequence[str], folder:
                     number = ids.setdefault(problem.id, numbers[problem.id])
                     rows = [one for one, _ in of]
                     write_rows(files, problem, number, target, options, name, rows)
-    verdicts = {name: tally.verdicts(k) for name, tally in tallies.items()}
+    verdicts = {name: tally.verdicts() for name, tally in tallies.items()}
     metric = _DECISION if stock is None or stock.pass_at is not None else stock.metric
     facts = {
         "version": (loaded.config().get("metadata") or {}).get("version"),
