@@ -25,6 +25,7 @@ PARTS = {
     "forecast": "gapft gap, of a run",
     "rejudge": "gapft rejudge",
     "study": "gapft study",
+    "experiments": "Experiments",
     "exporting": "gapft export",
     "interactive": "In Python",
 }
@@ -143,8 +144,13 @@ def makes_tables(module: ast.Module) -> bool:
     """Whether its ``Table`` is the one that pages and terminals show."""
     return any(
         isinstance(node, ast.ImportFrom)
-        and node.module == "gapft_harness.report.rendering.blocks"
-        and any(name.name == "Table" for name in node.names)
+        and (
+            (
+                node.module == "gapft_harness.report.rendering.blocks"
+                and any(name.name == "Table" for name in node.names)
+            )
+            or (node.module == "gapft_harness" and any(name.name == "api" for name in node.names))
+        )
         for node in module.body
     )
 
@@ -158,7 +164,11 @@ def tables(room: str) -> Iterator[tuple[str, set[str]]]:
             continue
         for function in (node for node in ast.walk(module) if isinstance(node, ast.FunctionDef)):
             for node in ast.walk(function):
-                if isinstance(node, ast.Call) and ast.unparse(node.func) == "Table" and node.args:
+                if (
+                    isinstance(node, ast.Call)
+                    and ast.unparse(node.func) in ("Table", "api.Table")
+                    and node.args
+                ):
                     where = f"{file.relative_to(ROOT)}:{node.lineno}"
                     yield where, set(listed(node.args[0], Scope(function, module)))
 
