@@ -165,3 +165,10 @@ def test_torch_is_imported_at_once_in_its_rooms_alone() -> None:
         if module.partition(".")[0] == "torch"
     }
     assert importers == TORCH_ROOMS
+
+
+def test_every_folder_of_plugins_is_a_package() -> None:
+    """import-linter sees no module of a folder without ``__init__.py``."""
+    folders = [folder for folder in (ROOT / "plugins").iterdir() if any(folder.glob("*.py"))]
+    assert folders
+    assert [folder.name for folder in folders if not (folder / "__init__.py").is_file()] == []

@@ -62,7 +62,8 @@ def test_every_name_that_plugins_import_is_documented() -> None:
 @pytest.mark.parametrize("page", MADE)
 def test_the_pages_that_are_made_are_fresh(page: str) -> None:
     """``python -m gapft_harness.cli.reference`` writes them."""
-    assert (DOCS / page).read_text() == MADE[page]()
+    fresh = (DOCS / page).read_text() == MADE[page]()
+    assert fresh, f"docs/{page}: run python -m gapft_harness.cli.reference"
 
 
 def test_the_reference_of_recipes_says_defaults_and_parameters() -> None:
@@ -91,7 +92,8 @@ def test_everything_that_ships_is_documented() -> None:
     }
     assert {entry.kind for entry in load_plugins().all()} <= pages.keys()
     for entry in load_plugins().all():
-        assert f"`{entry.name}`" in (DOCS / pages[entry.kind]).read_text(), entry.name
+        documented = f"`{entry.name}`" in (DOCS / pages[entry.kind]).read_text()
+        assert documented, f"docs/{pages[entry.kind]} lacks the {entry.kind} {entry.name!r}"
 
 
 def test_the_page_of_the_command_line_has_every_option_and_an_example() -> None:
