@@ -143,6 +143,14 @@ def test_what_only_the_report_reads_may_change(done: Changing) -> None:
     assert done.holds() == []
 
 
+def test_a_report_alone_is_of_the_recipe_that_the_run_has(done: Changing) -> None:
+    before = (done.folder / "r/recipe.yaml").read_bytes()
+    with pytest.raises(UserError, match="Give the command without --only") as caught:
+        done.report(overrides=("statistics.seed=9",), plugin_files=tuple(done.plugins))
+    assert "differing: statistics.seed (0 there, 9 here)" in str(caught.value)
+    assert (done.folder / "r/recipe.yaml").read_bytes() == before
+
+
 @pytest.mark.parametrize(
     ("before", "after", "key"),
     [
