@@ -48,7 +48,8 @@ def report_inputs(context: Context) -> ReportInputs:
     path, recipe = context.run.path, context.run.recipe
     stored = RunDirectory.open(path).recipe
     require_recorded(path, stored, context.run.manifest())
-    if changed := differences(*(each.model_dump(mode="json") for each in (stored, recipe))):
+    there, here = (each.model_dump(mode="json") for each in (stored, recipe))
+    if changed := differences(there, here):
         raise UserError(
             f"{path}: --only report is of the recipe that the run has; differing: "
             f"{'; '.join(changed)}. Give the command without --only: what is there is not made "
