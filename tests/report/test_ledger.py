@@ -78,6 +78,11 @@ def test_what_was_not_recorded_is_said_and_not_invented() -> None:
     (table,) = costs(untold, compute(untold))
     assert isinstance(table, Table)
     assert "Not recorded: tokens, as the backend gave no token ids" in table.note
+    timeless = replace(inputs, training={})
+    (table,) = costs(timeless, compute(timeless))
+    assert isinstance(table, Table)
+    assert table.rows[0][-2:][0] not in ("–", "never")
+    assert table.rows[0][-1] == "–", "what training took is not known: that is not never"
     assert "the time of training" in table.note
     no_time = replace(inputs, seconds={})
     (table,) = costs(no_time, compute(no_time))

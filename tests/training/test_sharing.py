@@ -96,8 +96,11 @@ def test_a_condition_that_comes_later_takes_what_is_there_and_nothing_is_trained
     recipe = run.with_name("later.yaml")
     recipe.write_text(yaml.safe_dump(content))
     arguments = ("--include-path", "tasks", "--plugin", "plugin.py", "--run-dir", run)
+    told = json.loads((run / "manifest.json").read_text())["training"]
     succeed("run", recipe, *arguments, cwd=made)
     assert facts_of(run, LATER)["trained_as"] == GAPFT.name
+    kept = json.loads((run / "manifest.json").read_text())["training"]
+    assert {arm: kept[arm] for arm in told} == told, "what training took is told by nothing else"
     now = {name: sha256(run / layout.adapter(arm)) for name, arm in [("a", GAPFT), ("b", SAME)]}
     assert now == before
     assert differences(made, run) == []

@@ -177,8 +177,8 @@ def costs(inputs: ReportInputs, findings: Findings) -> list[Block]:
                 points(entry.gain),
                 *_spent(entry.training),
                 *_spent(entry.a_point),
-                _paid_after(by_tokens, entry.saved.tokens),
-                _paid_after(by_seconds, entry.saved.seconds),
+                _paid_after(by_tokens, entry.gain, entry.all.tokens, entry.saved.tokens),
+                _paid_after(by_seconds, entry.gain, entry.all.seconds, entry.saved.seconds),
             ]
         )
     columns = [
@@ -220,7 +220,7 @@ def _time(seconds: float) -> str:
     return f"{seconds:.2g} s" if seconds < 10 else duration(seconds)
 
 
-def _paid_after(queries: int | None, saved: float | None) -> str:
-    if saved is None:
-        return "–"
-    return "never" if queries is None else whole(queries)
+def _paid_after(queries: int | None, gain: float, cost: float | None, saved: float | None) -> str:
+    if queries is not None:
+        return whole(queries)
+    return "–" if gain > 0 and (cost is None or saved is None) else "never"

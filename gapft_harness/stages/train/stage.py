@@ -58,11 +58,19 @@ def train(context: Context, arms: Sequence[Arm], taken: Mapping[Arm, Arm]) -> No
         )
         for group in _even_groups(context, [arm for arm in arms if arm not in taken])
     ]
+    manifest = run.manifest()
+    before = {
+        arm.name: manifest["training"].get(arm.name, {})
+        for arm in arms
+        if layout.adapter(arm) in manifest["files"]
+    }
     results = context.executor.run(jobs, context.progress)
     trained = {name: facts for found in results for name, facts in found.items()}
     for arm in sorted(arms, key=lambda arm: arm in taken):
         # the other's adapter is sealed by now
         facts = take_adapter(run, arm, taken[arm]) if arm in taken else trained[arm.name]
+        if "seconds" in (earlier := before.get(arm.name, {})):  # only the manifest has them
+            facts.setdefault("seconds", earlier["seconds"])
         warnings = [f"{arm.name}: {line}" for line in facts.pop(TRACKING_WARNINGS, [])]
         run.seal(layout.adapter(arm))
         run.update_manifest(recorder("training", arm.name, facts))
