@@ -13,6 +13,7 @@ import os
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,7 @@ def _foreign() -> list[Path]:
 
 
 def _under(file: Path, folders: Iterable[Path]) -> bool:
-    return any(folder in file.parents for folder in folders)
+    return str(file).startswith(tuple(os.path.join(folder, "") for folder in folders))
 
 
 def _file(module: Any) -> Path | None:
@@ -123,7 +124,13 @@ def _file(module: Any) -> Path | None:
     if not isinstance(name, str) or not name.endswith(".py"):
         return None
     # What Python imports from a file has a whole path; torch.classes says "_classes.py".
-    return Path(name).resolve() if os.path.isabs(name) else None
+    return _imported(name) if os.path.isabs(name) else None
+
+
+@cache
+def _imported(name: str) -> Path:
+    """Resolved once: thousands of modules are loaded."""
+    return Path(name).resolve()
 
 
 def _relative(file: Path, roots: Sequence[Path]) -> str:
