@@ -16,8 +16,7 @@ from gapft_harness.exporting.kinds import Asked, export
 from gapft_harness.interactive.runs import Run
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.parquet import copy_table
-from tests.study.sealed import reseal
+from tests.verify.tampering import change_manifest
 
 
 def test_without_the_package_it_is_said_how_to_have_it(
@@ -105,8 +104,7 @@ def test_the_scorer_of_imported_verdicts_is_no_verifier(
     trained = _Decoded("audit-gapft-seed13", "audit", layout.decisions(arm), arm=arm)
     assert _scorer(run, source)[0] == verifier
     for verdicts, scorer in (("file", "imported verdict"), ("judged", verifier)):
-        facts = {"imported": {"verdicts": verdicts}}
-        copy_table(planted.path / source.table, run.path / source.table, facts)
-        reseal(run.path, source.table)
+        imported = {"audit": {"verdicts": verdicts}}
+        change_manifest(run.path, lambda m, told=imported: m.update(imported=told))
         assert _scorer(run, source)[0] == scorer
         assert _scorer(run, trained)[0] == verifier, "this run judged them"
