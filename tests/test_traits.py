@@ -12,7 +12,6 @@ import pytest
 from gapft_harness.cli.dry_run import describe
 from gapft_harness.cli.options import Options
 from gapft_harness.core.errors import PluginError
-from gapft_harness.hooks import protocols
 from gapft_harness.hooks import specs as hookspecs
 from gapft_harness.hooks.manager import examine_plugins, load_plugins
 from gapft_harness.hooks.registered import (
@@ -47,7 +46,7 @@ def plugin(folder: Path, kind: str, declared: str) -> str:
 @pytest.mark.parametrize("kind", KINDS.values())
 def test_what_may_be_declared_is_what_the_contract_shows(kind: str) -> None:
     annotation = inspect.get_annotations(getattr(hookspecs, HOOKS[kind]))["register"]
-    shown = inspect.signature(getattr(protocols, annotation).__call__).parameters.values()
+    shown = inspect.signature(getattr(hookspecs, annotation).__call__).parameters.values()
     options = {p.name: p.default for p in shown if p.kind is p.KEYWORD_ONLY}
     assert options == {f.name: f.default for f in fields(TRAITS.get(kind, Traits))}
 
