@@ -26,9 +26,9 @@ from gapft_harness.verification.feedback import failure_feedback
 from gapft_harness.verification.programs import last_program, last_program_lcb
 from gapft_harness.verification.reasons import kind_of
 
-CPU_S = 8
+CPU_S = 30
 MEMORY = 2 << 30
-LONG, SHORTER, SHORT = 1 << 20, 1 << 19, 1 << 15
+LONG, SHORTER, SHORT = 4 << 20, 1 << 20, 1 << 16
 
 _GOLD = {"answer": "B", "options": ["one", "two", "three", "four"]}
 

@@ -28,6 +28,7 @@ LONGEST = (
     "tests/sandbox/test_ordinary_user.py",
     "tests/end_to_end/test_real_data.py",
     "tests/test_audits.py",
+    "tests/test_linear_time.py",
     "example",
     "study",
     "trackers",
