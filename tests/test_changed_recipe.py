@@ -143,12 +143,30 @@ def test_what_only_the_report_reads_may_change(done: Changing) -> None:
     assert done.holds() == []
 
 
-def test_a_report_alone_is_of_the_recipe_that_the_run_has(done: Changing) -> None:
-    before = (done.folder / "r/recipe.yaml").read_bytes()
-    with pytest.raises(UserError, match="Give the command without --only") as caught:
-        done.report(overrides=("statistics.seed=9",), plugin_files=tuple(done.plugins))
-    assert "differing: statistics.seed (0 there, 9 here)" in str(caught.value)
-    assert (done.folder / "r/recipe.yaml").read_bytes() == before
+def test_a_stage_alone_goes_by_the_recipe_that_the_run_has_or_not_at_all(task: Changing) -> None:
+    """Its jobs read the recipe on disk, which select writes: other settings are never left out."""
+    run = task.change(*SELECTED)
+    before = (run.path / "recipe.yaml").read_bytes()
+
+    def alone(stage: str, *settings: str, **choice: Any) -> None:
+        files = tuple(task.plugins)
+        options = Options(overrides=settings, plugin_files=files, **choice)
+        run_stages_alone([stage], str(run.path), options)
+
+    for stage, setting, said in (
+        ("train", "training.repetitions=2", "training.repetitions (1 there, 2 here)"),
+        ("audit", "seeds=[13,21,73]", "seeds ([13, 21] there, [13, 21, 73] here)"),
+        ("report", "statistics.seed=9", "statistics.seed (0 there, 9 here)"),
+    ):
+        with pytest.raises(UserError, match=f"--only {stage} goes by the recipe") as caught:
+            alone(stage, setting)
+        assert f"differing: {said}. Give the command without --only" in str(caught.value)
+        assert (run.path / "recipe.yaml").read_bytes() == before
+    assert not (run.path / "adapters").exists()
+    alone("select", "training.repetitions=2")
+    alone("train", "executor.workers=2", conditions=("gapft",), seeds=(13,))
+    assert run.manifest()["budgets"]["gapft-seed13"]["exposures"] == 8
+    assert [path.name for path in (run.path / "adapters").iterdir()] == ["gapft-seed13"]
 
 
 @pytest.mark.parametrize(

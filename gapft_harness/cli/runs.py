@@ -31,6 +31,7 @@ from gapft_harness.recipe.reading import (
 )
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.binding import require_settled
 from gapft_harness.run_directory.directory import RunDirectory, Split, splits_of
 from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK, hold
 from gapft_harness.run_directory.manifest import naming_plugins
@@ -277,6 +278,8 @@ def _run(
             if recipe
             else RunDirectory.open(path)
         )
+        if recipe and "select" not in stages and not {*stages} <= {"search", "states"}:
+            require_settled(path, RunDirectory.open(path).recipe, run.recipe, stages)
         display = Display()
         _say_grown(run, display, stages)
         # a recipe that is given is checked whole, though a stage alone may need less of it

@@ -136,13 +136,39 @@ def require_recorded(path: Path, recipe: Recipe, manifest: Manifest) -> None:
         UserError: it is another; the message names the keys that differ.
     """
     recorded = check_recipe(dict(manifest["recipe"]), f"{path / layout.MANIFEST}, recipe")
-    there, here = (of.model_dump(mode="json") for of in (recorded, recipe))
-    if differing := differences(there, here):
+    if differing := _between(recorded, recipe):
         raise UserError(
             f"{path / layout.RECIPE}: is not the recipe that {layout.MANIFEST} has; differing: "
             f"{'; '.join(differing)}. Restore it: what may change in a run is given to gapft run "
             "in a recipe of your own. If a command was interrupted, give it again"
         )
+
+
+def require_settled(path: Path, stored: Recipe, recipe: Recipe, stages: Sequence[str]) -> None:
+    """Stops stages that go by the recipe on disk, if another was given that only select takes up.
+
+    How jobs run may differ, and conditions and seeds may be fewer.
+
+    Args:
+        stored: the recipe on disk.
+        stages: those asked for, without select.
+
+    Raises:
+        UserError: another setting is given; the message names the keys that differ.
+    """
+    stored = stored.run_as(recipe)
+    if {*recipe.conditions} <= {*stored.conditions} and {*recipe.seeds} <= {*stored.seeds}:
+        stored = only(stored, [*recipe.conditions], recipe.seeds)
+    if differing := _between(stored, recipe):
+        raise UserError(
+            f"run directory {path}: {' '.join(f'--only {name}' for name in stages)} goes by the "
+            f"recipe that the run has; differing: {'; '.join(differing)}. Give the command without "
+            "--only, which makes nothing again that is there, or --only select first"
+        )
+
+
+def _between(before: Recipe, after: Recipe) -> list[str]:
+    return differences(before.model_dump(mode="json"), after.model_dump(mode="json"))
 
 
 def grown(earlier: Recipe, recipe: Recipe, trained: Mapping[Arm, Condition]) -> Recipe:

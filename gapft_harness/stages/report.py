@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Gold
 from gapft_harness.hooks.checked import answers_of
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.binding import differences, only, require_recorded
+from gapft_harness.run_directory.binding import only, require_recorded
 from gapft_harness.run_directory.directory import RunDirectory, stated
 from gapft_harness.stages.context import Context, require_selected
 from gapft_harness.stages.experiment import experiments_of, parts
@@ -45,16 +44,7 @@ def report_inputs(context: Context) -> ReportInputs:
     """
     from gapft_harness.report.reading.inputs import read_inputs
 
-    path, recipe = context.run.path, context.run.recipe
-    stored = RunDirectory.open(path).recipe
-    require_recorded(path, stored, context.run.manifest())
-    there, here = (each.model_dump(mode="json") for each in (stored, recipe))
-    if changed := differences(there, here):
-        raise UserError(
-            f"{path}: --only report is of the recipe that the run has; differing: "
-            f"{'; '.join(changed)}. Give the command without --only: what is there is not made "
-            "again"
-        )
+    require_recorded(context.run.path, context.run.recipe, context.run.manifest())
     shown = only(context.run.recipe, context.conditions, context.seeds)
     for experiment in experiments_of(context):
         if not {*experiment.conditions(context.run.recipe)} <= {*shown.conditions}:

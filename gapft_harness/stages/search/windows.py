@@ -6,6 +6,7 @@ budgets. Each window's table of states is sealed, and ``gapft verify`` computes 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -26,9 +27,9 @@ SPLIT = "audit"
 class OfWindows(OfAdapters):
     """The settings of such experiments."""
 
+    @abstractmethod
     def windows(self) -> list[Window]:
         """The parts of the samples."""
-        raise NotImplementedError
 
     def tables(self) -> list[str]:
         """The tables of the audit's states by them."""
