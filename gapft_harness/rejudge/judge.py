@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -47,15 +45,12 @@ class Judge:
         progress: told how many responses were judged so far.
     """
 
-    def __init__(
-        self, rule: Rule, verifier: Verifier, pool: WorkerPool | None, plugin_files: Sequence[str]
-    ) -> None:
+    def __init__(self, rule: Rule, verifier: Verifier, pool: WorkerPool | None) -> None:
         self.rule, self.verifier, self._pool = rule, verifier, pool
         self.by_processes = pool is not None
         self.progress: Progress = lambda *_: None
         self._judged = 0
         self._answers = answers_of(verifier)
-        self._said = json.dumps([rule.name, dict(rule.params), list(plugin_files)])
 
     def check(self, golds: Iterable[tuple[Gold, str]], remedy: str) -> None:
         """Holds gold answers, each with where it is from, to what the rule takes.
@@ -93,13 +88,13 @@ class Judge:
         assert self._pool is not None
         pairs = list(zip(texts, golds, strict=True))
         batches = [pairs[start : start + _SENT] for start in range(0, len(pairs), _SENT)]
-        outcomes = self._pool.map([_sent(self._said, batch) for batch in batches])
+        outcomes = self._pool.map([_sent(batch) for batch in batches])
         found: list[VerdictAndAnswer] = []
         for batch, outcome in zip(batches, outcomes, strict=True):
             if outcome.status == "done":
                 found += [_read(one) for one in outcome.value]
             else:
-                alone = self._pool.map([_sent(self._said, [pair]) for pair in batch])
+                alone = self._pool.map([_sent([pair]) for pair in batch])
                 found += [self._alone(one) for one in alone]
         return found
 
@@ -112,11 +107,11 @@ class Judge:
         return Verdict("timeout" if outcome.status == "timeout" else "error", outcome.reason), None
 
 
-def _sent(said: str, pairs: Sequence[tuple[str, Gold]]) -> tuple[Any, ...]:
+def _sent(pairs: Sequence[tuple[str, Gold]]) -> tuple[Any, ...]:
     """Pairs as they are sent to a process: a gold that many responses have, once."""
     golds = {id(gold): gold for _, gold in pairs}
     numbers = {key: number for number, key in enumerate(golds)}
-    return said, list(golds.values()), [(text, numbers[id(gold)]) for text, gold in pairs]
+    return list(golds.values()), [(text, numbers[id(gold)]) for text, gold in pairs]
 
 
 def _responses(texts: Sequence[str]) -> list[Response]:
@@ -144,8 +139,14 @@ def judging(rule: Rule, plugin_files: Sequence[str] = ()) -> Iterator[Judge]:
         pool = None
         if not own:
             count = min(_WORKERS, os.cpu_count() or 1)
-            pool = stack.enter_context(WorkerPool(f"{__name__}:work", count, _PATIENCE))
-        yield Judge(rule, verifier, pool, plugin_files)
+            made_of = (rule.name, dict(rule.params), list(plugin_files))
+            pool = stack.enter_context(
+                WorkerPool(
+                    f"{__name__}:work", count, _PATIENCE, setup=f"{__name__}:prepare",
+                    setup_arguments=made_of,
+                )
+            )  # fmt: skip
+        yield Judge(rule, verifier, pool)
 
 
 def ahead(made: Iterator[T]) -> Iterator[T]:
@@ -157,17 +158,19 @@ def ahead(made: Iterator[T]) -> Iterator[T]:
             yield one
 
 
+#: In a worker process: the verifier that ``prepare`` made.
+_prepared: list[Verifier] = []
+
+
+def prepare(name: str, params: dict[str, Any], plugin_files: list[str]) -> None:
+    """In a worker process, before its first batch: makes the rule's verifier."""
+    _prepared[:] = [load_plugins(plugin_files).verifier(name, params)]
+
+
 def work(item: Sequence[Any]) -> list[tuple[str, str, str | None]]:
     """In a worker process: judges one batch, as ``_sent`` makes it."""
-    said, golds, pairs = item
-    verifier, answers = _made(said)
-    texts = [text for text, _ in pairs]
-    found = judge_and_answer(verifier, answers, _responses(texts), [golds[of] for _, of in pairs])
-    return [(verdict.status, verdict.reason, answer) for verdict, answer in found]
-
-
-@functools.lru_cache(maxsize=2)
-def _made(said: str) -> Any:
-    name, params, plugin_files = json.loads(said)
-    verifier = load_plugins(plugin_files).verifier(name, params)
-    return verifier, answers_of(verifier)
+    golds, pairs = item
+    (verifier,) = _prepared
+    texts, of_texts = [text for text, _ in pairs], [golds[number] for _, number in pairs]
+    judged = judge_and_answer(verifier, answers_of(verifier), _responses(texts), of_texts)
+    return [(verdict.status, verdict.reason, answer) for verdict, answer in judged]

@@ -71,9 +71,10 @@ class WorkerPool(Closing):
         workers: most worker processes; they are started when first needed.
         timeout_s: seconds of wall time for one item, the start of a worker not included.
         memory_bytes: address space of one worker (``RLIMIT_AS``); None for no limit.
-        setup: ``module:name`` of a function without arguments that a worker calls once before its
-            first item, outside any item's limit.
+        setup: ``module:name`` of a function that a worker calls once before its first item,
+            outside any item's limit.
         start_timeout_s: seconds for a worker to import the function and call ``setup``.
+        setup_arguments: JSON values that ``setup`` is called with.
 
     Raises:
         ValueError: an argument is out of range.
@@ -87,6 +88,7 @@ class WorkerPool(Closing):
         memory_bytes: int | None = None,
         setup: str | None = None,
         start_timeout_s: float = 120.0,
+        setup_arguments: Sequence[Any] = (),
     ) -> None:
         if workers < 1 or timeout_s <= 0 or start_timeout_s <= 0:
             raise ValueError("workers, timeout_s and start_timeout_s must be positive")
@@ -97,7 +99,7 @@ class WorkerPool(Closing):
         self._count = workers
         self._timeout_s = timeout_s
         self._start_timeout_s = start_timeout_s
-        self._arguments = [function, setup, timeout_s, memory_bytes]
+        self._arguments = [function, setup, list(setup_arguments), timeout_s, memory_bytes]
         self._workers: list[_ItemWorker] = []
         self._lock = threading.Lock()
         self._closed = False

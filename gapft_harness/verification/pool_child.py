@@ -19,7 +19,12 @@ ORPHAN_SECONDS = 60
 
 
 def serve(
-    parent: Parent, function: str, setup: str | None, timeout_s: float, memory_bytes: int | None
+    parent: Parent,
+    function: str,
+    setup: str | None,
+    setup_arguments: list[Any],
+    timeout_s: float,
+    memory_bytes: int | None,
 ) -> None:
     """Answers batches until the parent closes the pipe."""
 
@@ -32,7 +37,7 @@ def serve(
     try:
         call = resolve(function)
         if setup is not None:
-            resolve(setup)()
+            resolve(setup)(*setup_arguments)
     except BaseException as error:
         report("failed", describe(error))
         return

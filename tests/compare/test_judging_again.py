@@ -168,6 +168,8 @@ def test_other_processes_judge_as_this_one_does(
 
 HANGS = """
 import os, time
+
+time.sleep(3)  # longer than a batch may take: what a process needs to start is nobody's time-out
 from gapft_harness.api import Verdict, hookimpl
 
 class Odd:
@@ -189,7 +191,7 @@ def test_a_response_that_hangs_or_kills_costs_itself_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(judging_module, "_FEW", 2)
-    monkeypatch.setattr(judging_module, "_PATIENCE", 1.0)
+    monkeypatch.setattr(judging_module, "_PATIENCE", 2.0)
     (tmp_path / "odd.py").write_text(HANGS)
     log = write(tmp_path, rows=letters([["a"], ["hang"], ["b"], ["die"], ["c"]]))
     found = judge_logs(
