@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ast
+import pkgutil
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from gapft_harness import experiments
 from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.report.frame import Column
 from gapft_harness.stages.experiment import every_experiment
 
 ROOT = Path(__file__).parents[1]
@@ -196,7 +200,13 @@ def test_every_column_of_every_table_is_documented(room: str) -> None:
 
 
 def test_what_experiments_declare_is_documented() -> None:
+    """What a part names as its columns, and what stands in a module whether or not it is named."""
     parts = [each.part() for each in every_experiment(load_plugins())]
-    titles = {str(of.title) for part in parts if part for of in part.columns if of.title}
+    columns = {column for part in parts if part for column in part.columns}
+    for found in pkgutil.iter_modules(experiments.__path__, f"{experiments.__name__}."):
+        for value in vars(import_module(found.name)).values():
+            if isinstance(value, tuple):
+                columns |= {column for column in value if isinstance(column, Column)}
+    titles = {str(column.title) for column in columns if column.title}
     assert len(titles) > 40
     assert sorted(titles - {*documented("Experiments")}) == []

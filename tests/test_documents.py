@@ -12,6 +12,7 @@ import typer.main
 
 from gapft_harness import api
 from gapft_harness.cli.main import app
+from gapft_harness.cli.options import GROUPS
 from gapft_harness.cli.reference import PAGES as MADE
 from gapft_harness.cli.reference import command_line, recipe_reference
 from gapft_harness.hooks import specs as hookspecs
@@ -103,6 +104,7 @@ def test_the_page_of_the_command_line_has_every_option_and_an_example() -> None:
         options = [option for of in command.params for option in of.opts if option != "--help"]
         missing += [f"{name} {option}" for option in options if f"`{option}" not in shown.lower()]
         assert command.epilog.startswith(f"Example: gapft {name}")
+        assert command.rich_help_panel in GROUPS, f"{name}: GROUP is none of cli/options.py's"
     assert [name for name in missing if " --" in name] == []
 
 
