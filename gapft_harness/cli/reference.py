@@ -25,6 +25,7 @@ from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.faults import keys_of
 from gapft_harness.recipe.reading import recipe_keys
 from gapft_harness.recipe.sections import AuditChoice
+from gapft_harness.report.frame import reference
 from gapft_harness.stages.experiment import every_experiment
 from gapft_harness.study.recipe import CellChoice, StudyRecipe
 
@@ -114,6 +115,12 @@ def recipe_reference() -> str:
         for key, info in (keys_of(experiment.section) if experiment.section else ())
     ]
     parts += ["## Keys of experiments\n", _table(("key", "default", "meaning"), keys)]
+    parts += ["## Columns of experiments\n", "Those of the others are in [columns](columns.md).\n"]
+    for experiment in every_experiment(load_plugins()):
+        shown = experiment.part()
+        if shown is not None and shown.columns:
+            parts.append(f"### Columns of {experiment.name}\n\n| column | meaning |\n|---|---|")
+            parts.append("\n".join(reference(shown.columns)) + "\n")
     for part, model in (
         ("condition", Condition),
         ("further audit", AuditChoice),

@@ -462,7 +462,7 @@ def _quantity_columns(seeds: Iterable[object]) -> list[api.Column[Quantity]]:
     """Of a single seed, it stands for the mean."""
 
     def column(title: str, meaning: str, value: Callable[[Quantity], str]) -> api.Column[Quantity]:
-        return api.Column("", meaning and f"allocation: {meaning}", value, title)
+        return api.Column("", meaning, value, title)
 
     name = column("quantity", "a term of Equation 10", lambda of: _LABELS[of.name])
     mean = column("mean", "its mean over seeds", lambda of: of.shown(of.mean))
@@ -509,7 +509,7 @@ def _quantities(inputs: api.ReportInputs, coverage: Coverage) -> api.Table:
 
 
 def _training_columns(*conditions: str) -> Iterator[api.Column[tuple[int, CoverageSeed]]]:
-    meaning = "allocation: problems, solved ones beside, supervised tokens"
+    meaning = "problems, solved ones beside, supervised tokens"
 
     def column(title: str, value: Callable[[CoverageSeed], str]) -> Any:
         return api.Column("", meaning, lambda row: value(row[1]), title)

@@ -138,7 +138,7 @@ RATES: tuple[api.Column[Rate], ...] = (
     api.Column("fixed", "", lambda row: row[2].fixed),
     api.Column(
         "observed",
-        "redistribution: share of the state's problems that are right after training",
+        "share of the state's problems that are right after training",
         lambda row: row[2].observed,
         "observed",
         percent,
@@ -146,7 +146,7 @@ RATES: tuple[api.Column[Rate], ...] = (
     ),
     api.Column(
         "null",
-        "redistribution: the same if the answers were dealt out anew",
+        "the same if the answers were dealt out anew",
         lambda row: row[2].null,
         "null",
         percent,
@@ -156,7 +156,7 @@ RATES: tuple[api.Column[Rate], ...] = (
     api.Column("p", "", lambda row: row[2].p_value, "p", lambda p: wording.p_value(float(p))),
     api.Column(
         "",
-        "redistribution: problems that no permutation gives another answer",
+        "problems that no permutation gives another answer",
         lambda row: f"{wording.whole(row[2].fixed)} of {wording.whole(row[2].items)}",
         "fixed",
     ),

@@ -282,13 +282,13 @@ _ANEW = {
     "adapter": "the initial adapter",
     "all": "all three",
 }
-_TURNED = "retraining noise: decisions that differ"
+_TURNED = "decisions that differ"
 
 REPLICATES: tuple[api.Column[Replicate], ...] = (
     api.Column("condition", "", lambda of: of.arm.condition, "condition", condition_name),
     api.Column(
         "",
-        "retraining noise: what the second training drew anew",
+        "what the second training drew anew",
         lambda of: _ANEW[of.arm.variant],
         "drawn anew",
     ),
@@ -298,7 +298,7 @@ REPLICATES: tuple[api.Column[Replicate], ...] = (
     api.Column("changed", "", lambda of: of.changes.changed),
     api.Column(
         "",
-        "retraining noise: decisions that differ",
+        "decisions that differ",
         lambda of: f"{wording.whole(of.changes.changed)} of {wording.whole(of.changes.n)}",
         "changed",
     ),
@@ -306,17 +306,15 @@ REPLICATES: tuple[api.Column[Replicate], ...] = (
     api.Column("gained", _TURNED, lambda of: of.changes.gained, "wrong → right", wording.whole),
     api.Column(
         "delta",
-        "Pass@1; in retraining noise, of the second training minus that of the first",
+        "of the second training minus that of the first",
         lambda of: of.changes.difference,
         "Pass@1",
         partial(points, digits=2),
     ),
-    api.Column(
-        "reworded", "retraining noise: other texts", lambda of: of.worded, "reworded", wording.whole
-    ),
+    api.Column("reworded", "other texts", lambda of: of.worded, "reworded", wording.whole),
     api.Column(
         "same_weights",
-        "retraining noise: whether adapters are equal",
+        "whether adapters are equal",
         lambda of: of.same,
         "weights",
         lambda same: "the same" if same else "differ",
@@ -332,7 +330,7 @@ def _spread_columns(
     for source in sources:
         yield api.Column(
             "",
-            "retraining noise: share of decisions changed where this was drawn anew",
+            "share of decisions changed where this was drawn anew",
             lambda of, source=source: of.anew[source],  # type: ignore[misc]
             source,
             percent,
@@ -340,7 +338,7 @@ def _spread_columns(
     yield api.Column("seeds", "", lambda of: of.seeds)
     yield api.Column(
         "changed_share",
-        "retraining noise: the same between training seeds",
+        "the same between training seeds",
         lambda of: of.share,
         "between seeds",
         percent,
@@ -348,7 +346,7 @@ def _spread_columns(
     yield api.Column("pass_at_1", "", lambda of: (of.lowest, of.highest))
     yield api.Column(
         "",
-        "retraining noise: lowest and highest",
+        "lowest and highest",
         lambda of: " to ".join(map(percent, (of.lowest, of.highest)[: of.seeds])),
         "Pass@1 of seeds",
     )

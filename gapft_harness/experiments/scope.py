@@ -93,13 +93,13 @@ def _rate(
     return api.Column(key, meaning, value, title, percent, lambda line: state in line.row.unstable)
 
 
-_NULL = "scope: κ_S and κ_U if answers were dealt out anew"
+_NULL = "κ_S and κ_U if answers were dealt out anew"
 COLUMNS: tuple[api.Column[ScopeLine], ...] = (
     api.Column("condition", "", lambda line: line.condition, "condition", condition_name),
     api.Column("K", "", lambda line: line.row.k, "K"),
     api.Column(
         "states",
-        "scope: audit problems in each state by the first K samples",
+        "audit problems in each state by the first K samples",
         lambda line: dict(zip("GSU", line.row.sizes, strict=True)),
         "G / S / U",
         lambda sizes: " / ".join(map(wording.whole, sizes.values())),
@@ -107,7 +107,7 @@ COLUMNS: tuple[api.Column[ScopeLine], ...] = (
     ),
     api.Column(
         "p_S",
-        "scope: share of audit problems that the first K samples recover",
+        "share of audit problems that the first K samples recover",
         lambda line: line.row.p_s,
         "p_S",
         percent,
@@ -117,7 +117,7 @@ COLUMNS: tuple[api.Column[ScopeLine], ...] = (
     _rate("rho_G", "ρ_G", "G", lambda line: line.row.mean.rho_g),
     api.Column(
         "net_gain",
-        "scope: Pass@1 minus the source's",
+        "Pass@1 minus the source's",
         lambda line: line.row.net_gain,
         "net gain",
         partial(points, digits=2),

@@ -113,27 +113,27 @@ def _flow(quantity: str, title: str, meaning: str) -> tuple[api.Column[Row], api
     )
 
 
-_COMBINED = _flow("combined_correction", "combined", "stability: S flow plus U flow")
-_REGRESSION = _flow("G_regression", "G regression", "stability: p_G ρ_G (Equation 9)")
-_GAIN = _flow("total_gain", "total gain", "stability: combined minus G regression (Equation 9)")
+_COMBINED = _flow("combined_correction", "combined", "S flow plus U flow")
+_REGRESSION = _flow("G_regression", "G regression", "p_G ρ_G (Equation 9)")
+_GAIN = _flow("total_gain", "total gain", "combined minus G regression (Equation 9)")
 MEANS: tuple[api.Column[Row], ...] = (
     api.Column("", "", lambda row: row[0], "condition", condition_name),
-    _flow("S_flow", "S flow", "stability: p_S κ_S (Equation 9)")[0],
-    _flow("U_flow", "U flow", "stability: p_U κ_U (Equation 9)")[0],
+    _flow("S_flow", "S flow", "p_S κ_S (Equation 9)")[0],
+    _flow("U_flow", "U flow", "p_U κ_U (Equation 9)")[0],
     *(_COMBINED[0], _REGRESSION[0], _GAIN[0]),
 )
 RANGES: tuple[api.Column[Row], ...] = (
     api.Column(
         "",
-        "stability: the condition; largest minus smallest value",
+        "the condition; largest minus smallest value",
         lambda row: row[0],
         "range over sets",
         condition_name,
     ),
-    _flow("S_flow", "S / U flow", "stability: of either flow, whose sum is fixed")[1],
+    _flow("S_flow", "S / U flow", "of either flow, whose sum is fixed")[1],
     api.Column(
         "",
-        "stability: the same under the seed where it is largest",
+        "the same under the seed where it is largest",
         lambda row: row[1].one_seed,
         "of one seed",
         _points,
@@ -148,7 +148,7 @@ def _agreed(
 ) -> api.Column[StabilityFindings]:
     return api.Column(
         key,
-        f"stability: {meaning}",
+        meaning,
         lambda found: found.agreement and value(found.agreement),
         title,
         lambda rate: percent(rate, 2),
@@ -158,7 +158,7 @@ def _agreed(
 def _sizes(state: int) -> api.Column[StabilityFindings]:
     return api.Column(
         "",
-        "parts of the difference; in stability problems, fewest to most over sets",
+        "problems in this state, fewest to most over sets",
         lambda found: [sizes[state] for sizes in found.sizes],
         "GSU"[state],
         wording.span,
@@ -171,13 +171,13 @@ SETS: tuple[api.Column[StabilityFindings], ...] = (
     api.Column("sets", "", lambda found: [dict(zip("GSU", of, strict=True)) for of in found.sizes]),
     api.Column(
         "",
-        "stability: how many, of how many samples",
+        "how many, of how many samples",
         lambda found: f"{len(found.sizes)} of K = {found.k}",
         "sample sets",
     ),
     api.Column(
         "source_failures",
-        "stability: greedy failures of the source",
+        "greedy failures of the source",
         lambda found: found.agreement and found.agreement.failures,
         "source failures",
         wording.whole,

@@ -15,7 +15,7 @@ Row = TypeVar("Row")
 #: Rows of a CSV table; the first names the columns.
 Rows = Iterator[Sequence[object]]
 
-#: What docs/columns.md says of the columns that have no meaning of their own.
+#: What docs/recipe-keys.md says of the columns that have no meaning of their own.
 AS_REPORT = "which, or as in the report"
 
 
@@ -25,7 +25,7 @@ class Column(Generic[Row]):
 
     Attributes:
         key: its name in results.json and in the CSV file; empty: people alone are shown it.
-        meaning: for docs/columns.md; empty: it says what it is, or is as in every report.
+        meaning: for the reference; empty: it says what it is, or is as in every report.
         value: of a row, exact: a text, a number, None where it is undefined, several names, or
             numbers by name, which the CSV file has in a column each.
         title: its heading on the page and in LaTeX; None: it is not shown there.
@@ -75,7 +75,7 @@ class Frame(Generic[Row]):
 
 
 def reference(columns: Iterable[Column[Any]]) -> list[str]:
-    """The lines of docs/columns.md on what is shown: one for the columns of one meaning."""
+    """Rows of the reference on what is shown: one for the columns of one meaning."""
     titles: dict[str, dict[str, None]] = {AS_REPORT: {}}
     for of in columns:
         if of.title:

@@ -41,7 +41,7 @@ class Part:
     Attributes:
         name: its key in results.json.
         after: the title of the section that its sections follow; empty: the report's end.
-        columns: of the tables that it shows, for docs/columns.md.
+        columns: of the tables that it shows, for docs/recipe-keys.md.
     """
 
     name: str = ""
