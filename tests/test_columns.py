@@ -1,4 +1,4 @@
-"""docs/columns.md says what every column of every table means, room by room."""
+"""docs/columns.md says what every column means, but those that experiments declare."""
 
 from __future__ import annotations
 

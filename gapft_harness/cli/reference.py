@@ -94,8 +94,9 @@ def _cell(text: str) -> str:
 
 
 def recipe_reference() -> str:
-    """docs/recipe-keys.md: what ships for recipes, and every key of one and of a study."""
-    shipped = load_plugins().all()
+    """docs/recipe-keys.md: what ships for recipes, every key, and experiments' columns."""
+    plugins = load_plugins()
+    shipped, experiments = plugins.all(), every_experiment(plugins)
     parts = [_RECIPES_OPENING, "## Recipes\n", _table(("recipe", "what it is"), recipes())]
     tasks = [(task.name, task.description) for task in list_tasks()]
     parts += ["## Tasks\n", _table(("task", "what it is"), tasks)]
@@ -111,12 +112,12 @@ def recipe_reference() -> str:
     parts += ["## Keys\n", _table(("key", "default", "meaning"), keys)]
     keys = [
         (f"experiments.{experiment.name}.{key}", _default(info), info.description or "")
-        for experiment in every_experiment(load_plugins())
+        for experiment in experiments
         for key, info in (keys_of(experiment.section) if experiment.section else ())
     ]
     parts += ["## Keys of experiments\n", _table(("key", "default", "meaning"), keys)]
     parts += ["## Columns of experiments\n", "Those of the others are in [columns](columns.md).\n"]
-    for experiment in every_experiment(load_plugins()):
+    for experiment in experiments:
         shown = experiment.part()
         if shown is not None and shown.columns:
             parts.append(f"### Columns of {experiment.name}\n\n| column | meaning |\n|---|---|")

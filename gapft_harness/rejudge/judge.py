@@ -158,19 +158,20 @@ def ahead(made: Iterator[T]) -> Iterator[T]:
             yield one
 
 
-#: In a worker process: the verifier that ``prepare`` made.
-_prepared: list[Verifier] = []
+#: In a worker process: the verifier that ``prepare`` made, and how its answers are read.
+_prepared: list[Any] = []
 
 
 def prepare(name: str, params: dict[str, Any], plugin_files: list[str]) -> None:
     """In a worker process, before its first batch: makes the rule's verifier."""
-    _prepared[:] = [load_plugins(plugin_files).verifier(name, params)]
+    verifier = load_plugins(plugin_files).verifier(name, params)
+    _prepared[:] = verifier, answers_of(verifier)
 
 
 def work(item: Sequence[Any]) -> list[tuple[str, str, str | None]]:
     """In a worker process: judges one batch, as ``_sent`` makes it."""
     golds, pairs = item
-    (verifier,) = _prepared
+    verifier, answers = _prepared
     texts, of_texts = [text for text, _ in pairs], [golds[number] for _, number in pairs]
-    judged = judge_and_answer(verifier, answers_of(verifier), _responses(texts), of_texts)
+    judged = judge_and_answer(verifier, answers, _responses(texts), of_texts)
     return [(verdict.status, verdict.reason, answer) for verdict, answer in judged]
