@@ -17,7 +17,7 @@ from gapft_harness.run_directory.recording import record_warnings, recorder
 from gapft_harness.stages.context import Context, require_selected
 from gapft_harness.stages.integrity.rests_on import record_trainers
 from gapft_harness.stages.selection.stage import arms
-from gapft_harness.stages.train.job import TRACKING_WARNINGS, check_trackers, train_arms
+from gapft_harness.stages.train.job import TRACKING_WARNINGS, check_trackers, finished, train_arms
 from gapft_harness.stages.train.sharing import remove, shared, stale, take_adapter
 
 
@@ -48,6 +48,8 @@ def train(context: Context, arms: Sequence[Arm], taken: Mapping[Arm, Arm]) -> No
         taken: of arms that are not to be trained, the arm whose adapter each takes.
     """
     run = context.run
+    wanted = [arm for arm in arms if arm not in taken]
+    trained = finished(run, wanted)
     jobs = [
         Job.of(
             f"train {group[0].name}" + (f" and {len(group) - 1} more" if group[1:] else ""),
@@ -56,7 +58,7 @@ def train(context: Context, arms: Sequence[Arm], taken: Mapping[Arm, Arm]) -> No
             arms=[[arm.condition, arm.seed, arm.variant] for arm in group],
             plugin_files=list(context.plugin_files),
         )
-        for group in _even_groups(context, [arm for arm in arms if arm not in taken])
+        for group in _even_groups(context, [arm for arm in wanted if arm.name not in trained])
     ]
     manifest = run.manifest()
     before = {
@@ -64,8 +66,8 @@ def train(context: Context, arms: Sequence[Arm], taken: Mapping[Arm, Arm]) -> No
         for arm in arms
         if layout.adapter(arm) in manifest["files"]
     }
-    results = context.executor.run(jobs, context.progress)
-    trained = {name: facts for found in results for name, facts in found.items()}
+    for found in context.executor.run(jobs, context.progress):
+        trained |= found
     for arm in sorted(arms, key=lambda arm: arm in taken):
         # the other's adapter is sealed by now
         facts = take_adapter(run, arm, taken[arm]) if arm in taken else trained[arm.name]
@@ -96,8 +98,7 @@ def _even_groups(context: Context, wanted: Sequence[Arm]) -> list[list[Arm]]:
     for arm in arms:
         lightest = loads.index(min(loads))
         groups[lightest].append(arm)
-        if not (run.path / layout.adapter(arm)).exists():
-            loads[lightest] += tokens[arm]
+        loads[lightest] += tokens[arm]
     return [group for group in groups if group]
 
 
