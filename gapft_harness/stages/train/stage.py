@@ -50,9 +50,13 @@ def train(context: Context, arms: Sequence[Arm], taken: Mapping[Arm, Arm]) -> No
     run = context.run
     wanted = [arm for arm in arms if arm not in taken]
     trained = finished(run, wanted)
+    if trained:
+        budgets = run.manifest()["budgets"]
+        steps = sum(budgets[arm.original.name]["steps"] for arm in wanted if arm.name in trained)
+        context.progress(_label(list(trained)), steps, steps)  # is told as already there
     jobs = [
         Job.of(
-            f"train {group[0].name}" + (f" and {len(group) - 1} more" if group[1:] else ""),
+            _label([arm.name for arm in group]),
             train_arms,
             run_path=str(run.path),
             arms=[[arm.condition, arm.seed, arm.variant] for arm in group],
@@ -78,6 +82,10 @@ def train(context: Context, arms: Sequence[Arm], taken: Mapping[Arm, Arm]) -> No
         run.update_manifest(recorder("training", arm.name, facts))
         run.update_manifest(partial(record_warnings, warnings=warnings))
         context.warn(warnings)
+
+
+def _label(names: Sequence[str]) -> str:
+    return f"train {names[0]}" + (f" and {len(names) - 1} more" if names[1:] else "")
 
 
 def _even_groups(context: Context, wanted: Sequence[Arm]) -> list[list[Arm]]:
