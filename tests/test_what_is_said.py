@@ -81,6 +81,11 @@ def test_a_finished_run_says_before_its_headline_changes(
     assert "is finished, and reports gapft, uniform under seeds 13" in said
     assert "would report gapft, uniform under seeds 13, 14" in said
     assert said.index("is finished") < said.index("✓ train")
+    there, *new = [line for line in done.stderr.splitlines() if "✓ train" in line]
+    assert "seed13 and 1 more" in there
+    assert there.endswith("already there")
+    assert new
+    assert not any("seed13" in line or "already there" in line for line in new)
 
 
 def test_on_a_terminal_the_change_is_asked_for(

@@ -47,12 +47,12 @@ def train(context: Context, arms: Sequence[Arm], taken: Mapping[Arm, Arm]) -> No
     Args:
         taken: of arms that are not to be trained, the arm whose adapter each takes.
     """
-    run = context.run
+    run, manifest = context.run, context.run.manifest()
     wanted = [arm for arm in arms if arm not in taken]
     trained = finished(run, wanted)
     if trained:
-        budgets = run.manifest()["budgets"]
-        steps = sum(budgets[arm.original.name]["steps"] for arm in wanted if arm.name in trained)
+        done = [manifest["budgets"][arm.original.name] for arm in wanted if arm.name in trained]
+        steps = sum(budget["steps"] for budget in done)
         context.progress(_label(list(trained)), steps, steps)  # is told as already there
     jobs = [
         Job.of(
@@ -64,7 +64,6 @@ def train(context: Context, arms: Sequence[Arm], taken: Mapping[Arm, Arm]) -> No
         )
         for group in _even_groups(context, [arm for arm in wanted if arm.name not in trained])
     ]
-    manifest = run.manifest()
     before = {
         arm.name: manifest["training"].get(arm.name, {})
         for arm in arms
