@@ -15,7 +15,7 @@ Row = TypeVar("Row")
 #: Rows of a CSV table; the first names the columns.
 Rows = Iterator[Sequence[object]]
 
-#: What docs/recipe-keys.md says of the columns that have no meaning of their own.
+#: What docs/columns.md says of the columns that have no meaning of their own.
 AS_REPORT = "which, or as in the report"
 
 
@@ -28,7 +28,8 @@ class Column(Generic[Row]):
         meaning: for the reference; empty: it says what it is, or is as in every report.
         value: of a row, exact: a text, a number, None where it is undefined, several names, or
             numbers by name, which the CSV file has in a column each.
-        title: its heading on the page and in LaTeX; None: it is not shown there.
+        title: its heading on the page and in LaTeX; None: it is not shown there. What a run fills
+            in, such as a condition's name, the reference has in capitals.
         shown: how a value is written there.
         unstable: whether a row's value rests on few problems and is marked.
         names: of the columns of the CSV file, where they are others than ``key``.
@@ -57,29 +58,36 @@ class Frame(Generic[Row]):
 
     def entries(self) -> list[dict[str, Any]]:
         """For results.json: an object for each row."""
-        kept = [of for of in self.columns if of.key]
+        kept = [column for column in self.columns if column.key]
         return [{of.key: _plain(of.value(row)) for of in kept} for row in self.rows]
 
     def csv(self) -> Rows:
         """For a CSV file, unrounded; the first row names the columns."""
-        kept = [of for of in self.columns if of.key]
+        kept = [column for column in self.columns if column.key]
         yield [name for of in kept for name in of.names or (of.key,)]
         for row in self.rows:
-            yield [cell for of in kept for cell in _cells(_plain(of.value(row)))]
+            yield [cell for of in kept for cell in _cells(_plain(of.value(row)), of.names)]
 
-    def table(self, note: str = "", words: int = 1, summary: str = "") -> Table:
+    def table(
+        self,
+        note: str = "",
+        words: int = 1,
+        summary: str = "",
+        links: Mapping[str, str] | None = None,
+    ) -> Table:
         """For the page, the terminal and LaTeX; see ``blocks.Table``."""
-        shown = [(of.title, of) for of in self.columns if of.title is not None]
-        rows = [[of.cell(row) for _, of in shown] for row in self.rows]
-        return Table([title for title, _ in shown], rows, words, note, summary)
+        shown = [(column.title, column) for column in self.columns if column.title is not None]
+        rows = [[column.cell(row) for _, column in shown] for row in self.rows]
+        return Table([title for title, _ in shown], rows, words, note, summary, links or {})
 
 
 def reference(columns: Iterable[Column[Any]]) -> list[str]:
     """Rows of the reference on what is shown: one for the columns of one meaning."""
     titles: dict[str, dict[str, None]] = {AS_REPORT: {}}
-    for of in columns:
-        if of.title:
-            titles.setdefault(of.meaning or AS_REPORT, {})[f"`{of.title}`"] = None
+    for column in columns:
+        if column.title:
+            title = column.title.replace("|", "\\|")
+            titles.setdefault(column.meaning or AS_REPORT, {})[f"`{title}`"] = None
     return [f"| {', '.join(of)} | {meaning} |" for meaning, of in titles.items() if of]
 
 
@@ -92,10 +100,12 @@ def _plain(value: Any) -> Any:
     return [_plain(of) for of in value] if isinstance(value, tuple | list) else value
 
 
-def _cells(value: Any) -> Iterator[object]:
-    """A value as CSV has it, which may be several cells."""
+def _cells(value: Any, names: Sequence[str] = ()) -> Iterator[object]:
+    """A value as CSV has it: a cell for each of several names, else one."""
     if isinstance(value, Mapping):
         yield from value.values()
+    elif isinstance(value, list) and len(names) > 1:
+        yield from value
     elif isinstance(value, list):
         yield " ".join(map(str, value))
     elif isinstance(value, bool):
