@@ -15,8 +15,10 @@ from gapft_harness.report.findings.whole import (
     ConditionFindings,
     Contrast,
     Findings,
+    SourceFindings,
     budget_matched,
 )
+from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.part import Opening
 from gapft_harness.report.reading.inputs import Further, ReportInputs
 from gapft_harness.report.rendering import wording
@@ -28,7 +30,6 @@ from gapft_harness.report.rendering.blocks import (
     Section,
     Stat,
     Stats,
-    Table,
     Text,
 )
 from gapft_harness.report.rendering.wording import (
@@ -91,21 +92,8 @@ def build(inputs: ReportInputs, findings: Findings) -> list[Section]:
 
 
 def _conditions(inputs: ReportInputs, findings: Findings) -> list[Block]:
-    rows = [["source, greedy", percent(findings.source.pass_at_1), *[""] * 7]]
     names = {of: f"{of}.pass_at_1" for of in findings.conditions}
-    beside = paper.column(inputs, {"source, greedy": "audit.greedy", **names})
-    for condition in findings.conditions.values():
-        budget = next(iter(condition.seeds.values())).budget
-        tokens = [seed.budget.tokens for seed in condition.seeds.values()]
-        rows.append(
-            [
-                *comparison.accuracy(condition, inputs.k),
-                whole(budget.n),
-                whole(budget.exposures),
-                whole(round(sum(tokens) / len(tokens))),
-                whole(budget.steps),
-            ]
-        )
+    printed = paper.column(inputs, {SOURCE: "audit.greedy", **names})
     seeds = listed([str(seed) for seed in inputs.seeds])
     note = (
         f"Pass@1: share of audit problems whose one greedy decode passes, mean over seeds. Each "
@@ -120,12 +108,11 @@ def _conditions(inputs: ReportInputs, findings: Findings) -> list[Block]:
             " Budgets match within each of these groups: "
             f"{'; '.join(map(budgets.group_name, findings.groups))}."
         )
-    columns = [*comparison.ACCURACY, "n", "N", "L", "J"]
-    if beside:
-        columns.insert(2, "paper")
-        for row, name in zip(rows, ["source, greedy", *findings.conditions], strict=True):
-            row.insert(2, beside.get(name, ""))
-    return [Table(columns, rows, note=note)]
+    columns = [*comparison.ACCURACY, *comparison.BUDGETS]
+    if printed:
+        place = [column.title for column in columns].index("Pass@1") + 1
+        columns[place:place] = comparison.PRINTED
+    return [Frame(columns, comparison.models(findings, inputs.k, printed)).table(note)]
 
 
 def _contrasts(inputs: ReportInputs, findings: Findings) -> list[Block]:
@@ -157,20 +144,6 @@ def _seed_caution(seeds: int) -> str:
 
 
 def _decomposition(inputs: ReportInputs, findings: Findings) -> list[Block]:
-    seeds = []
-    for name, condition in findings.conditions.items():
-        for seed, found in condition.seeds.items():
-            parts = found.decomposition
-            seeds.append(
-                [
-                    condition_name(name),
-                    str(seed),
-                    f"{whole(parts.corrected_s)} of {whole(parts.n_s)}",
-                    f"{whole(parts.corrected_u)} of {whole(parts.n_u)}",
-                    f"{whole(parts.regressed_g)} of {whole(parts.n_g)}",
-                    whole(parts.correct),
-                ]
-            )
     lead = condition_name(findings.lead)
     mean = findings.conditions[findings.lead].mean
     return [
@@ -183,11 +156,8 @@ def _decomposition(inputs: ReportInputs, findings: Findings) -> list[Block]:
             f"{lead}; below, as rates within each state, for every condition.",
         ),
         comparison.decomposition(findings),
-        Table(
-            ["condition", "seed", "S corrected", "U corrected", "G regressed", "correct"],
-            seeds,
-            note="The counts that all of the above is computed from.",
-            summary="Every seed, as counts",
+        Frame([*budgets.ARM, *budgets.COUNTS], budgets.arms(findings)).table(
+            "The counts that all of the above is computed from.", summary="Every seed, as counts"
         ),
     ]
 
@@ -210,32 +180,31 @@ def _search(inputs: ReportInputs, findings: Findings) -> list[Block]:
             + (f". One trained decode: {trained}." if trained else "."),
             caption,
         ),
-        Table(
-            ["source", "greedy", *(f"Pass@{k}" for k in shown)],
-            [["audit", percent(source.pass_at_1), *(percent(source.curve[k]) for k in shown)]],
-            note=f"Estimated without bias from {inputs.k} samples a problem. Pass@k needs search "
-            "and a verifier at inference: it is a reference, not a deployment.",
+        Frame([*SEARCH[:-1], *(pass_at(k) for k in shown)], [source]).table(
+            f"Estimated without bias from {inputs.k} samples a problem. Pass@k needs search and a "
+            "verifier at inference: it is a reference, not a deployment."
         ),
     ]
 
 
+def pass_at(k: int | str) -> Column[SourceFindings]:
+    """The source's Pass@k."""
+    meaning = "chance that one of k samples passes, unbiased (Equation 1)"
+    return Column("", meaning, lambda source: source.curve[int(k)], f"Pass@{k}", percent)
+
+
+SEARCH: tuple[Column[SourceFindings], ...] = (
+    Column("", "the split", lambda source: "audit", "source"),
+    Column("", "greedy decode", lambda source: source.pass_at_1, "greedy", percent),
+    pass_at("k"),
+)
+
+
 def _states(inputs: ReportInputs, findings: Findings) -> list[Block]:
-    rows = []
-    splits: tuple[tuple[str, Mapping[State, int]], ...] = (
-        ("pool", findings.pool_states),
-        ("audit", findings.source.states),
-    )
-    for split, states in splits:
-        total = sum(states.values())
-        counts = [f"{whole(states[s])} ({percent(Fraction(states[s], total))})" for s in _STATES]
-        rows.append([split, *counts, whole(total)])
-    names = [f"{state} {name}" for state, name in wording.STATE_NAMES.items()]
     return [
-        Table(
-            ["split", *names, "problems"],
-            rows,
-            note=f"Under the source model, with K = {inputs.k} samples. Missed by this search does "
-            "not mean impossible: more samples would move problems from U to S.",
+        Frame(STATES, splits(findings)).table(
+            f"Under the source model, with K = {inputs.k} samples. Missed by this search does not "
+            "mean impossible: more samples would move problems from U to S."
         ),
         *_by_k(inputs, findings),
         *budgets.early_stop(inputs),
@@ -249,13 +218,44 @@ def _by_k(inputs: ReportInputs, findings: Findings) -> list[Block]:
     own = {of.own["k"] for of in findings.conditions.values() if "k" in of.own}
     shown = sorted({*reported_k(inputs.k), *own})
     return [
-        Table(
-            ["K", "recovered"],
-            [[str(k), whole(inputs.pool_recovered[k - 1])] for k in shown],
-            note="Pool problems that the source fails in one decode and the first K samples of the "
-            "search recover: what a search of K samples has to train on.",
+        Frame(RECOVERED, [(k, inputs.pool_recovered[k - 1]) for k in shown]).table(
+            "Pool problems that the source fails in one decode and the first K samples of the "
+            "search recover: what a search of K samples has to train on."
         )
     ]
+
+
+_RECOVERED = (
+    "pool problems that the first K samples of the search recover (Equation 5; Table 8's |S|)"
+)
+RECOVERED: tuple[Column[tuple[int, int]], ...] = (
+    Column("", _RECOVERED, lambda row: row[0], "K"),
+    Column("", _RECOVERED, lambda row: row[1], "recovered", whole),
+)
+_SPLIT = "pool or audit, and its size"
+SplitStates = tuple[str, Mapping[State, int]]
+
+
+def splits(findings: Findings) -> list[SplitStates]:
+    """The pool and the audit, with the problems of each in G, S and U."""
+    return [("pool", findings.pool_states), ("audit", findings.source.states)]
+
+
+def _in_state(state: State) -> Column[SplitStates]:
+    def share(row: SplitStates) -> str:
+        count = row[1][state]
+        return f"{whole(count)} ({percent(Fraction(count, sum(row[1].values())))})"
+
+    meaning = "problems in each state (Equations 3 to 5)"
+    return Column("", meaning, share, f"{state} {STATE_NAMES[state]}")
+
+
+STATES: tuple[Column[SplitStates], ...] = (
+    Column("split", _SPLIT, lambda row: row[0], "split"),
+    Column("states", "", lambda row: {state: row[1][state] for state in _STATES}, names=_STATES),
+    *(_in_state(state) for state in _STATES),
+    Column("", _SPLIT, lambda row: sum(row[1].values()), "problems", whole),
+)
 
 
 def _cases(inputs: ReportInputs, findings: Findings) -> list[Block]:
@@ -323,12 +323,10 @@ def _further(inputs: ReportInputs, audit: Further, findings: Findings) -> list[B
     if source.n < STABLE_ITEMS:
         few = f"Its rates rest on fewer than {STABLE_ITEMS} problems: they are unstable."
         blocks.append(Text(few, "warning"))
-    rows = [["source, greedy", percent(source.pass_at_1), "", "", ""]]
-    rows += [comparison.accuracy(each, inputs.k) for each in findings.conditions.values()]
     note = "Columns as in the table of conditions above. * Not budget-matched."
     if all(each.matched for each in findings.conditions.values()):
         note = note.partition(" *")[0]
-    blocks.append(Table(list(comparison.ACCURACY), rows, note=note))
+    blocks.append(Frame(comparison.ACCURACY, comparison.models(findings, inputs.k)).table(note))
     if findings.conditions:
         blocks += [
             *comparison.contrasts(audit.inputs, findings, explained=False),

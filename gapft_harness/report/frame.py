@@ -15,6 +15,9 @@ Row = TypeVar("Row")
 #: Rows of a CSV table; the first names the columns.
 Rows = Iterator[Sequence[object]]
 
+#: Columns of a CSV file for the ends of an interval.
+CI95 = ("ci95_low", "ci95_high")
+
 #: What docs/columns.md says of the columns that have no meaning of their own.
 AS_REPORT = "which, or as in the report"
 
@@ -26,13 +29,13 @@ class Column(Generic[Row]):
     Attributes:
         key: its name in results.json and in the CSV file; empty: people alone are shown it.
         meaning: for the reference; empty: it says what it is, or is as in every report.
-        value: of a row, exact: a text, a number, None where it is undefined, several names, or
-            numbers by name, which the CSV file has in a column each.
+        value: of a row, exact: a text, a number, None where it is undefined, or several of them,
+            which a CSV file has in one cell, or under ``names`` in a cell each.
         title: its heading on the page and in LaTeX; None: it is not shown there. What a run fills
             in, such as a condition's name, the reference has in capitals.
         shown: how a value is written there.
         unstable: whether a row's value rests on few problems and is marked.
-        names: of the columns of the CSV file, where they are others than ``key``.
+        names: of its columns in a CSV file, where they are others than ``key``.
     """
 
     key: str
@@ -104,8 +107,8 @@ def _cells(value: Any, names: Sequence[str] = ()) -> Iterator[object]:
     """A value as CSV has it: a cell for each of several names, else one."""
     if isinstance(value, Mapping):
         yield from value.values()
-    elif isinstance(value, list) and len(names) > 1:
-        yield from value
+    elif len(names) > 1:
+        yield from value or [""] * len(names)
     elif isinstance(value, list):
         yield " ".join(map(str, value))
     elif isinstance(value, bool):

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from gapft_harness.analysis.decomposition import Decomposition, Terms
-from gapft_harness.analysis.pass_at_k import k_label, reported_k
+from gapft_harness.analysis.decomposition import Decomposition
+from gapft_harness.analysis.pass_at_k import reported_k
 from gapft_harness.core.records import Budget
 from gapft_harness.report.findings import cases, ledger
 from gapft_harness.report.findings.whole import (
@@ -19,8 +19,9 @@ from gapft_harness.report.findings.whole import (
     budget_matched,
     differs,
 )
+from gapft_harness.report.frame import Frame
 from gapft_harness.report.reading.inputs import ReportInputs
-from gapft_harness.report.sections import budgets, other_rule, paper
+from gapft_harness.report.sections import budgets, comparison, other_rule, paper
 from gapft_harness.report.sections import episodes as episodes_section
 from gapft_harness.report.sections import failures as failures_section
 from gapft_harness.run_directory.manifest import ImportFacts
@@ -98,20 +99,19 @@ def on_audit(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
             "verdicts": dict(source.verdicts),
         },
         "conditions": {
-            name: _condition(condition) for name, condition in findings.conditions.items()
+            name: _condition(condition, inputs.k) for name, condition in findings.conditions.items()
         },
         "contrasts": [_contrast(contrast, findings) for contrast in findings.contrasts],
     }
 
 
-def _condition(condition: ConditionFindings) -> dict[str, Any]:
+def _condition(condition: ConditionFindings, k: int) -> dict[str, Any]:
+    row = comparison.Model.of(condition, k)
+    (figures,) = Frame([*comparison.ACCURACY, *comparison.RATES], [row]).entries()
+    del figures["condition"]  # it is the key
     return {
-        "K_eq": k_label(condition.k_eq),
-        "matched_budget": condition.matched,
+        **figures,
         **({"own": dict(condition.own)} if condition.own else {}),
-        "pass_at_1": float(condition.mean.pass_at_1),
-        "ci95": [condition.interval.low, condition.interval.high],
-        **_rates(condition.mean),
         "seeds": {str(seed): _seed(found) for seed, found in condition.seeds.items()},
     }
 
@@ -144,22 +144,18 @@ def _rates(parts: Decomposition) -> dict[str, Any]:
         "kappa_S": number(parts.kappa_s),
         "kappa_U": number(parts.kappa_u),
         "rho_G": number(parts.rho_g),
-        "terms": _terms(parts.terms),
+        "terms": {state: float(term) for state, term in comparison.by_state(parts.terms).items()},
     }
 
 
 def _contrast(contrast: Contrast, findings: Findings) -> dict[str, Any]:
     names = (contrast.a, contrast.b)
     sides = [findings.conditions[name] for name in names if name in findings.conditions]
+    (figures,) = Frame(comparison.CONTRASTS, [(findings, contrast)]).entries()
     return {
-        "a": contrast.a,
-        "b": contrast.b,
-        "delta": float(contrast.delta),
-        "ci95": [contrast.interval.low, contrast.interval.high],
-        "terms": _terms(contrast.terms),
+        **figures,
         "matched_budget": len(sides) == 2 and budget_matched(*sides),
         **({"differs": list(found)} if (found := differs(*sides)) else {}),
-        "test": {"name": "bootstrap", "p": contrast.resampled.p_value},
     }
 
 
@@ -180,10 +176,6 @@ def _budget(budget: Budget) -> dict[str, int]:
         "L_supervised": budget.supervised_tokens,
         "J": budget.steps,
     }
-
-
-def _terms(terms: Terms) -> Mapping[str, float]:
-    return {"S": float(terms.s), "U": float(terms.u), "G": float(terms.g)}
 
 
 def number(rate: Fraction | None) -> float | None:

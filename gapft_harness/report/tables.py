@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from gapft_harness.analysis.pass_at_k import k_label
 from gapft_harness.core.errors import PluginError
+from gapft_harness.report.document import STATES, splits
 from gapft_harness.report.findings.cases import changes
 from gapft_harness.report.findings.whole import Findings
-from gapft_harness.report.frame import Rows
+from gapft_harness.report.frame import Frame, Rows
 from gapft_harness.report.reading.columns import plain_gold
 from gapft_harness.report.reading.inputs import STATUSES, ReportInputs
-from gapft_harness.report.results import number
+from gapft_harness.report.sections import budgets, comparison
 from gapft_harness.report.sections.provenance import flat
 
 TableOf = Callable[[ReportInputs, Findings], Rows]
@@ -70,62 +70,17 @@ def _joined(
 
 
 def _conditions(inputs: ReportInputs, findings: Findings) -> Rows:
-    yield (
-        "condition", "matched_budget", "pass_at_1", "ci95_low", "ci95_high", "K_eq", "kappa_S",
-        "kappa_U", "rho_G", "term_S", "term_U", "term_G",
-    )  # fmt: skip
-    for name, found in findings.conditions.items():
-        mean = found.mean
-        yield (
-            name,
-            found.matched,
-            float(mean.pass_at_1),
-            found.interval.low,
-            found.interval.high,
-            k_label(found.k_eq),
-            *(number(rate) for rate in (mean.kappa_s, mean.kappa_u, mean.rho_g)),
-            *(float(term) for term in (mean.terms.s, mean.terms.u, mean.terms.g)),
-        )
+    rows = comparison.models(findings, inputs.k)[1:]
+    return Frame([*comparison.ACCURACY, *comparison.RATES], rows).csv()
 
 
 def _seeds(inputs: ReportInputs, findings: Findings) -> Rows:
-    yield (
-        "condition", "seed", "pass_at_1", "correct", "n", "S_corrected", "n_S", "U_corrected",
-        "n_U", "G_regressed", "n_G", *STATUSES, "slots", "problems", "repetitions", "exposures",
-        "tokens", "supervised_tokens", "steps",
-    )  # fmt: skip
-    for name, condition in findings.conditions.items():
-        for seed, found in condition.seeds.items():
-            parts, budget = found.decomposition, found.budget
-            yield (
-                name,
-                seed,
-                float(parts.pass_at_1),
-                *(parts.correct, parts.n),
-                *(parts.corrected_s, parts.n_s),
-                *(parts.corrected_u, parts.n_u),
-                *(parts.regressed_g, parts.n_g),
-                *(found.verdicts[status] for status in STATUSES),
-                *(budget.n, found.problems, budget.repetitions, budget.exposures),
-                *(budget.tokens, budget.supervised_tokens, budget.steps),
-            )
+    columns = [*budgets.ARM, *budgets.COUNTS, *budgets.BUDGET]
+    return Frame(columns, budgets.arms(findings)).csv()
 
 
 def _contrasts(inputs: ReportInputs, findings: Findings) -> Rows:
-    yield (
-        "a", "b", "delta", "ci95_low", "ci95_high", "term_S", "term_U", "term_G", "test", "p",
-    )  # fmt: skip
-    for found in findings.contrasts:
-        yield (
-            found.a,
-            found.b,
-            float(found.delta),
-            found.interval.low,
-            found.interval.high,
-            *(float(term) for term in (found.terms.s, found.terms.u, found.terms.g)),
-            "bootstrap",
-            found.resampled.p_value,
-        )
+    return Frame(comparison.CONTRASTS, [(findings, of) for of in findings.contrasts]).csv()
 
 
 def _curve(inputs: ReportInputs, findings: Findings) -> Rows:
@@ -135,9 +90,7 @@ def _curve(inputs: ReportInputs, findings: Findings) -> Rows:
 
 
 def _states(inputs: ReportInputs, findings: Findings) -> Rows:
-    yield "split", "G", "S", "U"
-    for split, states in (("pool", findings.pool_states), ("audit", findings.source.states)):
-        yield split, states["G"], states["S"], states["U"]
+    return Frame(STATES, splits(findings)).csv()
 
 
 def _training(inputs: ReportInputs, findings: Findings) -> Rows:

@@ -107,6 +107,12 @@ class ConditionFindings:
         """Those of its seeds."""
         return [of.budget for of in self.seeds.values()]
 
+    @property
+    def unstable(self) -> tuple[State, ...]:
+        """States too small for a stable rate, by the problems of one seed."""
+        one = next(iter(self.seeds.values())).decomposition
+        return unstable_states(one.n_g, one.n_s, one.n_u)
+
 
 def budget_matched(*conditions: ConditionFindings) -> bool:
     """Whether conditions have one n, N and J, and none is a reference with a budget of its own.

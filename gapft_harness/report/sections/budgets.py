@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from gapft_harness.report.findings.whole import ConditionFindings, Findings
-from gapft_harness.report.reading.inputs import ReportInputs
+from gapft_harness.analysis.decomposition import Decomposition
+from gapft_harness.report.findings.whole import ConditionFindings, Findings, SeedFindings
+from gapft_harness.report.frame import Column, Frame
+from gapft_harness.report.reading.inputs import STATUSES, ReportInputs
 from gapft_harness.report.rendering import wording
-from gapft_harness.report.rendering.blocks import Block, Bullets, Table, Text
+from gapft_harness.report.rendering.blocks import Block, Bullets, Text
 from gapft_harness.report.rendering.wording import condition_name, percent, whole
 
 
 def blocks(inputs: ReportInputs, findings: Findings) -> list[Block]:
     """A note for each comparison group, and a row for each arm."""
-    rows = []
-    for condition in findings.conditions.values():
-        for seed, found in condition.seeds.items():
-            b = found.budget
-            numbers = (b.n, found.problems, b.exposures, b.tokens, b.supervised_tokens, b.steps)
-            rows.append([condition.label, str(seed), *(whole(number) for number in numbers)])
     note = "Computed before training and enforced: matched arms have the same n, N and J exactly."
     groups = findings.groups
     for group in groups:
@@ -36,13 +33,89 @@ def blocks(inputs: ReportInputs, findings: Findings) -> list[Block]:
     if tolerance is not None:
         note += f" Their supervised tokens differ by at most {percent(tolerance)} within a seed."
     note += _repeats(findings) + _trained_once(findings)
-    budget = ["slots n", "distinct problems", "exposures N", "tokens L", "supervised", "steps J"]
-    columns = ["condition", "seed", *budget]
+    frame = Frame([*ARM, *BUDGET], arms(findings))
     return [
         Text(note),
         *_taken(findings),
-        Table(columns, rows, summary="Every condition and seed"),
+        frame.table(summary="Every condition and seed"),
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedSeed:
+    """A condition under one seed."""
+
+    condition: ConditionFindings
+    seed: int
+    model: SeedFindings
+
+    @property
+    def parts(self) -> Decomposition:
+        """What it changed."""
+        return self.model.decomposition
+
+
+def arms(findings: Findings) -> list[TrainedSeed]:
+    """Every condition under every seed."""
+    return [
+        TrainedSeed(condition, seed, model)
+        for condition in findings.conditions.values()
+        for seed, model in condition.seeds.items()
+    ]
+
+
+_WHICH = "which model"
+_OF = "these problems, of how many"
+_EXPOSURES = "exposures, processed tokens, optimizer steps (Equation 7)"
+_EXAMPLES = "examples in the training set, and different problems"
+
+ARM: tuple[Column[TrainedSeed], ...] = (
+    Column("condition", "", lambda arm: arm.condition.name),
+    Column("", _WHICH, lambda arm: arm.condition.label, "condition"),
+    Column("seed", _WHICH, lambda arm: arm.seed, "seed"),
+)
+
+
+def _of(count: int, problems: int) -> str:
+    return f"{whole(count)} of {whole(problems)}"
+
+
+COUNTS: tuple[Column[TrainedSeed], ...] = (
+    Column("pass_at_1", "", lambda arm: arm.parts.pass_at_1),
+    Column("correct", "", lambda arm: arm.parts.correct),
+    Column("n", "", lambda arm: arm.parts.n),
+    Column("S_corrected", "", lambda arm: arm.parts.corrected_s),
+    Column("n_S", "", lambda arm: arm.parts.n_s),
+    Column("U_corrected", "", lambda arm: arm.parts.corrected_u),
+    Column("n_U", "", lambda arm: arm.parts.n_u),
+    Column("G_regressed", "", lambda arm: arm.parts.regressed_g),
+    Column("n_G", "", lambda arm: arm.parts.n_g),
+    Column("", _OF, lambda arm: _of(arm.parts.corrected_s, arm.parts.n_s), "S corrected"),
+    Column("", _OF, lambda arm: _of(arm.parts.corrected_u, arm.parts.n_u), "U corrected"),
+    Column("", _OF, lambda arm: _of(arm.parts.regressed_g, arm.parts.n_g), "G regressed"),
+    Column("", "audit problems that are right", lambda arm: arm.parts.correct, "correct", whole),
+    Column(
+        "verdicts",
+        "",
+        lambda arm: {status: arm.model.verdicts[status] for status in STATUSES},
+        names=STATUSES,
+    ),
+)
+BUDGET: tuple[Column[TrainedSeed], ...] = (
+    Column("slots", _EXAMPLES, lambda arm: arm.model.budget.n, "slots n", whole),
+    Column("problems", _EXAMPLES, lambda arm: arm.model.problems, "distinct problems", whole),
+    Column("repetitions", "", lambda arm: arm.model.budget.repetitions),
+    Column("exposures", _EXPOSURES, lambda arm: arm.model.budget.exposures, "exposures N", whole),
+    Column("tokens", _EXPOSURES, lambda arm: arm.model.budget.tokens, "tokens L", whole),
+    Column(
+        "supervised_tokens",
+        "tokens of responses, which have a loss (Equation 2)",
+        lambda arm: arm.model.budget.supervised_tokens,
+        "supervised",
+        whole,
+    ),
+    Column("steps", _EXPOSURES, lambda arm: arm.model.budget.steps, "steps J", whole),
+)
 
 
 def tokens(group: Sequence[ConditionFindings]) -> tuple[int, int, Fraction]:
@@ -126,31 +199,16 @@ def early_stop(inputs: ReportInputs) -> list[Block]:
     """A table of what was drawn, and a paragraph of what it is good for; none without a stop."""
     if not stopped(inputs):
         return []
-    rows = []
-    problems: Mapping[str, int] = {
-        "pool": sum(inputs.pool_states.values()),
-        "audit": len(inputs.audit.ids),
-    }
-    for split, count in problems.items():
-        drawn, full = inputs.drawn[split], inputs.k * count
-        rows.append(
-            [
-                split,
-                whole(drawn["samples"]),
-                whole(full),
-                percent(Fraction(drawn["samples"], full)),
-                # a backend without a tokenizer gives no ids to count
-                whole(drawn["tokens"]) if drawn["tokens"] else "–",
-                f"{drawn['tokens'] / count:.1f}" if drawn["tokens"] else "–",
-            ]
-        )
+    problems = {"pool": sum(inputs.pool_states.values()), "audit": len(inputs.audit.ids)}
+    rows = [
+        Drawn(split, inputs.k * count, count, **inputs.drawn[split])
+        for split, count in problems.items()
+    ]
     return [
-        Table(
-            ["split", "samples drawn", "K × problems", "share", "tokens drawn", "tokens a problem"],
-            rows,
-            note="The pool's search stopped early (search.stop: first_pass): a problem drew no "
-            "further sample once its greedy decode or a sample had passed. Tokens are those of "
-            "samples; greedy decodes come on top.",
+        Frame(DRAWN, rows).table(
+            "The pool's search stopped early (search.stop: first_pass): a problem drew no further "
+            "sample once its greedy decode or a sample had passed. Tokens are those of samples; "
+            "greedy decodes come on top."
         ),
         Text(
             f"What the pool can still tell: which problems are in G, S and U with up to "
@@ -163,3 +221,33 @@ def early_stop(inputs: ReportInputs) -> list[Block]:
             "note",
         ),
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What a search drew of a split: ``full`` samples if it had not stopped early."""
+
+    split: str
+    full: int
+    problems: int
+    samples: int
+    tokens: int
+
+
+_EARLY = "after an early stop: samples, a full search's, their ratio"
+_DRAWN_TOKENS = "generated tokens of these samples"
+
+DRAWN: tuple[Column[Drawn], ...] = (
+    Column("", "", lambda row: row.split, "split"),
+    Column("", _EARLY, lambda row: row.samples, "samples drawn", whole),
+    Column("", _EARLY, lambda row: row.full, "K × problems", whole),
+    Column("", _EARLY, lambda row: Fraction(row.samples, row.full), "share", percent),
+    # a backend without a tokenizer gives no ids to count
+    Column("", _DRAWN_TOKENS, lambda row: whole(row.tokens) if row.tokens else "–", "tokens drawn"),
+    Column(
+        "",
+        _DRAWN_TOKENS,
+        lambda row: f"{row.tokens / row.problems:.1f}" if row.tokens else "–",
+        "tokens a problem",
+    ),
+)

@@ -2,31 +2,208 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
+from statistics import fmean
+from typing import Any
 
-from gapft_harness.analysis.decomposition import STABLE_ITEMS
-from gapft_harness.core.records import SOURCE
+from gapft_harness.analysis.bootstrap import Interval
+from gapft_harness.analysis.decomposition import STABLE_ITEMS, Decomposition, Terms
+from gapft_harness.analysis.pass_at_k import k_label
+from gapft_harness.core.records import SOURCE, Budget, State
 from gapft_harness.report.figures.contrasts import named, principal
 from gapft_harness.report.findings.whole import ConditionFindings, Contrast, Findings
+from gapft_harness.report.frame import CI95, Column, Frame
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Table
 from gapft_harness.report.rendering.wording import UNSTABLE, percent, points, whole
 
-#: The columns of ``accuracy``.
-ACCURACY = ("condition", "Pass@1", "95% interval", "each seed", "K_eq")
+#: Columns of a CSV file for a difference's parts by state.
+TERMS = ("term_S", "term_U", "term_G")
 
 
-def accuracy(condition: ConditionFindings, k: int) -> list[str]:
-    """A condition's Pass@1, as cells; a star marks a budget of its own."""
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A row of the tables of conditions.
+
+    Attributes:
+        pass_at_1: of its greedy decodes, mean over seeds.
+        k: samples that the source drew.
+        condition: None: the source.
+        printed: the Pass@1 that a paper prints of it, as it is written; may be empty.
+    """
+
+    pass_at_1: Fraction
+    k: int
+    condition: ConditionFindings | None = None
+    printed: str = ""
+
+    @classmethod
+    def of(cls, condition: ConditionFindings, k: int, printed: str = "") -> Model:
+        """A condition's."""
+        return cls(condition.mean.pass_at_1, k, condition, printed)
+
+    @property
+    def label(self) -> str:
+        """Its name for people; a star marks a budget of its own."""
+        if self.condition is None:
+            return "source, greedy"
+        return self.condition.label + ("" if self.condition.matched else " *")
+
+
+def _trained(
+    key: str,
+    meaning: str,
+    value: Callable[[ConditionFindings], Any],
+    title: str | None = None,
+    shown: Callable[[Any], str] = str,
+    names: Sequence[str] = (),
+) -> Column[Model]:
+    """A column of which the source has no value."""
+    return Column(
+        key,
+        meaning,
+        lambda row: None if row.condition is None else value(row.condition),
+        title,
+        lambda value: "" if value is None else shown(value),
+        names=names,
+    )
+
+
+def _each_seed(condition: ConditionFindings) -> str:
+    rates = (float(seed.decomposition.pass_at_1) for seed in condition.seeds.values())
+    return " ".join(f"{100 * rate:.1f}" for rate in rates)
+
+
+def by_state(terms: Terms) -> Mapping[str, Fraction]:
+    """The parts of a difference by the states that they arise on (Equation 9)."""
+    return {"S": terms.s, "U": terms.u, "G": terms.g}
+
+
+def _ends(interval: Interval) -> tuple[float, float]:
+    return interval.low, interval.high
+
+
+def _budget(condition: ConditionFindings) -> Budget:
+    """Of its first seed: n, N and J are those of all."""
+    return condition.budgets[0]
+
+
+_PASS_AT_1 = (
+    "share of audit problems whose greedy decode passes, mean over seeds and by seed (Equation 1)"
+)
+_N_L = "exposures; processed tokens over all exposures, mean over seeds (Equation 7)"
+_J = "optimizer steps (Equation 7)"
+
+#: A condition beside the source; ``BUDGETS`` and ``RATES`` go on.
+ACCURACY: tuple[Column[Model], ...] = (
+    Column(
+        "",
+        "the rule of selection; a star: a budget of its own; in brackets its "
+        "[own settings](recipes.md#settings-of-its-own)",
+        lambda row: row.label,
+        "condition",
+    ),
+    _trained("condition", "", lambda condition: condition.name),
+    _trained("matched_budget", "", lambda condition: condition.matched),
+    Column("pass_at_1", _PASS_AT_1, lambda row: row.pass_at_1, "Pass@1", percent),
+    _trained("ci95", "", lambda condition: _ends(condition.interval), names=CI95),
+    _trained(
+        "",
+        "of the figure before it; of models over audit problems and seeds",
+        lambda condition: wording.percent_interval(condition.interval),
+        "95% interval",
+    ),
+    _trained("", _PASS_AT_1, _each_seed, "each seed"),
+    _trained("K_eq", "", lambda condition: k_label(condition.k_eq)),
+    Column(
+        "",
+        "the most samples of the source, with a verifier, that one decode matches (Appendix, "
+        '"Source Pass@K Reached by One Decode")',
+        lambda row: "" if row.condition is None else wording.k_eq(row.condition.k_eq, row.k),
+        "K_eq",
+    ),
+)
+PRINTED: tuple[Column[Model], ...] = (
+    Column(
+        "",
+        "Pass@1, or the figure, that the [paper prints](recipes.md#figures-that-a-paper-prints)",
+        lambda row: row.printed,
+        "paper",
+    ),
+)
+BUDGETS: tuple[Column[Model], ...] = (
+    _trained(
+        "",
+        "examples in the training set (Section 3.3)",
+        lambda condition: _budget(condition).n,
+        "n",
+        whole,
+    ),
+    _trained("", _N_L, lambda condition: _budget(condition).exposures, "N", whole),
+    _trained(
+        "",
+        _N_L,
+        lambda condition: round(fmean(budget.tokens for budget in condition.budgets)),
+        "L",
+        whole,
+    ),
+    _trained("", _J, lambda condition: _budget(condition).steps, "J", whole),
+)
+
+
+def rate(
+    state: State, key: str, title: str, meaning: str, value: Callable[[Decomposition], Any]
+) -> Column[Model]:
+    """The share of a state's problems that changed; marked where they are few."""
+    return Column(
+        key,
+        meaning,
+        lambda row: None if row.condition is None else value(row.condition.mean),
+        title,
+        percent,
+        lambda row: row.condition is not None and state in row.condition.unstable,
+    )
+
+
+_CORRECTED = (
+    "share of S and of U that is right after training, share of G that is wrong (Equation 8)"
+)
+_TERMS = "p_S κ_S, p_U κ_U, −p_G ρ_G and their sum, Pass@1 minus the source's (Equation 9)"
+_two = partial(points, digits=2)
+
+#: What it changed on each state of the source, and what Pass@1 gains by that.
+RATES: tuple[Column[Model], ...] = (
+    rate("S", "kappa_S", "κ_S", _CORRECTED, lambda mean: mean.kappa_s),
+    rate("U", "kappa_U", "κ_U", _CORRECTED, lambda mean: mean.kappa_u),
+    rate("G", "rho_G", "ρ_G", _CORRECTED, lambda mean: mean.rho_g),
+    _trained("terms", "", lambda condition: by_state(condition.mean.terms), names=TERMS),
+    _trained("", _TERMS, lambda condition: condition.mean.terms.s, "S term", _two),
+    _trained("", _TERMS, lambda condition: condition.mean.terms.u, "U term", _two),
+    _trained("", _TERMS, lambda condition: condition.mean.terms.g, "G term", _two),
+    _trained("", _TERMS, lambda condition: condition.mean.terms.total, "change", _two),
+)
+
+
+#: ``RATES``, where no star is explained.
+DECOMPOSITION = (_trained("", "", lambda condition: condition.label, "condition"), *RATES)
+
+
+def models(findings: Findings, k: int, printed: Mapping[str, str] | None = None) -> list[Model]:
+    """The source and every condition.
+
+    Args:
+        findings: of one audit.
+        k: samples that the source drew.
+        printed: the Pass@1 that a paper prints, by condition and under ``source``.
+    """
+    beside = printed or {}
     return [
-        condition.label + ("" if condition.matched else " *"),
-        percent(condition.mean.pass_at_1),
-        wording.percent_interval(condition.interval),
-        " ".join(
-            f"{100 * float(seed.decomposition.pass_at_1):.1f}" for seed in condition.seeds.values()
-        ),
-        wording.k_eq(condition.k_eq, k),
+        Model(findings.source.pass_at_1, k, printed=beside.get(SOURCE, "")),
+        *(Model.of(of, k, beside.get(name, "")) for name, of in findings.conditions.items()),
     ]
 
 
@@ -53,24 +230,44 @@ def contrasts(inputs: ReportInputs, findings: Findings, *, explained: bool = Tru
     if not explained:
         note = f"Columns as above. p is not corrected for the number of contrasts ({len(every)})."
     note += findings.remark(every)
-    tables = [Table(_CONTRAST, [_contrast(findings, c) for c in first], note=note)]
+    tables = [_table(findings, first, note)]
     if others:
-        rows = [_contrast(findings, c) for c in others]
-        tables.append(Table(_CONTRAST, rows, summary=f"The other {whole(len(others))} contrasts"))
+        tables.append(_table(findings, others, "", f"The other {whole(len(others))} contrasts"))
     return tables
 
 
-_CONTRAST = ("contrast", "difference", "95% interval", "S", "U", "G", "p")
+def _table(findings: Findings, rows: Sequence[Contrast], note: str, summary: str = "") -> Table:
+    return Frame(CONTRASTS, [(findings, row) for row in rows]).table(note, summary=summary)
 
 
-def _contrast(findings: Findings, c: Contrast) -> list[str]:
-    return [
-        named(findings, c),
-        points(c.delta),
-        wording.points_interval(c.interval),
-        *(points(term) for term in (c.terms.s, c.terms.u, c.terms.g)),
-        wording.p_value(c.resampled.p_value),
-    ]
+_OF_PASS_AT_1 = "of Pass@1 (Δ_b, Section 3.3), over audit problems and seeds; p is two-sided"
+_PARTS = "the difference's parts by state (Equation 9)"
+
+#: A contrast, of the findings that name it.
+CONTRASTS: tuple[Column[tuple[Findings, Contrast]], ...] = (
+    Column("a", "", lambda row: row[1].a),
+    Column("b", "", lambda row: row[1].b),
+    Column(
+        "",
+        "condition minus condition or source; a star: other budgets; ‡: other settings",
+        lambda row: named(*row),
+        "contrast",
+    ),
+    Column("delta", _OF_PASS_AT_1, lambda row: row[1].delta, "difference", points),
+    Column("ci95", "", lambda row: _ends(row[1].interval), names=CI95),
+    Column("", _OF_PASS_AT_1, lambda row: row[1].interval, "95% interval", wording.points_interval),
+    Column("terms", "", lambda row: by_state(row[1].terms), names=TERMS),
+    Column("", _PARTS, lambda row: row[1].terms.s, "S", points),
+    Column("", _PARTS, lambda row: row[1].terms.u, "U", points),
+    Column("", _PARTS, lambda row: row[1].terms.g, "G", points),
+    Column(
+        "test",
+        "",
+        lambda row: {"name": "bootstrap", "p": row[1].resampled.p_value},
+        names=("test", "p"),
+    ),
+    Column("", _OF_PASS_AT_1, lambda row: row[1].resampled.p_value, "p", wording.p_value),
+)
 
 
 def decomposition(findings: Findings, *, explained: bool = True) -> Table:
@@ -82,23 +279,6 @@ def decomposition(findings: Findings, *, explained: bool = True) -> Table:
     """
     unstable = findings.source.unstable
 
-    def rate(value: Fraction | None, state: str) -> str:
-        mark = UNSTABLE if state in unstable and value is not None else ""
-        return percent(value) + mark
-
-    rows = []
-    for condition in findings.conditions.values():
-        mean = condition.mean
-        rows.append(
-            [
-                condition.label,
-                rate(mean.kappa_s, "S"),
-                rate(mean.kappa_u, "U"),
-                rate(mean.rho_g, "G"),
-                *(points(term, 2) for term in (mean.terms.s, mean.terms.u, mean.terms.g)),
-                points(mean.terms.total, 2),
-            ]
-        )
     note = (
         "κ_S: share of the failures that search recovered that are right now. κ_U: the same of the "
         "failures that search missed. ρ_G: share of the problems that the source solved that are "
@@ -113,5 +293,5 @@ def decomposition(findings: Findings, *, explained: bool = True) -> Table:
             f" {UNSTABLE} Unstable: the rate rests on fewer than {STABLE_ITEMS} audit problems: "
             f"{wording.listed(few)}. A dash: the state is empty, its rate undefined and its term 0."
         )
-    columns = ["condition", "κ_S", "κ_U", "ρ_G", "S term", "U term", "G term", "change"]
-    return Table(columns, rows, note=note)
+    rows = [Model.of(condition, 0) for condition in findings.conditions.values()]
+    return Frame(DECOMPOSITION, rows).table(note)
