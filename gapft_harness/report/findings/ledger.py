@@ -15,8 +15,9 @@ from typing import Any
 
 from gapft_harness.core.records import Arm
 from gapft_harness.report.findings.whole import ConditionFindings, Findings
+from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.reading.inputs import ReportInputs
-from gapft_harness.report.rendering.blocks import Block, Table
+from gapft_harness.report.rendering.blocks import Block
 from gapft_harness.report.rendering.wording import condition_name, duration, points, whole
 from gapft_harness.run_directory import layout
 
@@ -125,14 +126,8 @@ def content(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
         "search_tokens": of.search.tokens,
         "sample_tokens": of.a_sample.tokens,
         "conditions": {
-            entry.name: {
-                "gain": entry.gain,
-                "training_tokens": entry.training.tokens,
-                "tokens_a_point": entry.a_point.tokens,
-                "saved_a_query": entry.saved.tokens,
-                "break_even_queries": entry.queries[0],
-            }
-            for entry in of.entries
+            entry.name: entries
+            for entry, entries in zip(of.entries, Frame(LINES, of.entries).entries(), strict=True)
         },
     }
 
@@ -167,29 +162,12 @@ def _queries(cost: float | None, saved: float | None) -> int | None:
 
 def costs(inputs: ReportInputs, findings: Findings) -> list[Block]:
     """A line for each condition."""
-    of = ledger(inputs, findings)
-    rows = []
-    for entry in of.entries:
-        by_tokens, by_seconds = entry.queries
-        rows.append(
-            [
-                condition_name(entry.name),
-                points(entry.gain),
-                *_spent(entry.training),
-                *_spent(entry.a_point),
-                _paid_after(by_tokens, entry.gain, entry.all.tokens, entry.saved.tokens),
-                _paid_after(by_seconds, entry.gain, entry.all.seconds, entry.saved.seconds),
-            ]
-        )
-    columns = [
-        "condition", "gain (points)", "training tokens", "time", "tokens a point", "time a point",
-        "paid after queries, tokens", "time",
-    ]  # fmt: skip
-    return [Table(columns, rows, note=_note(of))]
+    costs = ledger(inputs, findings)
+    return [Frame(LINES, costs.entries).table(_note(costs))]
 
 
 def _note(costs: Ledger) -> str:
-    tokens, time = _spent(costs.search)
+    tokens, time = _tokens(costs.search.tokens), _time(costs.search.seconds)
     said = (
         f"The search of the pool: {tokens} generated tokens, {time} (its share of the search's "
         "wall time, by tokens). Training: one seed, the mean, in processed tokens and the "
@@ -208,15 +186,14 @@ def _note(costs: Ledger) -> str:
     return said + (f" Not recorded: {'; '.join(missing)}." if missing else "")
 
 
-def _spent(spent: Spent) -> tuple[str, str]:
-    return (
-        "–" if spent.tokens is None else whole(round(spent.tokens)),
-        "–" if spent.seconds is None else _time(spent.seconds),
-    )
+def _tokens(tokens: float | None) -> str:
+    return "–" if tokens is None else whole(round(tokens))
 
 
-def _time(seconds: float) -> str:
+def _time(seconds: float | None) -> str:
     """As elsewhere, but for what is short: a point of a small run may cost less than a second."""
+    if seconds is None:
+        return "–"
     return f"{seconds:.2g} s" if seconds < 10 else duration(seconds)
 
 
@@ -224,3 +201,32 @@ def _paid_after(queries: int | None, gain: float, cost: float | None, saved: flo
     if queries is not None:
         return whole(queries)
     return "–" if gain > 0 and (cost is None or saved is None) else "never"
+
+
+def _paid_by_tokens(line: LedgerLine) -> str:
+    return _paid_after(line.queries[0], line.gain, line.all.tokens, line.saved.tokens)
+
+
+def _paid_by_time(line: LedgerLine) -> str:
+    return _paid_after(line.queries[1], line.gain, line.all.seconds, line.saved.seconds)
+
+
+_GAIN = "Pass@1 minus the source's"
+_TRAINING = "of one seed, the mean"
+_A_POINT = "search and training over the gain"
+_PAID = "queries after which training has [paid](report.md#what-it-cost)"
+
+LINES: tuple[Column[LedgerLine], ...] = (
+    Column("", "", lambda line: condition_name(line.name), "condition"),
+    Column("gain", _GAIN, lambda line: line.gain, "gain (points)", points),
+    Column(
+        "training_tokens", _TRAINING, lambda line: line.training.tokens, "training tokens", _tokens
+    ),
+    Column("", _TRAINING, lambda line: line.training.seconds, "time", _time),
+    Column("tokens_a_point", _A_POINT, lambda line: line.a_point.tokens, "tokens a point", _tokens),
+    Column("", _A_POINT, lambda line: line.a_point.seconds, "time a point", _time),
+    Column("saved_a_query", "", lambda line: line.saved.tokens),
+    Column("break_even_queries", "", lambda line: line.queries[0]),
+    Column("", _PAID, _paid_by_tokens, "paid after queries, tokens"),
+    Column("", _PAID, _paid_by_time, "time"),
+)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
+from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.reading.episodes import EpisodeCounts, EpisodeFacts, Repeats
 from gapft_harness.report.rendering import page
 from gapft_harness.report.rendering.blocks import Block, Table, Text
@@ -24,17 +25,7 @@ def content(facts: EpisodeFacts) -> dict[str, Any]:
     repeats = facts.repeats
     return {
         "attempts": facts.attempts,
-        "audit": [
-            {
-                "who": of.who,
-                "kind": of.kind,
-                "episodes": of.total,
-                "ended_at_attempt": list(of.ended),
-                "passed": of.passed,
-                "passed_public_tests_alone": of.public_only,
-            }
-            for of in facts.counts
-        ],
+        "audit": Frame(EPISODES, facts.counts).entries(),
         "executions": repeats
         and {
             "times": repeats.times,
@@ -46,21 +37,11 @@ def content(facts: EpisodeFacts) -> dict[str, Any]:
 
 
 def _table(facts: EpisodeFacts) -> Table:
-    rows = [
-        [
-            _label(of),
-            whole(of.total),
-            *(percent(Fraction(ended, max(of.total, 1))) for ended in of.ended),
-            percent(Fraction(of.passed, max(of.total, 1))),
-            percent(Fraction(of.public_only, max(of.total, 1))),
-        ]
-        for of in facts.counts
-    ]
-    ends = [f"attempt {number}" for number in range(1, facts.attempts + 1)]
-    return Table(
-        ["audit", "episodes", *ends, "passed", "public tests alone"],
-        rows,
-        note=f"One decode is an episode of at most {facts.attempts} attempts. After one that "
+    ends = [ended_at(number) for number in range(1, facts.attempts + 1)]
+    place = [column.title for column in EPISODES].index("attempt NUMBER")
+    columns = [*EPISODES[:place], *ends, *EPISODES[place + 1 :]]
+    return Frame(columns, facts.counts).table(
+        f"One decode is an episode of at most {facts.attempts} attempts. After one that "
         "fails a public test, the model sees that test's outcome and tries again. Attempt: share "
         "of episodes that ended there, because the public tests passed or no attempt was left. "
         "Passed: the last attempt passed all tests, the hidden ones too. Public tests alone: it "
@@ -71,6 +52,37 @@ def _table(facts: EpisodeFacts) -> Table:
 
 def _label(counts: EpisodeCounts) -> str:
     return f"source, {counts.kind}" if counts.who == "source" else condition_name(counts.who)
+
+
+def _share(count: int, counts: EpisodeCounts) -> Fraction:
+    return Fraction(count, max(counts.total, 1))
+
+
+def ended_at(attempt: int | str) -> Column[EpisodeCounts]:
+    """The episodes that an attempt ended."""
+    return Column(
+        "",
+        "share that ended at this attempt",
+        lambda row: _share(row.ended[int(attempt) - 1], row),
+        f"attempt {attempt}",
+        percent,
+    )
+
+
+_WHOSE = "whose, how many"
+_PASSED = "share that passed all tests, or the public ones alone"
+EPISODES: tuple[Column[EpisodeCounts], ...] = (
+    Column("who", "", lambda row: row.who),
+    Column("kind", "", lambda row: row.kind),
+    Column("", _WHOSE, _label, "audit"),
+    Column("episodes", _WHOSE, lambda row: row.total, "episodes", whole),
+    ended_at("NUMBER"),
+    Column("ended_at_attempt", "", lambda row: row.ended),
+    Column("passed", "", lambda row: row.passed),
+    Column("", _PASSED, lambda row: _share(row.passed, row), "passed", percent),
+    Column("passed_public_tests_alone", "", lambda row: row.public_only),
+    Column("", _PASSED, lambda row: _share(row.public_only, row), "public tests alone", percent),
+)
 
 
 def _repeats(repeats: Repeats) -> Text:

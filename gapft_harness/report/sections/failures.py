@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 from gapft_harness.core.records import GREEDY
+from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.reading.failures import KINDS_SHOWN, Failed, Failures
 from gapft_harness.report.rendering import page
-from gapft_harness.report.rendering.blocks import Block, Code, Table, Text
+from gapft_harness.report.rendering.blocks import Block, Code, Text
 from gapft_harness.report.rendering.visible import shortened, visible
 from gapft_harness.report.rendering.wording import percent, whole
 
@@ -29,10 +31,7 @@ def content(failures: Sequence[Failures]) -> list[dict[str, Any]]:
             "where": of.where,
             "summary": summary(of),
             "verdicts": dict(sorted(of.statuses.items())),
-            "reasons": [
-                {"status": status, "reason": kind, "responses": count}
-                for (status, kind), count in of.kinds[:KINDS_SHOWN]
-            ],
+            "reasons": Frame(REASONS, _reasons(of)).entries(),
             "examples": [
                 {"heading": _heading(e), "text": _text(e), "gold": shortened(e.gold, _SHOWN)}
                 for e in of.examples
@@ -55,17 +54,14 @@ def summary(failures: Failures) -> str:
 
 
 def _of_one(failures: Failures) -> list[Block]:
-    rows = [
-        [kind, status, whole(count), percent(Fraction(count, failures.total))]
-        for (status, kind), count in failures.kinds[:KINDS_SHOWN]
-    ]
+    rows = _reasons(failures)
     if rest := sum(count for _, count in failures.kinds[KINDS_SHOWN:]):
-        rows.append(["further reasons", "", whole(rest), percent(Fraction(rest, failures.total))])
-    cut = any("…" in row[0] for row in rows)
+        rows.append(Reason("further reasons", "", rest, Fraction(rest, failures.total)))
+    cut = any("…" in row.reason for row in rows)
     note = "What differs from response to response is left out of a reason (…)." if cut else ""
     found: list[Block] = [
         Text(summary(failures), "warning"),
-        Table(["reason", "verdict", "responses", "share"], rows, note=note),
+        Frame(REASONS, rows).table(note),
     ]
     for example in failures.examples:
         heading = f"{_heading(example)}; gold: {shortened(example.gold, _SHOWN)}"
@@ -73,6 +69,34 @@ def _of_one(failures: Failures) -> list[Block]:
         link = {} if example.where == "pool" else {name: page.problem_link(name)}
         found += [Text(heading, "note", link), Code(_text(example))]
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why some of a split's responses did not pass."""
+
+    reason: str
+    status: str
+    responses: int
+    share: Fraction
+
+
+def _reasons(failures: Failures) -> list[Reason]:
+    """The commonest."""
+    return [
+        Reason(kind, status, count, Fraction(count, failures.total))
+        for (status, kind), count in failures.kinds[:KINDS_SHOWN]
+    ]
+
+
+_SAID = "what the verifier said"
+_MANY = "how many, and their share of all"
+REASONS: tuple[Column[Reason], ...] = (
+    Column("reason", _SAID, lambda row: row.reason, "reason"),
+    Column("status", _SAID, lambda row: row.status, "verdict"),
+    Column("responses", _MANY, lambda row: row.responses, "responses", whole),
+    Column("", _MANY, lambda row: row.share, "share", percent),
+)
 
 
 def _heading(response: Failed) -> str:

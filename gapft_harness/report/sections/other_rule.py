@@ -16,10 +16,11 @@ from gapft_harness.core.streams import Stream
 from gapft_harness.report.figures.contrasts import named as contrast_name
 from gapft_harness.report.figures.contrasts import principal
 from gapft_harness.report.findings.whole import Contrast, Findings
+from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.reading.audits import OPENS_RIGHT, VALID
 from gapft_harness.report.reading.columns import PASS
 from gapft_harness.report.reading.inputs import ReportInputs
-from gapft_harness.report.rendering.blocks import Block, Table, Text
+from gapft_harness.report.rendering.blocks import Block, Text
 from gapft_harness.report.rendering.wording import (
     condition_name,
     percent,
@@ -62,6 +63,39 @@ class Agreement:
         return self.share(self.only_own + self.only_other)
 
 
+_MODEL = "whose responses; which difference"
+_RULES = (
+    "share right by the run's verifier and by "
+    "[the other](report.md#would-another-rule-say-otherwise), or the difference of two"
+)
+_DISAGREE = "responses on which they differ, and their share"
+#: A model's name (the source's is empty), its responses under both rules, and the source's.
+AGREEMENT: tuple[Column[tuple[str, Agreement, Agreement]], ...] = (
+    Column("", _MODEL, lambda row: _model_name(row[0]), "model"),
+    Column("run_rule", _RULES, lambda row: row[1].share(row[1].own), "run's rule", percent),
+    Column("other_rule", _RULES, lambda row: row[1].share(row[1].other), "other rule", percent),
+    Column(
+        "only_run_rule", _DISAGREE, lambda row: row[1].only_own, "right by the run's alone", whole
+    ),
+    Column(
+        "only_other_rule",
+        _DISAGREE,
+        lambda row: row[1].only_other,
+        "right by the other alone",
+        whole,
+    ),
+    Column("unjudged", "", lambda row: row[1].unjudged),
+    Column("", _DISAGREE, lambda row: row[1].disagreement, "disagree", percent),
+    Column("drift", "", lambda row: row[1].disagreement - row[2].disagreement),
+    Column(
+        "",
+        "this share minus the source's",
+        lambda row: points(row[1].disagreement - row[2].disagreement) if row[0] else "",
+        "drift (points)",
+    ),
+)
+
+
 def agreements(inputs: ReportInputs) -> tuple[Agreement, dict[str, Agreement]]:
     """The source's, and every condition's."""
     found = inputs.other_rule
@@ -83,8 +117,18 @@ def _agreement(own_codes: NDArray[np.uint8], other_codes: NDArray[np.uint8]) -> 
     return Agreement(*(int(of.sum()) for of in counts))
 
 
-def _contrasts(inputs: ReportInputs, findings: Findings) -> list[tuple[Contrast, Difference, Any]]:
-    """Every contrast with what it is under the other rule: the difference, and its interval.
+@dataclass(frozen=True, slots=True)
+class UnderBoth:
+    """A contrast with what it is under the other rule."""
+
+    findings: Findings
+    contrast: Contrast
+    delta: Fraction
+    other: Difference
+
+
+def _contrasts(inputs: ReportInputs, findings: Findings) -> list[UnderBoth]:
+    """Every contrast under both rules.
 
     The replicates are those of the report's own contrasts: the same seeds and problems.
     """
@@ -109,12 +153,13 @@ def _contrasts(inputs: ReportInputs, findings: Findings) -> list[tuple[Contrast,
     mean[SOURCE] = Fraction(int(source.sum()), len(source))
     at = {name: number for number, name in enumerate(names)}
     return [
-        (
+        UnderBoth(
+            findings,
             of,
+            mean[of.a] - mean[of.b],
             replicates.gain(at[of.a])
             if of.b == SOURCE
             else replicates.contrast(at[of.a], at[of.b]),
-            mean[of.a] - mean[of.b],
         )
         for of in findings.contrasts
     ]
@@ -122,24 +167,25 @@ def _contrasts(inputs: ReportInputs, findings: Findings) -> list[tuple[Contrast,
 
 def _contrast_table(inputs: ReportInputs, findings: Findings) -> Iterator[Block]:
     first = principal(findings)
-    rows = [
-        [
-            contrast_name(findings, of),
-            points(of.delta),
-            points_interval(of.interval),
-            points(delta),
-            points_interval(other.interval),
-        ]
-        for of, other, delta in _contrasts(inputs, findings)
-        if of in first
-    ]
-    columns = ["contrast", "run's rule", "95% interval", "other rule", "95% interval"]
+    rows = [row for row in _contrasts(inputs, findings) if row.contrast in first]
     note = (
         "In percentage points of Pass@1, with the same replicates under both rules. What a rule "
         "could not judge is not passed here."
     )
     if rows:
-        yield Table(columns, rows, note=note)
+        yield Frame(CONTRASTS, rows).table(note)
+
+
+CONTRASTS: tuple[Column[UnderBoth], ...] = (
+    Column("a", "", lambda row: row.contrast.a),
+    Column("b", "", lambda row: row.contrast.b),
+    Column("", _MODEL, lambda row: contrast_name(row.findings, row.contrast), "contrast"),
+    Column("run_rule", _RULES, lambda row: row.contrast.delta, "run's rule", points),
+    Column("", _MODEL, lambda row: row.contrast.interval, "95% interval", points_interval),
+    Column("other_rule", _RULES, lambda row: row.delta, "other rule", points),
+    Column("other_rule_ci95", "", lambda row: (row.other.interval.low, row.other.interval.high)),
+    Column("", _MODEL, lambda row: row.other.interval, "95% interval", points_interval),
+)
 
 
 def _invalid(inputs: ReportInputs) -> Iterator[Block]:
@@ -150,24 +196,54 @@ def _invalid(inputs: ReportInputs) -> Iterator[Block]:
     found = inputs.other_rule
     assert found is not None
     rows = [
-        [
-            "source, greedy" if not name else condition_name(name),
-            whole(responses),
-            whole(invalid),
-            percent(Fraction(invalid, responses)),
-            whole(right) if found.opens else "–",
-            percent(Fraction(right, invalid) if invalid and found.opens else None),
-        ]
+        Invalid(name, responses, invalid, right if found.opens else None)
         for name, (responses, invalid, right) in counts.items()
     ]
-    columns = [
-        "model", "responses", "invalid", "share", "open with the right letter", "of the invalid",
-    ]  # fmt: skip
     note = (
         "Invalid: the run's rule reads no answer in the response, so it counts as wrong whatever "
         "it says. Of these, those that open with the right letter are wrong by their form alone."
     )
-    yield Table(columns, rows, note=note)
+    yield Frame(INVALID, rows).table(note)
+
+
+@dataclass(frozen=True, slots=True)
+class Invalid:
+    """A model's greedy responses without an answer; ``right`` open with the right one."""
+
+    name: str
+    responses: int
+    invalid: int
+    right: int | None
+
+
+_OF_RESPONSES = "greedy responses, those without an answer by the run's rule"
+_OPEN = "invalid ones that do, and their share"
+INVALID: tuple[Column[Invalid], ...] = (
+    Column("", _MODEL, lambda row: _model_name(row.name), "model"),
+    Column("", _OF_RESPONSES, lambda row: row.responses, "responses", whole),
+    Column("", _OF_RESPONSES, lambda row: row.invalid, "invalid", whole),
+    Column("", _OF_RESPONSES, lambda row: Fraction(row.invalid, row.responses), "share", percent),
+    Column(
+        "",
+        _OPEN,
+        lambda row: row.right,
+        "open with the right letter",
+        lambda right: "–" if right is None else whole(right),
+    ),
+    Column(
+        "",
+        _OPEN,
+        lambda row: (
+            None if row.right is None or not row.invalid else Fraction(row.right, row.invalid)
+        ),
+        "of the invalid",
+        percent,
+    ),
+)
+
+
+def _model_name(name: str) -> str:
+    return condition_name(name) if name else "source, greedy"
 
 
 def _counts(inputs: ReportInputs) -> dict[str, tuple[int, int, int]]:
@@ -212,19 +288,8 @@ def blocks(inputs: ReportInputs, findings: Findings) -> list[Block]:
     source, conditions = agreements(inputs)
     rule = named(inputs.task["verifier"], inputs.task.get("verifier_params", {}))
     other = named(found.name, found.params)
-    models = {"source, greedy": source, **{condition_name(n): a for n, a in conditions.items()}}
-    rows = [
-        [
-            name,
-            percent(of.share(of.own)),
-            percent(of.share(of.other)),
-            whole(of.only_own),
-            whole(of.only_other),
-            percent(of.disagreement),
-            "" if of is source else points(of.disagreement - source.disagreement),
-        ]
-        for name, of in models.items()
-    ]
+    models = {"": source, **conditions}
+    rows = [(name, model, source) for name, model in models.items()]
     kind = "more" if found.permissive else "fewer"
     note = (
         f"Greedy responses to the audit, of a condition all seeds together. Run's rule: {rule}; "
@@ -232,15 +297,13 @@ def blocks(inputs: ReportInputs, findings: Findings) -> list[Block]:
         "responses the rules disagree than of the source's."
     )
     if any(of.unjudged for of in models.values()):
-        counts = ", ".join(f"{name} {whole(of.unjudged)}" for name, of in models.items())
+        counts = ", ".join(
+            f"{_model_name(name)} {whole(model.unjudged)}" for name, model in models.items()
+        )
         note += f" Left out, as a rule gave an error or ran out of time: {counts}."
-    columns = [
-        "model", "run's rule", "other rule", "right by the run's alone", "right by the other alone",
-        "disagree", "drift (points)",
-    ]  # fmt: skip
     return [
         *_sentence(source, conditions, findings.lead),
-        Table(columns, rows, note=note),
+        Frame(AGREEMENT, rows).table(note),
         *(_contrast_table(inputs, findings) if conditions else ()),
         *_invalid(inputs),
     ]
@@ -286,12 +349,7 @@ def content(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
     def told(agreement: Agreement, name: str) -> dict[str, Any]:
         _, invalid, right = counts.get(name, (0, None, None))
         return {
-            "run_rule": float(agreement.share(agreement.own)),
-            "other_rule": float(agreement.share(agreement.other)),
-            "only_run_rule": agreement.only_own,
-            "only_other_rule": agreement.only_other,
-            "unjudged": agreement.unjudged,
-            "drift": float(agreement.disagreement - source.disagreement),
+            **Frame(AGREEMENT, [(name, agreement, source)]).entries()[0],
             "invalid": invalid,
             "invalid_opening_right": right if opens else None,
         }
@@ -302,14 +360,5 @@ def content(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
         "permissive": found.permissive,
         "source": told(source, ""),
         "conditions": {name: told(of, name) for name, of in conditions.items()},
-        "contrasts": [
-            {
-                "a": of.a,
-                "b": of.b,
-                "run_rule": float(of.delta),
-                "other_rule": float(delta),
-                "other_rule_ci95": [other.interval.low, other.interval.high],
-            }
-            for of, other, delta in (_contrasts(inputs, findings) if conditions else ())
-        ],
+        "contrasts": Frame(CONTRASTS, _contrasts(inputs, findings) if conditions else []).entries(),
     }

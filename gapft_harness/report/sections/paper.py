@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from gapft_harness.report.findings.whole import Findings
+from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.reading.paper import Figure, printed
-from gapft_harness.report.rendering.blocks import Block, Table, Text
+from gapft_harness.report.rendering.blocks import Block, Text
 from gapft_harness.report.rendering.wording import condition_name, points, signed_whole
 
 TITLE = "Beside the paper"
@@ -47,17 +48,6 @@ def column(inputs: ReportInputs, names: Mapping[str, str]) -> dict[str, str]:
 
 def blocks(shown: list[Figure]) -> list[Block]:
     """The table, and a warning where the source is not the paper's."""
-    rows = [
-        [
-            f"{condition_name(of.of)}: {of.label.partition(': ')[2]}",
-            of.where,
-            of.shown(of.printed),
-            "–" if of.here is None else of.shown(of.here),
-            _difference(of),
-            "–" if of.apart is None else f"{of.apart:.1f}",
-        ]
-        for of in shown
-    ]
     note = (
         "Counts of problems, and rates in percent. Off: of the source's figures, by how many "
         "standard errors of a share they differ from the printed ones; searches by one prompt of "
@@ -67,10 +57,9 @@ def blocks(shown: list[Figure]) -> list[Block]:
         "The source differs from the paper's by more than chance explains, so its prompt, rule, "
         "data or weights are others, and so is what follows."
     )
-    columns = ["figure", "source", "paper", "here", "difference", "off"]
     return [
         *([Text(warning, "warning")] if any(of.is_far for of in shown) else []),
-        Table(columns, rows, words=2, note=note),
+        Frame(FIGURES, shown).table(note, words=2),
     ]
 
 
@@ -84,14 +73,35 @@ def _difference(figure: Figure) -> str:
 
 def content(shown: list[Figure]) -> list[dict[str, Any]]:
     """What results.json says of it."""
-    return [
-        {
-            "of": of.of,
-            "figure": of.what,
-            "source": of.where,
-            "paper": of.printed,
-            "here": of.here,
-            "standard_errors": of.apart,
-        }
-        for of in shown
-    ]
+    return Frame(FIGURES, shown).entries()
+
+
+def _label(figure: Figure) -> str:
+    return f"{condition_name(figure.of)}: {figure.label.partition(': ')[2]}"
+
+
+def _here(figure: Figure) -> str:
+    return "–" if figure.here is None else figure.shown(figure.here)
+
+
+_PRINTED = "what is printed, in which table"
+_FIGURES = "the printed figure, this run's, and the second minus the first"
+
+FIGURES: tuple[Column[Figure], ...] = (
+    Column("of", "", lambda figure: figure.of),
+    Column("figure", "", lambda figure: figure.what),
+    Column("", _PRINTED, _label, "figure"),
+    Column("source", _PRINTED, lambda figure: figure.where, "source"),
+    Column("paper", "", lambda figure: figure.printed),
+    Column("here", "", lambda figure: figure.here),
+    Column("", _FIGURES, lambda figure: figure.shown(figure.printed), "paper"),
+    Column("", _FIGURES, _here, "here"),
+    Column("", _FIGURES, _difference, "difference"),
+    Column(
+        "standard_errors",
+        "the difference in standard errors of a share",
+        lambda figure: figure.apart,
+        "off",
+        lambda apart: "–" if apart is None else f"{apart:.1f}",
+    ),
+)

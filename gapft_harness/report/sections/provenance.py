@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gapft_harness.report.findings.whole import ConditionFindings, Findings
+from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.reading.inputs import STATUSES, ReportInputs
 from gapft_harness.report.rendering import wording
-from gapft_harness.report.rendering.blocks import Block, Bullets, Code, Section, Table, Text
+from gapft_harness.report.rendering.blocks import Block, Bullets, Code, Section, Text
 from gapft_harness.report.rendering.wording import duration
 
 
@@ -57,11 +58,28 @@ def _data(inputs: ReportInputs) -> list[Block]:
 def _settings(inputs: ReportInputs) -> list[Block]:
     prose = ("description", "notes")
     recipe = {key: value for key, value in inputs.recipe.items() if key not in prose}
-    rows = [[key, value] for key, value in flat(recipe)]
-    rows += [[f"task.{key}", value] for key, value in flat(inputs.task) if key != "dropped"]
-    rows += [[f"source.{key}", value] for key, value in flat(inputs.source)]
-    rows += [[f"judged_by.{key}", value] for key, value in flat(inputs.judged_by)]
-    return [Table(["key", "value"], rows, words=2, summary=f"All {len(rows)} settings")]
+    rows = [*flat(recipe)]
+    rows += [(f"task.{key}", value) for key, value in flat(inputs.task) if key != "dropped"]
+    rows += [(f"source.{key}", value) for key, value in flat(inputs.source)]
+    rows += [(f"judged_by.{key}", value) for key, value in flat(inputs.judged_by)]
+    return [Frame(SETTINGS, rows).table(words=2, summary=f"All {len(rows)} settings")]
+
+
+_SETTING = "of the [recipe](recipe-keys.md#keys)"
+SETTINGS: tuple[Column[tuple[str, str]], ...] = (
+    Column("", _SETTING, lambda row: row[0], "key"),
+    Column("", _SETTING, lambda row: row[1], "value"),
+)
+_WALL = "with starting and waiting"
+STAGES: tuple[Column[tuple[str, float]], ...] = (
+    Column("", _WALL, lambda row: row[0], "stage"),
+    Column("", _WALL, lambda row: row[1], "wall time", duration),
+)
+_RAN = "what ran"
+VERSIONS: tuple[Column[tuple[str, str]], ...] = (
+    Column("", _RAN, lambda row: row[0], "package"),
+    Column("", _RAN, lambda row: row[1], "version"),
+)
 
 
 def _reproduce(inputs: ReportInputs) -> list[Block]:
@@ -74,10 +92,9 @@ def _reproduce(inputs: ReportInputs) -> list[Block]:
         Code("gapft run recipe.yaml --run-dir NEW_FOLDER\ngapft run . --only report"),
     ]
     if inputs.seconds:
-        rows = [[stage, duration(value)] for stage, value in inputs.seconds.items()]
-        blocks.append(Table(["stage", "wall time"], rows))
+        blocks.append(Frame(STAGES, [*inputs.seconds.items()]).table())
     if inputs.versions:
-        blocks.append(Table(["package", "version"], [list(p) for p in inputs.versions.items()]))
+        blocks.append(Frame(VERSIONS, [*inputs.versions.items()]).table())
     return blocks
 
 
@@ -105,15 +122,20 @@ def _verdicts(inputs: ReportInputs, findings: Findings) -> list[Block]:
     for split in ("pool", "audit"):
         if split in inputs.verdict_counts:
             counts[f"{split}, source greedy and samples"] = inputs.verdict_counts[split]
-    rows = [
-        [label, *(wording.whole(of.get(status, 0)) for status in STATUSES)]
-        for label, of in counts.items()
-    ]
     return [
-        Table(
-            ["responses", *STATUSES],
-            rows,
-            note="Only a pass counts as correct. A timeout or an error of the verifier counts as "
-            "not passed in every rate, and is told apart here from a wrong answer.",
+        Frame(VERDICTS, [*counts.items()]).table(
+            "Only a pass counts as correct. A timeout or an error of the verifier counts as not "
+            "passed in every rate, and is told apart here from a wrong answer."
         )
     ]
+
+
+def _with(status: str) -> Column[tuple[str, Mapping[str, int]]]:
+    meaning = "how many; the last two count as not passed"
+    return Column("", meaning, lambda row: row[1].get(status, 0), status, wording.whole)
+
+
+VERDICTS: tuple[Column[tuple[str, Mapping[str, int]]], ...] = (
+    Column("", "whose", lambda row: row[0], "responses"),
+    *(_with(status) for status in STATUSES),
+)
