@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.cli.options import Options
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.report.findings.whole import DIFFERS
-from gapft_harness.report.rendering.wording import UNSTABLE, k_eq, points
+from gapft_harness.report.frame import Column, Frame
+from gapft_harness.report.rendering.blocks import Section
+from gapft_harness.report.rendering.terminal import show
+from gapft_harness.report.rendering.wording import UNSTABLE, k_eq, percent, points
 from gapft_harness.stages.experiment import every_experiment, parts
 
 #: Characters of a response that the terminal shows.
@@ -70,25 +72,11 @@ def print_summary(
         console.print("Search exposed no recovered failure (S) to train on; nothing was trained.")
         return
     changes = {c["a"]: c for c in results["contrasts"] if c["b"] == "source"}
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("condition")
-    for column in ("Pass@1", "change", "95% interval", "K_eq", "slots", "steps"):
-        table.add_column(column, justify="right")
-    table.add_row("source, greedy", _rate(source["pass_at_1"], few), "", "", "", "", "")
+    rows = [Line("source, greedy", source, few)]
     for name, condition in results["conditions"].items():
-        budget = next(iter(condition["seeds"].values()))["budget"]
-        change = changes[name]
-        low, high = change["ci95"]
-        table.add_row(
-            f"{name} {DIFFERS}" if condition.get("own") else name,
-            _rate(condition["pass_at_1"], few),
-            points(change["delta"]),
-            f"[{points(low)}, {points(high)}]",
-            k_eq(0 if condition["K_eq"] == "<1" else int(condition["K_eq"]), results["k"]),
-            str(budget["n"]),
-            str(budget["J"]),
-        )
-    console.print(table)
+        label = f"{name} {DIFFERS}" if condition.get("own") else name
+        rows.append(Line(label, condition, few, changes[name], results["k"]))
+    show([Section("", [Frame(LINES, rows).table()])], console)
     if any(of.get("own") for of in results["conditions"].values()):
         console.print(
             f"{DIFFERS} has settings of its own, so it is matched with none of other settings"
@@ -97,6 +85,56 @@ def print_summary(
         console.print(_on_audit(name, found), markup=False)
     for said in summaries:
         console.print(f"{said.line}{_mark(said.problems)}", markup=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A model's line, of what results.json has.
+
+    Attributes:
+        few: whether the audit is small.
+        change: the contrast with the source; empty: it is the source.
+        k: samples that the source drew.
+    """
+
+    label: str
+    figures: Mapping[str, Any]
+    few: bool
+    change: Mapping[str, Any] = field(default_factory=dict)
+    k: int = 0
+
+    @property
+    def budget(self) -> Mapping[str, int]:
+        """Of its first seed: n and J are those of all."""
+        seed: Mapping[str, Any] = next(iter(self.figures["seeds"].values()))
+        budget: Mapping[str, int] = seed["budget"]
+        return budget
+
+
+def _trained(title: str, said: Callable[[Line], str], meaning: str = "") -> Column[Line]:
+    """A column of which the source has no value."""
+    return Column("", meaning, lambda line: said(line) if line.change else "", title)
+
+
+def _interval(line: Line) -> str:
+    low, high = line.change["ci95"]
+    return f"[{points(low)}, {points(high)}]"
+
+
+def _k_eq(line: Line) -> str:
+    label = line.figures["K_eq"]
+    return k_eq(0 if label == "<1" else int(label), line.k)
+
+
+LINES: tuple[Column[Line], ...] = (
+    Column("", "", lambda line: line.label, "condition"),
+    Column("", "", lambda line: line.figures["pass_at_1"], "Pass@1", percent, lambda of: of.few),
+    _trained("change", lambda line: points(line.change["delta"]), "Pass@1 minus the source's"),
+    _trained("95% interval", _interval, "of the change"),
+    _trained("K_eq", _k_eq),
+    _trained("slots", lambda line: str(line.budget["n"]), "examples in the training set"),
+    _trained("steps", lambda line: str(line.budget["J"]), "optimizer steps"),
+)
 
 
 def _on_audit(name: str, audit: dict[str, Any]) -> str:
@@ -110,10 +148,6 @@ def _on_audit(name: str, audit: dict[str, Any]) -> str:
 
 def _mark(problems: int) -> str:
     return UNSTABLE if 0 < problems < STABLE_ITEMS else ""
-
-
-def _rate(value: float, few: bool) -> str:
-    return f"{value:.1%}{UNSTABLE if few else ''}"
 
 
 def _print_failures(failures: dict[str, Any], console: Console) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapft_harness import api
-from gapft_harness.analysis.decomposition import STABLE_ITEMS
+from gapft_harness.analysis.decomposition import STABLE_ITEMS, Decomposition
 from gapft_harness.api import (
     condition_name,
     layout,
@@ -325,7 +325,7 @@ class DiversityPart(api.Part):
             f"Pass@1 minus the source's: {gained}.",
             "Pass@1 minus the source's, with 95% intervals. Filled: the interval excludes zero.",
         )
-        tables = [_outcomes(findings, found.of), _matching(findings, found)]
+        tables = [_outcomes(findings, found), _matching(findings, found)]
         yield api.Section(
             "Matched diversity", [api.Text(_result(findings, found)), figure, *tables]
         )
@@ -340,7 +340,10 @@ class DiversityPart(api.Part):
         self, inputs: api.ReportInputs, findings: api.ReportFindings, found: Matching
     ) -> Iterator[tuple[str, api.Rows]]:
         """A row for each condition."""
-        yield f"{self.name}.csv", self._rows(findings, found)
+        columns = [*CONDITION, *SIZE, *MATCHED, *PASS_AT_1, *STATES]
+        for other in (api.SOURCE, *_references(found.of)):
+            columns += minus(other)
+        yield f"{self.name}.csv", api.Frame(columns, _lines(findings, found)).csv()
 
     def results(self, found: Matching) -> dict[str, Any]:
         """What is matched; the figures stand under ``conditions`` and ``contrasts``."""
@@ -351,30 +354,6 @@ class DiversityPart(api.Part):
             "supervised_tokens_apart": found.tokens_apart,
             "token_tolerance": found.tolerance,
         }
-
-    def _rows(self, findings: api.ReportFindings, found: Matching) -> api.Rows:
-        against = [api.SOURCE, *_references(found.of)]
-        ends = ("delta", "ci95_low", "ci95_high")
-        yield (
-            "condition", "problems", "exposures_each", "problems_not_gapfts", "strata_most_apart",
-            "L_supervised_least", "L_supervised_most", "pass_at_1", "kappa_S", "kappa_U", "rho_G",
-            *(f"{end}_minus_{name}" for name in against for end in ends),
-        )  # fmt: skip
-        for name in found.of.names:
-            of = findings.conditions[name]
-            budgets = [seed.budget for seed in of.seeds.values()]
-            tokens = [budget.supervised_tokens for budget in budgets]
-            rates = (of.mean.kappa_s, of.mean.kappa_u, of.mean.rho_g)
-            row: list[object] = [name, *_size(findings, name), found.others(name)]
-            row.append(found.most_apart(name) if found.of.fields else "")
-            row += [min(tokens), max(tokens), float(of.mean.pass_at_1)]
-            row += ["" if rate is None else float(rate) for rate in rates]
-            for other in against:
-                contrast = None if other == name else findings.contrast(name, other)
-                row += ["", "", ""] if contrast is None else [
-                    float(contrast.delta), contrast.interval.low, contrast.interval.high,
-                ]  # fmt: skip
-            yield row
 
 
 def _references(of: Compared) -> list[str]:
@@ -439,31 +418,135 @@ def _result(findings: api.ReportFindings, found: Matching) -> str:
     )
 
 
-def _outcomes(findings: api.ReportFindings, of: Compared) -> api.Table:
-    unstable = findings.source.unstable
+@dataclass(frozen=True, slots=True)
+class MatchedCondition:
+    """A condition that is compared."""
 
-    def rate(value: Fraction | None, state: str) -> str:
-        return percent(value) + (
-            wording.UNSTABLE if value is not None and state in unstable else ""
-        )
+    findings: api.ReportFindings
+    matching: Matching
+    name: str
 
-    rows = []
-    for name in of.names:
-        condition = findings.conditions[name]
-        mean, gain = condition.mean, findings.contrast(name, api.SOURCE)
-        problems, each = _size(findings, name)
-        rows.append(
-            [
-                condition_name(name),
-                f"{wording.whole(problems)} × {each}",
-                percent(mean.pass_at_1),
-                points(gain.delta),
-                points_interval(gain.interval),
-                rate(mean.kappa_s, "S"),
-                rate(mean.kappa_u, "U"),
-                rate(mean.rho_g, "G"),
-            ]
-        )
+    @property
+    def mean(self) -> Decomposition:
+        """What it changed, over seeds."""
+        return self.findings.conditions[self.name].mean
+
+    @property
+    def leads(self) -> bool:
+        """Whether it is the one that the others are matched to."""
+        return self.name == self.matching.of.names[0]
+
+    @property
+    def apart(self) -> float | None:
+        """By how many problems a stratum differs most; None without strata."""
+        return self.matching.most_apart(self.name) if self.matching.of.fields else None
+
+    @property
+    def tokens(self) -> list[int]:
+        """Supervised ones, by seed."""
+        return [of.supervised_tokens for of in self.findings.conditions[self.name].budgets]
+
+    def minus(self, other: str) -> api.Contrast | None:
+        """Its difference from another; None from itself."""
+        return None if other == self.name else self.findings.contrast(self.name, other)
+
+
+def _lines(findings: api.ReportFindings, matching: Matching) -> list[MatchedCondition]:
+    return [MatchedCondition(findings, matching, name) for name in matching.of.names]
+
+
+def _size_said(row: MatchedCondition) -> str:
+    problems, each = _size(row.findings, row.name)
+    return f"{wording.whole(problems)} × {each}"
+
+
+_MATCHED = (
+    "problems and how often each is seen, those GapFT lacks, by how many the worst stratum "
+    "differs, supervised tokens"
+)
+CONDITION: tuple[api.Column[MatchedCondition], ...] = (
+    api.Column("condition", "", lambda row: row.name, "condition", condition_name),
+)
+SIZE: tuple[api.Column[MatchedCondition], ...] = (
+    api.Column("", _MATCHED, _size_said, "problems"),
+    api.Column(
+        "size", "", lambda row: _size(row.findings, row.name), names=("problems", "exposures_each")
+    ),
+)
+MATCHED: tuple[api.Column[MatchedCondition], ...] = (
+    api.Column("problems_not_gapfts", "", lambda row: row.matching.others(row.name)),
+    api.Column(
+        "",
+        _MATCHED,
+        lambda row: "ref." if row.leads else wording.whole(row.matching.others(row.name)),
+        "new",
+    ),
+    api.Column("strata_most_apart", "", lambda row: row.apart),
+    api.Column(
+        "",
+        _MATCHED,
+        lambda row: "ref." if row.leads else "–" if row.apart is None else f"{row.apart:g}",
+        "strata",
+    ),
+    api.Column(
+        "L_supervised",
+        _MATCHED,
+        lambda row: (min(row.tokens), max(row.tokens)),
+        "tokens",
+        wording.span,
+        names=("L_supervised_least", "L_supervised_most"),
+    ),
+)
+PASS_AT_1: tuple[api.Column[MatchedCondition], ...] = (
+    api.Column("pass_at_1", "", lambda row: row.mean.pass_at_1, "Pass@1", percent),
+)
+
+
+def _rate(
+    key: str, title: str, state: str, value: Callable[[MatchedCondition], Fraction | None]
+) -> api.Column[MatchedCondition]:
+    return api.Column(
+        key, "", value, title, percent, lambda row: state in row.findings.source.unstable
+    )
+
+
+STATES: tuple[api.Column[MatchedCondition], ...] = (
+    _rate("kappa_S", "κ_S", "S", lambda row: row.mean.kappa_s),
+    _rate("kappa_U", "κ_U", "U", lambda row: row.mean.kappa_u),
+    _rate("rho_G", "ρ_G", "G", lambda row: row.mean.rho_g),
+)
+
+
+def minus(other: str) -> tuple[api.Column[MatchedCondition], ...]:
+    """The difference from another condition, or from the source."""
+
+    def ends(row: MatchedCondition) -> tuple[Fraction | float, ...] | None:
+        contrast = row.minus(other)
+        if contrast is None:
+            return None
+        return contrast.delta, contrast.interval.low, contrast.interval.high
+
+    def delta(row: MatchedCondition) -> str:
+        contrast = row.minus(other)
+        return "ref." if contrast is None else points(contrast.delta)
+
+    def interval(row: MatchedCondition) -> str:
+        contrast = row.minus(other)
+        return "" if contrast is None else points_interval(contrast.interval)
+
+    names = [f"{end}_minus_{other}" for end in ("delta", "ci95_low", "ci95_high")]
+    meaning = "Pass@1 minus the source's, or this condition's"
+    return (
+        api.Column(f"minus_{other}", "", ends, names=names),
+        api.Column("", meaning, delta, f"Δ {condition_name(other)}"),
+        api.Column("", "", interval, "95% interval"),
+    )
+
+
+DIFFERENCES = (*minus(api.SOURCE), *minus("CONDITION"))
+
+
+def _outcomes(findings: api.ReportFindings, matching: Matching) -> api.Table:
     counts = findings.source.states
     note = (
         "Problems × exposures of each. Δ: Pass@1 minus the source's in percentage points, with its "
@@ -471,39 +554,24 @@ def _outcomes(findings: api.ReportFindings, of: Compared) -> api.Table:
         f"corrected; ρ_G: share of the solved problems that are lost. The audit has {counts['G']} "
         f"problems of G, {counts['S']} of S and {counts['U']} of U."
     )
-    if unstable:
+    if findings.source.unstable:
         note += f" {wording.UNSTABLE} Unstable: fewer than {STABLE_ITEMS} audit problems."
-    columns = ["condition", "problems", "Pass@1", "Δ source", "95% interval", "κ_S", "κ_U", "ρ_G"]
-    return api.Table(columns, rows, note=note)
+    columns = [*CONDITION, *SIZE, *PASS_AT_1, *minus(api.SOURCE), *STATES]
+    return api.Frame(columns, _lines(findings, matching)).table(note)
 
 
-def _matching(findings: api.ReportFindings, found: Matching) -> api.Table:
-    of = found.of
-    others = _references(of)
-    rows: list[Sequence[str]] = []
-    for name in of.names:
-        row = [condition_name(name)]
-        for other in others:
-            contrast = None if other == name else findings.contrast(name, other)
-            row += ["ref.", ""] if contrast is None else [
-                points(contrast.delta), points_interval(contrast.interval),
-            ]  # fmt: skip
-        tokens = [s.budget.supervised_tokens for s in findings.conditions[name].seeds.values()]
-        apart = f"{found.most_apart(name):g}" if of.fields else "–"
-        new = wording.whole(found.others(name))
-        matched = ["ref.", "ref."] if name == of.names[0] else [new, apart]
-        rows.append([*row, *matched, wording.span(tokens)])
-    columns = ["condition"]
-    for other in others:
-        columns += [f"Δ {condition_name(other)}", "95% interval"]
-    lead = condition_name(of.names[0])
+def _matching(findings: api.ReportFindings, matching: Matching) -> api.Table:
+    columns = [*CONDITION]
+    for other in _references(matching.of):
+        columns += minus(other)
+    lead = condition_name(matching.of.names[0])
     note = (
         f"New: problems that are not among {lead}'s, under the seed that has most. Strata: by how "
         "many problems the stratum that differs most differs from its share of "
         f"{lead}'s, under any seed. Tokens: supervised ones over all exposures, from the least to "
         "the most of the seeds."
     )
-    return api.Table([*columns, "new", "strata", "tokens"], rows, note=note)
+    return api.Frame([*columns, *MATCHED], _lines(findings, matching)).table(note)
 
 
 @api.hookimpl

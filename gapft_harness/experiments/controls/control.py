@@ -212,14 +212,9 @@ def contrast_table(
     """
     counts = [] if source else [of for step in steps for of in step.slots.values()]
     filled = [state for state in "SUG" if any(of[state] for of in counts)]
-    rows = []
-    if source:
-        rows.append(["no post-training", *[""] * 6, percent(findings.source.pass_at_1)])
+    rows = [StepRow(findings, "no post-training")] if source else []
     for step, contrast in zip(steps, [None, *against_first(findings, steps)], strict=True):
-        row = [step.label, *(_cells(findings, contrast) if contrast else ["ref.", *[""] * 5])]
-        row.append(percent(findings.conditions[step.condition].mean.pass_at_1))
-        row += [wording.span([of[state] for of in step.slots.values()]) for state in filled]
-        rows.append(row)
+        rows.append(StepRow(findings, step.label, step, contrast))
     seeds = listed([str(seed) for seed in steps[0].slots])
     said = {
         "S": "failures that search recovered",
@@ -237,30 +232,95 @@ def contrast_table(
             f"{listed([said[state] for state in filled])}; where seeds differ, from the "
             "least to the most."
         )
-    columns = [*_COLUMNS, "Pass@1", *(f"slots {state}" for state in filled)]
-    return api.Table(columns, rows, note=note)
+    columns = [*DIFFERENCE, *PASS_AT_1, *(slots(state) for state in filled)]
+    return api.Frame(columns, rows).table(note)
 
 
 def twin_table(
     findings: api.ReportFindings, twins: Sequence[tuple[Step, api.Contrast]]
 ) -> api.Table:
     """A row for each selection: its difference from its random twin."""
-    rows = [[f"{step.label} − {condition_name(of.b)}", *_cells(findings, of)] for step, of in twins]
-    return api.Table(_COLUMNS, rows, note="Differences from the random twin; columns as above.")
-
-
-_COLUMNS = ("", "difference", "95% interval", "G", "S", "U", "each seed")
-
-
-def _cells(findings: api.ReportFindings, contrast: api.Contrast) -> list[str]:
-    """A contrast with its interval, its parts, and its value under each seed."""
-    terms = contrast.terms
-    return [
-        points(contrast.delta),
-        points_interval(contrast.interval),
-        *(points(term) for term in (terms.g, terms.s, terms.u)),
-        " ".join(points(of) for of in by_seed(findings, contrast).values()),
+    rows = [
+        StepRow(findings, f"{step.label} − {condition_name(contrast.b)}", step, contrast)
+        for step, contrast in twins
     ]
+    note = "Differences from the random twin; columns as above."
+    return api.Frame(DIFFERENCE, rows).table(note)
+
+
+@dataclass(frozen=True, slots=True)
+class StepRow:
+    """A row of a control's table.
+
+    Attributes:
+        findings: of the report.
+        label: what the row is of.
+        step: None: the source.
+        contrast: None: the reference, or the source.
+    """
+
+    findings: api.ReportFindings
+    label: str
+    step: Step | None = None
+    contrast: api.Contrast | None = None
+
+    @property
+    def pass_at_1(self) -> Fraction:
+        """Of its condition, or of the source."""
+        if self.step is None:
+            return self.findings.source.pass_at_1
+        return self.findings.conditions[self.step.condition].mean.pass_at_1
+
+    @property
+    def each_seed(self) -> str:
+        """The difference under each seed."""
+        if self.contrast is None:
+            return ""
+        return " ".join(map(points, by_seed(self.findings, self.contrast).values()))
+
+
+def _differs(
+    title: str, value: Callable[[api.Contrast], str], meaning: str = ""
+) -> api.Column[StepRow]:
+    return api.Column(
+        "", meaning, lambda row: "" if row.contrast is None else value(row.contrast), title
+    )
+
+
+def _delta(row: StepRow) -> str:
+    if row.contrast is None:
+        return "ref." if row.step else ""
+    return points(row.contrast.delta)
+
+
+_PART = "parts of the difference"
+DIFFERENCE: tuple[api.Column[StepRow], ...] = (
+    api.Column("", "", lambda row: row.label, ""),
+    api.Column("", "", _delta, "difference"),
+    _differs("95% interval", lambda contrast: points_interval(contrast.interval)),
+    _differs("G", lambda contrast: points(contrast.terms.g), _PART),
+    _differs("S", lambda contrast: points(contrast.terms.s), _PART),
+    _differs("U", lambda contrast: points(contrast.terms.u), _PART),
+    api.Column("", "", lambda row: row.each_seed, "each seed"),
+)
+PASS_AT_1: tuple[api.Column[StepRow], ...] = (
+    api.Column("", "", lambda row: row.pass_at_1, "Pass@1", percent),
+)
+
+
+def slots(state: str) -> api.Column[StepRow]:
+    """How many examples are in a state."""
+
+    def span(row: StepRow) -> str:
+        counts = [count[state] for count in row.step.slots.values()] if row.step else []
+        return wording.span(counts) if counts else ""
+
+    return api.Column(
+        "", "examples in this state, or beyond the shared core", span, f"slots {state}"
+    )
+
+
+SLOTS = (slots("STATE"),)
 
 
 #: The rows under a difference: its terms on the source's states.

@@ -231,24 +231,9 @@ def _budgets(findings: api.ReportFindings, steps: Sequence[Step], core: int) -> 
     of_target = _each(findings, target, "tokens")
     rows = []
     for step in steps:
-        of = _each(findings, step, "tokens")
-        off = max((Fraction(a - b, b) for a, b in zip(of, of_target, strict=True)), key=abs)
-        beside = [
-            f"{wording.span(counts)} {state}"
-            for state in "SUG"
-            if any(counts := [of[state] - core * (state == "G") for of in step.slots.values()])
-        ]
-        numbers = [_each(findings, step, key) for key in ("n", "exposures", "steps")]
-        rows.append(
-            [
-                step.label,
-                ", ".join(beside),
-                *(wording.span(each) for each in numbers),
-                wording.span(of),
-                "target" if step is target else f"{points(off, 2)}%",
-                wording.span(_each(findings, step, "supervised_tokens")),
-            ]
-        )
+        tokens = _each(findings, step, "tokens")
+        off = max((Fraction(a - b, b) for a, b in zip(tokens, of_target, strict=True)), key=abs)
+        rows.append(StepBudget(findings, step, core, None if step is target else off))
     note = (
         f"Beside the core of {wording.whole(core)}: examples of recovered failures (S), missed "
         "ones (U) and repeated solved problems (G); where seeds differ, from the least to the "
@@ -256,34 +241,106 @@ def _budgets(findings: api.ReportFindings, steps: Sequence[Step], core: int) -> 
         "most. Repeats are chosen so that depths process as many; gold labels have the supervised "
         "tokens of the deepest, and prompts of their own."
     )
-    columns = ["", "beside the core", "n", "N", "J", "processed L", "off", "supervised"]
-    return api.Table(columns, rows, note=note)
+    return api.Frame(BUDGETS, rows).table(note)
+
+
+@dataclass(frozen=True, slots=True)
+class StepBudget:
+    """What a condition processes, beside a core of so many problems.
+
+    Attributes:
+        off: its tokens over those of the deepest search, less 1; None: it is that one.
+    """
+
+    findings: api.ReportFindings
+    step: Step
+    core: int
+    off: Fraction | None
+
+    @property
+    def beside(self) -> str:
+        """Its examples beyond the core."""
+        counts = {
+            state: [of[state] - self.core * (state == "G") for of in self.step.slots.values()]
+            for state in "SUG"
+        }
+        return ", ".join(f"{wording.span(n)} {state}" for state, n in counts.items() if any(n))
+
+
+def _spent(key: str, title: str, meaning: str = "") -> api.Column[StepBudget]:
+    return api.Column(
+        "", meaning, lambda row: _each(row.findings, row.step, key), title, wording.span
+    )
+
+
+_L = "tokens, and how far from the deepest search's"
+BUDGETS: tuple[api.Column[StepBudget], ...] = (
+    api.Column("", "", lambda row: row.step.label, ""),
+    api.Column(
+        "",
+        "examples in this state, or beyond the shared core",
+        lambda row: row.beside,
+        "beside the core",
+    ),
+    _spent("n", "n"),
+    _spent("exposures", "N"),
+    _spent("steps", "J"),
+    _spent("tokens", "processed L", _L),
+    api.Column(
+        "",
+        _L,
+        lambda row: row.off,
+        "off",
+        lambda off: "target" if off is None else f"{points(off, 2)}%",
+    ),
+    _spent("supervised_tokens", "supervised", _L),
+)
 
 
 def _gold(findings: api.ReportFindings, pairs: Sequence[tuple[str, Step, Step]]) -> api.Table:
     """Gold labels minus GapFT, without and with the core (the paper's ReClor diagnostic)."""
-    rows = []
-    for label, search, gold in pairs:
-        contrast = findings.contrast(gold.condition, search.condition)
-        rates = (findings.conditions[step.condition].mean for step in (search, gold))
-        terms = contrast.terms
-        rows.append(
-            [
-                label,
-                *(wording.span(_each(findings, search, key)) for key in ("n", "steps")),
-                *(percent(of.pass_at_1) for of in rates),
-                points(contrast.delta),
-                points_interval(contrast.interval),
-                *(points(term) for term in (terms.g, terms.s, terms.u)),
-            ]
-        )
+    rows = [GoldRow(findings, *pair) for pair in pairs]
     note = (
         "Gold labels minus GapFT, each pair at its own n and J; G, S and U are the parts of the "
         "difference that arise on these states of the audit. With the core come more updates, so "
         "this does not tell the core from them."
     )
-    columns = ["", "n", "J", "GapFT", "gold", "difference", "95% interval", "G", "S", "U"]
-    return api.Table(columns, rows, note=note)
+    return api.Frame(GOLD, rows).table(note)
+
+
+@dataclass(frozen=True, slots=True)
+class GoldRow:
+    """Gold labels beside GapFT."""
+
+    findings: api.ReportFindings
+    label: str
+    search: Step
+    gold: Step
+
+    @property
+    def contrast(self) -> api.Contrast:
+        """Gold labels minus GapFT."""
+        return self.findings.contrast(self.gold.condition, self.search.condition)
+
+    def pass_at_1(self, step: Step) -> Fraction:
+        """Of one of the two."""
+        return self.findings.conditions[step.condition].mean.pass_at_1
+
+
+_BOTH = "Pass@1 of GapFT and of gold labels"
+_PART = "parts of the difference"
+GOLD: tuple[api.Column[GoldRow], ...] = (
+    api.Column("", "", lambda row: row.label, ""),
+    api.Column("", "", lambda row: _each(row.findings, row.search, "n"), "n", wording.span),
+    api.Column("", "", lambda row: _each(row.findings, row.search, "steps"), "J", wording.span),
+    api.Column("", _BOTH, lambda row: row.pass_at_1(row.search), "GapFT", percent),
+    api.Column("", _BOTH, lambda row: row.pass_at_1(row.gold), "gold", percent),
+    api.Column("", "", lambda row: row.contrast.delta, "difference", points),
+    api.Column("", "", lambda row: row.contrast.interval, "95% interval", points_interval),
+    api.Column("", _PART, lambda row: row.contrast.terms.g, "G", points),
+    api.Column("", _PART, lambda row: row.contrast.terms.s, "S", points),
+    api.Column("", _PART, lambda row: row.contrast.terms.u, "U", points),
+)
 
 
 def _gold_rows(findings: api.ReportFindings, pairs: Sequence[tuple[str, Step, Step]]) -> api.Rows:

@@ -63,23 +63,12 @@ class Pooled:
     @property
     def document(self) -> Document:
         """All of it."""
-        rows = [
-            [
-                run.scaled.name,
-                run.place,
-                run.task,
-                run.model,
-                wording.whole(len(run.scaled.item_ids)),
-                wording.whole(int(run.scaled.source.sum())),
-            ]
-            for run in self.runs
-        ]
-        columns = ["environment", "run", "task", "model", "audit problems", "solved by the source"]
+        count = len(self.runs)
         return Document(
-            title=f"Adapter scaling, {len(rows)} environment{'s' * (len(rows) > 1)}",
+            title=f"Adapter scaling, {count} environment{'s' * (count > 1)}",
             sections=[
                 api.Section("", blocks(self.found)),
-                api.Section("Environments", [api.Table(columns, rows, words=4)]),
+                api.Section("Environments", [api.Frame(ENVIRONMENTS, self.runs).table(words=4)]),
             ],
             names=("scaling.md", "scaling.json"),
             results=content(self.found),
@@ -88,6 +77,23 @@ class Pooled:
                 "scaling_bounds.csv": bound_rows(self.found),
             },
         )
+
+
+_WHAT = "what each environment is"
+ENVIRONMENTS: tuple[api.Column[PooledRun], ...] = (
+    api.Column("", "", lambda run: run.scaled.name, "environment"),
+    api.Column("", _WHAT, lambda run: run.place, "run"),
+    api.Column("", _WHAT, lambda run: run.task, "task"),
+    api.Column("", _WHAT, lambda run: run.model, "model"),
+    api.Column("", _WHAT, lambda run: len(run.scaled.item_ids), "audit problems", wording.whole),
+    api.Column(
+        "",
+        _WHAT,
+        lambda run: int(run.scaled.source.sum()),
+        "solved by the source",
+        wording.whole,
+    ),
+)
 
 
 def pool_scaling(places: Sequence[str]) -> Pooled:

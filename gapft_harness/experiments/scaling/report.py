@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -26,7 +26,7 @@ from gapft_harness.api import (
     points_interval,
     wording,
 )
-from gapft_harness.experiments.scaling.job import ScaleChoice
+from gapft_harness.experiments.scaling.job import AtScale, ScaleChoice
 from gapft_harness.report.reading.adapters import read_choice
 from gapft_harness.report.reading.audits import read_verdicts
 from gapft_harness.report.results import number
@@ -282,6 +282,46 @@ def _mean(environments: Sequence[Environment], what: str) -> Fraction:
     return sum(means, Fraction(0)) / len(means)
 
 
+def _calibration_lost(of: CheckpointFindings) -> tuple[int, int]:
+    """Solved calibration problems lost at scale 1, and at the chosen scale."""
+    at = of.choice.at(of.choice.scale)
+    return of.choice.scales[-1].regressed, 0 if at is None else at.regressed
+
+
+def _rates(of: CheckpointFindings) -> list[tuple[str, Fraction | None, Fraction | None]]:
+    """The audit's rates at scale 1 and at the chosen scale, by their names in results.json."""
+    return [
+        ("rho_G", of.before.rho_g, of.after.rho_g),
+        ("kappa_S", of.before.kappa_s, of.after.kappa_s),
+        ("kappa_U", of.before.kappa_u, of.after.kappa_u),
+    ]
+
+
+def _change(before: Fraction | None, after: Fraction | None) -> str:
+    return f"{percent(before)} → {percent(after)}"
+
+
+def _chosen(counts: Mapping[float, int]) -> str:
+    return ", ".join(
+        f"{_scale(scale)} ({wording.whole(counts[scale])})"
+        for scale in (*reversed(SCALES), 0.0)
+        if counts[scale]
+    )
+
+
+def _share(rate: float) -> str:
+    """A setting as a percentage, as it was written."""
+    return f"{100 * rate:g}%"
+
+
+def _several(found: ScalingFindings) -> bool:
+    return len({of.environment for of in found.checkpoints}) > 1
+
+
+def _scale(scale: float) -> str:
+    return f"{scale:g}"
+
+
 class ScalingPart(api.Part):
     """Adapter scaling: a section and two tables."""
 
@@ -398,30 +438,13 @@ def content(found: ScalingFindings) -> dict[str, Any]:
 
 def checkpoint_rows(found: ScalingFindings) -> api.Rows:
     """A line a checkpoint; the first names the columns."""
-    yield (
-        "environment", "condition", "seed", "scale", "calibration_problems", "calibration_solved",
-        "calibration_lost_before", "calibration_lost_after", "audit_solved", "audit_lost_before",
-        "audit_lost_after", "pass_at_1_source", "pass_at_1_trained", "pass_at_1_fixed",
-        "pass_at_1_chosen", "kappa_S_before", "kappa_S_after", "kappa_U_before", "kappa_U_after",
-    )  # fmt: skip
-    for of in found.checkpoints:
-        yield (
-            *(of.environment, of.arm.condition, of.arm.seed, of.choice.scale),
-            *(of.choice.problems, of.choice.solved, *_calibration_lost(of)),
-            *(of.after.n_g, of.before.regressed_g, of.after.regressed_g),
-            *(float(of.pass_at_1[name]) for name in ("source", "trained", "fixed", "chosen")),
-            *(number(rate) for _, *pair in _rates(of)[1:] for rate in pair),
-        )
+    columns = [*CHECKPOINT, *CALIBRATION, *LOST, *PASS_AT_1, *CORRECTED]
+    return api.Frame(columns, found.checkpoints).csv()
 
 
 def bound_rows(found: ScalingFindings) -> api.Rows:
     """A line a checkpoint and scale."""
-    yield "environment", "condition", "seed", "scale", "solved", "lost", "rho_G", "upper_bound"
-    for of in found.checkpoints:
-        for at in of.choice.scales:
-            rate = "" if at.rho_G is None else at.rho_G
-            counts = (of.choice.solved, at.regressed, rate, at.upper_bound)
-            yield (of.environment, of.arm.condition, of.arm.seed, at.scale, *counts)
+    return api.Frame(BOUNDS, _every_bound(found)).csv()
 
 
 def _result(found: ScalingFindings) -> str:
@@ -447,39 +470,56 @@ def _result(found: ScalingFindings) -> str:
 
 
 def _conditions(found: ScalingFindings) -> api.Table:
-    several = _several(found)
-    rows = [
-        [
-            condition_name(name),
-            *([wording.whole(len(of.environments))] if several else []),
-            _chosen(of.chosen),
-            *(
-                f"{points(compared.mean)} {points_interval(compared.interval)}"
-                for compared in of.against.values()
-            ),
-            f"{wording.whole(of.above_before)} → {wording.whole(of.above_after)} of "
-            f"{wording.whole(of.checkpoints)}",
-        ]
-        for name, of in found.conditions.items()
-    ]
-    return api.Table(
-        [
-            "condition",
-            *(["environments"] if several else []),
-            "scales chosen",
-            "against source",
-            f"against {_scale(FIXED)}",
-            "against 1",
-            f"ρ_G above {_share(found.tolerance)}",
-        ],
-        rows,
-        words=1,
-        note="Pass@1 on the audit at the chosen scales, minus that of the source, of the fixed "
+    columns = [column for column in CONDITIONS if column.title != "environments"]
+    if _several(found):
+        columns = [*CONDITIONS]
+    columns[-1] = above(_share(found.tolerance))
+    return api.Frame(columns, [*found.conditions.items()]).table(
+        "Pass@1 on the audit at the chosen scales, minus that of the source, of the fixed "
         f"scale {_scale(FIXED)}, and of the adapters as trained (scale 1); in percentage points, "
         "mean over environments with 95% intervals. Scales chosen: in brackets how many "
         "checkpoints chose each. Last column: checkpoints of which ρ_G on the audit is above the "
         "tolerance, as trained and at the chosen scale.",
     )
+
+
+ConditionRow = tuple[str, ConditionScaling]
+_AGAINST = "Pass@1 at chosen scales minus the source's or this scale's; runs"
+_CHOSEN = "the adapter's factor, how many got each"
+
+
+def against(what: str, title: str) -> api.Column[ConditionRow]:
+    """The chosen scales against something."""
+
+    def said(row: ConditionRow) -> str:
+        compared = row[1].against[what]
+        return f"{points(compared.mean)} {points_interval(compared.interval)}"
+
+    return api.Column("", _AGAINST, said, f"against {title}")
+
+
+def above(share: str) -> api.Column[ConditionRow]:
+    """Adapters that lose more than the tolerance."""
+
+    def said(row: ConditionRow) -> str:
+        scaling = row[1]
+        return (
+            f"{wording.whole(scaling.above_before)} → {wording.whole(scaling.above_after)} of "
+            f"{wording.whole(scaling.checkpoints)}"
+        )
+
+    return api.Column("", "adapters that lose more of G on the audit", said, f"ρ_G above {share}")
+
+
+CONDITIONS: tuple[api.Column[ConditionRow], ...] = (
+    api.Column("", "", lambda row: row[0], "condition", condition_name),
+    api.Column("", _AGAINST, lambda row: len(row[1].environments), "environments", wording.whole),
+    api.Column("", _CHOSEN, lambda row: _chosen(row[1].chosen), "scales chosen"),
+    against("source", "source"),
+    against("fixed", f"{FIXED:g}"),
+    against("trained", "1"),
+    above("SHARE"),
+)
 
 
 def _caution(found: ScalingFindings) -> str:
@@ -500,118 +540,139 @@ def _caution(found: ScalingFindings) -> str:
     )
 
 
+def _named(found: ScalingFindings, *columns: api.Column[Any]) -> list[api.Column[Any]]:
+    """Without the environment, where there is one."""
+    return [column for column in columns if _several(found) or column.title != "environment"]
+
+
 def _checkpoints(found: ScalingFindings) -> api.Table:
-    rows = []
-    for of in found.checkpoints:
-        choice, lost = of.choice, _calibration_lost(of)
-        at = choice.at(choice.scale)
-        calibration = [Fraction(n, choice.solved) if choice.solved else None for n in lost]
-        rows.append(
-            [
-                *_names(found, of, choice.scale),
-                _change(*calibration),
-                "–" if at is None else percent(at.upper_bound),
-                *(percent(of.pass_at_1[name]) for name in ("source", "trained", "fixed", "chosen")),
-            ]
-        )
-    return api.Table(
-        [
-            *_NAMES[not _several(found) :],
-            *("calibration ρ_G", "bound", "source", "at 1", f"at {_scale(FIXED)}", "at chosen"),
-        ],
-        rows,
+    columns = _named(found, *CHECKPOINT, *CALIBRATION, *PASS_AT_1)
+    return api.Frame(columns, found.checkpoints).table(
+        "Calibration ρ_G: share of the calibration problems that the source solves that are lost, "
+        "at scale 1 → at the chosen scale. Bound: of this rate at the chosen scale. Last four "
+        "columns: Pass@1 on the audit.",
         words=1 + _several(found),
-        note="Calibration ρ_G: share of the calibration problems that the source solves that are "
-        "lost, at scale 1 → at the chosen scale. Bound: of this rate at the chosen scale. Last "
-        "four columns: Pass@1 on the audit.",
     )
 
 
 def _audited(found: ScalingFindings) -> api.Table:
-    return api.Table(
-        [*_NAMES[not _several(found) :], "ρ_G", "κ_S", "κ_U"],
-        [
-            [
-                *_names(found, of, of.choice.scale),
-                *(_change(before, after) for _, before, after in _rates(of)),
-            ]
-            for of in found.checkpoints
-        ],
-        words=1 + _several(found),
-        note="On the audit, at scale 1 → at the chosen scale. ρ_G: share of the problems that the "
+    columns = _named(found, *CHECKPOINT, *LOST, *CORRECTED)
+    return api.Frame(columns, found.checkpoints).table(
+        "On the audit, at scale 1 → at the chosen scale. ρ_G: share of the problems that the "
         "source solves that are lost. κ_S and κ_U: shares of the failures that search recovered "
         "and missed that are right now.",
+        words=1 + _several(found),
     )
 
 
-#: What a checkpoint is told by; the first only where there are several environments.
-_NAMES = ("environment", "condition", "seed", "scale")
+def _lost_rates(row: CheckpointFindings) -> str:
+    solved = row.choice.solved
+    return _change(*(Fraction(n, solved) if solved else None for n in _calibration_lost(row)))
 
 
-def _names(found: ScalingFindings, of: CheckpointFindings, scale: float) -> list[str]:
-    names = [of.environment, condition_name(of.arm.condition), str(of.arm.seed), _scale(scale)]
-    return names[not _several(found) :]
+def _bound(row: CheckpointFindings) -> float | None:
+    at = row.choice.at(row.choice.scale)
+    return None if at is None else at.upper_bound
+
+
+def _at(name: str, title: str) -> api.Column[CheckpointFindings]:
+    return api.Column(
+        f"pass_at_1_{name}", "Pass@1 at this scale", lambda row: row.pass_at_1[name], title, percent
+    )
+
+
+def _rate(
+    key: str, title: str, value: Callable[[Decomposition], Fraction | None]
+) -> tuple[api.Column[CheckpointFindings], ...]:
+    """A rate at scale 1 and at the chosen scale."""
+
+    def pair(row: CheckpointFindings) -> tuple[Fraction | None, Fraction | None]:
+        return value(row.before), value(row.after)
+
+    names = (f"{key}_before", f"{key}_after")
+    return (api.Column(key, "", pair, title, lambda rates: _change(*rates), names=names),)
+
+
+_CALIBRATION = (
+    "solved calibration problems that are lost at scale 1 → at the chosen one; its upper bound"
+)
+CHECKPOINT: tuple[api.Column[CheckpointFindings], ...] = (
+    api.Column("environment", "", lambda row: row.environment, "environment"),
+    api.Column("condition", "", lambda row: row.arm.condition, "condition", condition_name),
+    api.Column("seed", "", lambda row: row.arm.seed, "seed"),
+    api.Column("scale", _CHOSEN, lambda row: row.choice.scale, "scale", _scale),
+)
+CALIBRATION: tuple[api.Column[CheckpointFindings], ...] = (
+    api.Column("calibration_problems", "", lambda row: row.choice.problems),
+    api.Column("calibration_solved", "", lambda row: row.choice.solved),
+    api.Column(
+        "calibration_lost",
+        "",
+        _calibration_lost,
+        names=("calibration_lost_before", "calibration_lost_after"),
+    ),
+    api.Column("", _CALIBRATION, _lost_rates, "calibration ρ_G"),
+    api.Column("", _CALIBRATION, _bound, "bound", percent),
+)
+PASS_AT_1: tuple[api.Column[CheckpointFindings], ...] = (
+    _at("source", "source"),
+    _at("trained", "at 1"),
+    _at("fixed", f"at {FIXED:g}"),
+    _at("chosen", "at chosen"),
+)
+LOST: tuple[api.Column[CheckpointFindings], ...] = (
+    api.Column("audit_solved", "", lambda row: row.after.n_g),
+    api.Column(
+        "audit_lost",
+        "",
+        lambda row: (row.before.regressed_g, row.after.regressed_g),
+        names=("audit_lost_before", "audit_lost_after"),
+    ),
+    api.Column("", "", lambda row: _change(row.before.rho_g, row.after.rho_g), "ρ_G"),
+)
+CORRECTED = (
+    *_rate("kappa_S", "κ_S", lambda parts: parts.kappa_s),
+    *_rate("kappa_U", "κ_U", lambda parts: parts.kappa_u),
+)
 
 
 def _bounds(found: ScalingFindings) -> api.Table:
-    rows = [
-        [
-            *_names(found, of, at.scale),
-            f"{wording.whole(at.regressed)} of {wording.whole(of.choice.solved)}",
-            percent(at.upper_bound),
-            "yes" if at.upper_bound <= of.choice.tolerance else "no",
-        ]
-        for of in found.checkpoints
-        for at in of.choice.scales
-    ]
-    return api.Table(
-        [*_NAMES[not _several(found) :], "solved problems lost", "upper bound", "safe"],
-        rows,
-        words=1 + _several(found),
-        note="On the calibration split. Upper bound: one-sided Wilson, at level "
+    return api.Frame(_named(found, *BOUNDS), _every_bound(found)).table(
+        "On the calibration split. Upper bound: one-sided Wilson, at level "
         f"{found.level:g} / {len(SCALES)} each (Bonferroni). A scale is safe if its bound is at "
         f"most {_share(found.tolerance)}; chosen is the largest below which, itself among them, "
         "every scale is safe, and 0, the source, where there is none. Without a problem that the "
         "source solves the bound is 100%.",
+        words=1 + _several(found),
         summary="Every scale of every checkpoint",
     )
 
 
-def _calibration_lost(of: CheckpointFindings) -> tuple[int, int]:
-    """Solved calibration problems lost at scale 1, and at the chosen scale."""
-    at = of.choice.at(of.choice.scale)
-    return of.choice.scales[-1].regressed, 0 if at is None else at.regressed
+BoundRow = tuple[CheckpointFindings, AtScale]
 
 
-def _rates(of: CheckpointFindings) -> list[tuple[str, Fraction | None, Fraction | None]]:
-    """The audit's rates at scale 1 and at the chosen scale, by their names in results.json."""
-    return [
-        ("rho_G", of.before.rho_g, of.after.rho_g),
-        ("kappa_S", of.before.kappa_s, of.after.kappa_s),
-        ("kappa_U", of.before.kappa_u, of.after.kappa_u),
-    ]
+def _every_bound(found: ScalingFindings) -> list[BoundRow]:
+    return [(row, at) for row in found.checkpoints for at in row.choice.scales]
 
 
-def _change(before: Fraction | None, after: Fraction | None) -> str:
-    return f"{percent(before)} → {percent(after)}"
+def _lost_of(row: BoundRow) -> str:
+    return f"{wording.whole(row[1].regressed)} of {wording.whole(row[0].choice.solved)}"
 
 
-def _chosen(counts: Mapping[float, int]) -> str:
-    return ", ".join(
-        f"{_scale(scale)} ({wording.whole(counts[scale])})"
-        for scale in (*reversed(SCALES), 0.0)
-        if counts[scale]
-    )
+def _is_safe(row: BoundRow) -> str:
+    return "yes" if row[1].upper_bound <= row[0].choice.tolerance else "no"
 
 
-def _share(rate: float) -> str:
-    """A setting as a percentage, as it was written."""
-    return f"{100 * rate:g}%"
-
-
-def _several(found: ScalingFindings) -> bool:
-    return len({of.environment for of in found.checkpoints}) > 1
-
-
-def _scale(scale: float) -> str:
-    return f"{scale:g}"
+_SAFE = "on the calibration split; whether within the tolerance"
+BOUNDS: tuple[api.Column[BoundRow], ...] = (
+    api.Column("environment", "", lambda row: row[0].environment, "environment"),
+    api.Column("condition", "", lambda row: row[0].arm.condition, "condition", condition_name),
+    api.Column("seed", "", lambda row: row[0].arm.seed, "seed"),
+    api.Column("scale", _CHOSEN, lambda row: row[1].scale, "scale", _scale),
+    api.Column("solved", "", lambda row: row[0].choice.solved),
+    api.Column("lost", "", lambda row: row[1].regressed),
+    api.Column("", _SAFE, _lost_of, "solved problems lost"),
+    api.Column("rho_G", "", lambda row: row[1].rho_G),
+    api.Column("upper_bound", _SAFE, lambda row: row[1].upper_bound, "upper bound", percent),
+    api.Column("", _SAFE, _is_safe, "safe"),
+)
