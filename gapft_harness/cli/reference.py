@@ -1,4 +1,4 @@
-"""The pages of docs/ that are made from what the code declares: command line, recipes, studies.
+"""The pages of docs/ that are made from what the code declares.
 
 ``python -m gapft_harness.cli.reference`` writes them; a test holds them fresh.
 """
@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import inspect
 import math
+import pkgutil
 from collections.abc import Iterable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.faults import keys_of
 from gapft_harness.recipe.reading import recipe_keys
 from gapft_harness.recipe.sections import AuditChoice
-from gapft_harness.report.frame import reference
+from gapft_harness.report.frame import Column, reference
 from gapft_harness.stages.experiment import every_experiment
 from gapft_harness.study.recipe import CellChoice, StudyRecipe
 
@@ -53,6 +55,35 @@ _RECIPES_OPENING = """\
 This page is made from the code, by `python -m gapft_harness.cli.reference`. [Recipes](recipes.md)
 says how to use it.
 """
+
+
+_COLUMNS_OPENING = """\
+# What each column means
+
+This page is made from the code, by `python -m gapft_harness.cli.reference`.
+
+Rates are shares of problems in percent, differences percentage points. Brackets are 95%
+[intervals](statistics.md#intervals); † marks fewer than 30 problems, a dash what is undefined or
+was not recorded. In `tables/*.csv` rates are fractions and names are the keys of
+[results.json](report.md#resultsjson). Sections and equations are the paper's. States (Section
+3.2): **G**, the greedy decode of the model before training (*source*) is right; **S**, only one of
+K samples is; **U**, none is. A *condition* is a rule of selection. What a run fills in is in
+capitals.
+"""
+
+
+#: The headings of docs/columns.md, each with the rooms that show such tables.
+ROOMS = {
+    "The report": ("report", "cli"),
+    "gapft compare": ("compare",),
+    "gapft gap": ("gap",),
+    "gapft gap, of a run": ("forecast",),
+    "gapft rejudge": ("rejudge",),
+    "gapft study": ("study",),
+    "Experiments": ("experiments",),
+    "gapft export": ("exporting",),
+    "In Python": ("interactive",),
+}
 
 
 def command_line() -> str:
@@ -94,7 +125,7 @@ def _cell(text: str) -> str:
 
 
 def recipe_reference() -> str:
-    """docs/recipe-keys.md: what ships for recipes, every key, and experiments' columns."""
+    """docs/recipe-keys.md: what ships for recipes, and every key."""
     plugins = load_plugins()
     shipped, experiments = plugins.all(), every_experiment(plugins)
     parts = [_RECIPES_OPENING, "## Recipes\n", _table(("recipe", "what it is"), recipes())]
@@ -116,12 +147,6 @@ def recipe_reference() -> str:
         for key, info in (keys_of(experiment.section) if experiment.section else ())
     ]
     parts += ["## Keys of experiments\n", _table(("key", "default", "meaning"), keys)]
-    parts += ["## Columns of experiments\n", "Those of the others are in [columns](columns.md).\n"]
-    for experiment in experiments:
-        shown = experiment.part()
-        if shown is not None and shown.columns:
-            parts.append(f"### Columns of {experiment.name}\n\n| column | meaning |\n|---|---|")
-            parts.append("\n".join(reference(shown.columns)) + "\n")
     for part, model in (
         ("condition", Condition),
         ("further audit", AuditChoice),
@@ -168,8 +193,56 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     return "".join(f"| {' | '.join(map(_cell, line))} |\n" for line in lines).replace("``", "`")
 
 
+def column_reference() -> str:
+    """docs/columns.md: what every column of every table means."""
+    parts = [_COLUMNS_OPENING]
+    seen: set[int] = set()
+    for title, rooms in ROOMS.items():
+        parts.append(f"## {title}\n")
+        modules = [of for room in rooms for of in declared(room, seen)]
+        if len(modules) > 1:
+            for name, columns in modules:
+                parts += [f"### {name}\n", _meanings(columns)]
+        else:
+            parts.append(_meanings(column for _, columns in modules for column in columns))
+    return "\n".join(parts)
+
+
+def declared(room: str, seen: set[int]) -> Iterator[tuple[str, list[Column[Any]]]]:
+    """The columns in every tuple of columns that a module of a room declares.
+
+    Args:
+        room: a package or module of the harness.
+        seen: the tuples that were met, by their ids: one that is imported from another module is
+            that module's.
+
+    Yields:
+        Of each module that has any, its name in words, and they.
+    """
+    package = import_module(f"gapft_harness.{room}")
+    names = [of.name for of in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
+    for name in (package.__name__, *names):
+        found: list[Column[Any]] = []
+        for value in vars(import_module(name)).values():
+            if not isinstance(value, tuple) or not value or id(value) in seen:
+                continue
+            if all(isinstance(each, Column) for each in value):
+                seen.add(id(value))
+                found += value
+        if found:
+            yield name.rpartition(".")[2].replace("_", " "), found
+
+
+def _meanings(columns: Iterable[Column[Any]]) -> str:
+    return "\n".join(["| column | meaning |", "|---|---|", *reference(columns)]) + "\n"
+
+
 #: The pages by their names in docs/, each with what makes it.
-PAGES = {"command-line.md": command_line, "recipe-keys.md": recipe_reference}
+PAGES = {
+    "command-line.md": command_line,
+    "recipe-keys.md": recipe_reference,
+    "columns.md": column_reference,
+}
 
 if __name__ == "__main__":
     for name, page in PAGES.items():

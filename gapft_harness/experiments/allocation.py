@@ -542,6 +542,10 @@ def _training(coverage: Coverage) -> api.Table:
     )
 
 
+QUANTITY_COLUMNS = tuple(_quantity_columns(["NUMBER", "NUMBER"]))
+TRAINING_COLUMNS = tuple(_training_columns("CONDITION", "CONDITION"))
+
+
 def quantity_rows(coverage: Coverage) -> api.Rows:
     """Each quantity's mean with its interval, then every seed."""
     yield "quantity", "seed", "value", "ci95_low", "ci95_high"
@@ -569,11 +573,6 @@ class AllocationPart(api.Part):
 
     name = "allocation"
     after = "Contrasts"
-
-    columns = (
-        *_quantity_columns(["NUMBER", "NUMBER"]),
-        *_training_columns("CONDITION", "CONDITION"),
-    )
 
     def read(
         self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]

@@ -168,7 +168,6 @@ class RedistributionPart(api.Part):
 
     name = "redistribution"
     after = "Where the change comes from"
-    columns = RATES
 
     def read(
         self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]

@@ -360,12 +360,14 @@ def _spread_columns(
         )
 
 
+SPREADS = tuple(_spread_columns(_ANEW))
+
+
 class NoisePart(api.Part):
     """Retraining noise: a section and a table."""
 
     name = "retraining_noise"
     after = "Contrasts"
-    columns = (*REPLICATES, *_spread_columns(_ANEW))
 
     def read(
         self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]

@@ -133,7 +133,6 @@ class ScopePart(api.Part):
 
     name = "scope"
     after = "Where the change comes from"
-    columns = COLUMNS
 
     def read(
         self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]

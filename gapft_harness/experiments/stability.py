@@ -204,7 +204,6 @@ class StabilityPart(api.Part):
 
     name = "stability"
     after = "Where the change comes from"
-    columns = (*SETS, *MEANS, *RANGES)
 
     def read(
         self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]

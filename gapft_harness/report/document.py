@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from fractions import Fraction
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
-from gapft_harness.analysis.pass_at_k import reported_k
-from gapft_harness.core.records import SOURCE, State
+from gapft_harness.core.records import SOURCE
 from gapft_harness.report.figures.contrasts import principal
 from gapft_harness.report.findings import cases, ledger
 from gapft_harness.report.findings.whole import (
@@ -15,10 +13,9 @@ from gapft_harness.report.findings.whole import (
     ConditionFindings,
     Contrast,
     Findings,
-    SourceFindings,
     budget_matched,
 )
-from gapft_harness.report.frame import Column, Frame
+from gapft_harness.report.frame import Frame
 from gapft_harness.report.part import Opening
 from gapft_harness.report.reading.inputs import Further, ReportInputs
 from gapft_harness.report.rendering import wording
@@ -39,11 +36,9 @@ from gapft_harness.report.rendering.wording import (
     percent,
     whole,
 )
-from gapft_harness.report.sections import budgets, comparison, other_rule, paper, provenance
+from gapft_harness.report.sections import budgets, comparison, other_rule, paper, provenance, search
 from gapft_harness.report.sections import episodes as episodes_section
 from gapft_harness.report.sections import failures as failures_section
-
-_STATES: tuple[State, ...] = ("G", "S", "U")
 
 
 def build(inputs: ReportInputs, findings: Findings) -> list[Section]:
@@ -63,8 +58,8 @@ def build(inputs: ReportInputs, findings: Findings) -> list[Section]:
             Section("Where the change comes from", _decomposition(inputs, findings)),
         ]
     sections += [
-        Section("What search reaches", _search(inputs, findings)),
-        Section("Evidence states", _states(inputs, findings)),
+        Section("What search reaches", search.reached(inputs, findings)),
+        Section("Evidence states", search.states(inputs, findings)),
     ]
     if trained:
         sections += [
@@ -160,102 +155,6 @@ def _decomposition(inputs: ReportInputs, findings: Findings) -> list[Block]:
             "The counts that all of the above is computed from.", summary="Every seed, as counts"
         ),
     ]
-
-
-def _search(inputs: ReportInputs, findings: Findings) -> list[Block]:
-    source = findings.source
-    shown = reported_k(inputs.k)
-    trained = ", ".join(
-        f"{condition_name(name)} {percent(c.mean.pass_at_1)}"
-        for name, c in findings.conditions.items()
-    )
-    caption = "The source's accuracy when a verifier picks among k samples."
-    if trained:
-        caption += " Lines: one greedy decode of each model; the marker stands at its K_eq."
-    return [
-        Figure(
-            "search_curve",
-            "Source Pass@k: "
-            + ", ".join(f"{percent(rate)} at k = {k}" for k, rate in source.curve.items())
-            + (f". One trained decode: {trained}." if trained else "."),
-            caption,
-        ),
-        Frame([*SEARCH[:-1], *(pass_at(k) for k in shown)], [source]).table(
-            f"Estimated without bias from {inputs.k} samples a problem. Pass@k needs search and a "
-            "verifier at inference: it is a reference, not a deployment."
-        ),
-    ]
-
-
-def pass_at(k: int | str) -> Column[SourceFindings]:
-    """The source's Pass@k."""
-    meaning = "chance that one of k samples passes, unbiased (Equation 1)"
-    return Column("", meaning, lambda source: source.curve[int(k)], f"Pass@{k}", percent)
-
-
-SEARCH: tuple[Column[SourceFindings], ...] = (
-    Column("", "the split", lambda source: "audit", "source"),
-    Column("", "greedy decode", lambda source: source.pass_at_1, "greedy", percent),
-    pass_at("k"),
-)
-
-
-def _states(inputs: ReportInputs, findings: Findings) -> list[Block]:
-    return [
-        Frame(STATES, splits(findings)).table(
-            f"Under the source model, with K = {inputs.k} samples. Missed by this search does not "
-            "mean impossible: more samples would move problems from U to S."
-        ),
-        *_by_k(inputs, findings),
-        *budgets.early_stop(inputs),
-    ]
-
-
-def _by_k(inputs: ReportInputs, findings: Findings) -> list[Block]:
-    """What of the pool nested searches recover."""
-    if not inputs.pool_recovered:
-        return []
-    own = {of.own["k"] for of in findings.conditions.values() if "k" in of.own}
-    shown = sorted({*reported_k(inputs.k), *own})
-    return [
-        Frame(RECOVERED, [(k, inputs.pool_recovered[k - 1]) for k in shown]).table(
-            "Pool problems that the source fails in one decode and the first K samples of the "
-            "search recover: what a search of K samples has to train on."
-        )
-    ]
-
-
-_RECOVERED = (
-    "pool problems that the first K samples of the search recover (Equation 5; Table 8's |S|)"
-)
-RECOVERED: tuple[Column[tuple[int, int]], ...] = (
-    Column("", _RECOVERED, lambda row: row[0], "K"),
-    Column("", _RECOVERED, lambda row: row[1], "recovered", whole),
-)
-_SPLIT = "pool or audit, and its size"
-SplitStates = tuple[str, Mapping[State, int]]
-
-
-def splits(findings: Findings) -> list[SplitStates]:
-    """The pool and the audit, with the problems of each in G, S and U."""
-    return [("pool", findings.pool_states), ("audit", findings.source.states)]
-
-
-def _in_state(state: State) -> Column[SplitStates]:
-    def share(row: SplitStates) -> str:
-        count = row[1][state]
-        return f"{whole(count)} ({percent(Fraction(count, sum(row[1].values())))})"
-
-    meaning = "problems in each state (Equations 3 to 5)"
-    return Column("", meaning, share, f"{state} {STATE_NAMES[state]}")
-
-
-STATES: tuple[Column[SplitStates], ...] = (
-    Column("split", _SPLIT, lambda row: row[0], "split"),
-    Column("states", "", lambda row: {state: row[1][state] for state in _STATES}, names=_STATES),
-    *(_in_state(state) for state in _STATES),
-    Column("", _SPLIT, lambda row: sum(row[1].values()), "problems", whole),
-)
 
 
 def _cases(inputs: ReportInputs, findings: Findings) -> list[Block]:

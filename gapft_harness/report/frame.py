@@ -89,9 +89,15 @@ def reference(columns: Iterable[Column[Any]]) -> list[str]:
     titles: dict[str, dict[str, None]] = {AS_REPORT: {}}
     for column in columns:
         if column.title:
-            title = column.title.replace("|", "\\|")
-            titles.setdefault(column.meaning or AS_REPORT, {})[f"`{title}`"] = None
-    return [f"| {', '.join(of)} | {meaning} |" for meaning, of in titles.items() if of]
+            titles.setdefault(column.meaning or AS_REPORT, {})[f"`{column.title}`"] = None
+    said = {title for meaning, of in titles.items() if meaning != AS_REPORT for title in of}
+    titles[AS_REPORT] = {title: None for title in titles[AS_REPORT] if title not in said}
+    rows = ((", ".join(of), meaning) for meaning, of in titles.items() if of)
+    return [f"| {left} | {right} |" for left, right in (map(_escaped, row) for row in rows)]
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
 def _plain(value: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.records import Arm
 from gapft_harness.report.findings.whole import Findings
-from gapft_harness.report.frame import Column, Rows
+from gapft_harness.report.frame import Rows
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering.blocks import Section, Stat
 
@@ -41,12 +41,10 @@ class Part:
     Attributes:
         name: its key in results.json.
         after: the title of the section that its sections follow; empty: the report's end.
-        columns: of the tables that it shows, for docs/recipe-keys.md.
     """
 
     name: str = ""
     after: str = ""
-    columns: Sequence[Column[Any]] = ()
 
     def read(self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[Arm]) -> Any:
         """Reads sealed files, whose hashes the caller has checked; None: nothing of it here.

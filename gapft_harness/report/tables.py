@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from gapft_harness.core.errors import PluginError
-from gapft_harness.report.document import STATES, splits
 from gapft_harness.report.findings.cases import changes
 from gapft_harness.report.findings.whole import Findings
 from gapft_harness.report.frame import Frame, Rows
 from gapft_harness.report.reading.columns import plain_gold
 from gapft_harness.report.reading.inputs import STATUSES, ReportInputs
-from gapft_harness.report.sections import budgets, comparison
+from gapft_harness.report.sections import budgets, comparison, search
 from gapft_harness.report.sections.provenance import flat
 
 TableOf = Callable[[ReportInputs, Findings], Rows]
@@ -90,7 +89,7 @@ def _curve(inputs: ReportInputs, findings: Findings) -> Rows:
 
 
 def _states(inputs: ReportInputs, findings: Findings) -> Rows:
-    return Frame(STATES, splits(findings)).csv()
+    return Frame(search.STATES, search.splits(findings)).csv()
 
 
 def _training(inputs: ReportInputs, findings: Findings) -> Rows:

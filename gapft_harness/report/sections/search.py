@@ -1,0 +1,115 @@
+"""What search reaches, and in which state it finds the problems of pool and audit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+
+from gapft_harness.analysis.pass_at_k import reported_k
+from gapft_harness.core.records import State
+from gapft_harness.report.findings.whole import Findings, SourceFindings
+from gapft_harness.report.frame import Column, Frame
+from gapft_harness.report.reading.inputs import ReportInputs
+from gapft_harness.report.rendering.blocks import Block, Figure
+from gapft_harness.report.rendering.wording import STATE_NAMES, condition_name, percent, whole
+from gapft_harness.report.sections import budgets
+
+_ORDER: tuple[State, ...] = ("G", "S", "U")
+
+
+def reached(inputs: ReportInputs, findings: Findings) -> list[Block]:
+    """Section "What search reaches": the source's Pass@k, with trained models beside it."""
+    source = findings.source
+    shown = reported_k(inputs.k)
+    trained = ", ".join(
+        f"{condition_name(name)} {percent(c.mean.pass_at_1)}"
+        for name, c in findings.conditions.items()
+    )
+    caption = "The source's accuracy when a verifier picks among k samples."
+    if trained:
+        caption += " Lines: one greedy decode of each model; the marker stands at its K_eq."
+    return [
+        Figure(
+            "search_curve",
+            "Source Pass@k: "
+            + ", ".join(f"{percent(rate)} at k = {k}" for k, rate in source.curve.items())
+            + (f". One trained decode: {trained}." if trained else "."),
+            caption,
+        ),
+        Frame([*SEARCH[:-1], *(pass_at(k) for k in shown)], [source]).table(
+            f"Estimated without bias from {inputs.k} samples a problem. Pass@k needs search and a "
+            "verifier at inference: it is a reference, not a deployment."
+        ),
+    ]
+
+
+def pass_at(k: int | str) -> Column[SourceFindings]:
+    """The source's Pass@k."""
+    meaning = "chance that one of k samples passes, unbiased (Equation 1)"
+    return Column("", meaning, lambda source: source.curve[int(k)], f"Pass@{k}", percent)
+
+
+SEARCH: tuple[Column[SourceFindings], ...] = (
+    Column("", "the split", lambda source: "audit", "source"),
+    Column("", "greedy decode", lambda source: source.pass_at_1, "greedy", percent),
+    pass_at("k"),
+)
+
+
+def states(inputs: ReportInputs, findings: Findings) -> list[Block]:
+    """Section "Evidence states": how many problems are in each, and what a stop left out."""
+    return [
+        Frame(STATES, splits(findings)).table(
+            f"Under the source model, with K = {inputs.k} samples. Missed by this search does not "
+            "mean impossible: more samples would move problems from U to S."
+        ),
+        *_by_k(inputs, findings),
+        *budgets.early_stop(inputs),
+    ]
+
+
+def _by_k(inputs: ReportInputs, findings: Findings) -> list[Block]:
+    """What of the pool nested searches recover."""
+    if not inputs.pool_recovered:
+        return []
+    own = {of.own["k"] for of in findings.conditions.values() if "k" in of.own}
+    shown = sorted({*reported_k(inputs.k), *own})
+    return [
+        Frame(RECOVERED, [(k, inputs.pool_recovered[k - 1]) for k in shown]).table(
+            "Pool problems that the source fails in one decode and the first K samples of the "
+            "search recover: what a search of K samples has to train on."
+        )
+    ]
+
+
+_RECOVERED = (
+    "pool problems that the first K samples of the search recover (Equation 5; Table 8's |S|)"
+)
+RECOVERED: tuple[Column[tuple[int, int]], ...] = (
+    Column("", _RECOVERED, lambda row: row[0], "K"),
+    Column("", _RECOVERED, lambda row: row[1], "recovered", whole),
+)
+_SPLIT = "pool or audit, and its size"
+SplitStates = tuple[str, Mapping[State, int]]
+
+
+def splits(findings: Findings) -> list[SplitStates]:
+    """The pool and the audit, with the problems of each in G, S and U."""
+    return [("pool", findings.pool_states), ("audit", findings.source.states)]
+
+
+def _in_state(state: State) -> Column[SplitStates]:
+    def share(row: SplitStates) -> str:
+        count = row[1][state]
+        return f"{whole(count)} ({percent(Fraction(count, sum(row[1].values())))})"
+
+    meaning = "problems in each state (Equations 3 to 5)"
+    return Column("", meaning, share, f"{state} {STATE_NAMES[state]}")
+
+
+STATES: tuple[Column[SplitStates], ...] = (
+    Column("split", _SPLIT, lambda row: row[0], "split"),
+    Column("states", "", lambda row: {state: row[1][state] for state in _ORDER}, names=_ORDER),
+    *(_in_state(state) for state in _ORDER),
+    Column("", _SPLIT, lambda row: sum(row[1].values()), "problems", whole),
+)
