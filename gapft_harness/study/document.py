@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
+from statistics import fmean
 from typing import Any
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.analysis.pass_at_k import reported_k
-from gapft_harness.core.records import SOURCE
+from gapft_harness.core.records import SOURCE, Budget
 from gapft_harness.report import FILES
 from gapft_harness.report import results as of_run
-from gapft_harness.report.findings.whole import ConditionFindings, budget_matched
-from gapft_harness.report.frame import Rows
+from gapft_harness.report.findings.whole import ConditionFindings, Contrast, budget_matched
+from gapft_harness.report.frame import CI95, Column, Frame
+from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import (
     Block,
@@ -24,7 +28,6 @@ from gapft_harness.report.rendering.blocks import (
     Section,
     Stat,
     Stats,
-    Table,
     Text,
 )
 from gapft_harness.report.rendering.document import Document
@@ -38,13 +41,22 @@ from gapft_harness.report.rendering.wording import (
 )
 from gapft_harness.report.sections import comparison
 from gapft_harness.report.sections.budgets import group_name, tokens
-from gapft_harness.report.sections.provenance import flat
+from gapft_harness.report.sections.provenance import SETTINGS, flat
 from gapft_harness.report.tables import tables_of_cells
-from gapft_harness.study.findings import CellFindings, Mean, StudyFindings, shares
+from gapft_harness.study.cells import Collected
+from gapft_harness.study.findings import CellFindings, Mean, Share, StudyFindings, shares
 from gapft_harness.study.protocol import OWN, SECTIONS
 from gapft_harness.study.recipe import CELLS, STUDY, folder_of
 
 _MINUS = " \N{MINUS SIGN} "
+_two = partial(points, digits=2)
+
+# What columns of several tables mean.
+_CELL = "which cell, conditions or contrast"
+_DIFFERENCE = "of Pass@1; its mean over cells"
+_GAIN = "over the source, and their ratio"
+_OF_SOURCE = "of the source"
+_TERM = "terms (Equation 9)"
 
 
 def document(found: StudyFindings, drawings: Sequence[Drawing]) -> Document:
@@ -52,8 +64,8 @@ def document(found: StudyFindings, drawings: Sequence[Drawing]) -> Document:
     cells = [(cell.name, cell.inputs, cell.found) for cell in found.cells]
     tables = {
         **dict(tables_of_cells(cells)),
-        "means.csv": _mean_rows(found),
-        "shares.csv": _share_rows(found),
+        "means.csv": Frame(MEANS, found.means).csv(),
+        "shares.csv": Frame(SHARES, _shares(found)).csv(),
     }
     return Document(
         title=f"Study {found.study.name}",
@@ -93,26 +105,15 @@ def _main(of: StudyFindings) -> list[Block]:
     # as the paper has it: the study's condition last, but for those with another budget
     own = [n for n in of.study.conditions if n != lead and not _matched(of, n)]
     order = [*(n for n in reversed(of.study.conditions) if n != lead and n not in own), lead, *own]
-    rows, every = [], []
     by_name = {cell.name: cell for cell in of.cells}
-    for collected in of.collected:
-        cell = by_name.get(collected.name)
-        if cell is None:
-            rows.append([collected.name, *["–"] * (len(order) + 3)])
-            continue
-        found = cell.found
-        gain = found.contrast(lead, SOURCE)
-        rows.append(
-            [
-                cell.name,
-                whole(_budget_n(found.conditions[lead])),
-                _plain(found.source.pass_at_1),
-                *(_plain(found.conditions[name].mean.pass_at_1) for name in order),
-                f"{points(gain.delta, 2)} {wording.points_interval(gain.interval, 2)}",
-            ]
-        )
-        for name in order:
-            every.append([cell.name, *comparison.accuracy(found.conditions[name], cell.inputs.k)])
+    rows = [
+        MainRow(collected.name, lead, by_name.get(collected.name)) for collected in of.collected
+    ]
+    every = [
+        CellModel(cell, comparison.Model.of(cell.found.conditions[name], cell.inputs.k))
+        for cell in of.cells
+        for name in order
+    ]
     note = (
         "Pass@1 in percent on each cell's audit: one greedy decode, mean over seeds "
         f"{wording.listed([str(seed) for seed in of.study.seeds])}. n: example slots of a matched "
@@ -122,18 +123,70 @@ def _main(of: StudyFindings) -> list[Block]:
         note += f" * Not budget-matched: {wording.listed([*map(condition_name, own)])}."
     if of.lacking:
         note += " A dash: the cell is not whole; see the top of the page."
-    names = [condition_name(name) + (" *" if name in own else "") for name in order]
-    columns = ["cell", "n", "source", *names, _minus(lead, SOURCE)]
+    columns = [
+        *MAIN[:-2],
+        *(pass_of(name, condition_name(name) + " *" * (name in own)) for name in order),
+        gain_of(_minus(lead, SOURCE)),
+    ]
     return [
-        Table(columns, rows, note=note, links=pages(of)),
-        Table(
-            ["cell", *comparison.ACCURACY],
-            every,
+        Frame(columns, rows).table(note, links=pages(of)),
+        Frame(ACCURACY, every).table(
+            "Intervals resample training seeds and audit problems.",
             words=2,
-            note="Intervals resample training seeds and audit problems.",
             summary="Every condition's Pass@1 with its interval",
         ),
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class MainRow:
+    """A cell of the main comparison; one that is not whole has a name alone."""
+
+    name: str
+    lead: str
+    cell: CellFindings | None
+
+    def said(self, value: Callable[[CellFindings], str]) -> str:
+        """Something of the cell."""
+        return "–" if self.cell is None else value(self.cell)
+
+
+def pass_of(name: str, title: str) -> Column[MainRow]:
+    """A condition's Pass@1."""
+
+    def value(row: MainRow) -> str:
+        return row.said(lambda cell: _plain(cell.found.conditions[name].mean.pass_at_1))
+
+    return Column("", "Pass@1 of that condition", value, title)
+
+
+def gain_of(title: str) -> Column[MainRow]:
+    """What the study's condition gains."""
+
+    def value(cell: CellFindings, lead: str) -> str:
+        gain = cell.found.contrast(lead, SOURCE)
+        return f"{points(gain.delta, 2)} {points_interval(gain.interval, 2)}"
+
+    return Column("", _GAIN, lambda row: row.said(lambda cell: value(cell, row.lead)), title)
+
+
+MAIN: tuple[Column[MainRow], ...] = (
+    Column("", _CELL, lambda row: row.name, "cell"),
+    Column(
+        "",
+        "",
+        lambda row: row.said(lambda cell: whole(_budget_n(cell.found.conditions[row.lead]))),
+        "n",
+    ),
+    Column(
+        "",
+        _OF_SOURCE,
+        lambda row: row.said(lambda cell: _plain(cell.found.source.pass_at_1)),
+        "source",
+    ),
+    pass_of("", "CONDITION"),
+    gain_of("CONDITION − source"),
+)
 
 
 def _plain(rate: Fraction) -> str:
@@ -153,34 +206,36 @@ def _budget_n(condition: ConditionFindings) -> int:
 
 def _forest(of: StudyFindings) -> list[Block]:
     lead, reference = of.study.lead, of.study.reference
-    rows = []
-    for cell in of.cells:
-        found = cell.found.contrast(lead, reference)
-        rows.append(
-            [
-                cell.name + ("" if cell.found.fair(found) else " *"),
-                points(found.delta, 2),
-                wording.points_interval(found.interval, 2),
-                *(points(term, 2) for term in (found.terms.s, found.terms.u, found.terms.g)),
-                wording.p_value(found.resampled.p_value),
-            ]
-        )
+    rows = [(cell, cell.found.contrast(lead, reference)) for cell in of.cells]
     note = (
         "In percentage points of Pass@1; S, U and G are the parts of each difference that arise on "
         "these states of the source, and sum to it. p: two-sided, from the same replicates; not "
         f"corrected for the number of cells ({len(rows)})."
     )
-    if not all(cell.found.fair(cell.found.contrast(lead, reference)) for cell in of.cells):
+    if not all(cell.found.fair(contrast) for cell, contrast in rows):
         note += " * Not budget-matched."
+    table = Frame(FOREST, rows).table(note)
     return [
         Figure(
             "forest",
             "Intervals of Pass@1 differences: "
-            + "; ".join(f"{row[0]} {row[1]} {row[2]}" for row in rows),
+            + "; ".join(f"{row[0]} {row[1]} {row[2]}" for row in table.rows),
             "One row a cell, with 95% intervals. Filled: the interval excludes zero.",
         ),
-        Table(["cell", "difference", "95% interval", "S", "U", "G", "p"], rows, note=note),
+        table,
     ]
+
+
+CellContrast = tuple[CellFindings, Contrast]
+FOREST: tuple[Column[CellContrast], ...] = (
+    Column("", _CELL, lambda row: row[0].name + " *" * (not row[0].found.fair(row[1])), "cell"),
+    Column("", _DIFFERENCE, lambda row: row[1].delta, "difference", _two),
+    Column("", "", lambda row: points_interval(row[1].interval, 2), "95% interval"),
+    Column("", _TERM, lambda row: row[1].terms.s, "S", _two),
+    Column("", _TERM, lambda row: row[1].terms.u, "U", _two),
+    Column("", _TERM, lambda row: row[1].terms.g, "G", _two),
+    Column("", "", lambda row: row[1].resampled.p_value, "p", wording.p_value),
+)
 
 
 def _means(of: StudyFindings) -> list[Block]:
@@ -192,15 +247,6 @@ def _means(of: StudyFindings) -> list[Block]:
                 "warning",
             )
         ]
-    rows = [
-        [
-            _minus(mean.a, mean.b) + ("" if mean.matched or mean.b == SOURCE else " *"),
-            points(mean.delta, 2),
-            wording.points_interval(mean.interval, 2),
-            wording.p_value(mean.resampled.p_value),
-        ]
-        for mean in of.means
-    ]
     note = (
         f"Over {len(of.cells)} cells, each counted the same. A replicate draws training seeds once "
         "for all cells, and audit problems once for all cells on one audit. Cells are not "
@@ -208,27 +254,47 @@ def _means(of: StudyFindings) -> list[Block]:
     )
     if not all(mean.matched or mean.b == SOURCE for mean in of.means):
         note += " * Not budget-matched."
-    return [Table(["contrast", "mean difference", "95% interval", "p"], rows, note=note)]
+    return [Frame(MEANS, of.means).table(note)]
+
+
+MEANS: tuple[Column[Mean], ...] = (
+    Column("a", "", lambda mean: mean.a),
+    Column("b", "", lambda mean: mean.b),
+    Column(
+        "",
+        _CELL,
+        lambda mean: _minus(mean.a, mean.b) + " *" * (not mean.matched and mean.b != SOURCE),
+        "contrast",
+    ),
+    Column(
+        "delta",
+        _DIFFERENCE,
+        lambda mean: mean.delta,
+        "mean difference",
+        _two,
+        names=("mean_difference",),
+    ),
+    Column("ci95", "", lambda mean: (mean.interval.low, mean.interval.high), names=CI95),
+    Column("", "", lambda mean: points_interval(mean.interval, 2), "95% interval"),
+    Column("p", "", lambda mean: mean.resampled.p_value, "p", wording.p_value),
+    Column("matched_budget", "", lambda mean: mean.matched),
+)
 
 
 def _decomposition(of: StudyFindings) -> list[Block]:
     reference = of.study.reference
     rows, differences, few = [], [], []
     for cell in of.cells:
-        table = comparison.decomposition(cell.found, explained=False)
         states = cell.found.source.states
-        shares = (percent(Fraction(states[s], cell.found.source.n)) for s in ("G", "S", "U"))
-        of_states = " / ".join(share.removesuffix("%") for share in shares)
-        for number, (condition, *row) in enumerate(table.rows):
-            rows.append([cell.name, condition, "" if number else of_states, *row])
+        for number, condition in enumerate(cell.found.conditions.values()):
+            model = comparison.Model.of(condition, cell.inputs.k)
+            rows.append(CellModel(cell, model, first=not number))
         few += [f"{state} of {cell.name} ({states[state]})" for state in cell.found.source.unstable]
-        for name in of.study.conditions:
-            if name != reference:
-                found = cell.found.contrast(name, reference)
-                parts = (found.terms.s, found.terms.u, found.terms.g, found.delta)
-                differences.append(
-                    [cell.name, condition_name(name), *(points(part, 2) for part in parts)]
-                )
+        differences += [
+            (cell, cell.found.contrast(name, reference))
+            for name in of.study.conditions
+            if name != reference
+        ]
     note = (
         "p: share of the audit, in percent, in each state of the source. κ_S, κ_U: of the failures "
         "that search recovered, and of those it missed, the share that is right now. ρ_G: of the "
@@ -241,7 +307,6 @@ def _decomposition(of: StudyFindings) -> list[Block]:
             f"{wording.listed(few)}."
         )
     lead = condition_name(of.study.lead)
-    rates = ["κ_S", "κ_U", "ρ_G", "S", "U", "G", "change"]
     return [
         Figure(
             "flows",
@@ -249,16 +314,70 @@ def _decomposition(of: StudyFindings) -> list[Block]:
             f"Where the audit problems of each source state end up after {lead}, in shares of the "
             "audit, mean over seeds.",
         ),
-        Table(["cell", "condition", "p_G / p_S / p_U", *rates], rows, note=note, words=2),
-        Table(
-            ["cell", "condition", "S", "U", "G", "difference"],
-            differences,
-            words=2,
-            note=f"The terms minus those of {condition_name(reference)}, in percentage points; "
+        Frame(DECOMPOSITION, rows).table(note, words=2),
+        Frame(TERM_DIFFERENCES, differences).table(
+            f"The terms minus those of {condition_name(reference)}, in percentage points; "
             "each row sums to its difference of Pass@1. A negative G means more regression.",
+            words=2,
             summary=f"Term differences from {condition_name(reference)}",
         ),
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class CellModel:
+    """A condition in a cell; ``first`` where it is the cell's first row."""
+
+    cell: CellFindings
+    model: comparison.Model
+    first: bool = False
+
+    @property
+    def shares(self) -> str:
+        """Of the audit's states, in percent."""
+        source = self.cell.found.source
+        shares = (percent(Fraction(count, source.n)) for count in source.states.values())
+        return " / ".join(share.removesuffix("%") for share in shares)
+
+
+def _of_cell(columns: Iterable[Column[comparison.Model]]) -> Iterator[Column[CellModel]]:
+    """Columns of a report's conditions, for those of a cell."""
+    for column in columns:
+        yield Column(
+            column.key,
+            column.meaning,
+            partial(_model, column.value),
+            column.title and column.title.removesuffix(" term"),
+            column.shown,
+            partial(_model, column.unstable),
+        )
+
+
+def _model(value: Callable[[comparison.Model], Any], row: CellModel) -> Any:
+    return value(row.model)
+
+
+NAME: tuple[Column[CellModel], ...] = (Column("", _CELL, lambda row: row.cell.name, "cell"),)
+ACCURACY = (*NAME, *_of_cell(comparison.ACCURACY))
+DECOMPOSITION = (
+    *NAME,
+    *_of_cell(comparison.DECOMPOSITION[:1]),
+    Column(
+        "",
+        "shares of the audit",
+        lambda row: row.shares if row.first else "",
+        "p_G / p_S / p_U",
+    ),
+    *_of_cell(comparison.RATES),
+)
+TERM_DIFFERENCES: tuple[Column[CellContrast], ...] = (
+    Column("", _CELL, lambda row: row[0].name, "cell"),
+    Column("", "", lambda row: row[1].a, "condition", condition_name),
+    Column("", _TERM, lambda row: row[1].terms.s, "S", _two),
+    Column("", _TERM, lambda row: row[1].terms.u, "U", _two),
+    Column("", _TERM, lambda row: row[1].terms.g, "G", _two),
+    Column("", _DIFFERENCE, lambda row: row[1].delta, "difference", _two),
+)
 
 
 def _flow(cell: CellFindings, lead: str) -> str:
@@ -317,64 +436,106 @@ def _amortization(of: StudyFindings) -> list[Block]:
     """The source's Pass@k, and how many of its samples one decode of each model is worth."""
     samples = of.cells[0].inputs.k  # the protocol is one
     shown = reported_k(samples)[-2:]
-    rows = [
-        [
-            cell.name,
-            percent(cell.found.source.pass_at_1, 2),
-            *(percent(cell.found.source.curve[k], 2) for k in shown),
-            *(wording.k_eq(cell.found.conditions[n].k_eq, samples) for n in of.study.conditions),
-        ]
-        for cell in of.cells
-    ]
     note = (
         f"Pass@k of the source, estimated without bias from {samples} samples a problem: an oracle "
         "reference that takes search and a verifier at inference. By condition, K_eq: the largest "
         "K whose source Pass@K does not exceed the condition's Pass@1; <1: the condition is below "
         f"one sample of the source; ≥{samples}: no more samples were drawn."
     )
-    names = [condition_name(name) for name in of.study.conditions]
-    names[0] = f"K_eq: {names[0]}"
+    names = {name: condition_name(name) for name in of.study.conditions}
+    names[of.study.lead] = f"K_eq: {names[of.study.lead]}"
+    columns = [
+        *WORTH[:2],
+        *(pass_at(k) for k in shown),
+        *(worth_of(name, title) for name, title in names.items()),
+    ]
+    table = Frame(columns, of.cells).table(note)
     return [
         Figure(
             "curves",
             "; ".join(
-                f"{row[0]}: greedy {row[1]}, Pass@{samples} {row[1 + len(shown)]}" for row in rows
+                f"{row[0]}: greedy {row[1]}, Pass@{samples} {row[1 + len(shown)]}"
+                for row in table.rows
             ),
             "The source's accuracy when a verifier picks among k samples. Lines: one greedy decode "
             "of each model; the marker stands at its K_eq.",
         ),
-        Table(["cell", "greedy", *(f"Pass@{k}" for k in shown), *names], rows, note=note),
+        table,
     ]
+
+
+_percent = partial(percent, digits=2)
+
+
+def pass_at(k: int | str) -> Column[CellFindings]:
+    """The source's Pass@k."""
+    return Column(
+        "", _OF_SOURCE, lambda cell: cell.found.source.curve[int(k)], f"Pass@{k}", _percent
+    )
+
+
+def worth_of(name: str, title: str) -> Column[CellFindings]:
+    """A condition's K_eq."""
+
+    def value(cell: CellFindings) -> str:
+        return wording.k_eq(cell.found.conditions[name].k_eq, cell.inputs.k)
+
+    return Column("", "this column and those to its right: K_eq", value, title)
+
+
+WORTH: tuple[Column[CellFindings], ...] = (
+    Column("", _CELL, lambda cell: cell.name, "cell"),
+    Column("", _OF_SOURCE, lambda cell: cell.found.source.pass_at_1, "greedy", _percent),
+    pass_at("k"),
+    worth_of("", "K_eq: CONDITION"),
+)
 
 
 def _shared(of: StudyFindings) -> list[Block]:
     """How much of a larger budget's gain the first condition has, with how much of its problems."""
     lead = condition_name(of.study.lead)
-    rows = []
-    for cell in of.cells:
-        for share in shares(cell, of.study.lead):
-            full = cell.found.contrast(share.full, SOURCE).delta
-            rows.append(
-                [
-                    cell.name,
-                    condition_name(share.full),
-                    percent(share.problems),
-                    points(cell.found.contrast(of.study.lead, SOURCE).delta, 2),
-                    points(full, 2),
-                    percent(share.gain),
-                ]
-            )
+    rows = _shares(of)
     if not rows:
         return [Text("No condition of this study has a larger budget of its own.")]
-    columns = [
-        "cell", "reference", "share of its problems", f"gain of {lead}", "its gain", "share of it"
-    ]  # fmt: skip
     note = (
         f"Distinct problems that {lead} is trained on, and its gain over the source in percentage "
         "points, beside those of a reference with a larger budget. Where the reference gains "
         "little, the share says little; a dash: it gains nothing."
     )
-    return [Table(columns, rows, words=2, note=note)]
+    columns = [gained(lead) if column.title == _GAINED else column for column in SHARES]
+    return [Frame(columns, rows).table(note, words=2)]
+
+
+CellShare = tuple[CellFindings, str, Share]
+
+
+def _shares(of: StudyFindings) -> list[CellShare]:
+    lead = of.study.lead
+    return [(cell, lead, share) for cell in of.cells for share in shares(cell, lead)]
+
+
+def _gain_in(cell: CellFindings, condition: str) -> Fraction:
+    return cell.found.contrast(condition, SOURCE).delta
+
+
+def gained(lead: str) -> Column[CellShare]:
+    """What the study's condition gains."""
+    return Column("", _GAIN, lambda row: _gain_in(row[0], row[1]), f"gain of {lead}", _two)
+
+
+_LARGER = "larger-budget condition; GapFT's distinct problems over its"
+_GAINED = "gain of CONDITION"
+SHARES: tuple[Column[CellShare], ...] = (
+    Column("cell", _CELL, lambda row: row[0].name, "cell"),
+    Column("reference", "", lambda row: row[2].full),
+    Column("", _LARGER, lambda row: condition_name(row[2].full), "reference"),
+    Column(
+        "share_of_problems", _LARGER, lambda row: row[2].problems, "share of its problems", percent
+    ),
+    gained("CONDITION"),
+    Column("", _GAIN, lambda row: _gain_in(row[0], row[2].full), "its gain", _two),
+    Column("share_of_gain", _GAIN, lambda row: row[2].gain, "share of it", percent),
+)
 
 
 def spent(of: StudyFindings) -> list[Block]:
@@ -384,29 +545,56 @@ def spent(of: StudyFindings) -> list[Block]:
         conditions = cell.found.conditions
         groups = cell.found.groups + [[c] for c in conditions.values() if not c.matched]
         for group in groups:
-            budget = next(iter(group[0].seeds.values())).budget
-            low, high, spread = tokens(group)
-            own = [of_lead for of_lead in group if of_lead.name == of.study.lead]
-            processed = [seed.budget.tokens for each in own for seed in each.seeds.values()]
-            rows.append(
-                [
-                    cell.name,
-                    group_name(group),
-                    *(whole(value) for value in (budget.n, budget.exposures)),
-                    whole(round(sum(processed) / len(processed))) if own else "–",
-                    *(whole(value) for value in (low, high)),
-                    percent(spread),
-                    whole(budget.steps),
-                ]
-            )
-    lead = f"L of {condition_name(of.study.lead)}"
-    columns = ["cell", "conditions", "n", "N", lead, "L, fewest", "L, most", "spread of L", "J"]
+            rows.append(Spent(cell, group, of.study.lead))
+    lead = condition_name(of.study.lead)
+    columns = [processed(lead) if column.title == _PROCESSED else column for column in SPENT]
     note = (
         "n example slots, N exposures, L processed tokens over conditions and seeds, J optimizer "
         "steps; the first L is of the study's first condition, mean over seeds, as in the paper. "
         "Within a row n, N and J are the same; tokens are reported, not enforced."
     )
-    return [Table(columns, rows, words=2, note=note)]
+    return [Frame(columns, rows).table(note, words=2)]
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Conditions of a cell that have one budget."""
+
+    cell: CellFindings
+    group: Sequence[ConditionFindings]
+    lead: str
+
+    @property
+    def budget(self) -> Budget:
+        """n, N and J of all."""
+        return self.group[0].budgets[0]
+
+    @property
+    def processed(self) -> str:
+        """Tokens of the study's condition, mean over seeds; a dash where it is not among them."""
+        own = [of.tokens for each in self.group if each.name == self.lead for of in each.budgets]
+        return whole(round(fmean(own))) if own else "–"
+
+
+def processed(condition: str) -> Column[Spent]:
+    """L of the study's first condition."""
+    meaning = "processed tokens of the first condition, mean over seeds"
+    return Column("", meaning, lambda row: row.processed, f"L of {condition}")
+
+
+_PROCESSED = "L of CONDITION"
+_L = "over conditions of one budget"
+SPENT: tuple[Column[Spent], ...] = (
+    Column("", _CELL, lambda row: row.cell.name, "cell"),
+    Column("", _CELL, lambda row: group_name(row.group), "conditions"),
+    Column("", "", lambda row: row.budget.n, "n", whole),
+    Column("", "", lambda row: row.budget.exposures, "N", whole),
+    processed("CONDITION"),
+    Column("", _L, lambda row: tokens(row.group)[0], "L, fewest", whole),
+    Column("", _L, lambda row: tokens(row.group)[1], "L, most", whole),
+    Column("", _L, lambda row: tokens(row.group)[2], "spread of L", percent),
+    Column("", "", lambda row: row.budget.steps, "J", whole),
+)
 
 
 def provenance(of: StudyFindings) -> list[Section]:
@@ -420,20 +608,10 @@ def provenance(of: StudyFindings) -> list[Section]:
 
 def _cells(of: StudyFindings) -> list[Block]:
     whole_cells = {cell.name: cell.inputs for cell in of.cells}
-    rows = []
-    for cell in of.collected:
-        choice, inputs = of.study.cells[cell.name], whole_cells.get(cell.name)
-        place = choice.run or f"{CELLS}/{folder_of(cell.name)}"
-        said = ["–"] * 4
-        if inputs is not None:
-            model = str(inputs.recipe["model"]["args"]["pretrained"])
-            params = json.dumps(inputs.task.get("verifier_params", {}), ensure_ascii=False)
-            verifier = f"{inputs.task['verifier']} {params}"
-            if inputs.taken:
-                verifier += f" (not {' and '.join(inputs.taken)}: verdicts of imported files)"
-            said = [model, inputs.task["name"], verifier, whole(len(inputs.audit.ids))]
-        rows.append([cell.name, "; ".join(cell.lacks) or "whole", *said, place])
-    columns = ["cell", "state", "model", "task", "verifier", "audit problems", "run"]
+    rows = [
+        CellRow(cell, of.study.cells[cell.name].run, whole_cells.get(cell.name))
+        for cell in of.collected
+    ]
     note = (
         "Each run has a report of its own (report/index.html in its folder; a cell's name leads "
         "there), with everything that this page leaves out: every seed as counts, problems gained "
@@ -441,9 +619,54 @@ def _cells(of: StudyFindings) -> list[Block]:
     )
     lines = [f"{cell.name}: {line}" for cell in of.collected for line in cell.warnings]
     return [
-        Table(columns, rows, words=7, note=note, links=pages(of)),
+        Frame(CELL, rows).table(note, words=7, links=pages(of)),
         *([Bullets(lines)] if lines else []),
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class CellRow:
+    """A cell, with the run that it names, and what was read of it where it is whole."""
+
+    cell: Collected
+    run: str | None
+    inputs: ReportInputs | None
+
+    def said(self, value: Callable[[ReportInputs], str]) -> str:
+        """Something of its run."""
+        return "–" if self.inputs is None else value(self.inputs)
+
+
+def _verifier(inputs: ReportInputs) -> str:
+    params = json.dumps(inputs.task.get("verifier_params", {}), ensure_ascii=False)
+    told = f"{inputs.task['verifier']} {params}"
+    if inputs.taken:
+        told += f" (not {' and '.join(inputs.taken)}: verdicts of imported files)"
+    return told
+
+
+def _pretrained(inputs: ReportInputs) -> str:
+    return str(inputs.recipe["model"]["args"]["pretrained"])
+
+
+def _task(inputs: ReportInputs) -> str:
+    return str(inputs.task["name"])
+
+
+def _problems(inputs: ReportInputs) -> str:
+    return whole(len(inputs.audit.ids))
+
+
+_ABOUT = "of the cell"
+CELL: tuple[Column[CellRow], ...] = (
+    Column("", _CELL, lambda row: row.cell.name, "cell"),
+    Column("", _ABOUT, lambda row: "; ".join(row.cell.lacks) or "whole", "state"),
+    Column("", _ABOUT, lambda row: row.said(_pretrained), "model"),
+    Column("", _ABOUT, lambda row: row.said(_task), "task"),
+    Column("", _ABOUT, lambda row: row.said(_verifier), "verifier"),
+    Column("", _ABOUT, lambda row: row.said(_problems), "audit problems"),
+    Column("", _ABOUT, lambda row: row.run or f"{CELLS}/{folder_of(row.cell.name)}", "run"),
+)
 
 
 def pages(of: StudyFindings) -> dict[str, str]:
@@ -464,8 +687,8 @@ def _settings(of: StudyFindings) -> list[Block]:
         recipe = of.cells[0].inputs.recipe
         kept = {name: recipe[name] for name in ("conditions", "seeds", *SECTIONS)}
         own = {*OWN, *(f"{name}.run" for name in of.study.conditions)}
-        rows = [[key, value] for key, value in flat(kept) if key not in own]
-        blocks.append(Table(["key", "value"], rows, words=2, summary="What the cells share"))
+        rows = [(key, value) for key, value in flat(kept) if key not in own]
+        blocks.append(Frame(SETTINGS, rows).table(words=2, summary="What the cells share"))
     return blocks
 
 
@@ -505,30 +728,6 @@ def results(found: StudyFindings) -> dict[str, Any]:
         "reference": study.reference,
         "seeds": list(study.seeds),
         "whole": not found.lacking,
-        "means": [_mean(mean) for mean in found.means] or None,
+        "means": Frame(MEANS, found.means).entries() or None,
         "cells": cells,
     }
-
-
-def _mean(mean: Mean) -> dict[str, Any]:
-    return {
-        "a": mean.a,
-        "b": mean.b,
-        "delta": float(mean.delta),
-        "ci95": [mean.interval.low, mean.interval.high],
-        "p": mean.resampled.p_value,
-        "matched_budget": mean.matched,
-    }
-
-
-def _mean_rows(found: StudyFindings) -> Rows:
-    yield "a", "b", "mean_difference", "ci95_low", "ci95_high", "p", "matched_budget"
-    for of in (_mean(mean) for mean in found.means):
-        yield of["a"], of["b"], of["delta"], *of["ci95"], of["p"], of["matched_budget"]
-
-
-def _share_rows(found: StudyFindings) -> Rows:
-    yield "cell", "reference", "share_of_problems", "share_of_gain"
-    for cell in found.cells:
-        for of in shares(cell, found.study.lead):
-            yield cell.name, of.full, float(of.problems), of_run.number(of.gain)
