@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapft_harness.compare.choice import CompareChoice
-from gapft_harness.compare.findings import Aggregate, CompareFindings, Paired, Table, find
+from gapft_harness.compare.findings import Aggregate, CompareFindings, Numbers, Paired, find
 from gapft_harness.compare.groups import aggregates
 from gapft_harness.compare.joining import Item, Joined, join, refuse_other_tasks
 from gapft_harness.compare.notes import notes
@@ -59,7 +59,7 @@ class Comparison:
     after: dict[str, list[tuple[Rows, NDArray[np.int64]]]]
     seeds: dict[str, list[str]]
     items: tuple[Item, ...]
-    table: Table
+    table: Numbers
     found: CompareFindings
     samples: Verdicts | None
     notes: tuple[Text, ...]
@@ -147,7 +147,7 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
     by_model: dict[str, list[tuple[Rows, NDArray[np.int64]]]] = {m.name: [] for m in others}
     for (model, rows), by_item in zip(runs, joined.after, strict=True):
         by_model[model.name].append((rows, by_item))
-    table = Table(
+    table = Numbers(
         _values(first, joined.before),
         {name: np.stack([_values(*run) for run in of]) for name, of in by_model.items()},
         _clusters(first, joined, choice),

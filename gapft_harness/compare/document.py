@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,16 @@ from gapft_harness.compare.items import (
     item_rows,
     names_of,
 )
-from gapft_harness.compare.reading import Figure, Rows
+from gapft_harness.compare.reading import Figure
+from gapft_harness.compare.reading import Rows as Logs
 from gapft_harness.core.files import require_free
 from gapft_harness.report.explorer import packing as explorer
+from gapft_harness.report.frame import CI95, Column, Frame, Rows
 from gapft_harness.report.rendering import page, wording
 from gapft_harness.report.rendering.blocks import Block, Case, Cases, Section, Table, Text, remarks
 from gapft_harness.report.rendering.document import Document
 from gapft_harness.report.rendering.wording import UNSTABLE, percent, points, whole
+from gapft_harness.report.sections.comparison import TERMS, by_state
 
 #: Of a model's gained documents, and of its lost ones, the most that a written page shows.
 PAGE_SHOWN = 25
@@ -154,12 +157,11 @@ def _opening(of: Comparison) -> str:
 
 def _models(of: Comparison) -> Table:
     models = of.found.models
-    seeds = any(one.seeds > 1 for one in models.values())
-    columns = ["model", *(["seeds"] if seeds else []), *_columns(of, models.values())]
-    rows = [
-        [name, *([str(one.seeds)] if seeds else []), *_row(one)] for name, one in models.items()
-    ]
-    return Table(columns, rows, note=_note(of))
+    columns: list[Column[Line]] = [*MODEL]
+    if any(one.seeds > 1 for one in models.values()):
+        columns += SEEDS
+    rows = [Line(one, model=name) for name, one in models.items()]
+    return Frame([*columns, *_paired(of, models.values())], rows).table(_note(of))
 
 
 def _groups(of: Comparison) -> Table:
@@ -186,23 +188,20 @@ def _aggregates(of: Comparison) -> Table:
 def _by_group(of: Comparison, what: str, found: Mapping[str, Mapping[str, Paired]]) -> Table:
     several = len(of.table.after) > 1
     everything = [one for by_model in found.values() for one in by_model.values()]
-    columns = [
-        what, *(["model"] if several else []), "documents",
-        *(["clusters"] if of.choice.cluster else []), *_columns(of, everything),
-    ]  # fmt: skip
-    rows = []
-    for group, by_model in found.items():
-        for name, one in by_model.items():
-            sizes = [one.items, *([one.units] if of.choice.cluster else [])]
-            start = [group, *([name] if several else []), *map(whole, sizes)]
-            rows.append([*start, *_row(one)])
+    columns: list[Column[Line]] = [group_by(what)]
+    columns += [*MODEL * several, *DOCUMENTS, *(CLUSTERS if of.choice.cluster else ())]
+    rows = [
+        Line(one, group, name)
+        for group, by_model in found.items()
+        for name, one in by_model.items()
+    ]
     note = _tests(of, everything)
     if len({one.binary for one in everything}) > 1:
         note += " Where before and after are in %, differences are in points."
     if len(everything) > 1:
         note += f" p (Holm): adjusted for the {len(everything)} tests of this table."
     note += _few(of, everything)
-    return Table(columns, rows, words=1 + several, note=note)
+    return Frame([*columns, *_paired(of, everything)], rows).table(note, words=1 + several)
 
 
 def _metrics(figures: Mapping[str, Figure]) -> str:
@@ -216,32 +215,116 @@ def _metrics(figures: Mapping[str, Figure]) -> str:
     return f"Metrics: {'; '.join(told)}."
 
 
-def _columns(of: Comparison, found: Collection[Paired]) -> list[str]:
-    """The headings of ``_row``; differences have their unit where all have one."""
-    difference = "difference" if of.figure is None else f"difference ({of.figure.metric})"
-    adjusted = ["p (Holm)"] if any(one.p_holm is not None for one in found) else []
-    return [
-        *("before", "after"),
-        "difference (points)" if all(one.binary for one in found) else difference,
-        *("95% interval", "p"),
-        *adjusted,
-        *changes(of),
-    ]
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A model on some documents, before and after.
+
+    Attributes:
+        group: of the documents; empty: all.
+        figure: what it is compared by.
+        by_state: where its change comes from.
+        k: the model's samples before, which that rests on.
+    """
+
+    one: Paired
+    group: str = ""
+    model: str = ""
+    figure: Figure | None = None
+    by_state: ByState | None = None
+    k: int = 0
 
 
-def _row(one: Paired) -> list[str]:
-    words = _words(one.binary)
-    adjusted = [] if one.p_holm is None else [wording.p_value(one.p_holm)]
-    return [
-        words.level(one.before),
-        words.level(one.after),
-        words.change(one.difference),
-        words.interval(one.interval, one.units),
-        wording.p_value(one.p_value),
-        *adjusted,
-        whole(one.gained),
-        whole(one.lost),
-    ]
+def group_by(title: str) -> Column[Line]:
+    """What documents have in common."""
+    return Column("group", "or the field of `--by`", lambda line: line.group, title)
+
+
+def difference(title: str) -> Column[Line]:
+    """After minus before, in points or in the metric's own unit."""
+
+    def shown(line: Line) -> str:
+        return _words(line.one.binary).change(line.one.difference)
+
+    return Column("", _MINUS, shown, title)
+
+
+def changed_documents(rose: str, fell: str, meaning: str) -> tuple[Column[Line], ...]:
+    """The documents that changed, by what their change is called."""
+    return (
+        Column(rose, meaning, lambda line: line.one.gained, rose, whole),
+        Column(fell, meaning, lambda line: line.one.lost, fell, whole),
+    )
+
+
+def _interval(line: Line) -> str:
+    return _words(line.one.binary).interval(line.one.interval, line.one.units)
+
+
+def ends(one: Paired) -> tuple[float, float] | None:
+    """Of a difference's interval."""
+    return None if one.interval is None else (one.interval.low, one.interval.high)
+
+
+_HOW_MANY = "how many"
+_MEAN = "mean of the metric"
+_MINUS = "after minus before, and its interval"
+_P = "two-sided; adjusted for the table's tests"
+_RIGHT = "documents that became right or wrong, over seeds"
+_NUMBER = "whose number rose or fell, if it is not 0 or 1"
+
+MODEL: tuple[Column[Line], ...] = (
+    Column("model", "AFTER's name", lambda line: line.model, "model"),
+)
+GROUP = (group_by("task"), group_by("group"))
+DOCUMENTS: tuple[Column[Line], ...] = (
+    Column("documents", _HOW_MANY, lambda line: line.one.items, "documents", whole),
+)
+CLUSTERS: tuple[Column[Line], ...] = (
+    Column("", _HOW_MANY, lambda line: line.one.units, "clusters", whole),
+)
+SEEDS: tuple[Column[Line], ...] = (
+    Column("seeds", _HOW_MANY, lambda line: line.one.seeds, "seeds"),
+)
+METRIC: tuple[Column[Line], ...] = (
+    Column("metric", "", lambda line: line.figure and line.figure.metric),
+    Column("filter", "", lambda line: line.figure and line.figure.filter),
+)
+LEVELS: tuple[Column[Line], ...] = (
+    Column("before", "", lambda line: line.one.before),
+    Column("after", "", lambda line: line.one.after),
+    Column("", _MEAN, lambda line: _words(line.one.binary).level(line.one.before), "before"),
+    Column("", _MEAN, lambda line: _words(line.one.binary).level(line.one.after), "after"),
+)
+DIFFERENCE: tuple[Column[Line], ...] = (
+    difference("difference (points)"),
+    difference("difference (METRIC)"),
+    difference("difference"),
+)
+TEST: tuple[Column[Line], ...] = (
+    Column("difference", "", lambda line: line.one.difference),
+    Column("ci95", "", lambda line: ends(line.one), names=CI95),
+    Column("", _MINUS, _interval, "95% interval"),
+    Column("test", "", lambda line: line.one.test),
+    Column("p", _P, lambda line: line.one.p_value, "p", wording.p_value),
+)
+ADJUSTED: tuple[Column[Line], ...] = (
+    Column("p_holm", _P, lambda line: line.one.p_holm, "p (Holm)", wording.p_value),
+)
+GAINED = changed_documents("gained", "lost", _RIGHT)
+HIGHER = changed_documents("higher", "lower", _NUMBER)
+
+
+def _paired(of: Comparison, found: Collection[Paired]) -> list[Column[Line]]:
+    """What is shown of a difference; it has its unit where all have one."""
+    heading = "difference" if of.figure is None else f"difference ({of.figure.metric})"
+    if all(one.binary for one in found):
+        heading = "difference (points)"
+    adjusted = ADJUSTED if any(one.p_holm is not None for one in found) else ()
+    return [*LEVELS, difference(heading), *TEST, *adjusted, *_documents(of.judged())]
+
+
+def _documents(judged: bool) -> tuple[Column[Line], ...]:
+    return GAINED if judged else HIGHER
 
 
 def _note(of: Comparison) -> str:
@@ -295,18 +378,13 @@ def _unit(of: Comparison) -> str:
 
 def _states(of: Comparison) -> list[Block]:
     assert of.samples is not None
-    rows, sizes = [], next(iter(of.found.by_state.values())).counts
-    seeds = {name: one.seeds for name, one in of.found.models.items()}
-    for name, one in of.found.by_state.items():
-        counts, terms = one.counts, one.counts.terms
-        rows.append(
-            [
-                name,
-                *(points(term) for term in (terms.s, terms.u, terms.g, terms.total)),
-                *(percent(rate) for rate in (counts.kappa_s, counts.kappa_u, counts.rho_g)),
-                wording.k_eq(one.k_eq, of.samples.k),
-            ]
-        )
+    sizes = next(iter(of.found.by_state.values())).counts
+    models = of.found.models
+    rows = [
+        Line(models[name], model=name, by_state=one, k=of.samples.k)
+        for name, one in of.found.by_state.items()
+    ]
+    seeds = {name: one.seeds for name, one in models.items()}
     first = next(iter(seeds.values()))
     shares = ", ".join(
         f"{state} {whole(n // first)}{UNSTABLE if n // first < STABLE_ITEMS else ''}"
@@ -323,10 +401,48 @@ def _states(of: Comparison) -> list[Block]:
         "and U that is right after; ρ_G: share of G that is wrong after. K_eq: the most samples of "
         "the model before, with a verifier to choose among them, that one answer after is worth."
     )
-    columns = [
-        "model", "p_S κ_S", "p_U κ_U", "−p_G ρ_G", "difference", "κ_S", "κ_U", "ρ_G", "K_eq",
-    ]  # fmt: skip
-    return [Text(text), Table(columns, rows, note=note)]
+    return [Text(text), Frame([*MODEL, *BY_STATE], rows).table(note)]
+
+
+def _of_states(
+    key: str,
+    meaning: str,
+    value: Callable[[ByState], Any],
+    title: str | None = None,
+    shown: Callable[[Any], str] = str,
+    names: Sequence[str] = (),
+) -> Column[Line]:
+    """A column for where the change comes from, if it is known."""
+    return Column(
+        key,
+        meaning,
+        lambda line: None if line.by_state is None else value(line.by_state),
+        title,
+        shown,
+        names=names,
+    )
+
+
+_TERM = "terms of the difference (Equation 9)"
+
+#: Where the change comes from.
+BY_STATE: tuple[Column[Line], ...] = (
+    _of_states("", _TERM, lambda one: one.counts.terms.s, "p_S κ_S", points),
+    _of_states("", _TERM, lambda one: one.counts.terms.u, "p_U κ_U", points),
+    _of_states("", _TERM, lambda one: one.counts.terms.g, "−p_G ρ_G", points),
+    _of_states("", _MINUS, lambda one: one.counts.terms.total, "difference", points),
+    _of_states("kappa_S", "", lambda one: one.counts.kappa_s, "κ_S", percent),
+    _of_states("kappa_U", "", lambda one: one.counts.kappa_u, "κ_U", percent),
+    _of_states("rho_G", "", lambda one: one.counts.rho_g, "ρ_G", percent),
+    _of_states("terms", "", lambda one: by_state(one.counts.terms), names=TERMS),
+    _of_states("K_eq", "", lambda one: k_label(one.k_eq)),
+    Column(
+        "",
+        "",
+        lambda line: "" if line.by_state is None else wording.k_eq(line.by_state.k_eq, line.k),
+        "K_eq",
+    ),
+)
 
 
 def _case(of: Comparison, one: Changed, names: Mapping[int, str]) -> Case:
@@ -376,7 +492,8 @@ def results(of: Comparison) -> dict[str, Any]:
             "groups": _each(of.found.aggregates, name, judged),
         }
         if name in of.found.by_state:
-            models[name]["decomposition"] = _by_state(of.found.by_state[name])
+            line = Line(of.found.models[name], by_state=of.found.by_state[name])
+            (models[name]["decomposition"],) = Frame(BY_STATE, [line]).entries()
     clusters, figure = of.table.clusters, of.figure
     content: dict[str, Any] = {
         "schema": 1,
@@ -425,62 +542,32 @@ def _each(
     }
 
 
-def _paths(rows: Rows) -> list[str]:
+def _paths(rows: Logs) -> list[str]:
     return [str(log.path) for log in rows.logs]
 
 
 def paired(one: Paired, judged: bool) -> dict[str, Any]:
     """One model's figures; ``judged``: a document is right or wrong."""
-    return {
-        "before": one.before,
-        "after": one.after,
-        "difference": one.difference,
-        "ci95": None if one.interval is None else [one.interval.low, one.interval.high],
-        "test": one.test,
-        "p": one.p_value,
-        "p_holm": one.p_holm,
-        ("gained" if judged else "higher"): one.gained,
-        ("lost" if judged else "lower"): one.lost,
-    }
+    columns = [*LEVELS, *TEST, *ADJUSTED, *_documents(judged)]
+    (figures,) = Frame(columns, [Line(one)]).entries()
+    return figures
 
 
-def _by_state(of: ByState) -> dict[str, Any]:
-    counts, terms = of.counts, of.counts.terms
-    rates = (counts.kappa_s, counts.kappa_u, counts.rho_g)
-    kappa_s, kappa_u, rho_g = (None if rate is None else float(rate) for rate in rates)
-    return {
-        "kappa_S": kappa_s,
-        "kappa_U": kappa_u,
-        "rho_G": rho_g,
-        "terms": {"S": float(terms.s), "U": float(terms.u), "G": float(terms.g)},
-        "K_eq": k_label(of.k_eq),
-    }
-
-
-def _rows(of: Comparison) -> Iterator[tuple[object, ...]]:
+def _rows(of: Comparison) -> Rows:
     """A row for each model over all documents, then for each group of tasks, then each group."""
-    yield (
-        "model", "group", "metric", "filter", "documents", "seeds", "before", "after",
-        "difference", "ci95_low", "ci95_high", "test", "p", "p_holm", *changes(of),
-        "kappa_S", "kappa_U", "rho_G", "term_S", "term_U", "term_G", "K_eq",
-    )  # fmt: skip
     own = {one.name: of.figures[one.tasks[0]] for one in of.aggregates}
     own |= of.figures if of.choice.by is None else {}
     groups = (*of.found.aggregates.items(), *of.found.groups.items())
-    for group, by_model in [("", of.found.models), *groups]:
-        shown = own.get(group, of.figure)
-        figure = (None, None) if shown is None else (shown.metric, shown.filter)
-        for name, one in by_model.items():
-            terms: list[object] = [None] * 7
-            if not group and name in of.found.by_state:
-                told = _by_state(of.found.by_state[name])
-                rates = (told[key] for key in ("kappa_S", "kappa_U", "rho_G"))
-                terms = [*rates, *told["terms"].values(), told["K_eq"]]
-            start = name, group, *figure, one.items, one.seeds
-            yield (*start, *paired_row(one), one.p_holm, one.gained, one.lost, *terms)
-
-
-def paired_row(one: Paired) -> list[object]:
-    """One model's figures in a CSV file, from ``before`` to ``p``."""
-    ends = (None, None) if one.interval is None else (one.interval.low, one.interval.high)
-    return [one.before, one.after, one.difference, *ends, one.test, one.p_value]
+    rows = [
+        Line(
+            *(one, group, name, own.get(group, of.figure)),
+            by_state=None if group else of.found.by_state.get(name),
+        )
+        for group, by_model in [("", of.found.models), *groups]
+        for name, one in by_model.items()
+    ]
+    columns = [
+        *(*MODEL, group_by("group"), *METRIC, *DOCUMENTS, *SEEDS, *LEVELS, *TEST, *ADJUSTED),
+        *(*_documents(of.judged()), *BY_STATE),
+    ]
+    return Frame(columns, rows).csv()

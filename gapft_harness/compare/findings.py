@@ -28,7 +28,7 @@ _SEED = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class Numbers:
     """The numbers of the compared items.
 
     Attributes:
@@ -51,13 +51,13 @@ class Table:
         after = [self.after[name] for name in models or self.after]
         return all(bool(((of == 0) | (of == 1)).all()) for of in (self.before, *after))
 
-    def part(self, members: NDArray[np.bool_]) -> Table:
+    def part(self, members: NDArray[np.bool_]) -> Numbers:
         """Some of the items, without strata; clusters are numbered anew."""
         clusters = None
         if self.clusters is not None:
             clusters = np.unique(self.clusters[members], return_inverse=True)[1]
         after = {name: of[:, members] for name, of in self.after.items()}
-        return Table(self.before[members], after, clusters)
+        return Numbers(self.before[members], after, clusters)
 
     def weights(self) -> NDArray[np.float64]:
         """Shape (P,), of mean 1: what each item counts in a mean."""
@@ -151,7 +151,7 @@ class CompareFindings:
 
 
 def find(
-    table: Table,
+    table: Numbers,
     samples: Verdicts | None = None,
     *,
     tasks: NDArray[np.str_] | None = None,
@@ -190,7 +190,7 @@ def find(
     return CompareFindings(models, groups, together, states, by_state)
 
 
-def paired(table: Table, purpose: str) -> dict[str, Paired]:
+def paired(table: Numbers, purpose: str) -> dict[str, Paired]:
     """Every model against the one before; what is found of one does not rest on the others."""
     items = len(table.before)
     clusters = np.arange(items) if table.clusters is None else table.clusters
@@ -242,7 +242,7 @@ def _means(
 
 
 def _test(
-    difference: NDArray[np.float64], table: Table, binary: bool, stream: Stream
+    difference: NDArray[np.float64], table: Numbers, binary: bool, stream: Stream
 ) -> tuple[str, float]:
     """McNemar's exact test of one seed's independent items; else signs of sums are flipped."""
     alike = table.clusters is None and table.strata is None

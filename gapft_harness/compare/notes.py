@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapft_harness.compare.choice import CompareChoice
-from gapft_harness.compare.findings import Table
+from gapft_harness.compare.findings import Numbers
 from gapft_harness.compare.joining import Joined
 from gapft_harness.compare.reading import Figure, Rows
 from gapft_harness.report.rendering.blocks import Text
@@ -25,7 +25,7 @@ def notes(
     joined: Joined,
     before: Rows,
     after: Mapping[str, Sequence[Selected]],
-    table: Table,
+    table: Numbers,
 ) -> Iterator[Text]:
     """Yields a sentence each, as a warning where it may change the meaning of the figures."""
     yield from _same_logs(before, after)

@@ -13,12 +13,13 @@ from gapft_harness.exporting.cards import asked, card, hub_name, model_name, sea
 from gapft_harness.exporting.formats import arms_of
 from gapft_harness.exporting.tables import reported
 from gapft_harness.report.findings.whole import Findings
+from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Code, Section, Table, Text
 from gapft_harness.report.rendering.wording import condition_name, percent, points, whole
 from gapft_harness.report.sections import comparison
-from gapft_harness.report.sections.provenance import flat
+from gapft_harness.report.sections.provenance import SETTINGS, flat
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory
 from gapft_harness.run_directory.manifest import given_plugins
@@ -142,24 +143,22 @@ def _reached(arm: Arm, inputs: ReportInputs, findings: Findings) -> Table:
     parts, budget = one.decomposition, one.budget
     change = findings.contrast(arm.condition, SOURCE)
     seeds = wording.listed([str(seed) for seed in condition.seeds])
+    passed = f"{percent(parts.pass_at_1)} ({whole(parts.correct)} of {whole(parts.n)})"
     rows = [
-        [
-            "Pass@1 of this adapter",
-            f"{percent(parts.pass_at_1)} ({whole(parts.correct)} of {whole(parts.n)})",
-        ],
-        ["Pass@1 of the base", percent(findings.source.pass_at_1)],
-        ["Pass@1, mean over seeds", percent(condition.mean.pass_at_1)],
-        ["its 95% interval", wording.percent_interval(condition.interval)],
-        ["mean minus base, points", points(change.delta)],
-        ["its 95% interval", wording.points_interval(change.interval)],
-        ["K_eq", wording.k_eq(condition.k_eq, inputs.k)],
-        ["S corrected", f"{whole(parts.corrected_s)} of {whole(parts.n_s)}"],
-        ["U corrected", f"{whole(parts.corrected_u)} of {whole(parts.n_u)}"],
-        ["G regressed", f"{whole(parts.regressed_g)} of {whole(parts.n_g)}"],
-        ["example slots n", whole(budget.n)],
-        ["exposures N", whole(budget.exposures)],
-        ["processed tokens L", whole(budget.tokens)],
-        ["optimizer steps J", whole(budget.steps)],
+        ("Pass@1 of this adapter", passed),
+        ("Pass@1 of the base", percent(findings.source.pass_at_1)),
+        ("Pass@1, mean over seeds", percent(condition.mean.pass_at_1)),
+        ("its 95% interval", wording.percent_interval(condition.interval)),
+        ("mean minus base, points", points(change.delta)),
+        ("its 95% interval", wording.points_interval(change.interval)),
+        ("K_eq", wording.k_eq(condition.k_eq, inputs.k)),
+        ("S corrected", f"{whole(parts.corrected_s)} of {whole(parts.n_s)}"),
+        ("U corrected", f"{whole(parts.corrected_u)} of {whole(parts.n_u)}"),
+        ("G regressed", f"{whole(parts.regressed_g)} of {whole(parts.n_g)}"),
+        ("example slots n", whole(budget.n)),
+        ("exposures N", whole(budget.exposures)),
+        ("processed tokens L", whole(budget.tokens)),
+        ("optimizer steps J", whole(budget.steps)),
     ]
     note = (
         f"Greedy. Intervals are of the mean over training seeds ({seeds}), over seeds and problems "
@@ -167,13 +166,18 @@ def _reached(arm: Arm, inputs: ReportInputs, findings: Findings) -> Table:
         f"{inputs.k} samples; U: by none. K_eq: the most samples of the base, with a verifier to "
         "choose among them, that one answer is worth."
     )
-    return Table(["", "this adapter"], rows, note=note)
+    return Frame(REACHED, rows).table(note)
+
+
+REACHED: tuple[Column[tuple[str, str]], ...] = (
+    Column("", "", lambda row: row[0], ""),
+    Column("", "a figure of this condition and seed", lambda row: row[1], "this adapter"),
+)
 
 
 def _training(run: RunDirectory, arm: Arm) -> Table:
     training = run.recipe.training_of(arm.condition).model_dump(mode="json")
-    rows = [list(row) for row in flat({"training": training})]
-    return Table(["key", "value"], rows, words=2)
+    return Frame(SETTINGS, [*flat({"training": training})]).table(words=2)
 
 
 def _again(run: RunDirectory) -> list[Text | Code]:

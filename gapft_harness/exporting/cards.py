@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.rendering import markdown
 from gapft_harness.report.rendering.blocks import Block, Section, Table, Text
-from gapft_harness.report.sections.provenance import flat
+from gapft_harness.report.sections.provenance import SETTINGS, flat
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.manifest import given_plugins
 
@@ -55,7 +56,7 @@ def asked(run: RunDirectory) -> list[Block]:
         "search": run.recipe.search.model_dump(mode="json"),
         "task": _some(manifest["task"], _TASK),
     }
-    table = Table(["key", "value"], [list(row) for row in flat(told)], words=2)
+    table = Frame(SETTINGS, [*flat(told)]).table(words=2)
     needed = [
         Text(
             f"Made with the plugin file {Path(file).name} (sha256 {digest}): gapft run, verify and "
@@ -77,4 +78,11 @@ def _some(values: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
 def seals(run: RunDirectory, places: Iterable[str]) -> Table:
     """The hashes of sealed files and folders, by which a run's manifest knows them."""
     files = run.manifest()["files"]
-    return Table(["file", "sha256"], [[place, files[place]] for place in places], words=2)
+    return Frame(SEALS, [(place, files[place]) for place in places]).table(words=2)
+
+
+_SEALED = "sealed files"
+SEALS: tuple[Column[tuple[str, str]], ...] = (
+    Column("", _SEALED, lambda row: row[0], "file"),
+    Column("", _SEALED, lambda row: row[1], "sha256"),
+)

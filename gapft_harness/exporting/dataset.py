@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.files import write_text
 from gapft_harness.exporting.cards import asked, card, model_name, seals
-from gapft_harness.report.rendering.blocks import Code, Section, Table, Text
+from gapft_harness.report.frame import Column, Frame
+from gapft_harness.report.rendering.blocks import Code, Section, Text
 from gapft_harness.report.rendering.wording import whole
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory, Split, require, stated
@@ -152,8 +153,8 @@ def _card(run: RunDirectory, files: dict[str, Path], counts: dict[Split, Counter
         configs=[{"config_name": "default", "data_files": of_splits}],
     )
     rows = [
-        [split, layout_name, *(whole(of[state]) for state in "GSU"), whole(of.total())]
-        for layout_name, (split, of) in zip(files, counts.items(), strict=True)
+        (split, name_here, count)
+        for name_here, (split, count) in zip(files, counts.items(), strict=True)
     ]
     return card(
         data,
@@ -168,18 +169,36 @@ def _card(run: RunDirectory, files: dict[str, Path], counts: dict[Split, Counter
                         f"{run.recipe.search.k} samples each, their verdicts and the states that "
                         "follow. The problems are those of the benchmark, under its licence."
                     ),
-                    Table(["split", "its name here", "G", "S", "U", "problems"], rows, words=2),
+                    Frame(SPLITS, rows).table(words=2),
                     Code("from datasets import load_dataset\n\nload_dataset(FOLDER)"),
                 ],
             ),
             Section(
                 "Columns",
-                [Table(["column", "meaning"], [list(of) for of in _COLUMNS.items()], words=2)],
+                [Frame(MEANINGS, [*_COLUMNS.items()]).table(words=2)],
             ),
             Section("How it was made", asked(run)),
             Section("Seals", [seals(run, _places(counts))]),
         ],
     )
+
+
+SplitRow = tuple[Split, str, Counter[str]]
+_NAMES = "of the run, of the dataset"
+_MANY = "how many"
+SPLITS: tuple[Column[SplitRow], ...] = (
+    Column("", _NAMES, lambda row: row[0], "split"),
+    Column("", _NAMES, lambda row: row[1], "its name here"),
+    Column("", _MANY, lambda row: row[2]["G"], "G", whole),
+    Column("", _MANY, lambda row: row[2]["S"], "S", whole),
+    Column("", _MANY, lambda row: row[2]["U"], "U", whole),
+    Column("", _MANY, lambda row: row[2].total(), "problems", whole),
+)
+_OF_DATASET = "of the dataset"
+MEANINGS: tuple[Column[tuple[str, str]], ...] = (
+    Column("", _OF_DATASET, lambda row: row[0], "column"),
+    Column("", _OF_DATASET, lambda row: row[1], "meaning"),
+)
 
 
 def _tasks(run: RunDirectory, splits: dict[Split, Counter[str]]) -> set[str]:

@@ -9,7 +9,8 @@ from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.analysis.forecast.mixtures import PARTS, REJECTED, SHAPES
 from gapft_harness.analysis.pass_at_k import reported_k
 from gapft_harness.forecast.costs import Cost
-from gapft_harness.forecast.findings import CORRECTED, Fitted, Forecast, Guess
+from gapft_harness.forecast.findings import CORRECTED, Fitted, Forecast, Guess, SplitFindings
+from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Block, Bullets, Section, Table, Text
 from gapft_harness.report.rendering.document import Document
@@ -17,8 +18,6 @@ from gapft_harness.report.rendering.wording import duration, percent, points, wh
 
 #: Of longer searches only some k are shown; forecast.json has all.
 _SHOWN = 10
-#: What families' weights are summed by.
-_KINDS = (*PARTS, "logit_normal")
 #: Intervals of Pass@k that are wider are warned of.
 WIDE = 0.15
 
@@ -168,67 +167,72 @@ def _fits(of: Forecast) -> list[tuple[str, Fitted]]:
 
 
 def _searched(of: Forecast) -> Table:
-    rows, shown = [], sorted({*reported_k(of.k), *of.drawn})
-    for split, each in of.splits.items():
-        solved = each.problems - each.recovered - each.missed
-        counts = (each.problems, solved, each.recovered, each.missed)
-        reached = [None if each.curve is None else each.curve[k - 1] for k in shown]
-        rates = (each.p_s, each.pass_at_1, *reached)
-        rows.append([split, *map(whole, counts), *map(percent, rates)])
-    return Table(
-        ["split", "problems", "G", "S", "U", "p_S", "greedy", *(f"Pass@{k}" for k in shown)],
-        rows,
-        note=f"G: one decode passes; S: it does not, and one of {of.k} samples does; U: none does. "
-        "Pass@k: of the samples alone, without bias.",
+    shown = sorted({*reported_k(of.k), *of.drawn})
+    return Frame([*SEARCHED[:-1], *map(pass_at, shown)], [*of.splits.items()]).table(
+        f"G: one decode passes; S: it does not, and one of {of.k} samples does; U: none does. "
+        "Pass@k: of the samples alone, without bias."
     )
+
+
+SplitRow = tuple[str, SplitFindings]
+_SPLIT = "its size and states"
+_DECODES = "of the greedy decode; of k samples, measured or forecast"
+_P_S = "share of S (Section 3.4); beyond K of |S|"
+
+
+def pass_at(k: int | str) -> Column[SplitRow]:
+    """Measured Pass@k."""
+
+    def value(row: SplitRow) -> float | None:
+        return None if row[1].curve is None else row[1].curve[int(k) - 1]
+
+    return Column("", _DECODES, value, f"Pass@{k}", percent)
+
+
+def by(k: int | str) -> Column[SplitRow]:
+    """How much of S the first samples recover."""
+    return Column(
+        "",
+        "share of S first recovered among k samples",
+        lambda row: percent(row[1].first[int(k) - 1]) if row[1].first else "–",
+        f"by {k}",
+    )
+
+
+SPLIT: Column[SplitRow] = Column("", _SPLIT, lambda row: row[0], "split")
+SEARCHED: tuple[Column[SplitRow], ...] = (
+    SPLIT,
+    Column("", _SPLIT, lambda row: row[1].problems, "problems", whole),
+    Column("", _SPLIT, lambda row: row[1].solved, "G", whole),
+    Column("", _SPLIT, lambda row: row[1].recovered, "S", whole),
+    Column("", _SPLIT, lambda row: row[1].missed, "U", whole),
+    Column("", _P_S, lambda row: row[1].p_s, "p_S", percent),
+    Column("", _DECODES, lambda row: row[1].pass_at_1, "greedy", percent),
+    pass_at("k"),
+)
+FIRST = (SPLIT, by("k"))
 
 
 def _first(of: Forecast) -> Table:
     shown = range(1, of.k + 1) if of.k <= _SHOWN else reported_k(of.k)
-    rows = [
-        [split, *(percent(each.first[k - 1]) if each.first else "–" for k in shown)]
-        for split, each in of.splits.items()
-    ]
-    return Table(
-        ["split", *(f"by {k}" for k in shown)],
-        rows,
-        note="The share of S whose first passing sample is among the first k.",
+    return Frame([SPLIT, *map(by, shown)], [*of.splits.items()]).table(
+        "The share of S whose first passing sample is among the first k."
     )
 
 
 def _beyond(of: Forecast) -> list[Block]:
-    rows = []
-    for split, each in of.splits.items():
-        for k in of.depths:
-            reached, found = each.pass_at_k.get(k), each.recoverable.get(k)
-            rows.append(
-                [
-                    split,
-                    str(k),
-                    percent(None if reached is None else reached.value),
-                    _percents(reached),
-                    "–" if found is None else whole(round(found.value)),
-                    _counts(found),
-                    percent(None if found is None else found.value / each.problems),
-                ]
-            )
-    columns = ["split", "k", "Pass@k", "80% interval", "|S|", "80% interval", "p_S"]
+    rows = [Depth(split, k, each) for split, each in of.splits.items() for k in of.depths]
     note = (
         "Pass@k: of k samples drawn anew, of these problems. |S|: problems recovered if further "
         "samples, up to k, came to those drawn; of the pool those that could be trained on."
     )
-    checks = [_check(name, fitted, of.k) for name, fitted in _fits(of)]
-    if not checks:
-        return [Table(columns, rows, note=note)]
+    beyond = Frame(BEYOND, rows).table(note)
+    if not _fits(of):
+        return [beyond]
     return [
-        Table(columns, rows, note=note),
-        Table(
-            [
-                *("fit to", "problems", "one", "mass at 0", "two", "logit"),
-                *("p of one", "p of all", "held back", "found"),
-            ],
-            checks,
-            note="one, mass at 0, two: the weight of the families in which chances follow one "
+        beyond,
+        Frame(FITS, _fits(of)).table(
+            "one, mass at 0, two: the weight of the families in which chances follow one "
             "distribution, one and a share of problems that never pass, or two; logit: the weight "
             "of those whose distributions are logit-normal, the others' are beta. p of one: "
             "chi-squared test of one beta distribution; p of all: posterior predictive check of "
@@ -239,42 +243,137 @@ def _beyond(of: Forecast) -> list[Block]:
     ]
 
 
-def _check(name: str, fitted: Fitted, k: int) -> list[str]:
-    weights = fitted.fit.weights.items()
-    kinds = [sum(of[0] for family, of in weights if kind in family) for kind in _KINDS]
-    held = fitted.held
-    return [
-        name,
-        whole(fitted.problems),
-        *(percent(float(kind), 0) for kind in kinds),
-        wording.p_value(fitted.one.p_value),
-        wording.p_value(fitted.fits),
-        "–" if held is None else f"{round(held.forecast.value)} {_counts(held.forecast)}",
-        "–" if held is None else f"{held.found}{'' if held.inside else ', outside'}",
-    ]
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """A split with k samples, more than were drawn."""
+
+    split: str
+    k: int
+    found: SplitFindings
+
+    @property
+    def reached(self) -> Guess | None:
+        """Pass@k."""
+        return self.found.pass_at_k.get(self.k)
+
+    @property
+    def recovered(self) -> Guess | None:
+        """|S|."""
+        return self.found.recoverable.get(self.k)
+
+
+def _value(guess: Guess | None) -> float | None:
+    return None if guess is None else guess.value
+
+
+def _p_s(row: Depth) -> float | None:
+    return None if row.recovered is None else row.recovered.value / row.found.problems
+
+
+_K = "samples a problem; of the figure before it"
+BEYOND: tuple[Column[Depth], ...] = (
+    Column("", _SPLIT, lambda row: row.split, "split"),
+    Column("", _K, lambda row: row.k, "k"),
+    Column("", _DECODES, lambda row: _value(row.reached), "Pass@k", percent),
+    Column("", _K, lambda row: _percents(row.reached), "80% interval"),
+    Column(
+        "",
+        "problems recovered with k samples",
+        lambda row: _value(row.recovered),
+        "|S|",
+        lambda value: "–" if value is None else whole(round(value)),
+    ),
+    Column("", _K, lambda row: _counts(row.recovered), "80% interval"),
+    Column("", _P_S, _p_s, "p_S", percent),
+)
+FitRow = tuple[str, Fitted]
+
+
+def _weight(title: str, kind: str, meaning: str) -> Column[FitRow]:
+    """The weight of the families of a kind."""
+
+    def value(row: FitRow) -> str:
+        weights = row[1].fit.weights.items()
+        return percent(float(sum(each[0] for family, each in weights if kind in family)), 0)
+
+    return Column("", meaning, value, title)
+
+
+def _held_back(row: FitRow) -> str:
+    held = row[1].held
+    return "–" if held is None else f"{round(held.forecast.value)} {_counts(held.forecast)}"
+
+
+def _was_found(row: FitRow) -> str:
+    held = row[1].held
+    return "–" if held is None else f"{held.found}{'' if held.inside else ', outside'}"
+
+
+_FAMILY = "which problems; weights of [the families](gap.md#passk-beyond-k)"
+_TESTS = "tests of one beta distribution, of all families"
+_HELD = "recovered by the samples' second half: forecast, real"
+FITS: tuple[Column[FitRow], ...] = (
+    Column("", _FAMILY, lambda row: row[0], "fit to"),
+    Column("", _FAMILY, lambda row: row[1].problems, "problems", whole),
+    *(
+        _weight(title, part, _FAMILY)
+        for title, part in zip(("one", "mass at 0", "two"), PARTS, strict=True)
+    ),
+    _weight("logit", "logit_normal", "weight of the logit-normal ones"),
+    Column("", _TESTS, lambda row: row[1].one.p_value, "p of one", wording.p_value),
+    Column("", _TESTS, lambda row: row[1].fits, "p of all", wording.p_value),
+    Column("", _HELD, _held_back, "held back"),
+    Column("", _HELD, _was_found, "found"),
+)
 
 
 def _detectable(of: Forecast) -> Table:
-    rows = [
-        [str(n), whole(of.items), "none" if least is None else f"{points(least, 2)}"]
-        for n, least in of.detectable.items()
-    ]
-    return Table(
-        ["seeds", "audit items", "smallest effect (points)"],
-        rows,
-        note="Found with probability 80% by a two-sided paired test at level 5%. Assumed: two "
-        f"trained models differ on {percent(of.discordance)} of the items; {percent(of.shared, 0)} "
-        "of the variance of their differences comes back under every seed.",
+    rows = [(n, of.items, least) for n, least in of.detectable.items()]
+    return Frame(DETECTABLE, rows).table(
+        "Found with probability 80% by a two-sided paired test at level 5%. Assumed: two trained "
+        f"models differ on {percent(of.discordance)} of the items; {percent(of.shared, 0)} of the "
+        "variance of their differences comes back under every seed."
     )
+
+
+_EFFECT = "found with probability 80%"
+DETECTABLE: tuple[Column[tuple[int, int, float | None]], ...] = (
+    Column("", _EFFECT, lambda row: row[0], "seeds"),
+    Column("", _EFFECT, lambda row: row[1], "audit items", whole),
+    Column(
+        "",
+        _EFFECT,
+        lambda row: row[2],
+        "smallest effect (points)",
+        lambda least: "none" if least is None else points(least, 2),
+    ),
+)
+_COST = "costs"
+COSTS: tuple[Column[tuple[str, Cost]], ...] = (
+    Column("", _COST, lambda row: row[0], "step"),
+    Column(
+        "",
+        _COST,
+        lambda row: row[1].tokens,
+        "tokens",
+        lambda tokens: "–" if tokens is None else whole(round(tokens)),
+    ),
+    Column(
+        "",
+        _COST,
+        lambda row: row[1].seconds,
+        "time",
+        lambda seconds: "–" if seconds is None else duration(seconds),
+    ),
+)
 
 
 def _costs(of: Forecast) -> Table:
     costs = of.costs
-    rows = [["this search (done)", *_cost(costs.search)]]
-    rows += [[f"search with k = {k}, a new run", *_cost(cost)] for k, cost in costs.deeper.items()]
+    rows = [("this search (done)", costs.search)]
+    rows += [(f"search with k = {k}, a new run", cost) for k, cost in costs.deeper.items()]
     adapters = f"{costs.arms} adapter{'' if costs.arms == 1 else 's'}"
-    rows.append([f"train {adapters}", *_cost(costs.training)])
-    rows.append([f"audit {adapters}", *_cost(costs.audit)])
+    rows += [(f"train {adapters}", costs.training), (f"audit {adapters}", costs.audit)]
     unmeasured = []
     if costs.search.seconds is None:
         unmeasured.append("the search's seconds are not recorded")
@@ -291,11 +390,7 @@ def _costs(of: Forecast) -> Table:
         "included). Training: processed tokens, every condition at the recipe's matched budget, at "
         "the rate of what this run has trained."
     )
-    return Table(
-        ["step", "tokens", "time"],
-        rows,
-        note=note + (f" –: {'; '.join(unmeasured)}." if unmeasured else ""),
-    )
+    return Frame(COSTS, rows).table(note + f" –: {'; '.join(unmeasured)}." * bool(unmeasured))
 
 
 def assumptions(of: Forecast) -> list[str]:
@@ -318,11 +413,6 @@ def assumptions(of: Forecast) -> list[str]:
             else ", as given."
         ),
     ]
-
-
-def _cost(of: Cost) -> tuple[str, str]:
-    tokens = "–" if of.tokens is None else whole(round(of.tokens))
-    return tokens, "–" if of.seconds is None else duration(of.seconds)
 
 
 def _percents(of: Guess | None) -> str:

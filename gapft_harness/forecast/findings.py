@@ -121,6 +121,11 @@ class SplitFindings:
     recoverable: Mapping[int, Guess]
 
     @property
+    def solved(self) -> int:
+        """Problems in G."""
+        return self.problems - self.recovered - self.missed
+
+    @property
     def p_s(self) -> float:
         """p_S, the share of recovered failures."""
         return self.recovered / self.problems

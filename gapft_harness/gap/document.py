@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from gapft_harness.analysis.bootstrap import Interval
 from gapft_harness.analysis.pass_at_k import reported_k
+from gapft_harness.core.records import State
 from gapft_harness.gap.findings import REPLICATES, GapFindings, Share
 from gapft_harness.gap.logs import GREEDY_LOG, SAMPLES_LOG
 from gapft_harness.gap.measuring import Measured
 from gapft_harness.report.explorer import packing as explorer
 from gapft_harness.report.explorer.explored import Entry, Explored, word
+from gapft_harness.report.frame import CI95, Column, Frame, Rows
 from gapft_harness.report.rendering.blocks import Block, Section, Table, Text, remarks
 from gapft_harness.report.rendering.document import Document
 from gapft_harness.report.rendering.wording import (
@@ -87,47 +90,89 @@ def sections(of: Measured, found: Mapping[str, GapFindings]) -> list[Section]:
 
 
 def _curve(of: Measured, found: GapFindings) -> Table:
-    rows = [["greedy", percent(found.greedy.value), _interval(found.greedy.interval), "", ""]]
-    for k in range(1, of.k + 1) if of.k <= _ALL_ROWS else reported_k(of.k):
-        rate, gain = found.pass_at[k - 1], found.gains[k - 1]
-        change = ["", ""] if k == 1 else [points(gain.value), _change(gain.interval)]
-        rows.append([f"Pass@{k}", percent(rate.value), _interval(rate.interval), *change])
-    columns = ["", "passes", "95% interval", "− Pass@1 (points)", "95% interval"]
+    shown = range(1, of.k + 1) if of.k <= _ALL_ROWS else reported_k(of.k)
+    rows = [Rate("", 0, found.greedy)]
+    rows += [Rate("", k, found.pass_at[k - 1], found.gains[k - 1]) for k in shown]
     note = f"Unbiased, over problems; intervals from {whole(REPLICATES)} bootstrap replicates."
-    return Table(columns, rows, note=note)
+    return Frame(CURVE, rows).table(note)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A point of Pass@k; of the greedy decode where k is 0."""
+
+    filter: str
+    k: int
+    share: Share
+    gain: Share | None = None
+
+
+def _gain(shown: Callable[[Share], str]) -> Callable[[Rate], str]:
+    """What is said of a gain where there can be one."""
+    return lambda rate: "" if rate.gain is None or rate.k == 1 else shown(rate.gain)
+
+
+def _ends(share: Share | None) -> tuple[float, float] | None:
+    interval = None if share is None else share.interval
+    return None if interval is None else (interval.low, interval.high)
+
+
+_PASSES = "of `greedy` and `Pass@k` (Equation 1)"
+_GAIN = "Pass@k minus Pass@1, both of samples"
+CURVE: tuple[Column[Rate], ...] = (
+    Column("filter", "", lambda rate: rate.filter),
+    Column("k", "", lambda rate: rate.k or "greedy"),
+    Column("", "", lambda rate: f"Pass@{rate.k}" if rate.k else "greedy", ""),
+    Column("rate", _PASSES, lambda rate: rate.share.value, "passes", percent),
+    Column("ci95", "", lambda rate: _ends(rate.share), names=CI95),
+    Column("", _PASSES, lambda rate: _interval(rate.share.interval), "95% interval"),
+    Column("gain", "", lambda rate: rate.gain and rate.gain.value),
+    Column("gain_ci95", "", lambda rate: _ends(rate.gain), names=("gain_low", "gain_high")),
+    Column("", _GAIN, _gain(lambda share: points(share.value)), "− Pass@1 (points)"),
+    Column("", _GAIN, _gain(lambda share: _change(share.interval)), "95% interval"),
+)
 
 
 def _states(found: GapFindings) -> Table:
-    rows = [
-        [
-            f"{state}: {STATE_NAMES[state]}",
-            whole(found.verdicts.sizes[state]),
-            percent(share.value),
-            _interval(share.interval),
-        ]
-        for state, share in found.shares.items()
-    ]
-    return Table(["state", "problems", "share", "95% interval"], rows)
+    rows = [(state, found.verdicts.sizes[state], share) for state, share in found.shares.items()]
+    return Frame(STATES, rows).table()
+
+
+_STATE = "G, S and U; the share of S is p_S"
+STATES: tuple[Column[tuple[State, int, Share]], ...] = (
+    Column("", _STATE, lambda row: f"{row[0]}: {STATE_NAMES[row[0]]}", "state"),
+    Column("", _STATE, lambda row: row[1], "problems", whole),
+    Column("", _STATE, lambda row: row[2].value, "share", percent),
+    Column("", _STATE, lambda row: _interval(row[2].interval), "95% interval"),
+)
 
 
 def _filters(of: Measured, found: Mapping[str, GapFindings]) -> Table:
-    rows = []
-    for name, one in found.items():
-        gap = one.gains[-1]
-        counts = map(whole, one.verdicts.sizes.values())
-        rows.append(
-            [
-                name,
-                *(percent(share.value) for share in (one.greedy, one.pass_at[0], one.pass_at[-1])),
-                points(gap.value),
-                _change(gap.interval),
-                *counts,
-            ]
-        )
-    columns = [
-        "filter", "greedy", "Pass@1", f"Pass@{of.k}", "gap (points)", "95% interval", "G", "S", "U",
-    ]  # fmt: skip
-    return Table(columns, rows, note="The first is the chosen one. Gap: Pass@K − Pass@1.")
+    columns = [pass_at(of.k) if column.title == "Pass@K" else column for column in FILTERS]
+    note = "The first is the chosen one. Gap: Pass@K − Pass@1."
+    return Frame(columns, [*found.items()]).table(note)
+
+
+FilterRow = tuple[str, GapFindings]
+_BY = "by this filter"
+
+
+def pass_at(k: int | str) -> Column[FilterRow]:
+    """Pass@k of all samples."""
+    return Column("", _BY, lambda row: row[1].pass_at[-1].value, f"Pass@{k}", percent)
+
+
+FILTERS: tuple[Column[FilterRow], ...] = (
+    Column("", "which of the task's reads the answer", lambda row: row[0], "filter"),
+    Column("", _BY, lambda row: row[1].greedy.value, "greedy", percent),
+    Column("", _BY, lambda row: row[1].pass_at[0].value, "Pass@1", percent),
+    pass_at("K"),
+    Column("", _BY, lambda row: row[1].gains[-1].value, "gap (points)", points),
+    Column("", _BY, lambda row: _change(row[1].gains[-1].interval), "95% interval"),
+    Column("", _BY, lambda row: row[1].verdicts.sizes["G"], "G", whole),
+    Column("", _BY, lambda row: row[1].verdicts.sizes["S"], "S", whole),
+    Column("", _BY, lambda row: row[1].verdicts.sizes["U"], "U", whole),
+)
 
 
 def _percent(share: Share) -> str:
@@ -182,18 +227,14 @@ def _share(share: Share) -> dict[str, Any]:
     return {"value": float(share.value), "ci95": ci95}
 
 
-def _rates(found: Mapping[str, GapFindings]) -> Iterator[tuple[object, ...]]:
+def _rates(found: Mapping[str, GapFindings]) -> Rows:
     """A row for each filter and k, and for the greedy decode."""
-    yield "filter", "k", "rate", "ci95_low", "ci95_high", "gain", "gain_low", "gain_high"
+    rows = []
     for name, one in found.items():
-        yield name, "greedy", *_cells(one.greedy), "", "", ""
-        for k, (share, gain) in enumerate(zip(one.pass_at, one.gains, strict=True), 1):
-            yield name, k, *_cells(share), *_cells(gain)
-
-
-def _cells(share: Share) -> tuple[object, ...]:
-    interval = share.interval
-    return float(share.value), *(("", "") if interval is None else (interval.low, interval.high))
+        rows.append(Rate(name, 0, one.greedy))
+        shares = enumerate(zip(one.pass_at, one.gains, strict=True), 1)
+        rows += [Rate(name, k, share, gain) for k, (share, gain) in shares]
+    return Frame(CURVE, rows).csv()
 
 
 def _items(of: Measured, found: Mapping[str, GapFindings]) -> Iterator[tuple[object, ...]]:

@@ -25,9 +25,10 @@ from gapft_harness.compare.comparison import compare as compare_logs
 from gapft_harness.compare.findings import ByState, Paired
 from gapft_harness.core.errors import UserError
 from gapft_harness.interactive.runs import Run, read_stated
+from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.reading.inputs import read_inputs
 from gapft_harness.report.rendering import markdown
-from gapft_harness.report.rendering.blocks import Section, Table
+from gapft_harness.report.rendering.blocks import Section
 from gapft_harness.report.rendering.terminal import show
 from gapft_harness.report.rendering.wording import percent, points, whole
 from gapft_harness.run_directory.binding import require_recorded
@@ -312,9 +313,8 @@ class PassAtK(_Shown):
         return float(self.by_k[k])
 
     def _sections(self) -> Sequence[Section]:
-        rows = [[str(k), percent(float(value))] for k, value in self.by_k.items()]
         note = f"{whole(self.problems)} problems, {whole(self.samples)} samples of each."
-        return [Section("", [Table(["k", "Pass@k"], rows, note=note)])]
+        return [Section("", [Frame(PASS_AT_K, [*self.by_k.items()]).table(note)])]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -333,23 +333,26 @@ class Decomposed(_Shown):
         return self.models[name]
 
     def _sections(self) -> Sequence[Section]:
-        columns = [
-            "model", "Pass@1", "change (points)", "p_S κ_S", "p_U κ_U", "−p_G ρ_G",
-            "κ_S", "κ_U", "ρ_G",
-        ]  # fmt: skip
-        rows = [[name, *_cells(of)] for name, of in self.models.items()]
         sizes = {(of.n_g, of.n_s, of.n_u) for of in self.models.values()}
         few = sorted({state for size in sizes for state in unstable_states(*size)})
         note = f"Unstable rates, over few problems: {', '.join(few)}." if few else ""
-        return [Section("", [Table(columns, rows, note=note)])]
+        return [Section("", [Frame(DECOMPOSED, [*self.models.items()]).table(note)])]
 
 
-def _cells(counts: Decomposition) -> list[str]:
-    terms = counts.terms
-    changes = [terms.total, terms.s, terms.u, terms.g]
-    rates = [counts.kappa_s, counts.kappa_u, counts.rho_g]
-    return [
-        percent(float(counts.pass_at_1)),
-        *(points(float(change)) for change in changes),
-        *("–" if rate is None else percent(float(rate)) for rate in rates),
-    ]
+_CHANCE = "chance that one of k samples passes"
+PASS_AT_K: tuple[Column[tuple[int, Fraction]], ...] = (
+    Column("", _CHANCE, lambda row: row[0], "k"),
+    Column("", _CHANCE, lambda row: row[1], "Pass@k", percent),
+)
+_MINUS = "minus the source's"
+DECOMPOSED: tuple[Column[tuple[str, Decomposition]], ...] = (
+    Column("", "", lambda row: row[0], "model"),
+    Column("", "", lambda row: row[1].pass_at_1, "Pass@1", percent),
+    Column("", _MINUS, lambda row: row[1].terms.total, "change (points)", points),
+    Column("", "", lambda row: row[1].terms.s, "p_S κ_S", points),
+    Column("", "", lambda row: row[1].terms.u, "p_U κ_U", points),
+    Column("", "", lambda row: row[1].terms.g, "−p_G ρ_G", points),
+    Column("", "", lambda row: row[1].kappa_s, "κ_S", percent),
+    Column("", "", lambda row: row[1].kappa_u, "κ_U", percent),
+    Column("", "", lambda row: row[1].rho_g, "ρ_G", percent),
+)

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from gapft_harness.compare.choice import REPLICATES
-from gapft_harness.compare.document import paired, paired_row
+from gapft_harness.compare.document import LEVELS, TEST, Line, paired
 from gapft_harness.compare.findings import Paired
 from gapft_harness.rejudge.choice import Rule
 from gapft_harness.rejudge.flips import Flip, Flips
 from gapft_harness.rejudge.logs import LogsJudged
+from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Bullets, Section, Table, Text
 from gapft_harness.report.rendering.document import Document
@@ -29,7 +30,7 @@ def document(of: LogsJudged) -> Document:
         sections=sections(of),
         names=FILES[:3],
         results=results(of),
-        tables={FILES[3]: _rows(of)},
+        tables={FILES[3]: Frame([*LOG, *LEVELS, *TEST], _lines(of)).csv()},
     )
 
 
@@ -89,8 +90,7 @@ def notes(of: LogsJudged) -> Iterator[str]:
 def _accuracies(of: LogsJudged) -> Table:
     found = of.found()
     name = str(of.choice.now)
-    rows = [["all", *_row(found.models[name])]]
-    rows += [[group, *_row(by[name])] for group, by in found.groups.items()]
+    rows = _lines(of)
     tests = {one[name].test for one in (found.models, *found.groups.values())}
     named = {"mcnemar": "McNemar's exact test", "sign_flip": "sign flips of documents"}
     note = (
@@ -99,24 +99,34 @@ def _accuracies(of: LogsJudged) -> Table:
         f"{' or '.join(sorted(named[test] for test in tests))}, two-sided. Both rules "
         "judged the same responses."
     )
-    columns = [
-        "log", "documents", "was right", "is right", "difference (points)", "95% interval", "p",
-    ]  # fmt: skip
-    return Table(columns, rows, note=note)
+    return Frame([*LOG, *RULES], rows).table(note)
 
 
-def _row(one: Paired) -> list[str]:
-    ends = "–"
-    if one.interval is not None:
-        ends = f"[{points(one.interval.low)}, {points(one.interval.high)}]"
-    return [
-        whole(one.units),
-        percent(one.before),
-        percent(one.after),
-        points(one.difference),
-        ends,
-        wording.p_value(one.p_value),
-    ]
+def _lines(of: LogsJudged) -> list[Line]:
+    found, name = of.found(), str(of.choice.now)
+    return [Line(by[name], group) for group, by in [("", found.models), *found.groups.items()]]
+
+
+def _interval(line: Line) -> str:
+    interval = line.one.interval
+    return "–" if interval is None else wording.points_interval(interval)
+
+
+_WHICH = "which, how many"
+_RULE = "share by the earlier and the new rule"
+_CHANGE = "new minus earlier"
+LOG: tuple[Column[Line], ...] = (
+    Column("log", "", lambda line: line.group),
+    Column("", _WHICH, lambda line: line.group or "all", "log"),
+    Column("documents", _WHICH, lambda line: line.one.units, "documents", whole),
+)
+RULES: tuple[Column[Line], ...] = (
+    Column("", _RULE, lambda line: line.one.before, "was right", percent),
+    Column("", _RULE, lambda line: line.one.after, "is right", percent),
+    Column("", _CHANGE, lambda line: line.one.difference, "difference (points)", points),
+    Column("", _CHANGE, _interval, "95% interval"),
+    Column("", _CHANGE, lambda line: line.one.p_value, "p", wording.p_value),
+)
 
 
 def flip_sections(flips: Flips, place: Callable[[Flip], str] | None = None) -> Iterator[Section]:
@@ -136,15 +146,14 @@ def flip_sections(flips: Flips, place: Callable[[Flip], str] | None = None) -> I
         kept = [flip for flip in flips.kept if flip.right == right]
         if not kept:
             continue
-        rows = [_flip(flip, place) for flip in kept]
         note = ""
         if count > len(kept):
             note = (
                 f"{whole(len(kept))} of {whole(count)}; --show N shows more, and --out writes all "
                 "with their whole text to flips.csv."
             )
-        columns = ["document", "gold", "was read as", "is read as", "response"]
-        yield Section(title, [Table(columns, rows, words=5, note=note)])
+        rows = [(flip, place(flip)) for flip in kept]
+        yield Section(title, [Frame(FLIPS, rows).table(note, words=5)])
 
 
 def _in_log(flip: Flip, several: bool) -> str:
@@ -152,14 +161,24 @@ def _in_log(flip: Flip, several: bool) -> str:
     return f"{response} ({flip.where})" if several else response
 
 
-def _flip(flip: Flip, place: Callable[[Flip], str]) -> list[str]:
-    return [
-        f"{flip.document}{place(flip)}",
-        cut(flip.gold),
-        "–" if flip.was_answer is None else cut(flip.was_answer),
-        flip.reason if flip.now_answer is None and flip.reason else cut(flip.now_answer or "–"),
-        cut(flip.text),
-    ]
+def _now(row: tuple[Flip, str]) -> str:
+    flip = row[0]
+    return flip.reason if flip.now_answer is None and flip.reason else cut(flip.now_answer or "–")
+
+
+def _was(row: tuple[Flip, str]) -> str:
+    return "–" if row[0].was_answer is None else cut(row[0].was_answer)
+
+
+_FLIPPED = "what flipped"
+#: A flip, with where it is.
+FLIPS: tuple[Column[tuple[Flip, str]], ...] = (
+    Column("", _FLIPPED, lambda row: f"{row[0].document}{row[1]}", "document"),
+    Column("", _FLIPPED, lambda row: cut(row[0].gold), "gold"),
+    Column("", _FLIPPED, _was, "was read as"),
+    Column("", _FLIPPED, _now, "is read as"),
+    Column("", _FLIPPED, lambda row: cut(row[0].text), "response"),
+)
 
 
 def cut(text: str) -> str:
@@ -195,13 +214,3 @@ def results(of: LogsJudged) -> dict[str, Any]:
 
 def _figures(one: Paired) -> dict[str, Any]:
     return {"n": one.items, "documents": one.units, **paired(one, judged=True)}
-
-
-def _rows(of: LogsJudged) -> Iterator[tuple[object, ...]]:
-    found, name = of.found(), str(of.choice.now)
-    yield (
-        "log", "documents", "before", "after", "difference", "ci95_low", "ci95_high", "test", "p",
-    )  # fmt: skip
-    groups = [("", found.models), *found.groups.items()]
-    for group, by in groups:
-        yield group, by[name].units, *paired_row(by[name])

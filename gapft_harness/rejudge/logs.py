@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from gapft_harness.compare.findings import CompareFindings, Table, find
+from gapft_harness.compare.findings import CompareFindings, Numbers, find
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Gold
 from gapft_harness.hooks.protocols import Progress
@@ -241,7 +241,7 @@ class LogsJudged:
         documents, clusters = np.unique(
             np.frombuffer(bytes(self.contents), dtype=_HASH), return_inverse=True
         )
-        table = Table(before, {str(self.choice.now): after[None, :]}, None, groups)
+        table = Numbers(before, {str(self.choice.now): after[None, :]}, None, groups)
         if len(documents) == len(before):
             return find(table)
         found = find(replace(table, clusters=clusters))

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from gapft_harness.core.records import GREEDY, SOURCE, State
+from gapft_harness.core.records import GREEDY, SOURCE, Arm, State
 from gapft_harness.rejudge.document import FILES, flip_sections, rule
 from gapft_harness.rejudge.flips import Flip
 from gapft_harness.rejudge.run.conclusions import Conclusion, Range
 from gapft_harness.rejudge.run.judged import RunJudged
+from gapft_harness.rejudge.run.sets import ArmSets
+from gapft_harness.rejudge.run.tables import Tally
 from gapft_harness.report.figures.contrasts import named
+from gapft_harness.report.findings.whole import Findings
+from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Block, Bullets, Section, Table, Text
 from gapft_harness.report.rendering.document import Document
@@ -29,7 +34,7 @@ def document(of: RunJudged) -> Document:
         sections=sections(of),
         names=FILES[:3],
         results=results(of),
-        tables={FILES[3]: _rows(of)},
+        tables={FILES[3]: Frame(TALLIES, [*of.tallies.items()]).csv()},
     )
 
 
@@ -101,7 +106,7 @@ def _told(of: RunJudged) -> Iterator[str]:
 
 
 def _conclusions(of: RunJudged) -> Iterator[Block]:
-    names = [named(of.findings[0], one.was) for one in of.conclusions]
+    rows = [(of.findings[0], one) for one in of.conclusions]
     note = (
         "Differences of Pass@1 in percentage points, with 95% intervals: under the run's rule, and "
         "under the new one. Both are of the adapters as they were trained, and exact. Resolved: "
@@ -109,19 +114,7 @@ def _conclusions(of: RunJudged) -> Iterator[Block]:
     )
     if not all(of.findings[0].fair(one.was) for one in of.conclusions):
         note += " * Not budget-matched."
-    yield Table(
-        ["contrast", "conclusion", "was", "95% interval", "is", "95% interval"],
-        [
-            [
-                *(name, one.verdict + (", other sign" if one.turned else "")),
-                *(points(one.was.delta), wording.points_interval(one.was.interval)),
-                *(points(one.now.delta), wording.points_interval(one.now.interval)),
-            ]
-            for name, one in zip(names, of.conclusions, strict=True)
-        ],
-        words=2,
-        note=note,
-    )
+    yield Frame(CONCLUSIONS, rows).table(note, words=2)
     yield Text("How far they can be trusted without training again:")
     note = (
         "In percentage points, the least and the most. Any rule between: under all rules that "
@@ -135,14 +128,7 @@ def _conclusions(of: RunJudged) -> Iterator[Block]:
             "the difference by less than its size there; one point is "
             f"{of.findings[1].source.n / 100:g} decisions of every seed."
         )
-    yield Table(
-        ["contrast", "is", "any rule between", "trained again"],
-        [
-            [name, points(one.now.delta), _range(one.agreeing), _retrained(one)]
-            for name, one in zip(names, of.conclusions, strict=True)
-        ],
-        note=note,
-    )
+    yield Frame(RANGES, rows).table(note)
 
 
 def _range(of: Range) -> str:
@@ -153,42 +139,97 @@ def _retrained(one: Conclusion) -> str:
     return "–" if one.retrained is None else _range(one.retrained)
 
 
+NamedConclusion = tuple[Findings, Conclusion]
+_CONTRAST = "of a run: whether it still holds"
+_DELTA = "its difference under both rules"
+_AGAIN = "[least and most](comparing.md#of-a-run)"
+CONTRAST: Column[NamedConclusion] = Column(
+    "", _CONTRAST, lambda row: named(row[0], row[1].was), "contrast"
+)
+
+
+def _verdict(row: NamedConclusion) -> str:
+    return row[1].verdict + ", other sign" * row[1].turned
+
+
+def _both_ends(row: NamedConclusion) -> list[float] | None:
+    between = row[1].retrained
+    return None if between is None else [float(end) for end in between]
+
+
+CONCLUSIONS: tuple[Column[NamedConclusion], ...] = (
+    Column("a", "", lambda row: row[1].was.a),
+    Column("b", "", lambda row: row[1].was.b),
+    CONTRAST,
+    Column("", _CONTRAST, _verdict, "conclusion"),
+    Column("was", _DELTA, lambda row: row[1].was.delta, "was", points),
+    Column("", _DELTA, lambda row: row[1].was.interval, "95% interval", wording.points_interval),
+    Column("is", _DELTA, lambda row: row[1].now.delta, "is", points),
+    Column("", _DELTA, lambda row: row[1].now.interval, "95% interval", wording.points_interval),
+    Column("verdict", "", lambda row: row[1].verdict),
+    Column("other_sign", "", lambda row: row[1].turned),
+    Column("agreeing", "", lambda row: row[1].agreeing),
+    Column("retrained", "", _both_ends),
+)
+RANGES: tuple[Column[NamedConclusion], ...] = (
+    CONTRAST,
+    Column("", _DELTA, lambda row: row[1].now.delta, "is", points),
+    Column("", _AGAIN, lambda row: _range(row[1].agreeing), "any rule between"),
+    Column("", _AGAIN, lambda row: _retrained(row[1]), "trained again"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """A model's Pass@1 under both rules, or the source's Pass@K."""
+
+    name: str
+    was: Fraction
+    now: Fraction
+    intervals: tuple[str, str] = ("", "")
+
+
 def _pass_at_1(of: RunJudged) -> Table:
     before, after = of.findings
     k = of.inputs[0].k
     rows = [
-        _pair("source, greedy", before.source.pass_at_1, after.source.pass_at_1),
-        _pair(f"source, Pass@{k}", before.source.curve[k], after.source.curve[k]),
+        Rates("source, greedy", before.source.pass_at_1, after.source.pass_at_1),
+        Rates(f"source, Pass@{k}", before.source.curve[k], after.source.curve[k]),
     ]
-    for name, condition in before.conditions.items():
+    for name, was in before.conditions.items():
         now = after.conditions[name]
-        row = _pair(condition_name(name), condition.mean.pass_at_1, now.mean.pass_at_1)
-        row[2] = wording.percent_interval(condition.interval)
-        row[4] = wording.percent_interval(now.interval)
-        rows.append(row)
+        low, high = map(wording.percent_interval, (was.interval, now.interval))
+        rates = was.mean.pass_at_1, now.mean.pass_at_1
+        rows.append(Rates(condition_name(name), *rates, (low, high)))
     note = (
         "Of the audit. A condition's is that of its adapters as they were trained, mean over "
         "seeds, with its 95% interval."
     )
-    columns = ["model", "was", "95% interval", "is", "95% interval", "difference"]
-    return Table(columns, rows, note=note)
+    return Frame(PASS_AT_1, rows).table(note)
 
 
-def _pair(name: str, was: Fraction, now: Fraction) -> list[str]:
-    return [name, percent(was), "", percent(now), "", points(now - was)]
+_PASS = "Pass@1 under both rules"
+PASS_AT_1: tuple[Column[Rates], ...] = (
+    Column("", _PASS, lambda row: row.name, "model"),
+    Column("", _PASS, lambda row: row.was, "was", percent),
+    Column("", _PASS, lambda row: row.intervals[0], "95% interval"),
+    Column("", _PASS, lambda row: row.now, "is", percent),
+    Column("", _PASS, lambda row: row.intervals[1], "95% interval"),
+    Column("", _PASS, lambda row: row.now - row.was, "difference", points),
+)
 
 
 def _states(of: RunJudged) -> Iterator[Block]:
-    rows = []
-    for split, crossed in of.states.items():
-        for was in _STATES:
-            counts = [crossed.get((was, now), 0) for now in _STATES]
-            rows.append([f"{split}, was {was}", *map(whole, counts), whole(sum(counts))])
+    rows = [
+        (f"{split}, was {was}", {now: crossed.get((was, now), 0) for now in _STATES})
+        for split, crossed in of.states.items()
+        for was in _STATES
+    ]
     note = (
         "Problems. G: the source's greedy decode is right; S: a sample alone is; U: none is. A row "
         "has the problems of one state under the run's rule, by their states under the new one."
     )
-    yield Table(["", "is G", "is S", "is U", "all"], rows, note=note)
+    yield Frame(STATES, rows).table(note)
     if of.stopped:
         yield Text(
             f"{whole(of.stopped)} problems of the pool count as U although search stopped before "
@@ -197,6 +238,17 @@ def _states(of: RunJudged) -> Iterator[Block]:
             "nothing is said of training again.",
             "warning",
         )
+
+
+StateRow = tuple[str, Mapping[State, int]]
+_MOVED = "problems of the row's earlier state by the new one"
+STATES: tuple[Column[StateRow], ...] = (
+    Column("", "", lambda row: row[0], ""),
+    Column("", _MOVED, lambda row: row[1]["G"], "is G", whole),
+    Column("", _MOVED, lambda row: row[1]["S"], "is S", whole),
+    Column("", _MOVED, lambda row: row[1]["U"], "is U", whole),
+    Column("", _MOVED, lambda row: sum(row[1].values()), "all", whole),
+)
 
 
 def _sets(of: RunJudged) -> Iterator[Block]:
@@ -214,31 +266,48 @@ def _sets(of: RunJudged) -> Iterator[Block]:
         yield Text("Under the run's own rule there was nothing to train on: no arm was trained.")
     if not of.sets.arms:
         return
-    rows = [
-        [
-            f"{condition_name(arm.condition)}, seed {arm.seed}",
-            *map(whole, (one.before, one.after, one.same, one.dropped, one.new)),
-        ]
-        for arm, one in of.sets.arms.items()
-    ]
-    yield Table(
-        ["arm", "examples", "would be", "same", "dropped", "new"],
-        rows,
-        note="Chosen by the run's own selectors with its seeds. Same: one problem, with the same "
-        "prompt and response ids.",
+    yield Frame(SETS, [*of.sets.arms.items()]).table(
+        "Chosen by the run's own selectors with its seeds. Same: one problem, with the same "
+        "prompt and response ids."
     )
+
+
+def _arm(arm: Arm) -> str:
+    return f"{condition_name(arm.condition)}, seed {arm.seed}"
+
+
+_SIZE = "size of its training set under both rules"
+_KEPT = "examples that stay, go and come"
+SETS: tuple[Column[tuple[Arm, ArmSets]], ...] = (
+    Column("", _SIZE, lambda row: _arm(row[0]), "arm"),
+    Column("n", "", lambda row: (row[1].before, row[1].after)),
+    Column("", _SIZE, lambda row: row[1].before, "examples", whole),
+    Column("", _SIZE, lambda row: row[1].after, "would be", whole),
+    Column("same", _KEPT, lambda row: row[1].same, "same", whole),
+    Column("dropped", _KEPT, lambda row: row[1].dropped, "dropped", whole),
+    Column("new", _KEPT, lambda row: row[1].new, "new", whole),
+    Column("differs", "", lambda row: row[1].differs),
+)
 
 
 def _tallies(of: RunJudged) -> Table:
     arms = {one.arm.name: one.arm for one in of.inputs[0].arms}
-    rows = []
-    for name, tally in of.tallies.items():
-        arm = arms.get(name)
-        shown = name if arm is None else f"{condition_name(arm.condition)}, seed {arm.seed}"
-        rows.append([shown, *map(whole, tally.counts().values())])
-    columns = ["responses", "all", "were right", "are right", "right now", "wrong now"]
+    rows = [
+        (_arm(arms[name]) if name in arms else name, tally) for name, tally in of.tallies.items()
+    ]
     note = "Audit and pool: the source's greedy responses and samples. Arms: their audit decisions."
-    return Table(columns, rows, note=note)
+    return Frame(TALLIES, rows).table(note)
+
+
+_MANY = "how many"
+TALLIES: tuple[Column[tuple[str, Tally]], ...] = (
+    Column("responses", _MANY, lambda row: row[0], "responses"),
+    Column("all", _MANY, lambda row: row[1].responses, "all", whole),
+    Column("was_right", _MANY, lambda row: row[1].was_right, "were right", whole),
+    Column("is_right", _MANY, lambda row: row[1].is_right, "are right", whole),
+    Column("right_now", _MANY, lambda row: row[1].right_now, "right now", whole),
+    Column("wrong_now", _MANY, lambda row: row[1].wrong_now, "wrong now", whole),
+)
 
 
 def _place(flip: Flip) -> str:
@@ -268,35 +337,13 @@ def results(of: RunJudged) -> dict[str, Any]:
         "n": list(of.sets.n),
         "refused": of.sets.refused or None,
         "arms": {
-            arm.name: {
-                "n": [one.before, one.after],
-                "same": one.same,
-                "dropped": one.dropped,
-                "new": one.new,
-                "differs": one.differs,
-            }
-            for arm, one in of.sets.arms.items()
+            arm.name: figures
+            for arm, figures in zip(
+                of.sets.arms, Frame(SETS, [*of.sets.arms.items()]).entries(), strict=True
+            )
         },
         "before": on_audit(of.inputs[0], of.findings[0]),
         "after": on_audit(of.inputs[1], of.findings[1]),
-        "conclusions": [_conclusion(one) for one in of.conclusions],
+        "conclusions": Frame(CONCLUSIONS, [(of.findings[0], c) for c in of.conclusions]).entries(),
         "notes": list(of.left),
     }
-
-
-def _conclusion(one: Conclusion) -> dict[str, Any]:
-    return {
-        "a": one.was.a,
-        "b": one.was.b,
-        "was": float(one.was.delta),
-        "is": float(one.now.delta),
-        "verdict": one.verdict,
-        "other_sign": one.turned,
-        "agreeing": [float(end) for end in one.agreeing],
-        "retrained": one.retrained and [float(end) for end in one.retrained],
-    }
-
-
-def _rows(of: RunJudged) -> Iterator[tuple[object, ...]]:
-    yield "responses", "all", "was_right", "is_right", "right_now", "wrong_now"
-    yield from ((name, *tally.counts().values()) for name, tally in of.tallies.items())
