@@ -90,15 +90,15 @@ bench-vllm: vllm-cpu
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) "torch$(shell sed -n 's/^torch//p' constraints.txt)"
-	$(PIP) -e .
+	$(PIP) -e ".[hf]"
 	touch $@
 
 $(VENV)/installed-test: $(VENV)/installed
-	$(PIP) -e ".[test]"
+	$(PIP) -e ".[hf,test]"
 	touch $@
 
 $(VENV)/installed-docs: $(VENV)/installed
-	$(PIP) -e ".[docs]"
+	$(PIP) -e ".[hf,docs]"
 	touch $@
 
 # The report's page is tested in a real browser. Without one those tests are skipped, loudly.

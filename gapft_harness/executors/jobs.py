@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import ERRORS, GapftError, UserError
+from gapft_harness.core.extras import lacking
 from gapft_harness.core.processes import resolve
 from gapft_harness.core.streams import derive
 from gapft_harness.hooks.manager import load_plugins
@@ -139,6 +140,8 @@ def outcome(
 
 def failure_text(error: BaseException) -> str:
     """The outcome of a job that ended with an error."""
+    if isinstance(error, ModuleNotFoundError):
+        error = lacking(error) or error
     kind = next((known.__name__ for known in ERRORS if isinstance(error, known)), "")
     text = str(error) if kind else _one_line(error)
     return json.dumps(["error", kind, text, "".join(traceback.format_exception(error))])

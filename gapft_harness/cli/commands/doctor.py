@@ -10,17 +10,19 @@ from importlib.metadata import PackageNotFoundError, version
 import typer
 
 from gapft_harness.core.errors import GapftError
+from gapft_harness.core.extras import install
 from gapft_harness.core.offline import offline
 from gapft_harness.version import __version__
 
 GROUP = "Look around"
 EXAMPLE = "gapft doctor"
 
-_CORE = ("lm_eval", "torch", "transformers", "peft", "accelerate", "datasets", "math-verify")
+_CORE = ("lm_eval", "datasets", "math-verify")
+_MODELS = ("torch", "transformers", "peft", "accelerate")
 _BACKENDS = {
-    "hf": ("transformers", ""),
-    "vllm": ("vllm", "pip install gapft-harness[vllm]"),
-    "ray": ("ray", "pip install gapft-harness[ray]"),
+    "hf": ("transformers", install("transformers")),
+    "vllm": ("vllm", install("vllm")),
+    "ray": ("ray", "pip install 'gapft-harness[ray]'"),
 }
 _COUNTS = "published counts"
 # Where the data are absent, nothing of theirs can tell that there are counts to verify.
@@ -38,7 +40,7 @@ def examine() -> str:
     return "\n".join(
         [
             *_section("machine", _machine()),
-            *_section("packages", [_package(name) for name in _CORE]),
+            *_section("packages", [_package(name) for name in (*_CORE, *_MODELS)]),
             *_section("backends", [_backend(name) for name in _BACKENDS]),
             *_section("sandbox for generated programs", _sandbox()),
             *_section("data", _data()),
@@ -70,8 +72,10 @@ def _machine() -> list[str]:
 
 
 def _gpu() -> str:
-    import torch
-
+    try:
+        import torch
+    except ModuleNotFoundError:
+        return "no torch: logs can be compared and judged; no model can be run or trained"
     if not torch.cuda.is_available():
         return "no GPU that torch can use; models run on the CPU"
     names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
@@ -82,7 +86,8 @@ def _package(name: str) -> str:
     try:
         return f"{name} {version(name)}"
     except PackageNotFoundError:
-        return f"{name}: NOT installed; reinstall gapft-harness"
+        remedy = install(name) if name in _MODELS else "reinstall gapft-harness"
+        return f"{name}: NOT installed; {remedy}"
 
 
 def _backend(name: str) -> str:

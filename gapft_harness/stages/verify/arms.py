@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gapft_harness.core.extras import has
 from gapft_harness.core.records import Arm, Example
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.recipe.sections import Training
@@ -46,6 +47,8 @@ def check_adapter(
     documented: bool,
 ) -> Iterable[str]:
     """Compares one arm's folder, facts and log with what its selection and the recipe give.
+
+    Without PEFT the adapter's configuration is not compared; the caller says so.
 
     Args:
         documented: whether its trainer declares ``as_documented``.
@@ -90,7 +93,8 @@ def check_adapter(
                 f"{'an' if needs_end else 'no'} end of a sequence is supervised"
             )
         config = json.loads((folder / "adapter_config.json").read_text("utf-8"))
-        yield from _config(f"{where}/adapter_config.json", config, settings)
+        if has("peft"):
+            yield from _config(f"{where}/adapter_config.json", config, settings)
     log = folder / "training_log.jsonl"
     if documented or log.exists():
         yield from _log(f"{where}/training_log.jsonl", log, steps, facts)

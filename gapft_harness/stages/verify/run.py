@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.core.extras import has, install
 from gapft_harness.core.records import Arm, Example
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import Progress
@@ -206,6 +207,11 @@ def _adapters(
                 f"{count} adapters were trained on the steps, tokens, weights and learning "
                 "rates that their selections and the recipe give, from one base model"
             )
+            if not has("peft"):
+                findings.checked.append(
+                    f"not checked, for PEFT is not installed ({install('peft')}): whether these "
+                    "adapters' configurations are those of their settings"
+                )
         else:
             findings.checked.append(
                 f"{count} adapters of trainer {trainer!r}: what their folders say of steps, "

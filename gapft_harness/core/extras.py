@@ -1,0 +1,31 @@
+"""Packages that an extra brings: who runs or trains a model needs them, a reader of logs not."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from gapft_harness.core.errors import UserError
+
+#: By the package's name, the extra of gapft-harness that brings it.
+_EXTRAS = dict.fromkeys(("torch", "transformers", "peft", "accelerate"), "hf") | {"vllm": "vllm"}
+
+
+def lacking(error: ModuleNotFoundError) -> UserError | None:
+    """What to install where a package of an extra is not there; None: it is of no extra."""
+    package = (error.name or "").partition(".")[0]
+    if package not in _EXTRAS:
+        return None
+    return UserError(
+        f"this needs {package}, which is not installed: {install(package)} (in a clone: pip "
+        f"install -c constraints.txt '.[{_EXTRAS[package]}]')"
+    )
+
+
+def has(package: str) -> bool:
+    """Whether a package of an extra is there; it is not imported."""
+    return find_spec(package) is not None
+
+
+def install(package: str) -> str:
+    """The command that brings a package of an extra."""
+    return f"pip install 'gapft-harness[{_EXTRAS[package]}]'"

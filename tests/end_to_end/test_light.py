@@ -1,0 +1,131 @@
+"""Without the extras: an environment of what ``pip install gapft-harness`` brings, and no torch.
+
+It holds the distributions that the declared dependencies name, and those that these name in turn:
+what is used and not declared is missing here, too.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import tomllib
+import venv
+from collections.abc import Iterator
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.xdist_group("demo")
+
+
+def needed(name: str, extras: frozenset[str], seen: set[tuple[str, str]]) -> Iterator[Distribution]:
+    """A distribution and all that it needs here, with some of its extras."""
+    try:
+        found = distribution(name)
+    except PackageNotFoundError:  # for another platform or Python
+        return
+    if (name, "") not in seen:
+        yield found
+    for extra in ("", *extras):
+        if (name, extra) in seen:
+            continue
+        seen.add((name, extra))
+        for line in found.requires or ():
+            wanted = Requirement(line)
+            if wanted.marker is None or wanted.marker.evaluate({"extra": extra}):
+                yield from needed(wanted.name, frozenset(wanted.extras), seen)
+
+
+@pytest.fixture(scope="module")
+def light(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of such an environment."""
+    folder = tmp_path_factory.mktemp("light")
+    packages = folder / "packages"
+    packages.mkdir()
+    here = Path(sysconfig.get_paths()["purelib"])
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    wanted, seen = map(Requirement, declared["dependencies"]), set[tuple[str, str]]()
+    for each in (one for of in wanted for one in needed(of.name, frozenset(of.extras), seen)):
+        for top in {file.parts[0] for file in each.files or () if file.parts[0] != ".."}:
+            if (here / top).exists() and not (packages / top).exists():
+                (packages / top).symlink_to(here / top)
+    venv.create(folder / "venv", symlinks=True)
+    (site,) = (folder / "venv" / "lib").glob("python3*/site-packages")
+    (site / "light.pth").write_text(f"{packages}\n{ROOT}\n")
+    return folder / "venv" / "bin" / "python"
+
+
+def gapft(light: Path, *arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Runs the command there."""
+    path = {**os.environ, "PYTHONPATH": "", "OMP_NUM_THREADS": "1"}
+    command = [light, "-m", "gapft_harness.cli.main", *map(str, arguments)]
+    return subprocess.run(
+        command, cwd=cwd, env=path, capture_output=True, text=True, check=False, timeout=300
+    )
+
+
+def test_no_package_of_an_extra_is_there(light: Path) -> None:
+    said = "import importlib.util as u; print([n for n in {!r} if u.find_spec(n)])"
+    names = ("torch", "transformers", "peft", "accelerate", "vllm", "lm_eval", "math_verify")
+    told = subprocess.run(
+        [light, "-c", said.format(names)], capture_output=True, text=True, check=True
+    )
+    assert told.stdout.strip() == "['lm_eval', 'math_verify']"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("compare", "runs/before", "runs/after"),
+        ("rejudge", "runs/before", "--task", "gapft_demo", "--verifier", "math"),
+        ("rejudge", "runs/demo", "--plugin", "most_reachable.py", "--verifier", "math"),
+        ("gap", "runs/demo"),
+        ("list", "tasks"),
+        ("doctor",),
+        ("export", "runs/demo", "--to", "dataset", "--out", "{}/dataset"),
+        ("export", "runs/demo", "--to", "adapters", "--out", "{}/adapters"),
+        ("export", "runs/demo", "--to", "tables", "--out", "{}/tables"),
+    ],
+    ids=lambda arguments: " ".join(arguments[:3]),
+)
+def test_what_reads_logs_and_runs_works(
+    light: Path, readme_run: Path, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    done = gapft(light, *(each.format(tmp_path) for each in arguments), cwd=readme_run)
+    assert done.returncode == 0, done.stdout + done.stderr
+    if arguments[0] == "compare":
+        assert done.stdout == gapft(Path(sys.executable), *arguments, cwd=readme_run).stdout
+    if arguments == ("doctor",):
+        assert "torch: NOT installed; pip install 'gapft-harness[hf]'" in done.stdout
+
+
+def test_verify_says_what_it_could_not_compare(light: Path, readme_run: Path) -> None:
+    done = gapft(light, "verify", "runs/demo", "--plugin", "most_reachable.py", cwd=readme_run)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "not checked, for PEFT is not installed (pip install 'gapft-harness[hf]')" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", "demo", "--run-dir", "{}/run"),
+        ("run", "demo", "--dry-run"),
+        ("eval", "--model", "hf", "--model_args", "pretrained=x", "--tasks", "gapft_demo"),
+        ("gap", "gapft_demo", "--model-args", "pretrained=x", "--limit", "2"),
+    ],
+    ids=lambda arguments: " ".join(arguments[:2]),
+)
+def test_what_needs_a_model_names_the_extra_in_one_line(
+    light: Path, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    done = gapft(light, *(each.format(tmp_path) for each in arguments), cwd=tmp_path)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("gapft: this needs torch, which is not installed: pip install")
