@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
-from gapft_harness.report.rendering.blocks import Section
+from gapft_harness.cli.options import Form
+from gapft_harness.report.rendering.document import Document
 from gapft_harness.report.rendering.wording import duration
 
 #: By the first word of a job's label: what it counts, and what it does before the first of them.
@@ -40,16 +41,22 @@ _SHORT_S = 2.0
 _ROOM = 100
 
 
-def tell(sections: Sequence[Section], *lines: str) -> None:
-    """Prints sections on standard output, and lines below; who reads may stop early."""
+def tell(told: Document, *lines: str, form: Form = "terminal") -> None:
+    """Prints a document on standard output, and lines below; who reads may stop early.
+
+    In another form than the terminal's it stands alone there, and lines go to standard error.
+    """
     import typer
 
     from gapft_harness.report.rendering import terminal
 
     with contextlib.suppress(BrokenPipeError, SystemExit):  # rich exits with 1
-        terminal.show(sections, Console(highlight=False))
+        if form == "terminal":
+            terminal.show(told.sections, Console(highlight=False))
+        else:
+            typer.echo(told.markdown() if form == "markdown" else told.json(), nl=False)
         for line in lines:
-            typer.echo(line)
+            typer.echo(line, err=form != "terminal")
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
@@ -30,6 +30,14 @@ class Options:
     alone: bool = False
     searching: Callable[..., dict[str, Any]] | None = None
 
+
+Form = Literal["terminal", "markdown", "json"]
+Format = Annotated[
+    Form,
+    typer.Option(
+        "--format", help="markdown, e.g. for a pull request, or json: what results.json holds"
+    ),
+]
 
 #: The headings of the list of commands, in their order.
 GROUPS = ("Train on the gap", "Measure and compare", "Exchange", "Look around")

@@ -29,6 +29,7 @@ class CompareChoice:
         source_samples: logs with several samples a document of the model before.
         higher_is_better: of the metric; None: as lm_eval's results files say.
         latest: of several logs of one task in a folder, take the newest.
+        margin: by how much a model may be worse; None: nothing is held to it.
         shown: gained and lost documents of each model on the terminal.
         plugin_files: files given by ``--plugin``, whose log readers are asked first.
     """
@@ -44,5 +45,6 @@ class CompareChoice:
     source_samples: Sequence[str] = ()
     higher_is_better: bool | None = None
     latest: bool = False
+    margin: float | None = None
     shown: int = SHOWN
     plugin_files: Sequence[str] = ()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gapft_harness.analysis.forecast.power import times_as_many
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.findings import Aggregate, CompareFindings, Numbers, Paired, find
 from gapft_harness.compare.groups import aggregates
@@ -81,24 +82,30 @@ class Comparison:
         """
         return False not in self.directions.values() and self.table.binary(*models)
 
-    def worse(self, margin: float) -> list[str]:
-        """The models that are worse by more than a margin: the whole interval lies beyond it.
+    def gate(self, margin: float | None = None) -> list[Held]:
+        """Whether each model is worse by more than a margin.
 
         Where the tasks' metrics have no mean in common, each task is held to the margin.
+
+        Args:
+            margin: default: the chosen one; without any, no model is held to it.
 
         Raises:
             UserError: it cannot be told: there is no interval, or the direction is not known.
         """
+        margin = self.choice.margin if margin is None else margin
+        if margin is None:
+            return []
         if self.found.models:
             # of one metric, or of several that are all 0 or 1 and better when higher
-            return self._beyond(self.found.models, margin, *self.directions)
+            return self._held(self.found.models, margin, *self.directions)
         return [
-            f"{name} on {task}"
+            replace(held, name=f"{held.name} on {task}")
             for task, by_model in self.found.groups.items()
-            for name in self._beyond(by_model, margin, task)
+            for held in self._held(by_model, margin, task)
         ]
 
-    def _beyond(self, found: dict[str, Paired], margin: float, *tasks: str) -> list[str]:
+    def _held(self, found: dict[str, Paired], margin: float, *tasks: str) -> list[Held]:
         higher = _same(self.directions[task] for task in tasks)
         metrics = {plain(self.figures[task].metric) for task in tasks}
         binary = all(of.binary for of in found.values())
@@ -112,17 +119,44 @@ class Comparison:
             raise UserError(
                 f"--fail-if-worse {margin:g}: {', '.join(metrics)} is a share; one point is 0.01"
             )
-        worse = []
-        for name, of in found.items():
-            if of.interval is None:
-                raise UserError(
-                    "--fail-if-worse: one document was compared, which says nothing of others: "
-                    "there is no interval that could lie below; evaluate more documents"
-                )
-            best = -of.interval.low if higher is False else of.interval.high
-            if best < -margin:
-                worse.append(name)
-        return worse
+        return [_held(name, of, margin, higher) for name, of in found.items()]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A model that was held to a margin.
+
+    Attributes:
+        name: the model.
+        verdict: worse where the whole interval lies below the margin, not worse where none of it
+            does.
+        units: documents or clusters, of every seed.
+        seeds: training seeds.
+        times: where it is undecided, how many times as many of both would tell, at this difference
+            and spread, in four of five cases; None: none would.
+    """
+
+    name: str
+    verdict: Literal["worse", "not worse", "undecided"]
+    units: int
+    seeds: int
+    times: float | None = None
+
+
+def _held(name: str, paired: Paired, margin: float, higher: bool | None) -> Held:
+    if paired.interval is None:
+        raise UserError(
+            "--fail-if-worse: one document was compared, which says nothing of others: "
+            "there is no interval that could lie below; evaluate more documents"
+        )
+    sign = -1 if higher is False else 1
+    low, high = sorted(sign * end for end in (paired.interval.low, paired.interval.high))
+    if high < -margin:
+        return Held(name, "worse", paired.units, paired.seeds)
+    if low >= -margin:
+        return Held(name, "not worse", paired.units, paired.seeds)
+    times = times_as_many(sign * paired.difference + margin, high - low)
+    return Held(name, "undecided", paired.units, paired.seeds, times)
 
 
 def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Comparison:

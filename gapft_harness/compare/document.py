@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from gapft_harness.analysis.bootstrap import Interval
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.analysis.pass_at_k import k_label, reported_k
 from gapft_harness.compare.choice import REPLICATES
-from gapft_harness.compare.comparison import Comparison
+from gapft_harness.compare.comparison import Comparison, Held
 from gapft_harness.compare.findings import ByState, Paired
 from gapft_harness.compare.items import (
     Changed,
@@ -57,14 +58,26 @@ def write(of: Comparison, folder: Path, *, overwrite: bool = False) -> None:
     """
     require_free(folder, FILES, overwrite=overwrite)
     shown = explored_positions(of)
-    Document(
-        title="Comparison",
-        sections=sections(of, dict(zip(shown, names_of(of, shown), strict=True))),
-        names=("comparison.html", "comparison.md", "results.json"),
-        results=results(of),
+    replace(
+        document(of, dict(zip(shown, names_of(of, shown), strict=True))),
         tables={"comparison.csv": _rows(of), "items.csv": item_rows(of, *changes(of))},
         explorers={"": explorer.render(explored(of))},
     ).write(folder)
+
+
+def document(of: Comparison, names: Mapping[int, str] | None = None) -> Document:
+    """What is told on the terminal or printed, without a page of every document.
+
+    Args:
+        of: the comparison.
+        names: as ``sections`` takes them.
+    """
+    return Document(
+        title="Comparison",
+        sections=sections(of, names),
+        names=("comparison.html", "comparison.md", "results.json"),
+        results=results(of),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +103,8 @@ def sections(of: Comparison, names: Mapping[int, str] | None = None) -> list[Sec
             default: for the terminal, with as many gained and lost documents as the user chose.
     """
     shown = of.choice.shown if names is None else PAGE_SHOWN
-    found = [Section("", [Text(_opening(of), "lead"), *remarks(of.notes)])]
+    gate = [_told(of, held) for held in of.gate()]
+    found = [Section("", [Text(_opening(of), "lead"), *remarks(of.notes), *gate])]
     if of.found.models:
         found.append(Section("Before and after", [_models(of)]))
     if of.found.aggregates:
@@ -108,6 +122,25 @@ def sections(of: Comparison, names: Mapping[int, str] | None = None) -> list[Sec
         blocks: list[Block] = [told, *([Cases(cases)] if cases else [])]
         found.append(Section(f"{rose.capitalize()} and {fell}", blocks))
     return found
+
+
+def _told(of: Comparison, held: Held) -> Text:
+    """Whether a model is worse by more than the margin, and what would tell."""
+    margin, unit = of.choice.margin, _unit(of)
+    if held.verdict != "undecided":
+        role: Literal["body", "warning"] = "warning" if held.verdict == "worse" else "body"
+        return Text(f"{held.name} is {held.verdict} than before by more than {margin:g}.", role)
+    if held.times is None:
+        more = f"no number of {unit}s would tell"
+    elif held.seeds > 1:
+        more = f"about {held.times:.2g} times as many seeds and {unit}s would tell"
+    else:
+        needed = math.ceil(held.times * held.units)
+        more = f"about {whole(needed)} {unit}s would tell, and there are {whole(held.units)}"
+    return Text(
+        f"{held.name}: undecided whether it is worse than before by more than {margin:g}. At this "
+        f"difference and spread {more} (power 80%)."
+    )
 
 
 def _how_many(of: Comparison, shown: int, *, written: bool) -> Text | None:
@@ -519,6 +552,15 @@ def results(of: Comparison) -> dict[str, Any]:
         "before": {
             "logs": _paths(of.before),
             "mean": float(of.table.before.mean()) if of.found.models else None,
+        },
+        "gate": None
+        if of.choice.margin is None
+        else {
+            "margin": of.choice.margin,
+            "models": {
+                held.name: {"verdict": held.verdict, "times_as_many": held.times}
+                for held in of.gate()
+            },
         },
         "models": models,
         "notes": [note.line for note in of.notes],

@@ -23,7 +23,7 @@ from gapft_harness.analysis.forecast.mixtures import (
     one_component,
     shapes,
 )
-from gapft_harness.analysis.forecast.power import detectable, power
+from gapft_harness.analysis.forecast.power import detectable, power, times_as_many
 from gapft_harness.analysis.paired import mcnemar
 from gapft_harness.analysis.pass_at_k import mean_pass_at_k
 from tests.analysis.simulated_pools import CHECKED_ON, KINDS, histograms, pools
@@ -258,3 +258,16 @@ def test_seeds_average_out_what_is_not_shared_by_simulation() -> None:
     d = np.where(rng.random((1500, items, 1)) < shared, fixed, anew).mean(axis=2)
     z = d.mean(axis=1) / (d.std(axis=1, ddof=1) / math.sqrt(items))
     assert np.mean(z > 1.96) == pytest.approx(0.8, abs=0.05)
+
+
+@given(pi=st.floats(0.05, 0.6), share=st.floats(0.05, 0.3), items=st.integers(50, 5_000))
+def test_times_as_many_items_have_the_power(pi: float, share: float, items: int) -> None:
+    """Against the power of McNemar's test; both are approximations, close for small effects."""
+    effect = share * pi
+    width = 2 * float(stats.norm.ppf(0.975)) * math.sqrt((pi - effect**2) / items)
+    times = times_as_many(effect, width)
+    assert times is not None
+    needed = math.ceil(times * items)
+    assert power(effect, seeds=1, items=needed, discordance=pi) == pytest.approx(0.8, abs=0.03)
+    assert times_as_many(effect, 2 * width) == pytest.approx(4 * times)
+    assert times_as_many(0.0, width) is None

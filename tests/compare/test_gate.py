@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import subprocess
 import sys
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from gapft_harness.analysis.forecast.power import times_as_many
 from gapft_harness.cli.main import app
 from gapft_harness.compare import document
 from gapft_harness.core.errors import GapftError
@@ -54,6 +57,40 @@ def test_of_right_and_wrong_the_guess_is_told(tmp_path: Path) -> None:
     assert "exact_match is taken to be better when higher" in done.output
     assert "--lower-is-better if it is not" in done.output
     assert run(before, after, "--fail-if-worse", 0.01, "--lower-is-better").exit_code == 0
+
+
+def test_what_the_data_cannot_tell_is_undecided_and_how_many_would(tmp_path: Path) -> None:
+    """Six documents of a hundred changed, half of them for the better."""
+    before = write(tmp_path / "a", [1] * 50 + [0] * 50)
+    after = write(tmp_path / "b", [0] * 3 + [1] * 50 + [0] * 47)
+    done = run(before, after, "--fail-if-worse", 0.01, "--out", tmp_path / "out")
+    assert done.exit_code == 0
+    said = " ".join(done.output.split())
+    assert "undecided whether it is worse than before by more than 0.01" in said
+    found = json.loads((tmp_path / "out" / "results.json").read_text())
+    ((name, gate),) = found["gate"]["models"].items()
+    low, high = found["models"][name]["ci95"]
+    assert gate["verdict"] == "undecided"
+    assert gate["times_as_many"] == times_as_many(0.01, high - low)
+    needed = f"{math.ceil(100 * gate['times_as_many']):,}"
+    assert f"about {needed} documents would tell, and there are 100" in said
+    assert "no number of documents" in run(before, after, "--fail-if-worse", 0).output
+    assert "is not worse than before by more than 0.5" in " ".join(
+        run(before, after, "--fail-if-worse", 0.5).output.split()
+    )
+    assert "gate" not in run(before, after, "--format", "json").output.replace('"gate": null', "")
+
+
+@pytest.mark.parametrize("form", ["markdown", "json"])
+def test_another_form_stands_alone_on_standard_output(tmp_path: Path, form: str) -> None:
+    before, after = write(tmp_path / "a", [1] * 9), write(tmp_path / "b", [0, *[1] * 8])
+    done = run(before, after, "--format", form, "--out", tmp_path / "out")
+    if form == "json":
+        assert json.loads(done.stdout) == json.loads((tmp_path / "out/results.json").read_text())
+    else:
+        assert done.stdout.startswith("# Comparison\n")
+        assert "| b | 100.0% | 88.9% |" in done.stdout.replace(str(after), "b")
+    assert "written:" in done.stderr
 
 
 def test_one_cluster_or_document_says_nothing_of_others(tmp_path: Path) -> None:

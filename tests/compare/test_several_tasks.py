@@ -18,7 +18,7 @@ from lm_eval.tasks import TaskManager
 
 import gapft_harness
 from gapft_harness.compare.choice import CompareChoice
-from gapft_harness.compare.comparison import compare
+from gapft_harness.compare.comparison import Comparison, compare
 from gapft_harness.compare.document import FILES, results
 from gapft_harness.core.errors import UserError
 from tests.canned_model import CannedModel
@@ -185,8 +185,8 @@ def test_metrics_that_have_no_mean_in_common_have_a_row_each_and_no_other(tmp_pa
     assert found["before"]["mean"] is None
     assert found["models"]["b"]["by"]["loss"]["difference"] == pytest.approx(4)
     assert found["models"]["b"]["by"]["right"]["difference"] == pytest.approx(-0.1)
-    assert of.worse(0.5) == ["b on loss"], "better when lower, and no share"
-    assert of.worse(0.001) == ["b on loss", "b on right"]
+    assert beyond(of, 0.5) == ["b on loss"], "better when lower, and no share"
+    assert beyond(of, 0.001) == ["b on loss", "b on right"]
     done = run(tmp_path / "a", tmp_path / "b", "--out", tmp_path / "out")
     assert done.exit_code == 0, (done.output, done.exception)
     words = " ".join(done.output.split())
@@ -210,3 +210,7 @@ def test_options_are_counted_from_1_in_answers_and_golds(evaluated: Path, tmp_pa
     assert "before: option 2: 8" in words
     assert "after: option 1: 7" in words
     assert ",option 2: 8,option 2: 8,option 1: 7" in (tmp_path / "out" / "items.csv").read_text()
+
+
+def beyond(of: Comparison, margin: float) -> list[str]:
+    return [held.name for held in of.gate(margin) if held.verdict == "worse"]

@@ -52,7 +52,7 @@ def test_readme_shows_what_compare_prints(readme_run: Path) -> None:
     shown = next(
         b.text for b in blocks(ROOT / "README.md") if b.text.startswith("Before and after")
     )
-    printed = (readme_run / "log.txt").read_text().partition("Before and after\n")[2]
+    printed = (readme_run / "log.txt").read_text().rpartition("Before and after\n")[2]
     tables = []
     for text in (shown.partition("\n")[2], printed):
         head, _, row = [line.split() for line in text.splitlines() if line.strip()][:3]

@@ -7,6 +7,7 @@ what is used and not declared is missing here, too.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -17,6 +18,7 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
@@ -82,6 +84,7 @@ def test_no_package_of_an_extra_is_there(light: Path) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
+        ("compare", "--example", "--out", "{}/example"),
         ("compare", "runs/before", "runs/after"),
         ("rejudge", "runs/before", "--task", "gapft_demo", "--verifier", "math"),
         ("rejudge", "runs/demo", "--plugin", "most_reachable.py", "--verifier", "math"),
@@ -99,7 +102,7 @@ def test_what_reads_logs_and_runs_works(
 ) -> None:
     done = gapft(light, *(each.format(tmp_path) for each in arguments), cwd=readme_run)
     assert done.returncode == 0, done.stdout + done.stderr
-    if arguments[0] == "compare":
+    if arguments == ("compare", "runs/before", "runs/after"):
         assert done.stdout == gapft(Path(sys.executable), *arguments, cwd=readme_run).stdout
     if arguments == ("doctor",):
         assert "torch: NOT installed; pip install 'gapft-harness[hf]'" in done.stdout
@@ -129,3 +132,56 @@ def test_what_needs_a_model_names_the_extra_in_one_line(
     assert "Traceback" not in done.stderr
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("gapft: this needs torch, which is not installed: pip install")
+
+
+def test_the_example_is_readmes_comparison_of_fifty_problems(readme_run: Path) -> None:
+    for side in ("before", "after"):
+        (shipped,) = (ROOT / "gapft_harness/demo/logs" / side).glob("samples_*.jsonl")
+        (made,) = (readme_run / "runs" / side).rglob("samples_*.jsonl")
+        assert shipped.read_text().splitlines() == made.read_text().splitlines()[:50]
+    shipped = sum(file.stat().st_size for file in (ROOT / "gapft_harness/demo/logs").rglob("*.*"))
+    assert shipped <= 100_000
+
+
+def test_the_action_compares_in_the_light_environment(
+    light: Path, readme_run: Path, tmp_path: Path
+) -> None:
+    """Its second step, as a runner's shell runs it; the first is the install that ``light`` is."""
+    action = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))
+    install, compare = action["runs"]["steps"]
+    assert install["run"].endswith('"$GITHUB_ACTION_PATH"')
+    command = tmp_path / "bin" / "gapft"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec {light} -m gapft_harness.cli.main "$@"\n')
+    command.chmod(0o755)
+    summary = tmp_path / "summary.md"
+    given = {"before": "runs/before", "after": "runs/after", "fail-if-worse": "0.01"}
+
+    def run(**inputs: str) -> subprocess.CompletedProcess[str]:
+        summary.write_text("")
+        values = {name: one.get("default", "") for name, one in action["inputs"].items()} | inputs
+        env = {
+            key: re.sub(r"\$\{\{ inputs\.([\w-]+) \}\}", lambda m: values[m[1]], text)
+            for key, text in compare["env"].items()
+        }
+        env["PATH"] = f"{command.parent}{os.pathsep}{os.environ['PATH']}"
+        env["GITHUB_STEP_SUMMARY"] = str(summary)
+        return subprocess.run(
+            ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", compare["run"]],
+            cwd=readme_run,
+            env={**os.environ, "PYTHONPATH": "", **env},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    done = run(**given, arguments="--show 1")
+    assert done.returncode == 0, done.stderr
+    assert "after is not worse than before by more than 0.01." in summary.read_text()
+    assert "| runs/after | 51.0% |" in summary.read_text()
+    done = run(**given | {"before": "runs/after", "after": "runs/before"})
+    assert done.returncode == 1
+    assert "is worse than before by more than 0.01" in summary.read_text()
+    done = run(**given | {"before": '$(touch "it ran")'})
+    assert done.returncode == 2
+    assert not (readme_run / "it ran").exists()

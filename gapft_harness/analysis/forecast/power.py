@@ -64,3 +64,22 @@ def detectable(*, seeds: int, items: int, discordance: float, shared: float = 0.
     if lacking(discordance) < 0:
         return None
     return float(optimize.brentq(lacking, 0, discordance, xtol=1e-9))
+
+
+def times_as_many(distance: float, width: float) -> float | None:
+    """How much more data would tell a difference from a value, with power 80% at level 5%.
+
+    The interval narrows with the root of the data: with the quantiles z of 1 - a/2 and y of the
+    power, a difference at this distance is told where z + y standard errors fit into it.
+
+    Args:
+        distance: of the difference, taken as it was found, from the value.
+        width: of its 95% interval, whose half is z standard errors.
+
+    Returns:
+        The factor; None where the difference lies on the value, so that no data would tell.
+    """
+    if not distance:
+        return None
+    quantile, more = (float(stats.norm.ppf(of)) for of in (1 - LEVEL / 2, POWER))
+    return ((quantile + more) / quantile * width / 2 / distance) ** 2

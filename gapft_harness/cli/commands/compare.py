@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 import traceback
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from gapft_harness.cli.options import PluginFile, as_folder
+from gapft_harness.cli.options import Format, PluginFile, as_folder
 from gapft_harness.core.errors import GapftError, UserError, describe, plain
 
 GROUP = "Measure and compare"
@@ -19,17 +22,23 @@ EXAMPLE = "gapft compare runs/before runs/after"
 
 def command(
     before: Annotated[
-        str,
+        str | None,
         typer.Argument(metavar="BEFORE", help="the sample log before: a file, folder or glob"),
-    ],
+    ] = None,
     after: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             metavar="AFTER",
             help="likewise after; each is a model, NAME=LOGS names it; a quoted glob that matches "
             "several runs names training seeds of one model",
         ),
-    ],
+    ] = None,
+    example: Annotated[
+        bool,
+        typer.Option(
+            "--example", help="compare two logs that ship; the page goes to gapft-example"
+        ),
+    ] = False,
     seeds: Annotated[
         bool, typer.Option("--seeds", help="all AFTERs are training seeds of one model")
     ] = False,
@@ -127,6 +136,7 @@ def command(
             parser=as_folder,
         ),
     ] = None,
+    form: Format = "terminal",
     plugin: PluginFile = [],
 ) -> None:
     """Compare sample logs of lm_eval, before and after, document by document."""
@@ -134,10 +144,17 @@ def command(
         from gapft_harness.cli.display import tell
         from gapft_harness.compare.choice import CompareChoice
         from gapft_harness.compare.comparison import compare as compared
-        from gapft_harness.compare.document import FILES, sections, write
+        from gapft_harness.compare.document import FILES, document, write
         from gapft_harness.core.files import require_free
         from gapft_harness.exporting.tables import require_new, write_tables
 
+        if example:
+            if before is not None:
+                raise UserError(f"{before}: --example has logs of its own; leave one out")
+            before, after = EXAMPLE_LOGS
+            out, overwrite = out or Path("gapft-example"), overwrite or out is None
+        if before is None or not after:
+            raise UserError("expected BEFORE and AFTER, two folders of logs, or --example")
         margin = fail_if_worse
         if margin is not None and not 0 <= margin < float("inf"):
             raise UserError(
@@ -151,23 +168,41 @@ def command(
             *(metric, filter, task, on, cluster, by, common, seeds, source_samples),
             higher_is_better=higher_is_better,
             latest=latest,
+            margin=margin,
             shown=show,
             plugin_files=plugin,
         )
         found = compared(before, after, choice)
-        worse = [] if margin is None else found.worse(margin)
-        lines, built = [], sections(found)
+        if example:
+            found = replace(found, before_name="before")
+        worse = [held.name for held in found.gate() if held.verdict == "worse"]
+        lines, told = [], document(found)
         if out is not None:
             write(found, out, overwrite=overwrite)
             lines.append(f"written: {out / FILES[0]}, {', '.join(FILES[1:])}")
         if tables is not None:
-            write_tables(built, tables)
+            write_tables(told.sections, tables)
             lines.append(f"tables: {tables}")
-        tell(built, *lines)  # what the gate says stays so where who reads stops early
+        tell(told, *lines, form=form)  # what the gate says stays so where who reads stops early
+    if example and out is not None:
+        _open(out / FILES[0])
     if worse:
         names = ", ".join(map(plain, worse))
         typer.echo(f"gapft: worse than before by more than {margin:g}: {names}", err=True)
         raise typer.Exit(1)
+
+
+#: Of the demo's model and of an adapter that the demo trained: what README's first comparison
+#: makes of the first 50 problems.
+_LOGS = Path(__file__).parents[2] / "demo" / "logs"
+EXAMPLE_LOGS = (str(_LOGS / "before"), [f"after={_LOGS / 'after'}"])
+
+
+def _open(page: Path) -> None:
+    """Shows a page where somebody sits before the screen."""
+    screen = sys.platform == "darwin" or os.environ.keys() & {"DISPLAY", "WAYLAND_DISPLAY"}
+    if screen and sys.stdout.isatty():
+        typer.launch(str(page))
 
 
 @contextlib.contextmanager

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from gapft_harness.cli.options import (
+    Form,
+    Format,
     IncludePath,
     Model,
     ModelArgs,
@@ -141,6 +144,7 @@ def command(
         bool,
         typer.Option("--details", help="of a run: print its tables, costs and assumptions too"),
     ] = False,
+    form: Format = "terminal",
     overrides: Set = [],
     plugin: PluginFile = [],
     include_path: IncludePath = [],
@@ -149,7 +153,7 @@ def command(
     from gapft_harness.cli.runs import is_run
 
     if target is not None and is_run(target):
-        _forecast(target, k or [64], (seeds, items), discordance, shared, details, out)
+        _forecast(target, k or [64], (seeds, items), discordance, shared, details, out, form)
         return
     if target and task:
         raise UserError(f"{target}, --tasks {task}: expected one of them")
@@ -182,10 +186,12 @@ def command(
         None, task, model_args, [*settings, *overrides],
         plugin_files=plugin, include_paths=include_path, splits=[split], alone=True,
     )  # fmt: skip
-    _measure(choice, out or f"gaps/{Path(task).stem}", split, include_path)
+    _measure(choice, out or f"gaps/{Path(task).stem}", split, include_path, form)
 
 
-def _measure(choice: Options, place: str, split: str, include_path: Sequence[str]) -> None:
+def _measure(
+    choice: Options, place: str, split: str, include_path: Sequence[str], form: Form
+) -> None:
     from gapft_harness.cli.display import tell
     from gapft_harness.cli.runs import run_stages_alone
     from gapft_harness.gap.document import document
@@ -213,10 +219,11 @@ def _measure(choice: Options, place: str, split: str, include_path: Sequence[str
         told = document(measured, found)
         told.write(folder)
     tell(
-        told.sections,
+        told,
         f"written: {folder / 'gap.html'}, gap.md, results.json, gap.csv, items.csv",
         f"every problem, for a browser: {folder / 'explorer.html'}",
         f"lm_eval's logs, for gapft compare: {folder / 'greedy'}, {folder / 'samples'}",
+        form=form,
     )
 
 
@@ -243,6 +250,7 @@ def _forecast(
     shared: float,
     details: bool,
     out: str | None,
+    form: Form,
 ) -> None:
     """What a run's search tells before anything is trained."""
     from gapft_harness.cli.display import tell
@@ -270,7 +278,8 @@ def _forecast(
         lines = [f"written: {Path(out) / 'forecast.md'}, forecast.json"]
     elif not details:
         lines = ["its tables, costs and assumptions: --details, or --out DIR"]
-    tell(told.sections if details else told.sections[:1], *lines)
+    shown = told.sections if details or form != "terminal" else told.sections[:1]
+    tell(replace(told, sections=shown), *lines, form=form)
 
 
 def _share(text: str) -> float:

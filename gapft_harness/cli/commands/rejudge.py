@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gapft_harness.cli.options import PluginFile, as_folder
+from gapft_harness.cli.options import Form, Format, PluginFile, as_folder
 from gapft_harness.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ def command(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="let --out replace what an earlier rejudge wrote")
     ] = False,
+    form: Format = "terminal",
     plugin: PluginFile = [],
     include_path: Annotated[
         Path | None,
@@ -126,9 +127,9 @@ def command(
         *(gold, metric, filter, task, plugin, show),
     )
     if any((Path(one) / "recipe.yaml").is_file() for one in logs):
-        _run(logs, choice, out)
+        _run(logs, choice, out, form)
     else:
-        _logs(logs, choice, out)
+        _logs(logs, choice, out, form)
 
 
 def _looking_in(
@@ -156,7 +157,7 @@ def _looking_in(
     return first, rest[0] if rest else None
 
 
-def _logs(logs: list[str], choice: RejudgeChoice, out: Path | None) -> None:
+def _logs(logs: list[str], choice: RejudgeChoice, out: Path | None, form: Form) -> None:
     from gapft_harness.cli.display import Display
     from gapft_harness.rejudge.document import document
     from gapft_harness.rejudge.flips import collecting
@@ -166,10 +167,10 @@ def _logs(logs: list[str], choice: RejudgeChoice, out: Path | None) -> None:
     with collecting(choice.shown, written=out is not None) as flips:
         with display:
             found = judge_logs(logs, choice, flips, display.job)
-        _told(document(found), flips, out)
+        _told(document(found), flips, out, form)
 
 
-def _run(logs: list[str], choice: RejudgeChoice, out: Path | None) -> None:
+def _run(logs: list[str], choice: RejudgeChoice, out: Path | None, form: Form) -> None:
     from gapft_harness.cli.display import Display
     from gapft_harness.rejudge.flips import collecting
     from gapft_harness.rejudge.run.document import document
@@ -199,19 +200,19 @@ def _run(logs: list[str], choice: RejudgeChoice, out: Path | None) -> None:
     with collecting(choice.shown, written=out is not None) as flips:
         with display:
             found = judge_run(path, choice, flips, display.job)
-        _told(document(found), flips, out)
+        _told(document(found), flips, out, form)
 
 
-def _told(told: Document, flips: Flips, out: Path | None) -> None:
+def _told(told: Document, flips: Flips, out: Path | None, form: Form) -> None:
     from gapft_harness.cli.display import tell
     from gapft_harness.rejudge.document import FILES
 
     if out is None:
-        tell(told.sections)
+        tell(told, form=form)
         return
     told.write(out)
     flips.write(out / FILES[-1])
-    tell(told.sections, f"written: {out / FILES[0]}, {', '.join(FILES[1:])}")
+    tell(told, f"written: {out / FILES[0]}, {', '.join(FILES[1:])}", form=form)
 
 
 def _params(given: Sequence[str], option: str) -> dict[str, Any]:

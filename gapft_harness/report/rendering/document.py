@@ -62,12 +62,16 @@ class Document:
         """The sections as Markdown, under the title."""
         return markdown.render(self.title, self.subtitle, self.sections, self.made)
 
+    def json(self) -> str:
+        """The results as JSON."""
+        return json_text(whole(self.results))
+
     def _contents(self) -> Iterator[tuple[str, Content]]:
         places = {name: page.explorer_file(name) for name in self.explorers}
         for name in self.names:
             match Path(name).suffix:
                 case ".json":
-                    yield name, json_text(whole(self.results))
+                    yield name, self.json()
                 case ".md":
                     yield name, self.markdown()
                 case _:
