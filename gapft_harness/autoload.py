@@ -6,7 +6,8 @@ imported, its TaskManager learns the folders of the entry-point group ``lm_eval.
 registries the filters of the group ``lm_eval.filters`` and our own metric of ``lm_eval.metrics``.
 lm-eval's main branch reads these two since August 2026, its releases 0.4.13 and 0.5.0.dev1 do not;
 the first is under review there. Once it reads a group itself, this file leaves that group alone.
-``GAPFT_NO_AUTOLOAD=1`` switches it off, ``pip uninstall`` takes it away.
+``GAPFT_NO_AUTOLOAD=1`` switches it off, ``pip uninstall`` takes it away. Only with
+``GAPFT_CODE_EVAL=1`` does the stock command run code tasks in our sandbox.
 """
 
 import os
@@ -51,6 +52,10 @@ def _extend_or_warn(module: "ModuleType") -> None:
         extend(module)
     except Exception as error:
         _warn(f"the tasks of installed packages are not available by name ({error!r})")
+    if os.environ.get("GAPFT_CODE_EVAL") == "1":  # no failure of this one goes on unsafely
+        from gapft_harness.lm_eval_bridge.code_eval import answer
+
+        answer()
     try:
         offer()
     except Exception as error:

@@ -40,6 +40,7 @@ def run_lm_eval(arguments: Sequence[str]) -> int:
     from lm_eval._cli import HarnessCLI
     from lm_eval.utils import setup_logging
 
+    from gapft_harness.lm_eval_bridge.code_eval import answer
     from gapft_harness.lm_eval_bridge.samplers.in_turn import evaluate_in_turn, split_adapters
 
     # lm-eval reads sys.argv itself, to insert its default subcommand.
@@ -48,6 +49,7 @@ def run_lm_eval(arguments: Sequence[str]) -> int:
     sys.argv = ["gapft eval", *arguments]
     try:
         setup_logging()
+        answer()
         command = HarnessCLI()
         parsed = command.parse_args()
         if hasattr(parsed, "include_path"):

@@ -11,6 +11,7 @@ import yaml
 
 from gapft_harness.core.errors import GapftError, UserError, did_you_mean
 from gapft_harness.core.text import unreadable
+from gapft_harness.lm_eval_bridge.code_eval import answer
 from gapft_harness.lm_eval_bridge.command import near_tasks
 from gapft_harness.lm_eval_bridge.task_file.faults import (
     SPLIT_KEYS,
@@ -82,6 +83,7 @@ def _manager_with(name: str, paths: Sequence[Path]) -> TaskManager:
     """lm-eval's finder of tasks, of ours alone if one of them has the name."""
     from lm_eval.tasks import TaskManager
 
+    answer()
     manager = TaskManager(include_defaults=False, include_path=list(paths))
     if not _has(manager, name):
         ours, unread = manager.all_tasks, [u for path in paths for u in _unreadable(path)]

@@ -17,6 +17,7 @@ from lm_eval.tasks import TaskManager
 
 from gapft_harness.core.errors import GapftError, UserError, did_you_mean
 from gapft_harness.core.records import Verdict
+from gapft_harness.lm_eval_bridge.code_eval import answer, is_ours
 from gapft_harness.lm_eval_bridge.task_file.versions import ensembles, opened, scored
 
 #: The name of a task's filter that gives none a name.
@@ -197,6 +198,7 @@ def _texts(value: Any) -> list[str]:
 
 def _load(name: str, include_path: str | None) -> Any:
     """Loads one generation task by name, with its data."""
+    answer()
     manager = TaskManager(include_defaults=False, include_path=include_path)
     if include_path is None or name not in manager.all_tasks:
         # lm-eval's own index takes seconds: it is read only when the name is not found without.
@@ -221,10 +223,10 @@ def _load(name: str, include_path: str | None) -> Any:
             f"task {name!r} has output type {task.OUTPUT_TYPE}; its metric can judge responses "
             "only if it is generate_until"
         )
-    if getattr(task.config, "unsafe_code", False):
+    if getattr(task, "UNSAFE_CODE", False):
         raise UserError(
-            f"task {name!r} runs programs that the model writes, without a sandbox (unsafe_code); "
-            "judge them by the verifier program_tests (docs/verifiers.md)"
+            f"task {name!r} runs programs that the model writes, without a sandbox (unsafe_code), "
+            "and not by code_eval; judge them by the verifier program_tests (docs/verifiers.md)"
         )
     return task
 
@@ -242,11 +244,20 @@ def _votes(step: Mapping[str, Any]) -> bool:
     return step["function"] == "majority_vote" or int(options.get("k", 1)) > 1
 
 
+def _reported(entry: Mapping[str, Any]) -> list[str]:
+    """The names under which lm-eval reports a metric of a task's list."""
+    metric = entry["metric"]
+    if is_ours(metric) and "k" in entry:  # one of code_eval's gives Pass@k by k
+        ks = entry["k"] if isinstance(entry["k"], list) else [entry["k"]]
+        return [f"pass@{k}" for k in ks]
+    return [metric if isinstance(metric, str) else metric.__name__]
+
+
 def _metric_and_filter(task: Any, metric: str | None, alone: Sequence[str]) -> tuple[str, str]:
     filters = [ensemble.name for ensemble in ensembles(task)]
     wanted, _, chosen = (metric or "").partition(",")
-    known = [entry["metric"] for entry in task.config.metric_list or [] if "metric" in entry]
-    known = [name if isinstance(name, str) else name.__name__ for name in known]
+    entries = [entry for entry in task.config.metric_list or [] if "metric" in entry]
+    known = [name for entry in entries for name in _reported(entry)]
     if not wanted:
         if not known:
             raise UserError(f"task {task.config.task!r} has no metric_list: name the metric")

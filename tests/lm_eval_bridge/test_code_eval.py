@@ -1,0 +1,181 @@
+"""lm-eval's own code tasks, whose ``code_eval`` the sandbox answers."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gapft_harness.analysis.pass_at_k import pass_at_k
+from gapft_harness.core.errors import UserError
+from gapft_harness.lm_eval_bridge import code_eval
+from gapft_harness.lm_eval_bridge.code_eval import CodeEval, answer
+from tests.gap.stock import PLUGIN, POLICY, K, gap, lm_eval_logs, write_task
+
+DOCUMENTS = 4
+ADD = "def add(a, b):\n    return a + b"
+
+#: A candidate, and what comes of it with the test below it: as code_eval's rules have it.
+CANDIDATES = {
+    ADD: "passed",
+    "def add(a, b):\n    return a * b": "failed: AssertionError",
+    f"import sys\nsys.exit(0)\n{ADD}": "failed: SystemExit: 0",
+    f"raise SystemExit\n{ADD}": "failed: SystemExit",
+    f"import os\nos._exit(0)\n{ADD}": "failed: it ended with status 0 and returned no value",
+    f"while True:\n    pass\n{ADD}": "timed out",
+    f"import time\ntime.sleep(30)\n{ADD}": "timed out",
+    f"input()\n{ADD}": "failed: EOFError: EOF when reading a line",
+    "def add(a, b:": "failed: SyntaxError",
+    f"print('noise' * 9)\n{ADD}": "passed",
+    f"if __name__ == '__main__':\n    1 / 0\n{ADD}": "passed",
+    f"import numpy as np\nnp.ones(3)\n{ADD}": "passed",
+    f"import subprocess\nsubprocess.run(['true'])\n{ADD}": "failed: PermissionError",
+    f"open('/etc/passwd').read()\n{ADD}": "failed: FileNotFoundError",
+}
+
+
+@pytest.fixture(scope="module")
+def metric() -> CodeEval:
+    return CodeEval()
+
+
+def test_each_candidate_comes_to_what_code_eval_says(metric: CodeEval) -> None:
+    rates, results = metric.compute(
+        predictions=[[*CANDIDATES]], references=["assert add(2, 3) == 5"], k=[1, 100], timeout=1.0
+    )
+    told = [outcome["result"] for _, outcome in results[0]]
+    assert [a for a, b in zip(told, CANDIDATES.values(), strict=True) if not a.startswith(b)] == []
+    passed = [outcome["passed"] for _, outcome in results[0]]
+    assert passed == [each == "passed" for each in CANDIDATES.values()]
+    assert rates == {"pass@1": sum(passed) / len(passed)}
+
+
+def test_tasks_may_have_different_numbers_of_candidates(metric: CodeEval) -> None:
+    wrong = "def add(a, b):\n    return 0"
+    rates, results = metric.compute(
+        predictions=[[ADD, wrong], [wrong, wrong, ADD]], references=["assert add(2, 3) == 5"] * 2
+    )
+    assert rates == {"pass@1": pytest.approx((1 / 2 + 1 / 3) / 2)}
+    assert [[o["passed"] for _, o in results[task]] for task in (0, 1)] == [
+        [True, False],
+        [False, False, True],
+    ]
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 9).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n)))))
+def test_the_mean_is_that_of_unbiased_pass_at_k(counts: list[tuple[int, int]]) -> None:
+    if not counts:
+        return
+    k = min(total for total, _ in counts)
+    each = [float(pass_at_k(np.array([passed]), total, k)[0]) for total, passed in counts]
+    assert code_eval._mean(counts, k) == pytest.approx(float(Fraction(sum(each)) / len(each)))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """humaneval and mbpp on local data, and what the model says: every other response is right."""
+    folder = tmp_path_factory.mktemp("code")
+    tasks = folder / "tasks"
+    tasks.mkdir()
+    outside = folder / "outside"
+    said: dict[str, dict[str, list[str]]] = {"humaneval": {}, "mbpp": {}}
+    human, mbpp = [], []
+    for i in range(DOCUMENTS):
+        test = f"def check(candidate):\n    assert candidate(1) == {1 + i}\n"
+        prompt = f'def f(x):\n    """[{i}] Add {i}."""\n'
+        human.append({"task_id": f"H/{i}", "prompt": prompt, "entry_point": "f", "test": test})
+        tests = [f"assert g(1) == {1 + i}"] * 3
+        mbpp.append({"task_id": i, "text": f"[{i}] Add.", "code": "", "test_list": tests})
+        # the first sample of the last document attacks: it writes where it must not
+        bodies = [f"    return x + {i + (i + index) % 2}\n" for index in range(K + 1)]
+        if i == DOCUMENTS - 1:
+            bodies[1] = f"    open({str(outside)!r}, 'w').write('here')\n    return x + {i}\n"
+        said["humaneval"][f"[{i}]"] = bodies
+        said["mbpp"][f"[{i}]"] = [f"def g(x):\n{body}" for body in bodies]
+    write_task(tasks, "humaneval", "humaneval/humaneval.yaml", {"test": human})
+    splits = dict.fromkeys(("train", "validation", "test", "prompt"), mbpp)
+    write_task(tasks, "mbpp", "mbpp/mbpp.yaml", splits, num_fewshot=0)
+    (folder / "canned.py").write_text(PLUGIN)
+    for name, texts in said.items():
+        (folder / f"{name}.json").write_text(json.dumps(texts))
+    return folder
+
+
+def right(document: int, index: int) -> bool:
+    """As planted: the attack is wrong, whatever it returns."""
+    attacks = document == DOCUMENTS - 1 and index == 1
+    return not attacks and (document + index) % 2 == 0
+
+
+@pytest.mark.parametrize("task", ["humaneval", "mbpp"])
+def test_gap_judges_every_response_in_the_sandbox(folder: Path, task: str) -> None:
+    done = gap(folder, task)
+    assert done.exit_code == 0, (done.output, done.exception)
+    with (folder / task / "gap" / "items.csv").open() as file:
+        rows = sorted(csv.DictReader(file), key=lambda row: int(row["doc_id"]))
+    assert [(int(row["greedy"]), int(row["passing"])) for row in rows] == [
+        (int(right(i, 0)), sum(right(i, index) for index in range(1, K + 1)))
+        for i in range(DOCUMENTS)
+    ]
+    assert not (folder / "outside").exists()
+
+
+def test_lm_eval_itself_gives_the_same_without_being_told_to_run_unsafe_code(folder: Path) -> None:
+    answer()
+    for index in range(K + 1):
+        rows = lm_eval_logs(folder, "humaneval", index)
+        assert [row["pass@1"] for row in rows] == [right(i, index) for i in range(DOCUMENTS)]
+    assert not (folder / "outside").exists()
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_the_stock_command_does_so_only_if_it_is_asked_to(folder: Path, asked: bool) -> None:
+    env = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_EVALUATE_OFFLINE": "1"}
+    env |= {"GAPFT_CODE_EVAL": "1"} if asked else {}
+    done = subprocess.run(
+        [sys.executable, "-m", "lm_eval", "--model", "hf", "--model_args",
+         f"pretrained={POLICY},dtype=float32", "--device", "cpu", "--gen_kwargs", "max_gen_toks=8",
+         "--tasks", "humaneval", "--include_path", str(folder / "tasks"), "--limit", "1"],
+        env=env, capture_output=True, text=True, check=False, cwd=folder, timeout=300,
+    )  # fmt: skip
+    if asked:
+        assert done.returncode == 0, done.stderr
+        assert "code_eval: programs run in the sandbox, tier" in done.stderr
+    else:
+        assert done.returncode != 0
+        assert "code_eval: programs run" not in done.stderr
+
+
+def test_where_no_tier_holds_nothing_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(self: Any) -> None:
+        raise UserError("generated programs cannot be run safely on this machine")
+
+    monkeypatch.setattr(code_eval.Sandbox, "start", start)
+    with pytest.raises(UserError, match="cannot be run safely"):
+        CodeEval().compute(predictions=[[ADD]], references=["assert add(2, 3) == 5"])
+
+
+def test_other_unsafe_tasks_stay_refused(tmp_path: Path) -> None:
+    write_task(
+        tmp_path,
+        "other",
+        "gsm8k/gsm8k.yaml",
+        {split: [{"question": "[0]", "answer": "#### 1"}] for split in ("train", "test")},
+        unsafe_code=True,
+        num_fewshot=0,
+    )
+    from gapft_harness.lm_eval_bridge.stock import StockTask
+
+    with pytest.raises(UserError, match="and not by code_eval"):
+        StockTask("other", include_path=str(tmp_path))
