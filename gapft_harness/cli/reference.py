@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import math
 import pkgutil
+import re
 from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -217,7 +218,7 @@ def declared(room: str, seen: set[int]) -> Iterator[tuple[str, list[Column[Any]]
             that module's.
 
     Yields:
-        Of each module that has any, its name in words, and they.
+        Of each module that has any, the beginning of its docstring, and they.
     """
     package = import_module(f"gapft_harness.{room}")
     names = [of.name for of in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
@@ -230,7 +231,8 @@ def declared(room: str, seen: set[int]) -> Iterator[tuple[str, list[Column[Any]]
                 seen.add(id(value))
                 found += value
         if found:
-            yield name.rpartition(".")[2].replace("_", " "), found
+            said = import_module(name).__doc__ or name
+            yield re.split(r"[:,.;?]", said)[0], found
 
 
 def _meanings(columns: Iterable[Column[Any]]) -> str:

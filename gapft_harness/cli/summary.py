@@ -1,4 +1,4 @@
-"""The few lines a run ends with: every condition beside the source."""
+"""On the terminal: the few lines a run ends with, every condition beside the source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the cards of datasets and models have in common."""
+"""Cards, of datasets and of models: what they have in common."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The evidence as a dataset of Hugging Face's ``datasets``: a Parquet file a split, and a card."""
+"""The evidence as a dataset of Hugging Face's datasets: a Parquet file a split, and a card."""
 
 from __future__ import annotations
 

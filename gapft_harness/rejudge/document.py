@@ -1,4 +1,4 @@
-"""What logs hold that were judged again, as blocks and as figures."""
+"""Of logs: what was judged again, as blocks and as figures."""
 
 from __future__ import annotations
 

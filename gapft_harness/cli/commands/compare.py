@@ -174,7 +174,7 @@ def command(
         )
         found = compared(before, after, choice)
         if example:
-            found = replace(found, before_name="before")
+            found = replace(found, before_name="the demo's model")
         worse = [held.name for held in found.gate() if held.verdict == "worse"]
         lines, told = [], document(found)
         if out is not None:
@@ -195,7 +195,7 @@ def command(
 #: Of the demo's model and of an adapter that the demo trained: what README's first comparison
 #: makes of the first 50 problems.
 _LOGS = Path(__file__).parents[2] / "demo" / "logs"
-EXAMPLE_LOGS = (str(_LOGS / "before"), [f"after={_LOGS / 'after'}"])
+EXAMPLE_LOGS = (str(_LOGS / "before"), [f"trained={_LOGS / 'after'}"])
 
 
 def _open(page: Path) -> None:

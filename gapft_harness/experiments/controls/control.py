@@ -1,4 +1,4 @@
-"""What the controls have in common: conditions of one budget that differ in their training sets."""
+"""Controls: conditions of one budget that differ in their training sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``gapft study --scaling``: scaled adapters of several runs, each an environment, in one table."""
+"""Adapter scaling of several runs, each an environment: ``gapft study --scaling``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run that was judged again, as blocks and as figures."""
+"""Of a run: what was judged again, as blocks and as figures."""
 
 from __future__ import annotations
 

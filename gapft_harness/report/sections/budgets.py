@@ -1,4 +1,4 @@
-"""Section "Training budgets": what every arm was trained on, and which budgets match."""
+"""Training budgets: what every arm was trained on, and which budgets match."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of one audit: Pass@1 by condition, contrasts, and where the change comes from."""
+"""Conditions and contrasts: Pass@1 on one audit, and where the change comes from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report's section on episodes."""
+"""Episodes, in the report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report's section on why so little passes, and the same for the terminal."""
+"""Why so little passes, in the report and on the terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Section "Beside the paper": what the recipe says a paper prints, and what this run came to."""
+"""Beside the paper: what the recipe says a paper prints, and what this run came to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The last sections: verdicts, what was dropped, settings, versions, how to run it again."""
+"""Verdicts and settings: the last sections, with what was dropped and how to run it again."""
 
 from __future__ import annotations
 
