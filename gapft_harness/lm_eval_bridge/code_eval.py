@@ -69,6 +69,8 @@ class CodeEval:
             raise ValueError(
                 f"code_eval: {len(predictions)} lists of candidates and {len(references)} tests"
             )
+        if any(isinstance(candidates, str) for candidates in predictions):
+            raise TypeError("code_eval: expected a list of candidates for each task, found a text")
         programs = [
             f"{candidate}\n{test}"
             for candidates, test in zip(predictions, references, strict=True)

@@ -17,7 +17,7 @@ from lm_eval.tasks import TaskManager
 
 from gapft_harness.core.errors import GapftError, UserError, did_you_mean
 from gapft_harness.core.records import Verdict
-from gapft_harness.lm_eval_bridge.code_eval import answer, is_ours
+from gapft_harness.lm_eval_bridge.code_eval import answer, is_ours, rests_on_ours
 from gapft_harness.lm_eval_bridge.task_file.versions import ensembles, opened, scored
 
 #: The name of a task's filter that gives none a name.
@@ -223,7 +223,7 @@ def _load(name: str, include_path: str | None) -> Any:
             f"task {name!r} has output type {task.OUTPUT_TYPE}; its metric can judge responses "
             "only if it is generate_until"
         )
-    if getattr(task, "UNSAFE_CODE", False):
+    if getattr(task.config, "unsafe_code", False) and not rests_on_ours(task):
         raise UserError(
             f"task {name!r} runs programs that the model writes, without a sandbox (unsafe_code), "
             "and not by code_eval; judge them by the verifier program_tests (docs/verifiers.md)"

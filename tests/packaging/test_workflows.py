@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from gapft_harness.version import __version__
+
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 MAKE = re.compile(r"^\s*make (\w[\w-]*)", re.MULTILINE)
@@ -81,3 +83,11 @@ def test_every_python_that_the_package_names_is_tried() -> None:
 def test_no_workflow_names_a_registry() -> None:
     for path in WORKFLOWS:
         assert "://" not in path.read_text("utf-8"), path.name
+
+
+def test_the_citation_is_of_this_version() -> None:
+    said = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert (said["version"], said["license"]) == (__version__, project["license"])
+    assert said["cff-version"] == "1.2.0"
+    assert {"message", "title", "authors"} <= said.keys()
