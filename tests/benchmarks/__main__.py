@@ -17,6 +17,7 @@ BENCHMARKS = (
     "start_up",
     "statistics_speed",
     "forecast",
+    "curves",
     "study_report",
     "generation",
     "dummy_search",
