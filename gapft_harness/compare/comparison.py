@@ -14,6 +14,7 @@ from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.findings import Aggregate, CompareFindings, Numbers, Paired, find
 from gapft_harness.compare.groups import aggregates
 from gapft_harness.compare.joining import Item, Joined, join, refuse_other_tasks
+from gapft_harness.compare.mixed import figures_in, join_kinds
 from gapft_harness.compare.notes import notes
 from gapft_harness.compare.reading import Figure, Rows, figures_of, read
 from gapft_harness.compare.source_samples import source_samples
@@ -176,7 +177,16 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
     if any("" in run.tasks for run in everything):  # renamed: who knows which task's rows these are
         figures = dict.fromkeys(figures, next(iter(figures.values())))
     first = read(source, figures, choice)
-    runs = [(model, read(run, figures, choice)) for model in others for run in model.runs]
+    runs, of_kinds = [], []
+    for model in others:
+        for run in model.runs:
+            own = figures_in(run, figures, source, choice)
+            kept = choice
+            if run.logs[0].kind != source.logs[0].kind:  # its documents have other fields
+                kept = replace(choice, cluster=None, by=None)
+            rows = read(run, own, kept, side=1)
+            of_kinds += join_kinds(model.name, first, rows, figures, own, choice)
+            runs.append((model, rows))
     joined = join(first, [rows for _, rows in runs], common=choice.common)
     by_model: dict[str, list[tuple[Rows, NDArray[np.int64]]]] = {m.name: [] for m in others}
     for (model, rows), by_item in zip(runs, joined.after, strict=True):
@@ -230,6 +240,7 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
         samples=samples,
         notes=(
             *notes(choice, figures, directions, joined, first, by_model, table),
+            *dict.fromkeys(of_kinds),
             *map(Text, left_out),
         ),
     )

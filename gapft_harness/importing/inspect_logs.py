@@ -43,7 +43,7 @@ def read_inspect(path: Path, choice: ImportChoice, greedy: bool) -> Iterator[Imp
 def inspect_rows(log: Log) -> Iterator[LogRow]:
     """Yields a row for each problem, with a response for each epoch; its metrics are the scorers.
 
-    A scorer's number is the mean over epochs; where each score is right or wrong, they are verdicts.
+    A scorer's number is the mean over epochs; scores that are all right or wrong are verdicts.
 
     Raises:
         UserError: as ``read_inspect``; graded scores are no mistake.
@@ -118,7 +118,7 @@ def _told(path: Path, can: str) -> Iterator[None]:
 
 
 def _samples(path: Path) -> Iterator[tuple[int, str, EvalSample]]:
-    """Each sample with its number from 1 and its place, epochs together, one in memory at a time."""
+    """Each sample with its number from 1 and its place, one in memory; epochs stand together."""
     header = _header(path)
     from inspect_ai.log import read_eval_log_samples
 

@@ -280,9 +280,9 @@ def _run(
             if latest:
                 of += " and of one date"
             raise UserError(
-                f"{by_task[task].path} and {path}: two logs {of} in one run; name one file, or take the "
-                "newest with --latest, or name both: training seeds of one model with --seeds, "
-                "further samples by --source-samples each"
+                f"{by_task[task].path} and {path}: two logs {of} in one run; name one file, or "
+                "take the newest with --latest, or name both: training seeds of one model with "
+                "--seeds, further samples by --source-samples each"
             )
         by_task[task] = log
     return Evaluation(tuple(sorted(by_task.values(), key=lambda log: natural(log.task))))

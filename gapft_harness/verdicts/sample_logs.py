@@ -97,7 +97,8 @@ class LogRow:
         told = dict(metrics or {})
         if isinstance(passed, Mapping):
             told |= {name: sum(of) / len(of) for name, of in passed.items()}
-            by = [dict(zip(passed, map(_status, of), strict=True)) for of in zip(*passed.values())]
+            each = zip(*passed.values(), strict=True)
+            by = [dict(zip(passed, map(_status, of), strict=True)) for of in each]
             fields["verdicts"] = [{"status": next(iter(of.values())), "by": of} for of in by]
         elif passed:
             told = {OF_ALL: sum(passed) / len(passed), **told}
@@ -142,13 +143,20 @@ class LogRow:
         """What a row of the same document has in another log; without a document, its own."""
         return digest({"doc": self.fields.get("doc", self.place)})
 
-    def content(self, on: Sequence[str]) -> bytes:
+    def content(self, on: Sequence[str], side: int = 0) -> bytes:
         """What makes two documents the same: a hash of all fields, or of some.
+
+        Args:
+            on: the fields; ``A=B``: A where ``side`` is 0, B where it is 1.
+            side: which.
 
         Raises:
             UserError: a field is missing.
         """
-        return digest({name: self.value_at(name) for name in on} if on else self.document)
+        if not on:
+            return digest(self.document)
+        pairs = [(name.split("=", 1) * 2)[:2] for name in on]
+        return digest({pair[0]: self.value_at(pair[side]) for pair in pairs})
 
     def value_at(self, name: str) -> Any:
         """A field of the document; with dots, one inside another.
@@ -465,7 +473,7 @@ def lm_eval_rows(log: Log) -> Iterator[LogRow]:
     """Yields all rows of a log of lm_eval, under whatever filter.
 
     Raises:
-        UserError: the file cannot be read, a line is no JSON object, or the first has no key of its.
+        UserError: the file cannot be read, a line is no JSON object, or the first is of no log.
     """
     for line, start, fields, place in records(log.path):
         if start == 0 and not fields.keys() & {"doc", "resps", "metrics", "filter"}:
@@ -476,8 +484,8 @@ def lm_eval_rows(log: Log) -> Iterator[LogRow]:
 def unknown_kind(place: str, record: Mapping[str, Any]) -> UserError:
     """What is said of a log that no reader recognises."""
     return UserError(
-        f"{place}: of no known kind (its keys: {', '.join(map(plain, record)) or 'none'}); known by "
-        "a key of their first line are lm_eval's samples (resps), NeMo-Skills' output "
+        f"{place}: of no known kind (its keys: {', '.join(map(plain, record)) or 'none'}); known "
+        "by a key of their first line are lm_eval's samples (resps), NeMo-Skills' output "
         "(generation), plain JSON lines (text) and Every Eval Ever's instance records "
         "(evaluation_id), by their names Inspect's logs (FILE.eval, FILE.json), and by the columns "
         "doc, metric and model_response lighteval's details (FILE.parquet); --plugin FILE brings "
