@@ -20,7 +20,7 @@ from gapft_harness.compare.reading import Figure, Rows, figures_of, read
 from gapft_harness.compare.source_samples import source_samples
 from gapft_harness.core.errors import UserError, plain
 from gapft_harness.report.rendering.blocks import Text
-from gapft_harness.verdicts.places import Evaluation, Log, models, single
+from gapft_harness.verdicts.places import Evaluation, Log, Model, models, single
 from gapft_harness.verdicts.table import Verdicts
 
 #: More groups than these are no groups.
@@ -177,7 +177,8 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
     if any("" in run.tasks for run in everything):  # renamed: who knows which task's rows these are
         figures = dict.fromkeys(figures, next(iter(figures.values())))
     first = read(source, figures, choice)
-    runs, of_kinds = [], []
+    runs: list[tuple[Model, Rows]] = []
+    of_kinds: list[Text] = []
     for model in others:
         for run in model.runs:
             own = figures_in(run, figures, source, choice)
@@ -185,7 +186,8 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
             if run.logs[0].kind != source.logs[0].kind:  # its documents have other fields
                 kept = replace(choice, cluster=None, by=None)
             rows = read(run, own, kept, side=1)
-            of_kinds += join_kinds(model.name, first, rows, figures, own, choice)
+            told = join_kinds(model.name, first, rows, figures, own, choice)
+            of_kinds += [note for note in told if note not in of_kinds]
             runs.append((model, rows))
     joined = join(first, [rows for _, rows in runs], common=choice.common)
     by_model: dict[str, list[tuple[Rows, NDArray[np.int64]]]] = {m.name: [] for m in others}
@@ -240,7 +242,7 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
         samples=samples,
         notes=(
             *notes(choice, figures, directions, joined, first, by_model, table),
-            *dict.fromkeys(of_kinds),
+            *of_kinds,
             *map(Text, left_out),
         ),
     )
