@@ -51,7 +51,7 @@ def inspect_rows(log: Log) -> Iterator[LogRow]:
     by_document = ImportChoice([], judge=True, on=[("id", "id")])
     for _, epochs in groupby(_samples(log.path), key=lambda one: one[2].id):
         samples = [*epochs]
-        rows = [_row(sample, *at, by_document, False) for *at, sample in samples]
+        rows = [_row(one, at, place, by_document, False) for at, place, one in samples]
         first, document = samples[0][2], rows[0].key[1]
         scores = {
             name: [_number(sample, name) for _, _, sample in samples] for name in first.scores or {}

@@ -12,7 +12,7 @@ import pytest
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
 from gapft_harness.core.errors import UserError
-from gapft_harness.verdicts.places import log_at
+from gapft_harness.verdicts.places import log_at, single
 from gapft_harness.verdicts.sample_logs import Criterion, log_rows
 from tests.verdicts.made import WRITTEN, copied
 
@@ -137,6 +137,15 @@ def test_a_folder_without_logs_says_what_was_looked_for(tmp_path: Path) -> None:
         UserError, match=r"no samples_\*\.jsonl.*among 1 files \*\.eval, \*\.parquet"
     ):
         compare(str(tmp_path), [str(tmp_path)], CompareChoice())
+
+
+def test_the_newest_details_of_a_task_are_taken_if_asked(tmp_path: Path) -> None:
+    folder = copied(tmp_path / "logs", "lighteval_before")
+    newer = folder / "details_toy|0_2026-01-02T00-00-00.000001.parquet"
+    shutil.copy(WRITTEN / "lighteval_after.parquet", newer)
+    with pytest.raises(UserError, match=r"two logs of task toy\|0 in one run.*--latest"):
+        single(str(folder), [], "BEFORE")
+    assert [log.path for log in single(str(folder), [], "BEFORE", latest=True).logs] == [newer]
 
 
 def test_a_folder_given_twice_is_told(tmp_path: Path) -> None:
