@@ -85,7 +85,7 @@ def format_of(path: Path, plugin_files: Sequence[str] = ()) -> Format:
     """The format of a file, by the log reader that recognises it.
 
     Raises:
-        UserError: it is empty, or of no known format.
+        UserError: it is empty, or of no known kind.
     """
     reader = load_plugins(plugin_files).log_reader(path)
     if reader is not None:

@@ -148,9 +148,9 @@ def _key(sample: EvalSample, choice: ImportChoice, place: str) -> Key:
     asked = sample.input
     if not isinstance(asked, str):
         users = [message.text for message in asked if message.role == "user"]
-        if len(users) != 1:
+        if len(users) != 1 and not choice.on:
             raise UserError(f"{place}: {len(users)} turns of the user; expected one, the prompt")
-        (asked,) = users
+        asked = "\n\n".join(users)
     if not choice.on:
         return "prompt", asked
     own = {"id": sample.id, "input": asked, "target": sample.target}
