@@ -22,6 +22,7 @@ class CompareChoice:
         filter: the name of lm-eval's filter; None: of each task the first in BEFORE's log.
         tasks: only these tasks; none: all that the logs hold.
         on: fields of the document that make two documents the same; none: the whole document.
+            ``A=B``: the field A before and the field B after.
         cluster: the field that documents of one cluster share.
         by: the field to compare group by group.
         common: compare the documents that all logs hold; else a missing one is an error.

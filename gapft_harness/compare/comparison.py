@@ -15,12 +15,13 @@ from gapft_harness.compare.curves import Curves, curves, tuned_models
 from gapft_harness.compare.findings import Aggregate, CompareFindings, Numbers, Paired, find
 from gapft_harness.compare.groups import aggregates
 from gapft_harness.compare.joining import Item, Joined, join, refuse_other_tasks
+from gapft_harness.compare.mixed import figures_in, join_kinds
 from gapft_harness.compare.notes import notes
 from gapft_harness.compare.reading import Figure, Rows, figures_of, read
 from gapft_harness.compare.samples import Sampled, SampleReader
 from gapft_harness.core.errors import UserError, plain
 from gapft_harness.report.rendering.blocks import Text
-from gapft_harness.verdicts.places import Evaluation, Log, models, single
+from gapft_harness.verdicts.places import Evaluation, Log, Model, models, single
 from gapft_harness.verdicts.sample_logs import SampleLog
 from gapft_harness.verdicts.table import Verdicts
 
@@ -180,7 +181,18 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
     if any("" in run.tasks for run in everything):  # renamed: who knows which task's rows these are
         figures = dict.fromkeys(figures, next(iter(figures.values())))
     first = read(source, figures, choice)
-    runs = [(model, read(run, figures, choice)) for model in others for run in model.runs]
+    runs: list[tuple[Model, Rows]] = []
+    of_kinds: list[Text] = []
+    for model in others:
+        for run in model.runs:
+            own = figures_in(run, figures, source, choice)
+            kept = choice
+            if run.logs[0].kind != source.logs[0].kind:  # its documents have other fields
+                kept = replace(choice, cluster=None, by=None)
+            rows = read(run, own, kept, side=1)
+            told = join_kinds(model.name, first, rows, figures, own, choice)
+            of_kinds += [note for note in told if note not in of_kinds]
+            runs.append((model, rows))
     joined = join(first, [rows for _, rows in runs], common=choice.common)
     by_model: dict[str, list[tuple[Rows, NDArray[np.int64]]]] = {m.name: [] for m in others}
     for (model, rows), by_item in zip(runs, joined.after, strict=True):
@@ -203,7 +215,7 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
         )
     samples, drawn, by_curve = None, None, {}
     figure = _same(figures.values())
-    several = not choice.source_samples and all(_several(run) for run in everything)
+    several = not choice.source_samples and _several(everything)
     if choice.tuned_samples and not choice.source_samples:
         raise UserError(
             "--tuned-samples: Pass@k after is compared with Pass@k before; give its samples by "
@@ -252,14 +264,18 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
         notes=(
             *notes(choice, figures, directions, joined, first, by_model, table),
             *_copies(drawn, by_curve),
+            *of_kinds,
             *map(Text, left_out),
         ),
     )
 
 
-def _several(run: Evaluation) -> bool:
-    """Whether every log of a run has several responses to a document."""
-    return all(SampleLog(log).first.count > 1 for log in run.logs)
+def _several(runs: Iterable[Evaluation]) -> bool:
+    """Whether every log, all of one kind, has several responses to a document."""
+    logs = [log for run in runs for log in run.logs]
+    return len({log.kind for log in logs}) == 1 and all(
+        SampleLog(log).first.count > 1 for log in logs
+    )
 
 
 def _copies(before: Sampled | None, after: Mapping[str, Curves]) -> list[Text]:

@@ -44,6 +44,8 @@ def refuse_other_tasks(before: Evaluation, after: Evaluation) -> None:
     """
     if "" in (*before.tasks, *after.tasks):
         return  # a renamed file: its documents will tell
+    if len(before.logs) == len(after.logs) == 1 and before.logs[0].kind != after.logs[0].kind:
+        return  # each tool has names of its own
     if before.tasks != after.tasks:
         only = sorted(set(before.tasks) ^ set(after.tasks))
         raise UserError(
@@ -63,7 +65,8 @@ def refuse_other_tasks(before: Evaluation, after: Evaluation) -> None:
 def join(before: Rows, afters: Sequence[Rows], *, common: bool) -> Joined:
     """Joins by task and content.
 
-    Where a content occurs more than once in a log, its rows are told apart by ``doc_id``.
+    Where a content occurs more than once in a log, its rows are told apart by ``doc_id``. What
+    joins logs of different kinds, ``mixed`` says.
 
     Args:
         before: of the one run before.
@@ -73,7 +76,8 @@ def join(before: Rows, afters: Sequence[Rows], *, common: bool) -> Joined:
     Raises:
         UserError: a document twice, none in common, or one missing without ``common``.
     """
-    named = all(log.task for rows in (before, *afters) for log in rows.logs)
+    tasks = [{log.task for log in rows.logs} for rows in (before, *afters)]
+    named = "" not in tasks[0] and all(of == tasks[0] for of in tasks)
     indices = [index(rows, with_task=named) for rows in (before, *afters)]
     shared = set(indices[0]).intersection(*indices[1:])
     everything = set().union(*indices)

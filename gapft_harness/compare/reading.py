@@ -71,8 +71,10 @@ class Rows:
         return self.logs[self.log[row]].task
 
 
-def read(run: Evaluation, figures: Mapping[str, Figure], choice: CompareChoice) -> Rows:
-    """Reads a run's logs, each by the figure of its task.
+def read(
+    run: Evaluation, figures: Mapping[str, Figure], choice: CompareChoice, side: int = 0
+) -> Rows:
+    """Reads a run's logs, each by the figure of its task; ``side`` is 1 for a run after.
 
     Raises:
         UserError: a line is no row of lm_eval's, or lacks what is asked; file and line are named.
@@ -86,7 +88,7 @@ def read(run: Evaluation, figures: Mapping[str, Figure], choice: CompareChoice) 
         for row in source:
             if log.task not in rows.metrics:
                 rows.metrics[log.task] = row.metrics
-            rows.contents.append(row.content(choice.on))
+            rows.contents.append(row.content(choice.on, side))
             rows.values.append(row.value(figure.metric))
             if choice.cluster is not None:
                 cluster = digest(row.value_at(choice.cluster))

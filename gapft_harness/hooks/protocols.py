@@ -475,7 +475,7 @@ class RegisterLogReader(Protocol):
     """Registers a reader of logged responses: ``rows(log)`` yields an ``api.LogRow`` a document.
 
     ``recognises(path)`` says whether a file or folder is one that it reads. A plugin's is asked
-    before those that ship.
+    before those that ship. ``task(path)`` gives the task's name, where the file tells it.
     """
 
     def __call__(
@@ -484,4 +484,5 @@ class RegisterLogReader(Protocol):
         rows: Callable[[Any], Iterable[Any]],
         *,
         recognises: Callable[[Path], bool] | None = None,
+        task: Callable[[Path], str] | None = None,
     ) -> None: ...

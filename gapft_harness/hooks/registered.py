@@ -107,6 +107,7 @@ class LogReaderTraits(Traits):
     """Of a log reader; see ``RegisterLogReader``."""
 
     recognises: Callable[[Path], bool] | None = None
+    task: Callable[[Path], str] | None = None
 
 
 #: What each kind may declare. Kinds that are not here declare nothing.

@@ -73,4 +73,4 @@ def register_experiments(register: RegisterExperiment) -> None:
 
 @hookspec
 def register_log_readers(register: RegisterLogReader) -> None:
-    """``register(name, rows, recognises=...)``: ``rows(log)`` yields a ``LogRow`` a document."""
+    """``register(name, rows, recognises=, task=)``: ``rows(log)`` yields a row a document."""

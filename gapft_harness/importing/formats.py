@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from gapft_harness.core.errors import UserError, plain
+from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Verdict
 from gapft_harness.core.text import whole_text
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import RegisterLogReader
 from gapft_harness.hooks.specs import hookimpl
-from gapft_harness.importing.inspect_logs import inspect_rows, read_inspect
+from gapft_harness.importing.every_eval_ever import every_eval_ever_rows, every_eval_ever_task
+from gapft_harness.importing.inspect_logs import inspect_rows, inspect_task, read_inspect
+from gapft_harness.importing.lighteval import lighteval_rows, of_lighteval
 from gapft_harness.importing.nemo_skills import ON, nemo_skills_rows, read_nemo_skills
 from gapft_harness.importing.plain import plain_rows, read_plain
 from gapft_harness.importing.rows import Format, ImportChoice, ImportedResponse, taken
@@ -23,6 +25,7 @@ from gapft_harness.verdicts.sample_logs import (
     SampleLog,
     lm_eval_rows,
     records,
+    unknown_kind,
 )
 
 #: What an import reads of a response beyond a log's row: how it ended, and which sample it is.
@@ -36,14 +39,19 @@ _REMEDY = (
     "(--judge)"
 )
 #: A key that only its format has; the first counts.
-_MARKS = {"resps": LM_EVAL, "generation": "nemo-skills", "text": "jsonl"}
+_MARKS = {
+    "resps": LM_EVAL,
+    "generation": "nemo-skills",
+    "text": "jsonl",
+    "evaluation_id": "every-eval-ever",
+}
 
 
 def _marked(name: str) -> Callable[[Path], bool]:
     """Whether a file's first record has the key of a format before those of others."""
 
     def recognises(path: Path) -> bool:
-        if not path.is_file() or path.suffix in (".eval", ".json"):
+        if not path.is_file() or path.suffix in (".eval", ".json", ".parquet"):
             return False
         try:
             first = next((record for _, _, record, _ in records(path)), {})
@@ -64,14 +72,20 @@ def register_log_readers(register: RegisterLogReader) -> None:
     register(LM_EVAL, lm_eval_rows, recognises=_marked(LM_EVAL))
     register("nemo-skills", nemo_skills_rows, recognises=_marked("nemo-skills"))
     register("jsonl", plain_rows, recognises=_marked("jsonl"))
-    register("inspect", inspect_rows, recognises=_of_inspect)
+    register("inspect", inspect_rows, recognises=_of_inspect, task=inspect_task)
+    register("lighteval", lighteval_rows, recognises=of_lighteval)
+    register(
+        *("every-eval-ever", every_eval_ever_rows),
+        recognises=_marked("every-eval-ever"),
+        task=every_eval_ever_task,
+    )
 
 
 def format_of(path: Path, plugin_files: Sequence[str] = ()) -> Format:
     """The format of a file, by the log reader that recognises it.
 
     Raises:
-        UserError: it is empty, or of no known format.
+        UserError: it is empty, or of no known kind.
     """
     reader = load_plugins(plugin_files).log_reader(path)
     if reader is not None:
@@ -79,11 +93,7 @@ def format_of(path: Path, plugin_files: Sequence[str] = ()) -> Format:
         read = partial(read_log, plugin_files=plugin_files)
         return known.get(reader.name) or Format(reader.name, read, filters=True)
     for _, _, record, place in records(path):
-        raise UserError(
-            f"{place}: of no known format (its keys: {', '.join(map(plain, record))}); expected a "
-            "sample log of lm_eval (resps), output of NeMo-Skills (generation), or plain JSON "
-            "lines (text), or a log of Inspect (FILE.eval or FILE.json)"
-        )
+        raise unknown_kind(place, record)
     raise UserError(f"{path}: is empty; expected a JSON object a line")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from gapft_harness.core.json_values import as_object
 from gapft_harness.core.records import CONTEXT, GREEDY
 from gapft_harness.importing.rows import ImportChoice, ImportedResponse, Key, text_of, verdict_of
 from gapft_harness.verdicts.places import Log
-from gapft_harness.verdicts.sample_logs import LogRow, records
+from gapft_harness.verdicts.sample_logs import LogRow, canonical, grouped, records
 
 _NAMES = ("id", "prompt", "doc")
 _KEYS = (*_NAMES, "index", "text", "passed", "finish_reason")
@@ -27,43 +27,59 @@ def read_plain(path: Path, choice: ImportChoice, greedy: bool) -> Iterator[Impor
     Raises:
         UserError: a line is malformed; it names file and line.
     """
-    field = choice.metric or "passed"
     for line, _, record, place in records(path):
-        refuse_unknown(record, (*_KEYS, field), place)
-        finish = record.get("finish_reason", "unknown")
-        if finish not in _FINISH_REASONS:
-            raise UserError(
-                f"{place}: finish_reason is {finish!r:.60}, expected {', '.join(_FINISH_REASONS)}"
-            )
-        verdict = None
-        if field in record and not choice.judge:
-            verdict = verdict_of(record[field], field, place)
-        yield ImportedResponse(
-            line,
-            place,
-            _key(record, place),
-            _index(record.get("index", "greedy" if greedy else None), place),
-            text_of(record, "text", place),
-            verdict,
-            field,
-            finish,
-        )
+        yield _response(line, record, place, choice, greedy)
 
 
 def plain_rows(log: Log) -> Iterator[LogRow]:
-    """Yields a row for each line; a sample's filter is its number, and greedy ones have none.
+    """Yields a row for each greedy response, and under the filter ``samples`` one for all samples.
 
     Raises:
         UserError: as ``read_plain``.
     """
-    for row in read_plain(log.path, ImportChoice([]), True):
-        by, value = row.key
+    for lines in grouped(log.path, _problem):
+        rows = [_response(*one, ImportChoice([]), True) for one in lines]
+        rows.sort(key=lambda row: row.index)
+        by, value = rows[0].key
+        told = [row.verdict.passed for row in rows if row.verdict is not None]
+        if 0 < len(told) < len(rows):
+            raise UserError(f"{rows[0].place}: {len(told)} of {len(rows)} samples have a verdict")
         yield LogRow.of(
-            *(log, row.line, value if by == "doc" else {by: value}, [row.text]),
-            passed=[] if row.verdict is None else [row.verdict.passed],
-            filter="none" if row.index == GREEDY else f"sample {row.index}",
+            *(log, lines[0][0], value if by == "doc" else {by: value}, [row.text for row in rows]),
+            passed=told,
+            filter="none" if rows[0].index == GREEDY else "samples",
             arguments={"gen_args_0": {"arg_0": value if by == "prompt" else None}},
         )
+
+
+def _problem(record: dict[str, Any], place: str) -> Hashable:
+    """What a response is to: its problem, and whether greedily."""
+    return canonical(_key(record, place)), record.get("index", "greedy") == "greedy"
+
+
+def _response(
+    line: int, record: dict[str, Any], place: str, choice: ImportChoice, greedy: bool
+) -> ImportedResponse:
+    field = choice.metric or "passed"
+    refuse_unknown(record, (*_KEYS, field), place)
+    finish = record.get("finish_reason", "unknown")
+    if finish not in _FINISH_REASONS:
+        raise UserError(
+            f"{place}: finish_reason is {finish!r:.60}, expected {', '.join(_FINISH_REASONS)}"
+        )
+    verdict = None
+    if field in record and not choice.judge:
+        verdict = verdict_of(record[field], field, place)
+    return ImportedResponse(
+        line,
+        place,
+        _key(record, place),
+        _index(record.get("index", "greedy" if greedy else None), place),
+        text_of(record, "text", place),
+        verdict,
+        field,
+        finish,
+    )
 
 
 def _key(record: dict[str, Any], place: str) -> Key:

@@ -17,12 +17,15 @@ from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.core.json_values import parse_object
 from gapft_harness.core.text import natural, read_text, unreadable
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.hooks.registered import Registered
+from gapft_harness.hooks.registered import LogReaderTraits, Registered
 
+_DATE = r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?"
 #: ``samples_TASK_DATE.jsonl``, as lm_eval names its logs; packed by gzip or not.
-_LOG_NAME = re.compile(
-    r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?)\.jsonl(\.gz)?"
-)
+_LOG_NAME = re.compile(rf"samples_(?P<task>.+)_(?P<date>{_DATE})\.jsonl(\.gz)?")
+#: ``details_TASK_DATE.parquet``, as lighteval does.
+_DETAILS_NAME = re.compile(rf"details_(?P<task>.+)_(?P<date>{_DATE})\.parquet")
+#: How the names of other logs end that a folder is searched for.
+_SUFFIXES = (".eval", ".parquet", ".jsonl", ".jsonl.gz")
 #: The name of lm_eval's reader.
 LM_EVAL = "lm-eval"
 #: What is said of a folder that went away while it was looked through, as those of processes do.
@@ -37,7 +40,7 @@ class Log:
 
     Attributes:
         path: the file.
-        task: by its name; "" where it was renamed.
+        task: by its name, or as its reader finds it; "" where nobody knows.
         facts: what lm_eval's results file of the same date holds, if it is beside: ``versions``,
             ``higher_is_better``, and what tells of groups.
         reader: who reads it; None: lm_eval's.
@@ -47,6 +50,11 @@ class Log:
     task: str
     facts: dict[str, Any]
     reader: Registered | None = None
+
+    @property
+    def kind(self) -> str:
+        """The name of its reader."""
+        return LM_EVAL if self.reader is None else self.reader.name
 
     @property
     def version(self) -> object:
@@ -150,8 +158,9 @@ def runs_of(
 
     A file or a folder is one run. What a glob matches is several: each folder is one, and so are
     the matched files of a folder together; but if these are all of one task, each is one. With
-    ``latest`` the newest of a run's logs of one task is taken, by the dates in their names. A
-    folder without lm_eval's logs may be one log that a reader of ``plugin_files`` recognises.
+    ``latest`` the newest of a run's logs of one task is taken, by the dates in their names. In a
+    folder lm_eval's logs count; without any, it may be one log that a reader of ``plugin_files``
+    recognises, or hold logs of other kinds.
 
     Raises:
         UserError: it names no log, or a run has two logs of one task.
@@ -169,7 +178,7 @@ def runs_of(
     groups = [_logs_in(match, plugin_files) for match in matches if match.is_dir()]
     for _, together in groupby(files, key=lambda file: file.parent):
         logs = list(together)
-        one_task = len({_task_of(log) for log in logs}) == 1
+        one_task = len({log_at(log, plugin_files).task for log in logs}) == 1
         groups += [[log] for log in logs] if one_task else [logs]
     if not groups:
         raise UserError(f"{argument}: matches no file or folder")
@@ -180,9 +189,16 @@ def log_at(path: Path, plugin_files: Sequence[str] = ()) -> Log:
     """A log by its file, with the reader that recognises it.
 
     Raises:
-        UserError: lm_eval's results file beside it is damaged.
+        UserError: lm_eval's results file beside it is damaged, or its reader cannot read it.
     """
-    return Log(path, _task_of(path), _facts(path), _reader(path, plugin_files))
+    reader = _reader(path, plugin_files)
+    named = _LOG_NAME.fullmatch(path.name) or _DETAILS_NAME.fullmatch(path.name)
+    task = named["task"] if named else ""
+    tells = None if reader is None else reader.declared(LogReaderTraits).task
+    if reader is not None and tells is not None:
+        with reader.blamed():
+            task = tells(path)
+    return Log(path, task, _facts(path), reader)
 
 
 def _reader(path: Path, plugin_files: Sequence[str]) -> Registered | None:
@@ -192,6 +208,8 @@ def _reader(path: Path, plugin_files: Sequence[str]) -> Registered | None:
     """
     if _LOG_NAME.fullmatch(path.name):
         return None
+    if path.name.endswith((".eval.gz", ".parquet.gz")):
+        raise UserError(f"{path}: is packed, and only JSON lines are read so; unpack it: gunzip")
     reader = load_plugins(plugin_files).log_reader(path)
     return None if reader is None or reader.name == LM_EVAL else reader
 
@@ -208,18 +226,26 @@ def _logs_in(path: Path, plugin_files: Sequence[str]) -> list[Path]:
     if path.is_file():
         return [path]
     found = sorted(_below(path))
-    if not found and _reader(path, plugin_files) is not None:
+    if logs := [log for log in found if _is_named(log)]:
+        return logs
+    if _reader(path, plugin_files) is not None:
         return [path]
-    if not found:
-        raise UserError(
-            f"{path}: holds no samples_*.jsonl; lm_eval writes them with "
-            "--log_samples --output_path FOLDER"
-        )
-    return found
+    if logs := [log for log in found if _reader(log, plugin_files) is not None]:
+        return logs
+    raise UserError(
+        f"{path}: holds no samples_*.jsonl, which lm_eval writes with --log_samples --output_path "
+        f"FOLDER, and among {len(found)} files *{', *'.join(_SUFFIXES)} no log of another kind "
+        "(of Inspect, lighteval, NeMo-Skills, Every Eval Ever, or plain JSON lines)"
+    )
+
+
+def _is_named(path: Path) -> bool:
+    """Whether it is named as lm_eval names its logs, by and large."""
+    return path.name.startswith("samples_") and path.name.endswith((".jsonl", ".jsonl.gz"))
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    """The logs in a folder and in those below it; what goes away meanwhile was none.
+    """What may be logs in a folder and those below it; what goes away meanwhile was none.
 
     Raises:
         UserError: a folder cannot be read, so that logs may be missed.
@@ -231,45 +257,40 @@ def _below(folder: Path) -> Iterator[Path]:
 
     for within, _, names in os.walk(folder, onerror=fault):
         for name in names:
-            if name.startswith("samples_") and name.endswith((".jsonl", ".jsonl.gz")):
+            if name.endswith(_SUFFIXES):
                 yield Path(within, name)
 
 
 def _run(
     paths: list[Path], tasks: Sequence[str], latest: bool, plugin_files: Sequence[str]
 ) -> Evaluation:
-    by_task: dict[str, Path] = {}
-    names = sorted({_task_of(path) for path in paths})
+    by_task: dict[str, Log] = {}
+    logs = [log_at(path, plugin_files) for path in sorted(paths, key=_date_of)]
+    names = sorted({log.task for log in logs})
     for task in tasks:
         if task not in names:
             known = [name for name in names if name]
             raise UserError(f"{paths[0]}: no log of task {task!r}; {did_you_mean(task, known)}")
-    for path in sorted(paths, key=_date_of):
-        task = _task_of(path)
+    for log in logs:
+        path, task = log.path, log.task
         if tasks and task not in tasks:
             continue
-        if task in by_task and not (latest and _date_of(by_task[task]) < _date_of(path)):
+        if task in by_task and not (latest and _date_of(by_task[task].path) < _date_of(path)):
             of = f"of task {task}" if task else "whose names do not tell the task"
             if latest:
                 of += " and of one date"
             raise UserError(
-                f"{by_task[task]} and {path}: two logs {of} in one run; name one file, or take the "
-                "newest with --latest, or name both: training seeds of one model with --seeds, "
-                "further samples by --source-samples each"
+                f"{by_task[task].path} and {path}: two logs {of} in one run; name one file, or "
+                "take the newest with --latest, or name both: training seeds of one model with "
+                "--seeds, further samples by --source-samples each"
             )
-        by_task[task] = path
-    ordered = sorted(by_task.items(), key=lambda one: natural(one[0]))
-    return Evaluation(tuple(log_at(path, plugin_files) for _, path in ordered))
-
-
-def _task_of(path: Path) -> str:
-    named = _LOG_NAME.fullmatch(path.name)
-    return named["task"] if named else ""
+        by_task[task] = log
+    return Evaluation(tuple(sorted(by_task.values(), key=lambda log: natural(log.task))))
 
 
 def _date_of(path: Path) -> str:
-    named = _LOG_NAME.fullmatch(path.name)
-    return named["date"] if named else ""
+    found = re.search(_DATE, path.name)
+    return found[0] if found else ""
 
 
 def _short(part: str) -> str:
@@ -280,7 +301,8 @@ def _short(part: str) -> str:
 
 def _facts(path: Path) -> dict[str, Any]:
     """lm_eval's results of the same date: versions, directions of metrics, groups."""
-    date = _date_of(path)
+    named = _LOG_NAME.fullmatch(path.name)
+    date = named["date"] if named else ""
     beside = sorted(path.parent.glob(f"*_{date}.json")) if date else []
     return _read_facts(beside[0], beside[0].stat().st_mtime_ns) if beside else {}
 

@@ -1,10 +1,13 @@
 """Logged responses as typed rows, of lm_eval or another reader: all commands read them here.
 
+- **Row.** One document under one filter, with all its responses: several samples, or epochs, are
+  several responses of one row, whatever wrote the log.
 - **Filter.** The rows of one filter are taken: the one that was chosen, or else the first row's.
 - **Metric.** The one that was chosen, or else the first number that the first of these rows names;
   where that row has several responses and a ``pass@1``, this one.
 - **Which responses passed.** If no metric was chosen and the first row has ``verdicts``, one for
-  each response, they say it throughout the log. Else the metric does: of one response by 0 or 1,
+  each response, they say it throughout the log; those of a reader that has them by metric say it
+  of a chosen metric too. Else the metric does: of one response by 0 or 1,
   of K responses by ``pass@1`` alone. A ``pass@1`` of 0 or 1 says it of each of the K, another one
   says only how many they are: enough for states, not where every response counts by itself. A
   metric that is better when lower, by lm_eval's results file, says nothing of what passed.
@@ -21,7 +24,7 @@ import json
 import shutil
 import tempfile
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -72,7 +75,7 @@ class LogRow:
         document: Mapping[str, Any],
         responses: Sequence[str],
         *,
-        passed: Sequence[bool] = (),
+        passed: Sequence[bool] | Mapping[str, Sequence[bool]] = (),
         metrics: Mapping[str, bool | float] | None = None,
         filter: str = "none",
         **fields: Any,
@@ -84,15 +87,22 @@ class LogRow:
             line: where the row is, from 1.
             document: what rows of one problem have in common; they are joined by it.
             responses: the texts.
-            passed: of each response whether it passed; none: the first metric says it.
+            passed: of each response whether it passed; none: the first metric says it. By metric,
+                the first counts where none is chosen, and the share is the metric's number.
             metrics: by name, the row's numbers; with ``passed``, ``pass@1`` is added.
-            filter: several rows of one document are of different filters.
+            filter: several rows of one document are of different filters; several samples of it
+                are no rows, but responses of one.
             fields: others by lm_eval's names: ``target``, ``arguments``, ``doc_id``.
         """
         told = dict(metrics or {})
-        if passed:
+        if isinstance(passed, Mapping):
+            told |= {name: sum(of) / len(of) for name, of in passed.items()}
+            each = zip(*passed.values(), strict=True)
+            by = [dict(zip(passed, map(_status, of), strict=True)) for of in each]
+            fields["verdicts"] = [{"status": next(iter(of.values())), "by": of} for of in by]
+        elif passed:
             told = {OF_ALL: sum(passed) / len(passed), **told}
-            fields["verdicts"] = [{"status": "pass" if one else "fail"} for one in passed]
+            fields["verdicts"] = [{"status": _status(one)} for one in passed]
         texts = [list(responses)]
         own = {"doc": dict(document), "resps": texts, "filter": filter, "metrics": [*told]}
         return cls(log, line, -1, {"doc_id": line - 1, **fields, **told, **own})
@@ -133,13 +143,20 @@ class LogRow:
         """What a row of the same document has in another log; without a document, its own."""
         return digest({"doc": self.fields.get("doc", self.place)})
 
-    def content(self, on: Sequence[str]) -> bytes:
+    def content(self, on: Sequence[str], side: int = 0) -> bytes:
         """What makes two documents the same: a hash of all fields, or of some.
+
+        Args:
+            on: the fields; ``A=B``: A where ``side`` is 0, B where it is 1.
+            side: which.
 
         Raises:
             UserError: a field is missing.
         """
-        return digest({name: self.value_at(name) for name in on} if on else self.document)
+        if not on:
+            return digest(self.document)
+        pairs = [(name.split("=", 1) * 2)[:2] for name in on]
+        return digest({pair[0]: self.value_at(pair[side]) for pair in pairs})
 
     def value_at(self, name: str) -> Any:
         """A field of the document; with dots, one inside another.
@@ -231,7 +248,11 @@ class LogRow:
 
     @property
     def statuses(self) -> list[str] | None:
-        """The status of the verdict on each response; None: the log has no verdicts.
+        """The status of the verdict on each response; None: the log has no verdicts."""
+        return self.statuses_by(None)
+
+    def statuses_by(self, metric: str | None) -> list[str] | None:
+        """The same by a metric; None: by the first, or whatever judged.
 
         Raises:
             UserError: there are more or fewer than responses.
@@ -239,7 +260,10 @@ class LogRow:
         verdicts = self.fields.get("verdicts")
         if not isinstance(verdicts, list) or not verdicts:
             return None
-        told = [str(of.get("status")) if isinstance(of, dict) else "" for of in verdicts]
+        each = [of if isinstance(of, dict) else {} for of in verdicts]
+        if metric is not None:
+            each = [{"status": as_object(of.get("by", {}), self.place).get(metric)} for of in each]
+        told = [str(of.get("status")) for of in each]
         if not all(status in STATUSES for status in told):
             return None
         if len(told) != self.count:
@@ -350,12 +374,14 @@ class Criterion:
         by_verdicts: the verdicts say it instead.
         chosen: the metric was chosen, so that it speaks of several responses too.
         remedy: what to do where a row does not say it; ends the message.
+        by: the metric whose verdicts count; None: a row has one on each response.
     """
 
     metric: str
     by_verdicts: bool
     chosen: bool
     remedy: str
+    by: str | None = None
 
     @classmethod
     def of(
@@ -372,6 +398,9 @@ class Criterion:
         Raises:
             UserError: the row names no metrics, or the metric is better when lower.
         """
+        named = chosen or leading
+        if named is not None and first.statuses_by(named) is not None:
+            return cls(named, True, chosen is not None, remedy, named)
         if chosen is None and first.statuses is not None:
             return cls(leading or OF_ALL, True, False, remedy)
         own = OF_ALL if first.count > 1 and OF_ALL in first.fields else None
@@ -396,12 +425,12 @@ class Criterion:
         """
         samples = row.count
         if self.by_verdicts:
-            if row.statuses is None:
+            if (statuses := row.statuses_by(self.by)) is None:
                 raise UserError(
                     f"{row.place}: has no verdict on each response, as the log's first row has; "
                     f"{self.remedy}"
                 )
-            return row.statuses.count("pass"), samples
+            return statuses.count("pass"), samples
         metric = self.metric_of(row)
         if samples > 1 and (metric != OF_ALL or metric not in row.fields):
             raise UserError(self._of_several(row, f"{self.metric} does not say how many"))
@@ -428,7 +457,7 @@ class Criterion:
         """
         passing, samples = self.passing(row)
         if self.by_verdicts:
-            return [status == "pass" for status in row.statuses or ()]
+            return [status == "pass" for status in row.statuses_by(self.by) or ()]
         if 0 < passing < samples:
             rate = f"{OF_ALL} of {row.value(OF_ALL):.3g} does not say which"
             raise UserError(self._of_several(row, rate))
@@ -444,9 +473,24 @@ def lm_eval_rows(log: Log) -> Iterator[LogRow]:
     """Yields all rows of a log of lm_eval, under whatever filter.
 
     Raises:
-        UserError: the file cannot be read, or a line is no JSON object.
+        UserError: the file cannot be read, a line is no JSON object, or the first is of no log.
     """
-    return (LogRow(log, line, start, fields) for line, start, fields, _ in records(log.path))
+    for line, start, fields, place in records(log.path):
+        if start == 0 and not fields.keys() & {"doc", "resps", "metrics", "filter"}:
+            raise unknown_kind(place, fields)
+        yield LogRow(log, line, start, fields)
+
+
+def unknown_kind(place: str, record: Mapping[str, Any]) -> UserError:
+    """What is said of a log that no reader recognises."""
+    return UserError(
+        f"{place}: of no known kind (its keys: {', '.join(map(plain, record)) or 'none'}); known "
+        "by a key of their first line are lm_eval's samples (resps), NeMo-Skills' output "
+        "(generation), plain JSON lines (text) and Every Eval Ever's instance records "
+        "(evaluation_id), by their names Inspect's logs (FILE.eval, FILE.json), and by the columns "
+        "doc, metric and model_response lighteval's details (FILE.parquet); --plugin FILE brings "
+        "a reader of another"
+    )
 
 
 def log_rows(log: Log) -> Iterator[LogRow]:
@@ -469,20 +513,16 @@ def log_rows(log: Log) -> Iterator[LogRow]:
 @contextmanager
 def seekable(log: Log) -> Iterator[Callable[[int, int], LogRow]]:
     """Gives any row by line and offset; a log that is packed, or not lm_eval's, is copied once."""
-    with tempfile.TemporaryFile() as copy, ExitStack() as stack:
-        file: Any = copy
+    with ExitStack() as stack:
         starts: array[int] | None = None
         if log.reader is not None:
+            file: Any = stack.enter_context(tempfile.TemporaryFile())
             starts = array("q")
             for row in log_rows(log):
-                starts.append(copy.tell())
-                copy.write(json.dumps(dict(row.fields), default=str).encode() + b"\n")
+                starts.append(file.tell())
+                file.write(json.dumps(dict(row.fields), default=str).encode() + b"\n")
         else:
-            source = stack.enter_context(opened(log.path))
-            if isinstance(source, gzip.GzipFile):
-                shutil.copyfileobj(source, copy)
-            else:
-                file = source
+            file = stack.enter_context(_unpacked(log.path))
 
         def row_at(line: int, offset: int) -> LogRow:
             file.seek(offset if starts is None else starts[offset])
@@ -491,6 +531,37 @@ def seekable(log: Log) -> Iterator[Callable[[int, int], LogRow]]:
             return LogRow(log, line, offset, as_object(parse(text, place), place))
 
         yield row_at
+
+
+@contextmanager
+def _unpacked(path: Path) -> Iterator[Any]:
+    """A file in which lines can be sought."""
+    with opened(path) as source, tempfile.TemporaryFile() as copy:
+        if isinstance(source, gzip.GzipFile):
+            shutil.copyfileobj(source, copy)
+        yield copy if isinstance(source, gzip.GzipFile) else source
+
+
+def grouped(
+    path: Path, key: Callable[[dict[str, Any], str], Hashable]
+) -> Iterator[list[tuple[int, dict[str, Any], str]]]:
+    """Yields (line, object, file and line) of JSON lines, those of one key together, by the first.
+
+    Raises:
+        UserError: as ``records``.
+    """
+    lines: dict[Hashable, array[int]] = {}
+    for line, start, record, place in records(path):
+        lines.setdefault(key(record, place), array("q")).extend((line, start))
+    with _unpacked(path) as file:
+
+        def record_at(line: int, start: int) -> tuple[int, dict[str, Any], str]:
+            file.seek(start)
+            place = f"{path}, line {line}"
+            return line, parse_object(file.readline().decode("utf-8-sig"), place), place
+
+        for of in lines.values():
+            yield [record_at(*of[at : at + 2]) for at in range(0, len(of), 2)]
 
 
 def records(path: Path) -> Iterator[tuple[int, int, dict[str, Any], str]]:
@@ -534,6 +605,10 @@ def value_at(document: Mapping[str, Any], name: str, place: str) -> Any:
             f"{place}: doc has no field {name!r}, or it is null; {did_you_mean(name, document)}"
         )
     return found
+
+
+def _status(passed: bool) -> str:
+    return "pass" if passed else "fail"
 
 
 def digest(value: Any) -> bytes:

@@ -26,7 +26,7 @@ from gapft_harness.rejudge.flips import Flips
 from gapft_harness.rejudge.logs import judge_logs
 from gapft_harness.run_directory.journal import Journal
 from gapft_harness.verdicts.places import log_at
-from gapft_harness.verdicts.sample_logs import LogRow, log_rows, seekable
+from gapft_harness.verdicts.sample_logs import Criterion, LogRow, log_rows, seekable
 from tests.tiny_models import byte_llama
 
 ROOT = Path(__file__).parents[2]
@@ -170,3 +170,19 @@ def test_a_row_of_several_responses_tells_how_many_passed(tmp_path: Path) -> Non
     row = LogRow.of(log, 1, {"q": 1}, ["a", "b"], passed=[True, False], metrics={"f1": 0.25})
     assert (row.value("pass@1"), row.value("f1"), row.statuses) == (0.5, 0.25, ["pass", "fail"])
     assert row.metrics == ["pass@1", "f1"]
+
+
+def test_verdicts_by_metric_speak_of_the_one_that_is_chosen(tmp_path: Path) -> None:
+    """Where none is chosen, of the first."""
+    log = log_at(tmp_path / "samples_toy_2026-01-01T00-00-00.jsonl")
+    passed = {"loose": [True, True, False], "strict": [False, True, False]}
+    row = LogRow.of(log, 1, {"q": 1}, ["a", "b", "c"], passed=passed)
+    assert row.metrics == ["loose", "strict"]
+    assert row.value("strict") == pytest.approx(1 / 3)
+    for chosen, leading, counts in (
+        (None, None, "loose"), (None, "strict", "strict"), ("strict", None, "strict"),
+        ("strict", "loose", "strict"), (None, "other", "loose"),
+    ):  # fmt: skip
+        criterion = Criterion.of(row, chosen, "", leading)
+        assert criterion.passed(row) == passed[counts]
+        assert criterion.passing(row) == (sum(passed[counts]), 3)

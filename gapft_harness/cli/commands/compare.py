@@ -75,7 +75,9 @@ def command(
     on: Annotated[
         list[str],
         typer.Option(
-            "--on", metavar="FIELD", help="join by this field, not the whole document; repeatable"
+            "--on",
+            metavar="FIELD",
+            help="join by this field, not the whole document (A=B: A before, B after); repeatable",
         ),
     ] = [],
     common: Annotated[

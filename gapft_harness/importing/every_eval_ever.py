@@ -1,0 +1,83 @@
+"""Instance records of Every Eval Ever, schema 0.3.0: JSON lines, a record a sample and result.
+
+A result is one metric of one scorer, so it is read as lm_eval's filters are: a row for each. Its
+converter of Inspect's logs gives all epochs of a sample the same, reduced score; these are the
+responses of one row, whose score does not say which of them passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.json_values import as_object
+from gapft_harness.core.text import whole_text
+from gapft_harness.verdicts.places import Log
+from gapft_harness.verdicts.sample_logs import LogRow, grouped, records
+
+
+def every_eval_ever_task(path: Path) -> str:
+    """What its first record is of, without lm_eval's filter, which its converter puts behind."""
+    for _, _, record, _ in records(path):
+        metadata = record.get("metadata")
+        behind = metadata.get("filter") if isinstance(metadata, dict) else None
+        return str(record.get("evaluation_name", "")).removesuffix(f"/{behind}")
+    return ""
+
+
+def every_eval_ever_rows(log: Log) -> Iterator[LogRow]:
+    """Yields a row for each sample and result, with the responses of all its epochs.
+
+    Raises:
+        UserError: a record is malformed; it names file and line.
+    """
+    for repeats in grouped(log.path, lambda record, _: (record.get("sample_id"), _result(record))):
+        yield _row(log, repeats)
+
+
+def _result(record: dict[str, Any]) -> str:
+    return str(record.get("evaluation_result_id") or "none")
+
+
+def _row(log: Log, repeats: list[tuple[int, dict[str, Any], str]]) -> LogRow:
+    line, record, place = repeats[0]
+    asked = as_object(record.get("input"), f"{place}: input")
+    scores = {_score(one, place) for _, one, place in repeats}
+    if len(scores) > 1:
+        raise UserError(
+            f"{place}: {len(repeats)} records of sample {record.get('sample_id')} and one result, "
+            f"with the scores {', '.join(f'{score:g}' for score in sorted(scores))}; expected one "
+            "score, for a record has no rule by which it is of one response alone"
+        )
+    references = asked.get("reference") or []
+    return LogRow.of(
+        *(log, line, {name: asked.get(name) for name in ("raw", "reference", "choices")}),
+        [text for _, one, place in repeats for text in _texts(one, place)],
+        metrics={"score": scores.pop()},
+        filter=_result(record),
+        doc_id=record.get("sample_id"),
+        target=references[0] if len(references) == 1 else references,
+        arguments={"gen_args_0": {"arg_0": asked.get("formatted") or asked.get("raw")}},
+    )
+
+
+def _score(record: dict[str, Any], place: str) -> float:
+    score = as_object(record.get("evaluation"), f"{place}: evaluation").get("score")
+    if not isinstance(score, bool | int | float):
+        raise UserError(f"{place}: evaluation.score is {score!r:.60}; expected a number")
+    return score
+
+
+def _texts(record: dict[str, Any], place: str) -> list[str]:
+    """The responses; of a conversation the assistant's last turn."""
+    if (output := record.get("output")) is not None:
+        said = as_object(output, f"{place}: output").get("raw")
+    else:
+        turns = record.get("messages") or []
+        answers = [turn.get("content") or "" for turn in turns if turn.get("role") == "assistant"]
+        said = answers[-1:]
+    if not isinstance(said, list) or not all(isinstance(text, str) for text in said):
+        raise UserError(f"{place}: output.raw is {said!r:.60}; expected a list of texts")
+    return [whole_text(text) for text in said]

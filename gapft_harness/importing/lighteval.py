@@ -1,0 +1,87 @@
+"""Details of lighteval: ``details_TASK_DATE.parquet``, a row a document with all its samples.
+
+Field names are those that lighteval 0.13.0 writes. A metric is one number a document: of several
+samples only a mean over all of them says how many passed, and nothing which.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.text import whole_text
+from gapft_harness.verdicts.places import Log
+from gapft_harness.verdicts.sample_logs import OF_ALL, LogRow
+
+#: The columns of every such file.
+COLUMNS = ("doc", "metric", "model_response")
+#: What makes two documents the same; other fields of ``doc`` say how it was asked.
+_DOCUMENT = ("query", "choices", "gold_index", "specific")
+#: Metrics that are the mean over all n samples.
+_MEAN = re.compile(r"(pass@k:k=1&|avg@n:)n=(?P<samples>\d+)")
+_BATCH = 1_000
+
+
+def of_lighteval(path: Path) -> bool:
+    """Whether a file is parquet with the columns of lighteval's details."""
+    import pyarrow.parquet as pq
+    from pyarrow import ArrowException
+
+    if path.suffix != ".parquet" or not path.is_file():
+        return False
+    try:
+        return {*COLUMNS} <= {*pq.read_schema(path).names}
+    except (ArrowException, OSError):
+        return path.name.startswith("details_")  # the reader says what is wrong with it
+
+
+def lighteval_rows(log: Log) -> Iterator[LogRow]:
+    """Yields a row for each document; its options, if likelihoods were scored, as lm_eval has them.
+
+    Raises:
+        UserError: the file is damaged, empty or not as lighteval writes it.
+    """
+    import pyarrow.parquet as pq
+    from pyarrow import ArrowException
+
+    line = 0
+    try:
+        with pq.ParquetFile(log.path) as file:
+            for batch in file.iter_batches(_BATCH, columns=[*COLUMNS]):
+                for record in batch.to_pylist():
+                    line += 1
+                    yield _row(log, line, record)
+    except (ArrowException, OSError) as error:
+        raise UserError(
+            f"{log.path}: cannot be read as lighteval's details: {' '.join(str(error).split())}"
+        ) from error
+    if not line:
+        raise UserError(f"{log.path}: has no row; expected one for each document")
+
+
+def _row(log: Log, line: int, record: dict[str, Any]) -> LogRow:
+    doc, said = record["doc"], record["model_response"]
+    texts = [whole_text(text) for text in said["text"] or ()]
+    told = {name: value for name, value in record["metric"].items() if value is not None}
+    for name, value in [*told.items()]:
+        named = _MEAN.fullmatch(name)
+        if named and int(named["samples"]) == len(texts) > 1:
+            told[OF_ALL] = value
+    fields: dict[str, Any] = {}
+    options, scores = doc["choices"] or [], said.get("logprobs") or []
+    if not texts and len(options) == len(scores):
+        fields["filtered_resps"] = [[str(score), ""] for score in scores]
+    requests = [{"arg_0": doc["query"], "arg_1": option} for option in options or [None]]
+    golds = doc["gold_index"] if isinstance(doc["gold_index"], list) else [doc["gold_index"]]
+    right = [options[gold] for gold in golds if gold is not None and 0 <= gold < len(options)]
+    return LogRow.of(
+        *(log, line, {name: doc.get(name) for name in _DOCUMENT}, texts),
+        metrics=told,
+        doc_id=doc.get("id"),
+        target=right[0] if len(right) == 1 else right,
+        arguments={f"gen_args_{number}": asked for number, asked in enumerate(requests)},
+        **fields,
+    )

@@ -1,0 +1,207 @@
+"""Logs that Inspect itself writes, and lm_eval's command for one and the same task.
+
+``make test-inspect`` installs Inspect in a folder of its own, which comes first on the path.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gapft_harness.compare.choice import CompareChoice
+from gapft_harness.compare.comparison import Comparison, compare
+from gapft_harness.core.errors import UserError
+from gapft_harness.importing.formats import read_log
+from gapft_harness.importing.rows import ImportChoice
+from gapft_harness.rejudge.choice import RejudgeChoice, Rule
+from gapft_harness.rejudge.flips import Flips
+from gapft_harness.rejudge.logs import judge_logs
+from gapft_harness.verdicts.places import log_at
+from gapft_harness.verdicts.sample_logs import log_rows
+
+#: Sums to ask; the answer to each is right where a digit is 1.
+SUMS = 6
+BEFORE, AFTER = "110010", "011010"
+EPOCHS = ["110000", "000001", "100010"]
+
+#: lm_eval's own command with a model of fixed answers.
+COMMAND = """\
+import sys
+from lm_eval.api.model import LM
+from lm_eval.api.registry import register_model
+
+@register_model("fixed")
+class Fixed(LM):
+    def __init__(self, right, **_):
+        super().__init__()
+        self.right = right.strip("_")
+
+    def generate_until(self, requests, **_):
+        asked = [int(request.args[0].partition("+")[0].split()[-1]) for request in requests]
+        return [f"{2 * n if self.right[n - 1] == '1' else 99}" for n in asked]
+
+    loglikelihood = loglikelihood_rolling = None
+
+Fixed.__abstractmethods__ = frozenset()
+from lm_eval.__main__ import cli_evaluate
+cli_evaluate()
+"""
+TASK = """\
+task: sums
+dataset_path: json
+dataset_kwargs: {data_files: {test: DATA}}
+test_split: test
+output_type: generate_until
+doc_to_text: "Question: {{question}}\\nAnswer:"
+doc_to_target: "{{answer}}"
+metric_list: [{metric: exact_match}]
+"""
+
+
+def by_lm_eval(folder: Path, right: str) -> str:
+    """A log of the sums, by ``lm_eval`` in a process without Inspect's folder on its path."""
+    folder.mkdir()
+    data = folder / "sums.data"
+    asked = [{"question": f"{n}+{n}?", "answer": f"{2 * n}"} for n in range(1, SUMS + 1)]
+    data.write_text("".join(json.dumps(one) + "\n" for one in asked))
+    (folder / "sums.yaml").write_text(TASK.replace("DATA", str(data)))
+    (folder / "command.py").write_text(COMMAND)
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "hf")}
+    environment.pop("PYTHONPATH", None)
+    done = subprocess.run(
+        [
+            *(sys.executable, folder / "command.py", "--model", "fixed"),
+            *("--model_args", f"right=_{right}", "--tasks", "sums", "--include_path", folder),
+            *("--log_samples", "--output_path", folder / "logs"),
+        ],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return str(folder / "logs")
+
+
+def by_inspect(folder: Path, *epochs: str, **settings: Any) -> str:
+    """A folder with a log of the sums, by ``inspect_ai.eval``: an epoch for each row of digits."""
+    inspect = pytest.importorskip("inspect_ai")
+    from inspect_ai.dataset import Sample
+    from inspect_ai.model import ModelOutput, ModelUsage, get_model
+    from inspect_ai.scorer import includes, match
+
+    def said(right: str, number: int) -> ModelOutput:
+        output = ModelOutput.from_content("mockllm/model", f"{2 * number if right == '1' else 99}")
+        output.usage = ModelUsage()  # else it downloads a tokenizer to count
+        return output
+
+    samples = [
+        Sample(id=f"q{n}", input=f"{n}+{n}?", target=f"{2 * n}", metadata={"level": n % 2})
+        for n in range(1, SUMS + 1)
+    ]
+    task = inspect.Task(
+        dataset=samples, scorer=[includes(), match(location="exact")], name="sums",
+        epochs=len(epochs),
+    )  # fmt: skip
+    outputs = [said(digit, n) for right in epochs for n, digit in enumerate(right, 1)]
+    (log,) = inspect.eval(
+        task, model=get_model("mockllm/model", custom_outputs=outputs), log_dir=str(folder),
+        display="none", max_samples=1, max_connections=1, **settings,
+    )  # fmt: skip
+    assert log.status == "success", log.error
+    return str(folder)
+
+
+def told(found: Comparison) -> str:
+    return "\n".join(str(note.text) for note in found.notes)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_one_task_by_the_two_programs_is_compared(turned: bool, tmp_path: Path) -> None:
+    """The figures are those of either program's logs alone; a note says what joined them."""
+    first, second = by_inspect(tmp_path / "inspect", BEFORE), by_lm_eval(tmp_path / "lm", AFTER)
+    before, after = (second, first) if turned else (first, second)
+    found = compare(before, [f"tuned={after}"], CompareChoice())
+    (paired,) = found.found.models.values()
+    ups = sum(a < b for a, b in zip(BEFORE, AFTER, strict=True))
+    downs = sum(a > b for a, b in zip(BEFORE, AFTER, strict=True))
+    if turned:
+        ups, downs = downs, ups
+    assert (paired.before, paired.after, paired.gained, paired.lost) == (0.5, 0.5, ups, downs)
+    assert "hold other documents: 6 of 6 documents before and 6 after" in told(found)
+    assert found.higher_is_better is (True if turned else None)  # lm_eval's results are of its own
+    on = ["question=input" if turned else "input=question"]
+    (again,) = compare(before, [after], CompareChoice(on=on)).found.models.values()
+    assert (again.gained, again.lost) == (ups, downs)
+
+
+def test_epochs_are_samples_in_every_command(tmp_path: Path) -> None:
+    before, samples = by_inspect(tmp_path / "a", BEFORE), by_inspect(tmp_path / "b", *EPOCHS)
+    found = compare(before, [before], CompareChoice(source_samples=[samples]))
+    assert found.samples is not None
+    passing = [sum(int(right[n]) for right in EPOCHS) for n in range(SUMS)]
+    by_document = dict(zip(found.before.doc_ids, passing, strict=True))
+    order = [found.before.doc_ids[row] for row in found.rows_before.tolist()]
+    assert found.samples.k == len(EPOCHS)
+    assert found.samples.passing.tolist() == [by_document[name] for name in order]
+    (path,) = Path(samples).iterdir()
+    rows = list(log_rows(log_at(path)))
+    assert [row.doc_id for row in rows] == [f"q{n}" for n in range(1, SUMS + 1)]
+    assert [row.value("match") for row in rows] == pytest.approx([n / 3 for n in passing])
+    assert {row.metrics[0] for row in rows} == {"includes"}
+    choice = RejudgeChoice(Rule("boxed_math"), metric="match")
+    judged = judge_logs([samples], choice, flips := Flips(3))
+    assert (judged.responses, flips.right, flips.wrong) == (SUMS * len(EPOCHS), 0, sum(passing))
+    imported = [*read_log(path, ImportChoice([str(path)], metric="match"), False)]
+    assert [row.index for row in imported[:4]] == [0, 1, 2, 0]
+    assert [row.verdict.passed for row in imported if row.verdict] == [
+        right[n] == "1" for n in range(SUMS) for right in EPOCHS
+    ]
+
+
+def test_a_chosen_scorer_counts_for_epochs_too(tmp_path: Path) -> None:
+    before, samples = by_inspect(tmp_path / "a", BEFORE), by_inspect(tmp_path / "b", *EPOCHS)
+    choice = CompareChoice(metric="match", source_samples=[samples])
+    found = compare(before, [before], choice)
+    assert str(found.figure) == "match"
+    assert found.samples is not None
+    assert found.samples.k == len(EPOCHS)
+
+
+def test_logs_that_cannot_be_read_are_told_in_a_line(tmp_path: Path) -> None:
+    (log,) = Path(by_inspect(tmp_path / "a", BEFORE)).iterdir()
+    newer, cut, torn = (tmp_path / f"{name}.eval" for name in ("newer", "cut", "torn"))
+    _rewritten(log, newer, lambda header: {**header, "version": 99})
+    _rewritten(log, cut, lambda header: None)
+    torn.write_bytes(log.read_bytes()[:-100])
+    packed = tmp_path / "log.eval.gz"
+    packed.write_bytes(gzip.compress(log.read_bytes()))
+    for path, expected in (
+        (newer, r"newer.eval: .*it is of version 99 \(inspect-ai [\d.]+ reads version 2 of its"),
+        (cut, r"cut.eval: Inspect cannot read it as a whole log: .*status=started"),
+        (torn, r"torn.eval: Inspect cannot read it as a whole log"),
+        (packed, r"log.eval.gz: is packed, and only JSON lines are read so; unpack it: gunzip"),
+    ):
+        with pytest.raises(UserError, match=expected) as refused:
+            compare(str(path), [str(path)], CompareChoice())
+        assert "\n" not in str(refused.value)
+
+
+def _rewritten(log: Path, to: Path, change: Any) -> None:
+    """A log with another header; None: without one, as Inspect leaves it where it was stopped."""
+    import zipfile_zstd  # noqa: F401 (Inspect's; it teaches zipfile what Inspect packs by)
+
+    with zipfile.ZipFile(log) as source, zipfile.ZipFile(to, "w") as target:
+        for name in source.namelist():
+            content = source.read(name)
+            if name == "header.json":
+                header = change(json.loads(content))
+                if header is None:
+                    continue
+                content = json.dumps(header).encode()
+            target.writestr(name, content)

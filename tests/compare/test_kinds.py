@@ -1,0 +1,138 @@
+"""Logs of two kinds, one before and another after: joined by prompt and gold answer, and told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gapft_harness.compare.choice import CompareChoice
+from gapft_harness.compare.comparison import Comparison, compare
+from gapft_harness.compare.mixed import normalised
+from gapft_harness.core.errors import UserError
+from tests.compare.logs import row, write
+from tests.verdicts.made import copied
+
+
+def sums(numbers: list[int], **changes: Any) -> list[dict[str, Any]]:
+    """Rows of lm_eval on the sums that the other logs hold: right below three, with a template."""
+    return [
+        {
+            **row(number, int(number < 3)),
+            "doc": {"question": f"{number}+{number}? ", "level": number % 2},
+            "arguments": {"gen_args_0": {"arg_0": f"Question: {number}+{number}?\nAnswer:"}},
+            "target": str(2 * number),
+            **changes,
+        }
+        for number in numbers
+    ]
+
+
+def mixed(
+    tmp_path: Path, rows: list[dict[str, Any]], *, turned: bool = False, **choice: Any
+) -> Comparison:
+    """Lm_eval's rows held against lighteval's details, or the other way round."""
+    before = str(write(tmp_path / "before", rows=rows))
+    after = str(copied(tmp_path / "after", "lighteval_after"))
+    sides = (after, before) if turned else (before, after)
+    return compare(sides[0], [f"tuned={sides[1]}"], CompareChoice(**choice))
+
+
+def told(found: Comparison) -> str:
+    return "\n".join(str(note.text) for note in found.notes)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_logs_of_two_kinds_are_joined_by_question_and_gold(turned: bool, tmp_path: Path) -> None:
+    """Whichever is before, in whatever order; each by its own metric; and a note says so."""
+    found = mixed(tmp_path, sums([4, 2, 1, 3]), turned=turned)
+    (paired,) = found.found.models.values()
+    # before: 1 and 2 are right; after: 2 and 4
+    assert (paired.before, paired.after, paired.gained, paired.lost) == (0.5, 0.5, 1, 1)
+    kinds = ("lighteval", "lm-eval") if turned else ("lm-eval", "lighteval")
+    metrics = ("em", "exact_match") if turned else ("exact_match", "em")
+    assert f"tuned: {metrics[1]} of its {kinds[1]} logs is held against {metrics[0]}" in told(found)
+    assert (
+        f"tuned: joined by prompt and gold answer, for logs of {kinds[0]} and of {kinds[1]} hold "
+        "other documents: 4 of 4 documents before and 4 after"
+    ) in told(found)
+
+
+def test_one_kind_is_never_joined_so(tmp_path: Path) -> None:
+    rows = sums([1, 2])
+    other = [{**one, "doc": {"q": one["doc"]["question"]}} for one in rows]
+    before, after = (
+        str(write(tmp_path / side, rows=of)) for side, of in (("before", rows), ("after", other))
+    )
+    with pytest.raises(UserError, match="no document in common"):
+        compare(before, [after], CompareChoice())
+
+
+def test_what_does_not_join_stands_side_by_side(tmp_path: Path) -> None:
+    rows = sums([1, 2, 3, 5])
+    rows[1]["target"] = "5"
+    with pytest.raises(UserError) as refused:
+        mixed(tmp_path, rows)
+    first, *lines = str(refused.value).splitlines()
+    assert "2 of 4 documents before and 4 after joined by prompt and gold answer" in first
+    assert "--common compares those that joined" in first
+    assert lines == [
+        "  line 2: 'Question: 2+2? Answer:', gold answer '5' | line 2: '2+2?', gold answer '4'",
+        "  line 4: 'Question: 5+5? Answer:', gold answer '10' | line 3: '4+4?', gold answer '8'",
+    ]
+
+
+def test_common_compares_those_that_joined(tmp_path: Path) -> None:
+    rows = sums([1, 2, 3, 5])
+    found = mixed(tmp_path, rows, common=True)
+    assert len(found.items) == 3
+    assert "3 of 4 documents before and 4 after" in told(found)
+
+
+def test_nothing_joined_is_refused_in_spite_of_common(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"0 of 2 documents before and 4 after joined") as refused:
+        mixed(tmp_path, sums([7, 8]), common=True)
+    assert "--common" not in str(refused.value)
+    assert len(str(refused.value).splitlines()) == 4
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_question_that_stands_twice_has_no_counterpart(turned: bool, tmp_path: Path) -> None:
+    """Unless the gold answers tell them apart."""
+    rows = sums([1, 2, 3, 4, 4])
+    said = "3 of 4 documents before and 5" if turned else "3 of 5 documents before and 4"
+    with pytest.raises(UserError, match=said):
+        mixed(tmp_path, rows, turned=turned)
+    rows[4] |= {"target": "9", "doc": {**rows[4]["doc"], "level": 9}}
+    assert len(mixed(tmp_path / "b", rows, turned=turned, common=True).items) == 4
+
+
+def test_on_two_fields_joins_instead(tmp_path: Path) -> None:
+    rows = sums([1, 2, 3, 4])
+    for one in rows:
+        one["doc"] = {"asked": one["doc"]["question"].strip(), "level": 1}
+        one["target"] = "unlike"
+    found = mixed(tmp_path, rows, on=["asked=query"], by="level", cluster="asked")
+    assert len(found.items) == 4
+    assert "joined by prompt" not in told(found)
+    with pytest.raises(UserError, match="doc has no field 'asked'"):
+        mixed(tmp_path / "b", rows, on=["asked"])
+
+
+def test_a_chosen_metric_that_only_one_side_has_is_that_sides(tmp_path: Path) -> None:
+    rows = [{**one, "metrics": ["exact_match", "f1"], "f1": 0.5} for one in sums([1, 2, 3, 4])]
+    found = mixed(tmp_path, rows, metric="f1")
+    (paired,) = found.found.models.values()
+    assert (paired.before, paired.after) == (0.5, 0.5)
+    assert "em of its lighteval logs is held against f1" in told(found)
+
+
+@given(st.lists(st.text(alphabet="aé ́\n\t ", max_size=4), max_size=6))
+def test_normalising_is_done_once_and_for_all(parts: list[str]) -> None:
+    """It is its own repetition, and blind to white space around words."""
+    text = normalised(" ".join(parts))
+    assert normalised(text) == text
+    assert normalised("\n\n".join(parts) + " ") == text

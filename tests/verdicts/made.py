@@ -1,0 +1,20 @@
+"""Logs of other programs, under the names that they gave them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+WRITTEN = Path(__file__).with_name("written")
+
+
+def copied(folder: Path, name: str) -> Path:
+    """A folder with details of lighteval, named as it names them."""
+    folder.mkdir()
+    (record,) = pq.read_table(WRITTEN / f"{name}.parquet")[:1].to_pylist()
+    task = record["doc"]["task_name"]
+    named = folder / f"details_{task}_2026-01-01T00-00-00.000001.parquet"
+    shutil.copy(WRITTEN / f"{name}.parquet", named)
+    return folder

@@ -1,0 +1,158 @@
+"""Logs that lighteval and Every Eval Ever themselves wrote (``written/README.md``)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from gapft_harness.compare.choice import CompareChoice
+from gapft_harness.compare.comparison import compare
+from gapft_harness.core.errors import UserError
+from gapft_harness.verdicts.places import log_at, single
+from gapft_harness.verdicts.sample_logs import Criterion, log_rows
+from tests.verdicts.made import WRITTEN, copied
+
+
+def test_details_of_lighteval_are_compared_folder_by_folder(tmp_path: Path) -> None:
+    before, after = (copied(tmp_path / side, f"lighteval_{side}") for side in ("before", "after"))
+    found = compare(str(before), [str(after)], CompareChoice())
+    assert found.figures.keys() == {"toy|0"}
+    assert str(found.figure) == "em"
+    (paired,) = found.found.models.values()
+    assert (paired.before, paired.after, paired.gained, paired.lost) == (0.5, 0.5, 2, 2)
+
+
+def test_of_lightevals_samples_the_mean_says_how_many_passed(tmp_path: Path) -> None:
+    """And not which; of its options the likeliest is the response."""
+    samples = copied(tmp_path / "samples", "lighteval_samples")
+    row = next(iter(log_rows(log_at(next(samples.iterdir())))))
+    assert (row.texts, row.count, row.gold) == (["6", "9", "6", "9"], 4, "6")
+    assert row.metrics == ["pass@k:k=1&n=4", "avg@n:n=4", "pass@1"]
+    criterion = Criterion.of(row, None, "name another")
+    assert criterion.passing(row) == (2, 4)
+    with pytest.raises(UserError, match=r"pass@1 of 0.5 does not say which of them passed"):
+        criterion.passed(row)
+    options = copied(tmp_path / "options", "lighteval_options")
+    row = next(iter(log_rows(log_at(next(options.iterdir())))))
+    assert (row.response, row.metrics, row.value("acc")) == ("option 1: 6", ["acc"], 1)
+
+
+def test_lightevals_samples_give_states(tmp_path: Path) -> None:
+    before = copied(tmp_path / "before", "lighteval_before")
+    samples = copied(tmp_path / "samples", "lighteval_samples")
+    choice = CompareChoice(source_samples=[str(samples)])
+    found = compare(str(before), [str(before)], choice)
+    assert found.samples is not None
+    assert found.samples.k == 4
+    assert found.samples.passing.tolist() == [2] * 4
+
+
+def test_records_are_read_by_result_with_the_epochs_together() -> None:
+    """The converter gives every epoch the sample's mean score, so none has a verdict of its own."""
+    log = log_at(WRITTEN / "every_eval_ever_epochs.jsonl")
+    rows = list(log_rows(log))
+    assert (log.task, log.kind) == ("sums", "every-eval-ever")
+    assert [(row.doc_id, row.filter) for row in rows[:2]] == [
+        ("q1", "includes:accuracy"), ("q1", "match:accuracy"),
+    ]  # fmt: skip
+    assert len(rows) == 6
+    assert rows[1].texts == ["ANSWER: 2", "ANSWER: 99"]
+    assert (rows[1].value("score"), rows[1].prompt, rows[1].gold) == (0.5, "1+1?", "2")
+    with pytest.raises(UserError, match=r"2 responses, and score does not say how many of them"):
+        Criterion.of(rows[1], None, "").passing(rows[1])
+    of_lm_eval = log_at(WRITTEN / "every_eval_ever_of_lm_eval.jsonl")
+    assert of_lm_eval.task == "sums_text"
+    assert [row.value("score") for row in log_rows(of_lm_eval)] == [0, 1, 1, 0, 0, 1]
+
+
+def test_records_are_compared() -> None:
+    before, epochs = (str(WRITTEN / f"every_eval_ever_{of}.jsonl") for of in ("before", "epochs"))
+    found = compare(before, [epochs], CompareChoice(filter="match:accuracy"))
+    (paired,) = found.found.models.values()
+    assert (paired.before, paired.after) == (pytest.approx(2 / 3), 0.5)
+
+
+def test_records_of_one_result_with_several_scores_are_refused(tmp_path: Path) -> None:
+    lines = (WRITTEN / "every_eval_ever_epochs.jsonl").read_text().splitlines()
+    changed = json.loads(lines[-1])
+    changed["evaluation"]["score"] = 0.25
+    (tmp_path / "log.jsonl").write_text("\n".join([*lines[:-1], json.dumps(changed)]))
+    with pytest.raises(UserError, match=r"line 6: 2 records of sample q3 .* scores 0.25, 0.5"):
+        list(log_rows(log_at(tmp_path / "log.jsonl")))
+
+
+def test_samples_of_json_lines_are_responses_of_one_row(tmp_path: Path) -> None:
+    lines = [
+        {"id": name, "text": f"{name}{index}", "passed": index == 1, "index": index}
+        for index in ("greedy", 1, 0)
+        for name in "ab"
+    ]
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    rows = [
+        (row.filter, row.texts, row.value("pass@1"))
+        for row in log_rows(log_at(tmp_path / "log.jsonl"))
+    ]
+    assert rows == [
+        ("none", ["agreedy"], 0), ("none", ["bgreedy"], 0),
+        ("samples", ["a0", "a1"], 0.5), ("samples", ["b0", "b1"], 0.5),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("details_x.parquet", b"", "cannot be read as lighteval's details: Parquet file size is 0"),
+        (
+            "log.jsonl",
+            b'{"question": 1}',
+            r"line 1: of no known kind \(its keys: question\).*Every",
+        ),
+        ("log.jsonl", b"", "is empty; expected"),
+        ("log.eval.gz", b"", "is packed, and only JSON lines are read so; unpack it: gunzip"),
+    ],
+)
+def test_what_is_no_log_is_told(name: str, content: bytes, expected: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=expected) as told:
+        compare(str(tmp_path / name), [str(tmp_path / name)], CompareChoice())
+    assert "\n" not in str(told.value)
+
+
+def test_details_without_a_row_are_told(tmp_path: Path) -> None:
+    empty = pq.read_table(WRITTEN / "lighteval_before.parquet")[:0]
+    pq.write_table(empty, tmp_path / "log.parquet")
+    with pytest.raises(UserError, match=r"log.parquet: has no row; expected one for each document"):
+        compare(str(tmp_path / "log.parquet"), [str(tmp_path / "log.parquet")], CompareChoice())
+
+
+def test_a_folder_without_logs_says_what_was_looked_for(tmp_path: Path) -> None:
+    pq.write_table(
+        pq.read_table(WRITTEN / "lighteval_before.parquet").select(["doc"]), tmp_path / "a.parquet"
+    )
+    with pytest.raises(
+        UserError, match=r"no samples_\*\.jsonl.*among 1 files \*\.eval, \*\.parquet"
+    ):
+        compare(str(tmp_path), [str(tmp_path)], CompareChoice())
+
+
+def test_the_newest_details_of_a_task_are_taken_if_asked(tmp_path: Path) -> None:
+    folder = copied(tmp_path / "logs", "lighteval_before")
+    newer = folder / "details_toy|0_2026-01-02T00-00-00.000001.parquet"
+    shutil.copy(WRITTEN / "lighteval_after.parquet", newer)
+    with pytest.raises(UserError, match=r"two logs of task toy\|0 in one run.*--latest"):
+        single(str(folder), [], "BEFORE")
+    assert [log.path for log in single(str(folder), [], "BEFORE", latest=True).logs] == [newer]
+
+
+def test_a_folder_given_twice_is_told(tmp_path: Path) -> None:
+    folder = str(copied(tmp_path / "before", "lighteval_before"))
+    with pytest.raises(UserError, match="named twice among the training seeds"):
+        compare(folder, [folder, folder], CompareChoice(seeds=True))
+    shutil.copytree(folder, tmp_path / "again")
+    choice = CompareChoice(source_samples=[folder, str(tmp_path / "again")])
+    with pytest.raises(UserError, match="are the same, and would count one sample twice"):
+        compare(str(copied(tmp_path / "other", "lighteval_after")), [folder], choice)
