@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 #: Problems in memory at a time: one gold may be megabytes of packed tests.
-_AT_ONCE = 64
+AT_ONCE = 64
 
-_COLUMNS = {
+#: The columns of the evidence, with what they mean.
+COLUMNS = {
     "problem_id": "of the data itself, never a row number",
     "split": "pool: what training sets are chosen from; audit: what trained models are judged on",
     "origin": "the lm-eval task that the problem is of",
@@ -58,7 +59,7 @@ def schema() -> pa.Schema:
     )
     numbers = ("samples", "passing_samples", "first_success", "kept_index")
     types = {**dict.fromkeys(numbers, number), "responses": pa.list_(response)}
-    return pa.schema([(name, types.get(name, text)) for name in _COLUMNS])
+    return pa.schema([(name, types.get(name, text)) for name in COLUMNS])
 
 
 def write_dataset(run: RunDirectory, out: Path) -> list[Path]:
@@ -96,7 +97,7 @@ def _write(run: RunDirectory, split: Split, path: Path) -> Counter[str]:
     position = schema().get_field_index("state")
 
     def counted() -> Iterator[list[Values]]:
-        while batch := list(islice(rows, _AT_ONCE)):
+        while batch := list(islice(rows, AT_ONCE)):
             counts.update(row[position] for row in batch)
             yield batch
 
@@ -114,16 +115,18 @@ def _rows(run: RunDirectory, split: Split) -> Iterator[Values]:
     problems, states, responses = map(run.sealed, _places([split]))
     task = task_of(run.manifest(), split)["name"]
     read = zip(
-        read_rows(problems, _AT_ONCE), read_states(states), read_judged(responses), strict=True
+        read_rows(problems, AT_ONCE), read_states(states), read_judged(responses), strict=True
     )
     for problem, state, (problem_id, judged) in read:
-        require(
-            problem["problem_id"] == state.problem_id == problem_id,
-            f"{run.path / split}: its tables are of other problems: {problem_id}",
-        )
+        require_same(run, split, problem["problem_id"], state.problem_id, problem_id)
         _, *counted = astuple(state)
         told = (problem_id, split, task, problem["prompt"], problem["gold"])
         yield *told, *counted, [_response(one) for one in judged]
+
+
+def require_same(run: RunDirectory, split: Split, *ids: str) -> None:
+    """Ends the command where rows of a split's tables are of different problems."""
+    require(len({*ids}) == 1, f"{run.path / split}: its tables are of other problems: {ids[-1]}")
 
 
 def _response(judged: Judged) -> dict[str, Any]:
@@ -175,7 +178,7 @@ def _card(run: RunDirectory, files: dict[str, Path], counts: dict[Split, Counter
             ),
             Section(
                 "Columns",
-                [Frame(MEANINGS, [*_COLUMNS.items()]).table(words=2)],
+                [Frame(MEANINGS, [*COLUMNS.items()]).table(words=2)],
             ),
             Section("How it was made", asked(run)),
             Section("Seals", [seals(run, _places(counts))]),
