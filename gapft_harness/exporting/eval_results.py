@@ -45,11 +45,12 @@ def entry(run: RunDirectory, benchmark: str, pass_at_1: Fraction, problems: int)
         )
     manifest = run.manifest()
     task, version = manifest["task"], manifest["gapft_harness"]
+    audit = manifest["stages"].get("audit")
     return EvalResultEntry(
         dataset_id=dataset,
         task_id=task_id,
         value=float(100 * pass_at_1),
-        date=manifest["stages"].get("audit", {}).get("day"),
+        date=audit["day"] if audit else None,
         notes=f"Pass@1 in percent, one greedy response to each of {problems} problems of "
         f"{task['name']}, verified by {task['verifier']}; gapft-harness {version}",
     )

@@ -122,7 +122,7 @@ def write_prompt_set(
             raise UserError(f"--states {one}: {did_you_mean(one, known)}")
     form, chosen = PROMPT_FORMATS[to], states or known
     problems, stated = (run.sealed(place) for place in _PLACES)
-    counts = Counter(one.state for one in read_states(stated))
+    counts = Counter[str](one.state for one in read_states(stated))
     if not any(counts[state] for state in chosen):
         raise UserError(
             f"--states {','.join(chosen)}: no problem of {run.path}'s pool is in them; it has "
