@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple
 from itertools import islice
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gapft_harness.core.files import write_text
 from gapft_harness.exporting.cards import asked, card, model_name, seals
 from gapft_harness.report.frame import Column, Frame
-from gapft_harness.report.rendering.blocks import Code, Section, Text
+from gapft_harness.report.rendering.blocks import Block, Code, Section, Text
 from gapft_harness.report.rendering.wording import whole
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory, Split, require, stated
@@ -146,42 +146,65 @@ def _response(judged: Judged) -> dict[str, Any]:
 
 
 def _card(run: RunDirectory, files: dict[str, Path], counts: dict[Split, Counter[str]]) -> str:
-    from huggingface_hub import DatasetCardData
-
-    name = run.recipe.name
-    of_splits = [{"split": split, "path": path.as_posix()} for split, path in files.items()]
-    data = DatasetCardData(
-        pretty_name=f"Evidence of {name}",
-        tags=["gapft-harness", "rejection-sampling"],
-        configs=[{"config_name": "default", "data_files": of_splits}],
-    )
     rows = [
         (split, name_here, count)
         for name_here, (split, count) in zip(files, counts.items(), strict=True)
     ]
+    told = (
+        f"Problems of {', '.join(sorted(_tasks(run, counts)))} with the responses of "
+        f"{model_name(run.recipe)}, one greedy and up to {run.recipe.search.k} samples each, their "
+        "verdicts and the states that follow. The problems are those of the benchmark, under its "
+        "licence."
+    )
+    return dataset_card(
+        run,
+        f"Evidence of {run.recipe.name}",
+        "rejection-sampling",
+        files,
+        [Text(told), Frame(SPLITS, rows).table(words=2)],
+        ("Columns", COLUMNS),
+        _places(counts),
+    )
+
+
+def dataset_card(
+    run: RunDirectory,
+    title: str,
+    tag: str,
+    files: Mapping[str, Path],
+    opening: Sequence[Block],
+    columns: tuple[str, Mapping[str, str]],
+    places: Iterable[str],
+) -> str:
+    """A dataset's README.md.
+
+    Args:
+        run: whose it is.
+        title: its name.
+        tag: what the hub files it under.
+        files: by split, within the folder; ``load_dataset`` finds them by the card.
+        opening: what it is.
+        columns: their heading, and what each means.
+        places: the sealed files that it is made of.
+    """
+    from huggingface_hub import DatasetCardData
+
+    of_splits = [{"split": split, "path": path.as_posix()} for split, path in files.items()]
+    data = DatasetCardData(
+        pretty_name=title,
+        tags=["gapft-harness", tag],
+        configs=[{"config_name": "default", "data_files": of_splits}],
+    )
+    load = Code("from datasets import load_dataset\n\nload_dataset(FOLDER)")
+    heading, meanings = columns
     return card(
         data,
-        f"Evidence of {name}",
+        title,
         [
-            Section(
-                "",
-                [
-                    Text(
-                        f"Problems of {', '.join(sorted(_tasks(run, counts)))} with the "
-                        f"responses of {model_name(run.recipe)}, one greedy and up to "
-                        f"{run.recipe.search.k} samples each, their verdicts and the states that "
-                        "follow. The problems are those of the benchmark, under its licence."
-                    ),
-                    Frame(SPLITS, rows).table(words=2),
-                    Code("from datasets import load_dataset\n\nload_dataset(FOLDER)"),
-                ],
-            ),
-            Section(
-                "Columns",
-                [Frame(MEANINGS, [*COLUMNS.items()]).table(words=2)],
-            ),
+            Section("", [*opening, load]),
+            Section(heading, [Frame(MEANINGS, [*meanings.items()]).table(words=2)]),
             Section("How it was made", asked(run)),
-            Section("Seals", [seals(run, _places(counts))]),
+            Section("Seals", [seals(run, places)]),
         ],
     )
 

@@ -11,32 +11,28 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, replace
+from itertools import chain, count, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.core.files import replace_file, write_text
 from gapft_harness.core.records import State
-from gapft_harness.exporting.cards import asked, card, model_name, seals
-from gapft_harness.exporting.dataset import AT_ONCE, COLUMNS, MEANINGS, SPLITS, require_same
+from gapft_harness.exporting.cards import model_name
+from gapft_harness.exporting.dataset import AT_ONCE, COLUMNS, SPLITS, dataset_card, require_same
 from gapft_harness.exporting.formats import Record, turns
 from gapft_harness.report.frame import Frame
-from gapft_harness.report.rendering.blocks import Block, Code, Section, Text
+from gapft_harness.report.rendering.blocks import Block, Text
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.parquet import read_rows, write_batches
 from gapft_harness.run_directory.tables import ProblemState, read_states
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
+_SHARED = ("problem_id", "origin", "gold", "state", "samples", "passing_samples")
 #: What every row says of its problem, whatever the format.
 FACTS = {
-    **{name: COLUMNS[name] for name in ("problem_id", "origin", "gold", "state")},
-    "samples": COLUMNS["samples"],
-    "passing_samples": COLUMNS["passing_samples"],
+    **{name: COLUMNS[name] for name in _SHARED},
     "solve_rate": "passing_samples / samples; null where the search stopped before K samples",
     "greedy_passed": "whether the greedy response passed",
     "verifier": "who judged, by the name that gapft_harness.load_verifier takes",
@@ -53,7 +49,7 @@ class Prompt:
         number: its place in the file, from 0.
         text: the task's prompt, before any chat template.
         messages: the same as turns, with the system's first.
-        asked: what the search asked: the messages, or the text where it used no chat template.
+        chat: whether the search asked by the messages, through a chat template.
         answer: the gold answer; JSON if it is no text.
         facts: the values of ``FACTS``.
     """
@@ -61,7 +57,7 @@ class Prompt:
     number: int
     text: str
     messages: list[Record]
-    asked: str | list[Record]
+    chat: bool
     answer: str
     facts: Record
 
@@ -74,20 +70,15 @@ class PromptFormat:
         library: its name.
         own: the fields that it reads itself.
         under: the field that holds ``FACTS``; empty: each is a field of the row.
-        parquet: whether it reads Parquet, else JSON lines.
+        file: where the rows stand in the folder: Parquet, or JSON lines.
         chat: whether it always applies a chat template.
     """
 
     library: str
     own: Callable[[Prompt], Record]
     under: str
-    parquet: bool
+    file: str
     chat: bool
-
-    @property
-    def file(self) -> str:
-        """Where the rows stand in the folder."""
-        return "train.parquet" if self.parquet else "train.jsonl"
 
     def row(self, prompt: Prompt) -> Record:
         """A row of the file."""
@@ -128,11 +119,18 @@ def write_prompt_set(
             f"--states {','.join(chosen)}: no problem of {run.path}'s pool is in them; it has "
             f"{', '.join(f'{counts[state]} in {state}' for state in known)}"
         )
-    rows = map(form.row, _prompts(run, problems, read_states(stated), chosen))
-    replace = _write_parquet if form.parquet else _write_lines
-    replace(out / form.file, rows)
-    kept = Counter({state: counts[state] for state in chosen})
-    write_text(out / "README.md", _card(run, form, kept))
+    write = _write_parquet if form.file.endswith(".parquet") else _write_lines
+    write(out / form.file, form, _prompts(run, problems, read_states(stated), chosen))
+    text = dataset_card(
+        run,
+        f"Prompts of {run.recipe.name}",
+        "reinforcement-learning",
+        {"train": Path(form.file)},
+        _opening(run, form, Counter({state: counts[state] for state in chosen})),
+        (f"Fields of {form.under}" if form.under else "Columns beside prompt", FACTS),
+        _PLACES,
+    )
+    write_text(out / "README.md", text)
     return [out / form.file, out / "README.md"]
 
 
@@ -140,18 +138,12 @@ def _prompts(
     run: RunDirectory, problems: Path, states: Iterable[ProblemState], chosen: Sequence[str]
 ) -> Iterator[Prompt]:
     recipe, task = run.recipe, run.manifest()["task"]
-    judged = {
-        "verifier": task["verifier"],
-        "verifier_params": json.dumps(task["verifier_params"], ensure_ascii=False),
-    }
-    number = 0
+    params, number = json.dumps(task["verifier_params"], ensure_ascii=False), count()
     for problem, state in zip(read_rows(problems, AT_ONCE), states, strict=True):
         require_same(run, "pool", problem["problem_id"], state.problem_id)
         if state.state not in chosen:
             continue
-        gold = json.loads(problem["gold"])
-        messages = turns(problem["prompt"], recipe)
-        whole = state.samples == recipe.search.k
+        gold, whole = json.loads(problem["gold"]), state.samples == recipe.search.k
         facts = {
             "problem_id": state.problem_id,
             "origin": task["name"],
@@ -161,112 +153,64 @@ def _prompts(
             "passing_samples": state.passing_samples,
             "solve_rate": state.passing_samples / state.samples if whole else None,
             "greedy_passed": state.state == "G",
-            **judged,
+            "verifier": task["verifier"],
+            "verifier_params": params,
         }
         yield Prompt(
-            number,
+            next(number),
             problem["prompt"],
-            messages,
-            messages if recipe.model.chat_template else problem["prompt"],
+            turns(problem["prompt"], recipe),
+            recipe.model.chat_template,
             gold if isinstance(gold, str) else problem["gold"],
             facts,
         )
-        number += 1
 
 
-def _write_lines(path: Path, rows: Iterator[Record]) -> None:
+def _write_lines(path: Path, form: PromptFormat, prompts: Iterator[Prompt]) -> None:
     def write(beside: Path) -> None:
         with beside.open("w", encoding="utf-8") as file:
-            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+            for prompt in prompts:
+                file.write(json.dumps(form.row(prompt), ensure_ascii=False) + "\n")
 
     replace_file(path, write)
 
 
-def _write_parquet(path: Path, rows: Iterator[Record]) -> None:
+def _write_parquet(path: Path, form: PromptFormat, prompts: Iterator[Prompt]) -> None:
     import pyarrow as pa
 
-    first = next(rows)
-    schema = pa.schema([(name, _type(name, value)) for name, value in first.items()])
-
-    def tables() -> Iterator[pa.Table]:
-        batch = [first, *islice(rows, AT_ONCE - 1)]
-        while batch:
-            yield pa.Table.from_pylist(batch, schema)
-            batch = [*islice(rows, AT_ONCE)]
-
-    write_batches(path, schema, tables())
-
-
-def _type(name: str, value: object) -> pa.DataType:
-    """The column's type, by the first row; a solve rate may be null there."""
-    import pyarrow as pa
-
-    if name == "solve_rate":
-        return pa.float64()
-    if isinstance(value, dict):
-        return pa.struct([(key, _type(key, within)) for key, within in value.items()])
-    if isinstance(value, list):
-        return pa.list_(_type("", value[0]))
-    return pa.scalar(value).type
-
-
-def _card(run: RunDirectory, form: PromptFormat, counts: Counter[str]) -> str:
-    from huggingface_hub import DatasetCardData
-
-    name = run.recipe.name
-    data = DatasetCardData(
-        pretty_name=f"Prompts of {name}",
-        tags=["gapft-harness", "reinforcement-learning"],
-        configs=[{"config_name": "default", "data_files": [{"split": "train", "path": form.file}]}],
-    )
-    return card(
-        data,
-        f"Prompts of {name}",
-        [
-            Section("", _opening(run, form, counts)),
-            Section(
-                f"Fields of {form.under}" if form.under else "Columns beside prompt",
-                [Frame(MEANINGS, [*FACTS.items()]).table(words=2)],
-            ),
-            Section("How it was made", asked(run)),
-            Section("Seals", [seals(run, _PLACES)]),
-        ],
-    )
+    first = next(prompts)
+    rated = replace(first, facts={**first.facts, "solve_rate": 0.0})  # null would tell no type
+    schema = pa.Table.from_pylist([form.row(rated)]).schema
+    rows = map(form.row, chain([first], prompts))
+    batches = iter(lambda: [*islice(rows, AT_ONCE)], [])
+    write_batches(path, schema, (pa.Table.from_pylist(batch, schema) for batch in batches))
 
 
 def _opening(run: RunDirectory, form: PromptFormat, counts: Counter[str]) -> list[Block]:
-    manifest = run.manifest()
-    blocks: list[Block] = [
-        Text(
-            f"Prompts of {manifest['task']['name']} in the format of {form.library}, with what "
-            f"{run.recipe.search.k} samples and the greedy response of {model_name(run.recipe)} "
-            "say of each problem. The problems are those of the benchmark, under its licence."
-        ),
-        Frame(SPLITS, [("pool", "train", counts)]).table(words=2),
-        Code('from datasets import load_dataset\n\nload_dataset(FOLDER, split="train")'),
-    ]
+    task, k = run.manifest()["task"], run.recipe.search.k
+    told = (
+        f"Prompts of {task['name']} in the format of {form.library}, with what {k} samples and the "
+        f"greedy response of {model_name(run.recipe)} say of each problem. The problems are those "
+        "of the benchmark, under its licence."
+    )
+    blocks: list[Block] = [Text(told), Frame(SPLITS, [("pool", "train", counts)]).table(words=2)]
     if form.chat and not run.recipe.model.chat_template:
-        blocks.append(
-            Text(
-                f"{form.library} applies a chat template, and the search used none: states and "
-                "solve rates are of the plain prompts.",
-                "warning",
-            )
+        warning = (
+            f"{form.library} applies a chat template, and the search used none: states and solve "
+            "rates are of the plain prompts."
         )
-    attempts = manifest["task"].get("episode", {}).get("attempts", 1)
-    if attempts > 1:
-        blocks.append(
-            Text(
-                f"A response of the search was an episode of up to {attempts} attempts: the prompt "
-                "is the first turn, states and solve rates are of whole episodes.",
-                "warning",
-            )
+        blocks.append(Text(warning, "warning"))
+    if task.get("episode", {"attempts": 1})["attempts"] > 1:
+        warning = (
+            "A response of the search was an episode of several attempts: the prompt is its first "
+            "turn, and states and solve rates are of whole episodes."
         )
+        blocks.append(Text(warning, "warning"))
     return blocks
 
 
 def _trl(prompt: Prompt) -> Record:
-    return {"prompt": prompt.asked}
+    return {"prompt": prompt.messages if prompt.chat else prompt.text}
 
 
 def _verl(prompt: Prompt) -> Record:
@@ -280,11 +224,11 @@ def _verl(prompt: Prompt) -> Record:
 
 
 def _prime_rl(prompt: Prompt) -> Record:
-    system = {turn["role"]: turn["content"] for turn in prompt.messages}.get("system")
+    *system, _ = (turn["content"] for turn in prompt.messages)
     return {
         "id": prompt.facts["problem_id"],
         "prompt": prompt.text,
-        **({"system_prompt": system} if system else {}),
+        **({"system_prompt": system[0]} if system else {}),
         "answer": prompt.answer,
     }
 
@@ -297,10 +241,11 @@ def _nemo_gym(prompt: Prompt) -> Record:
     }
 
 
+_PARQUET, _LINES = "train.parquet", "train.jsonl"
 #: By the name that ``--to`` takes.
 PROMPT_FORMATS = {
-    "trl-grpo": PromptFormat("TRL's GRPOTrainer", _trl, "", parquet=True, chat=False),
-    "verl": PromptFormat("verl", _verl, "extra_info", parquet=True, chat=True),
-    "prime-rl": PromptFormat("prime-rl", _prime_rl, "info", parquet=False, chat=True),
-    "nemo-gym": PromptFormat("NeMo Gym", _nemo_gym, "verifier_metadata", parquet=False, chat=True),
+    "trl-grpo": PromptFormat("TRL's GRPOTrainer", _trl, "", _PARQUET, chat=False),
+    "verl": PromptFormat("verl", _verl, "extra_info", _PARQUET, chat=True),
+    "prime-rl": PromptFormat("prime-rl", _prime_rl, "info", _LINES, chat=True),
+    "nemo-gym": PromptFormat("NeMo Gym", _nemo_gym, "verifier_metadata", _LINES, chat=True),
 }

@@ -120,14 +120,16 @@ def test_each_library_finds_the_fields_that_it_documents(
     shutil.copytree(run.path, tmp_path / "chat")
     chat = RunDirectory(tmp_path / "chat", run.recipe.model_copy(update={"model": model}))
     chat.commit()
+    chat.update_manifest(lambda manifest: manifest["task"]["episode"].update(attempts=3))
     form = PROMPT_FORMATS[to]
     for of, system in ((run, ""), (chat, "Spell.")):
         out = tmp_path / f"out{system}"
         row = read(of, to, out)[0]
         within = {form.under} if form.under else {*FACTS}
         assert {key: row[key] for key in row.keys() - within} == own(to, "pool 0? a", "a", system)
-        warned = "applies a chat template" in (out / "README.md").read_text()
-        assert warned == (form.chat and not system)
+        card = (out / "README.md").read_text()
+        assert ("applies a chat template" in card) == (form.chat and not system)
+        assert ("an episode of several attempts" in card) == bool(system)
     if to == "verl":
         assert [each["extra_info"]["index"] for each in read(run, to, tmp_path / "all")] == [
             *range(24)
