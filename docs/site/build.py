@@ -6,6 +6,7 @@ between them work in the repository. Here they are laid side by side, with their
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -24,6 +25,12 @@ AT_ROOT = {
 }
 #: A code block with a title, which the repository's pages write without quotes.
 TITLED = re.compile(r"^(```\w+ title=)(\S+)$", re.M)
+#: What a page would load from elsewhere.
+OUTSIDE = re.compile(
+    r"""<(?:script|img|iframe|link rel="stylesheet")[^>]*["'](?:https?:)?//[^>]*>"""
+)
+#: The script of zensical.toml's ``polyfills``.
+WORKER = "iframe-worker.js"
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 
 
@@ -76,6 +83,34 @@ def lay_out() -> None:
     shutil.copy(DOCS / "site" / "site.css", PAGES)
 
 
+def worker_in_page(code: str) -> str:
+    """A script by which a page that was opened from a folder has a worker of this code.
+
+    The search is a worker, and browsers start none from a file, but one from a page's own text.
+    """
+    return f"""if (location.protocol === "file:")
+  window.Worker = class extends Worker {{
+    constructor() {{
+      super(URL.createObjectURL(new Blob([{json.dumps(code)}], {{type: "text/javascript"}})));
+    }}
+  }};
+"""
+
+
+def finish() -> int:
+    """Writes the script for folders, and holds the pages to load nothing from elsewhere."""
+    (search,) = SITE.glob("assets/javascripts/workers/search.*.js")
+    (SITE / WORKER).write_text(worker_in_page(search.read_text("utf-8")), "utf-8")
+    outside = {
+        f"{page.name}: {found}"
+        for page in SITE.rglob("*.html")
+        for found in OUTSIDE.findall(page.read_text("utf-8"))
+    }
+    for line in sorted(outside):
+        print(f"loads from elsewhere: {line}", file=sys.stderr)
+    return 1 if outside else 0
+
+
 def main() -> int:
     """Checks the navigation, lays the pages out and has Zensical build them strictly."""
     known, shown = set(pages()), navigation()
@@ -87,7 +122,7 @@ def main() -> int:
     lay_out()
     shutil.rmtree(SITE, ignore_errors=True)
     command = [Path(sys.executable).parent / "zensical", "build", "--strict", "--clean"]
-    return subprocess.run(command, cwd=ROOT, check=False).returncode
+    return subprocess.run(command, cwd=ROOT, check=False).returncode or finish()
 
 
 if __name__ == "__main__":

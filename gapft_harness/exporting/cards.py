@@ -36,15 +36,20 @@ def model_name(recipe: Recipe) -> str:
 
 def hub_name(recipe: Recipe) -> str | None:
     """The source model as the hub knows it; None for a folder, or a name that it cannot have."""
+    name = str(recipe.model.args.get("pretrained", ""))
+    return name if is_hub_id(name) else None
+
+
+def is_hub_id(name: str) -> bool:
+    """Whether a repository of the hub can have this name."""
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
-    name = str(recipe.model.args.get("pretrained", ""))
     try:
         validate_repo_id(name)
     except HFValidationError:
-        return None
-    return name
+        return False
+    return True
 
 
 def asked(run: RunDirectory) -> list[Block]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple
 from itertools import islice
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gapft_harness.core.files import write_text
 from gapft_harness.exporting.cards import asked, card, model_name, seals
 from gapft_harness.report.frame import Column, Frame
-from gapft_harness.report.rendering.blocks import Code, Section, Text
+from gapft_harness.report.rendering.blocks import Block, Code, Section, Text
 from gapft_harness.report.rendering.wording import whole
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory, Split, require, stated
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 #: Problems in memory at a time: one gold may be megabytes of packed tests.
-_AT_ONCE = 64
+AT_ONCE = 64
 
-_COLUMNS = {
+#: The columns of the evidence, with what they mean.
+COLUMNS = {
     "problem_id": "of the data itself, never a row number",
     "split": "pool: what training sets are chosen from; audit: what trained models are judged on",
     "origin": "the lm-eval task that the problem is of",
@@ -58,7 +59,7 @@ def schema() -> pa.Schema:
     )
     numbers = ("samples", "passing_samples", "first_success", "kept_index")
     types = {**dict.fromkeys(numbers, number), "responses": pa.list_(response)}
-    return pa.schema([(name, types.get(name, text)) for name in _COLUMNS])
+    return pa.schema([(name, types.get(name, text)) for name in COLUMNS])
 
 
 def write_dataset(run: RunDirectory, out: Path) -> list[Path]:
@@ -96,7 +97,7 @@ def _write(run: RunDirectory, split: Split, path: Path) -> Counter[str]:
     position = schema().get_field_index("state")
 
     def counted() -> Iterator[list[Values]]:
-        while batch := list(islice(rows, _AT_ONCE)):
+        while batch := list(islice(rows, AT_ONCE)):
             counts.update(row[position] for row in batch)
             yield batch
 
@@ -114,16 +115,18 @@ def _rows(run: RunDirectory, split: Split) -> Iterator[Values]:
     problems, states, responses = map(run.sealed, _places([split]))
     task = task_of(run.manifest(), split)["name"]
     read = zip(
-        read_rows(problems, _AT_ONCE), read_states(states), read_judged(responses), strict=True
+        read_rows(problems, AT_ONCE), read_states(states), read_judged(responses), strict=True
     )
     for problem, state, (problem_id, judged) in read:
-        require(
-            problem["problem_id"] == state.problem_id == problem_id,
-            f"{run.path / split}: its tables are of other problems: {problem_id}",
-        )
+        require_same(run, split, problem["problem_id"], state.problem_id, problem_id)
         _, *counted = astuple(state)
         told = (problem_id, split, task, problem["prompt"], problem["gold"])
         yield *told, *counted, [_response(one) for one in judged]
+
+
+def require_same(run: RunDirectory, split: Split, *ids: str) -> None:
+    """Ends the command where rows of a split's tables are of different problems."""
+    require(len({*ids}) == 1, f"{run.path / split}: its tables are of other problems: {ids[-1]}")
 
 
 def _response(judged: Judged) -> dict[str, Any]:
@@ -143,42 +146,65 @@ def _response(judged: Judged) -> dict[str, Any]:
 
 
 def _card(run: RunDirectory, files: dict[str, Path], counts: dict[Split, Counter[str]]) -> str:
-    from huggingface_hub import DatasetCardData
-
-    name = run.recipe.name
-    of_splits = [{"split": split, "path": path.as_posix()} for split, path in files.items()]
-    data = DatasetCardData(
-        pretty_name=f"Evidence of {name}",
-        tags=["gapft-harness", "rejection-sampling"],
-        configs=[{"config_name": "default", "data_files": of_splits}],
-    )
     rows = [
         (split, name_here, count)
         for name_here, (split, count) in zip(files, counts.items(), strict=True)
     ]
+    told = (
+        f"Problems of {', '.join(sorted(_tasks(run, counts)))} with the responses of "
+        f"{model_name(run.recipe)}, one greedy and up to {run.recipe.search.k} samples each, their "
+        "verdicts and the states that follow. The problems are those of the benchmark, under its "
+        "licence."
+    )
+    return dataset_card(
+        run,
+        f"Evidence of {run.recipe.name}",
+        "rejection-sampling",
+        files,
+        [Text(told), Frame(SPLITS, rows).table(words=2)],
+        ("Columns", COLUMNS),
+        _places(counts),
+    )
+
+
+def dataset_card(
+    run: RunDirectory,
+    title: str,
+    tag: str,
+    files: Mapping[str, Path],
+    opening: Sequence[Block],
+    columns: tuple[str, Mapping[str, str]],
+    places: Iterable[str],
+) -> str:
+    """A dataset's README.md.
+
+    Args:
+        run: whose it is.
+        title: its name.
+        tag: what the hub files it under.
+        files: by split, within the folder; ``load_dataset`` finds them by the card.
+        opening: what it is.
+        columns: their heading, and what each means.
+        places: the sealed files that it is made of.
+    """
+    from huggingface_hub import DatasetCardData
+
+    of_splits = [{"split": split, "path": path.as_posix()} for split, path in files.items()]
+    data = DatasetCardData(
+        pretty_name=title,
+        tags=["gapft-harness", tag],
+        configs=[{"config_name": "default", "data_files": of_splits}],
+    )
+    load = Code("from datasets import load_dataset\n\nload_dataset(FOLDER)")
+    heading, meanings = columns
     return card(
         data,
-        f"Evidence of {name}",
+        title,
         [
-            Section(
-                "",
-                [
-                    Text(
-                        f"Problems of {', '.join(sorted(_tasks(run, counts)))} with the "
-                        f"responses of {model_name(run.recipe)}, one greedy and up to "
-                        f"{run.recipe.search.k} samples each, their verdicts and the states that "
-                        "follow. The problems are those of the benchmark, under its licence."
-                    ),
-                    Frame(SPLITS, rows).table(words=2),
-                    Code("from datasets import load_dataset\n\nload_dataset(FOLDER)"),
-                ],
-            ),
-            Section(
-                "Columns",
-                [Frame(MEANINGS, [*_COLUMNS.items()]).table(words=2)],
-            ),
+            Section("", [*opening, load]),
+            Section(heading, [Frame(MEANINGS, [*meanings.items()]).table(words=2)]),
             Section("How it was made", asked(run)),
-            Section("Seals", [seals(run, _places(counts))]),
+            Section("Seals", [seals(run, places)]),
         ],
     )
 

@@ -207,10 +207,11 @@ def _sealed(written_example: Written) -> Record:
     return {key: value for key, value in said.items() if not key.endswith("_ids")}
 
 
-def _turns(example: Written, recipe: Recipe) -> list[Record]:
+def turns(prompt: str, recipe: Recipe) -> list[Record]:
+    """A prompt as messages, the system's first if the recipe has one."""
     system = recipe.model.system_instruction
     first = [{"role": "system", "content": system}] if system else []
-    return [*first, {"role": "user", "content": example.prompt}]
+    return [*first, {"role": "user", "content": prompt}]
 
 
 def _answer(example: Written) -> list[Record]:
@@ -219,13 +220,13 @@ def _answer(example: Written) -> list[Record]:
 
 def _trl(example: Written, recipe: Recipe) -> Record:
     if recipe.model.chat_template:
-        return {"prompt": _turns(example, recipe), "completion": _answer(example)}
+        return {"prompt": turns(example.prompt, recipe), "completion": _answer(example)}
     return {"prompt": example.prompt, "completion": example.response}
 
 
 def _axolotl(example: Written, recipe: Recipe) -> Record:
     if recipe.model.chat_template:
-        return {"messages": [*_turns(example, recipe), *_answer(example)]}
+        return {"messages": [*turns(example.prompt, recipe), *_answer(example)]}
     return {"prompt": example.prompt, "completion": example.response}
 
 

@@ -12,6 +12,7 @@ from gapft_harness.exporting.adapters import write_adapters
 from gapft_harness.exporting.dataset import write_dataset
 from gapft_harness.exporting.formats import FORMATS, write_training_sets
 from gapft_harness.exporting.inspect_logs import write_inspect_logs
+from gapft_harness.exporting.prompt_sets import PROMPT_FORMATS, write_prompt_set
 from gapft_harness.exporting.tables import reported, require_new, write_tables
 from gapft_harness.report.document import build
 from gapft_harness.report.rendering.blocks import Section
@@ -27,13 +28,27 @@ class Asked:
         out: a folder; it must be empty or not there.
         conditions: only these; none: all.
         seeds: likewise.
+        states: only problems in these; none: all.
+        benchmark: as ``eval_results.entry`` takes it; empty: none.
         plugin_files: files given by ``--plugin``.
     """
 
     out: Path
     conditions: Sequence[str] = ()
     seeds: Sequence[int] = ()
+    states: Sequence[str] = ()
+    benchmark: str = ""
     plugin_files: Sequence[str] = ()
+
+
+#: The options that not every kind takes, by what they are in ``Asked``.
+_OPTIONS = {
+    "conditions": "--condition",
+    "seeds": "--seed",
+    "states": "--states",
+    "benchmark": "--benchmark",
+}
+_ARMS = ("conditions", "seeds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +57,11 @@ class ExportKind:
 
     Attributes:
         write: writes it, and gives the files.
-        of_arms: whether ``--condition`` and ``--seed`` choose among what it writes.
+        takes: of ``_OPTIONS``, those that it takes.
     """
 
     write: Callable[[RunDirectory, Asked], list[Path]]
-    of_arms: bool
+    takes: Sequence[str] = ()
 
 
 def export(run: RunDirectory, to: str, asked: Asked) -> list[Path]:
@@ -94,8 +109,10 @@ def _checked(to: str, asked: Asked) -> ExportKind:
     if to not in KINDS:
         raise UserError(f"--to {to}: {did_you_mean(to, KINDS)}")
     kind = KINDS[to]
-    if not kind.of_arms and (asked.conditions or asked.seeds):
-        raise UserError(f"--to {to}: is of the whole run; leave out --condition and --seed")
+    for name, option in _OPTIONS.items():
+        if getattr(asked, name) and name not in kind.takes:
+            takers = ", ".join(other for other, one in KINDS.items() if name in one.takes)
+            raise UserError(f"--to {to}: takes no {option}, which is for {takers}; leave it out")
     require_new(asked.out)
     return kind
 
@@ -104,12 +121,17 @@ def _training_sets(to: str, run: RunDirectory, asked: Asked) -> list[Path]:
     return write_training_sets(run, to, asked.out, asked.conditions, asked.seeds)
 
 
+def _prompt_set(to: str, run: RunDirectory, asked: Asked) -> list[Path]:
+    return write_prompt_set(run, to, asked.out, asked.states)
+
+
 def _tables(run: RunDirectory, asked: Asked) -> list[Path]:
     return write_tables(build(*reported(run, asked.plugin_files)), asked.out)
 
 
 def _adapters(run: RunDirectory, asked: Asked) -> list[Path]:
-    return write_adapters(run, asked.out, asked.conditions, asked.seeds, asked.plugin_files)
+    chosen = (asked.conditions, asked.seeds, asked.plugin_files)
+    return write_adapters(run, asked.out, *chosen, asked.benchmark)
 
 
 def _inspect(run: RunDirectory, asked: Asked) -> list[Path]:
@@ -122,9 +144,10 @@ def _dataset(run: RunDirectory, asked: Asked) -> list[Path]:
 
 #: By the name that ``--to`` takes.
 KINDS = {
-    **{to: ExportKind(partial(_training_sets, to), True) for to in FORMATS},
-    "tables": ExportKind(_tables, False),
-    "adapters": ExportKind(_adapters, True),
-    "inspect": ExportKind(_inspect, True),
-    "dataset": ExportKind(_dataset, False),
+    **{to: ExportKind(partial(_training_sets, to), _ARMS) for to in FORMATS},
+    **{to: ExportKind(partial(_prompt_set, to), ["states"]) for to in PROMPT_FORMATS},
+    "tables": ExportKind(_tables),
+    "adapters": ExportKind(_adapters, (*_ARMS, "benchmark")),
+    "inspect": ExportKind(_inspect, _ARMS),
+    "dataset": ExportKind(_dataset),
 }

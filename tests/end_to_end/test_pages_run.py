@@ -10,6 +10,7 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from huggingface_hub import ModelCard
 from peft import PeftConfig
@@ -102,6 +103,9 @@ def test_import_export(demo_run: Path, tmp_path: Path) -> None:
     assert (tmp_path / "exported" / "llama-factory" / "dataset_info.json").is_file()
     assert (tmp_path / "exported" / "evidence" / "data" / "audit.parquet").is_file()
     assert (tmp_path / "exported" / "tables" / "contrasts.tex").is_file()
+    states = pq.read_table(tmp_path / "exported" / "verl" / "train.parquet")["extra_info"]
+    assert {row["state"] for row in states.to_pylist()} == {"S"}
+    assert "rewards/passes/mean" in log
     adapter = tmp_path / "exported" / "adapters" / "gapft-seed13"
     assert PeftConfig.from_pretrained(str(adapter)).r == 8
     (results, _) = ModelCard.load(adapter / "README.md").data.eval_results

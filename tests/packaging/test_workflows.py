@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -91,3 +92,16 @@ def test_the_citation_is_of_this_version() -> None:
     assert (said["version"], said["license"]) == (__version__, project["license"])
     assert said["cff-version"] == "1.2.0"
     assert {"message", "title", "authors"} <= said.keys()
+
+
+def test_the_container_for_development_is_set_up_by_the_makefile() -> None:
+    lines = (ROOT / ".devcontainer/devcontainer.json").read_text("utf-8").splitlines()
+    said = json.loads("\n".join(line for line in lines if not line.startswith("//")))
+    make, *targets = said["postCreateCommand"].split()
+    rules = (ROOT / "Makefile").read_text("utf-8").replace("$(VENV)", ".venv")
+    assert make == "make"
+    assert [target for target in targets if f"\n{target}: " not in rules] == []
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    python = re.fullmatch(r"python:(3\.\d+)-\w+", said["image"])
+    assert python
+    assert f"Programming Language :: Python :: {python[1]}" in project["classifiers"]

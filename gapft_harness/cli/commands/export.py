@@ -21,7 +21,8 @@ def command(
         typer.Option(
             "--to",
             metavar="NAME",
-            help="trl, axolotl or llama-factory: training sets; dataset: the evidence; adapters: "
+            help="trl, axolotl or llama-factory: training sets; trl-grpo, verl, prime-rl or "
+            "nemo-gym: the pool's prompts for online training; dataset: the evidence; adapters: "
             "with model cards; inspect: logs of Inspect; tables: the report's",
         ),
     ],
@@ -34,16 +35,29 @@ def command(
     seed: Annotated[
         list[int], typer.Option("--seed", metavar="N", help="only this one; repeatable")
     ] = [],
+    states: Annotated[
+        str,
+        typer.Option("--states", metavar="S,U", help="of prompts: only problems in these states"),
+    ] = "",
+    benchmark: Annotated[
+        str,
+        typer.Option(
+            "--benchmark",
+            metavar="DATASET:TASK",
+            help="of adapters: the hub's benchmark that the audit is, for .eval_results",
+        ),
+    ] = "",
     plugin: PluginFile = [],
 ) -> None:
-    """Write training sets, the evidence, adapters or tables in forms that others read."""
+    """Write training sets, prompts, the evidence, adapters or tables in forms that others read."""
     from gapft_harness.exporting.kinds import Asked, export_study
     from gapft_harness.exporting.kinds import export as exported
     from gapft_harness.run_directory.directory import RunDirectory
     from gapft_harness.run_directory.mirror import placed
     from gapft_harness.study.verify import is_study
 
-    asked = Asked(out, condition, seed, plugin)
+    chosen = [one.strip() for one in states.split(",")] if states else []
+    asked = Asked(out, condition, seed, chosen, benchmark, plugin)
     with placed(run_dir, writes=False) as (path, _):
         if is_study(path):
             from gapft_harness.study.report import read_sections

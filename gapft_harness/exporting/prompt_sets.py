@@ -1,0 +1,251 @@
+"""The pool's prompts for online training, with golds, verifier, states and solve rates.
+
+The formats are those of TRL 1.16 (``GRPOTrainer``: a column ``prompt``, and every other goes to the
+reward functions), verl 0.9 ("Prepare Data for Post-Training" in its documentation), prime-rl
+(``TaskData`` of verifiers 0.4, with fields of its own) and NeMo Gym (``BaseRunRequest`` and its
+page "Prepare and Validate Data").
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, count, islice
+from pathlib import Path
+from typing import get_args
+
+from gapft_harness.core.errors import UserError, did_you_mean
+from gapft_harness.core.files import replace_file, write_text
+from gapft_harness.core.records import State
+from gapft_harness.exporting.cards import model_name
+from gapft_harness.exporting.dataset import AT_ONCE, COLUMNS, SPLITS, dataset_card, require_same
+from gapft_harness.exporting.formats import Record, turns
+from gapft_harness.report.frame import Frame
+from gapft_harness.report.rendering.blocks import Block, Text
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.parquet import read_rows, write_batches
+from gapft_harness.run_directory.tables import ProblemState, read_states
+
+_SHARED = ("problem_id", "origin", "gold", "state", "samples", "passing_samples")
+#: What every row says of its problem, whatever the format.
+FACTS = {
+    **{name: COLUMNS[name] for name in _SHARED},
+    "solve_rate": "passing_samples / samples; null where the search stopped before K samples",
+    "greedy_passed": "whether the greedy response passed",
+    "verifier": "who judged, by the name that gapft_harness.load_verifier takes",
+    "verifier_params": "its parameters, as JSON",
+}
+_PLACES = (layout.problems("pool"), layout.states("pool"))
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One problem to generate for.
+
+    Attributes:
+        number: its place in the file, from 0.
+        text: the task's prompt, before any chat template.
+        messages: the same as turns, with the system's first.
+        chat: whether the search asked by the messages, through a chat template.
+        answer: the gold answer; JSON if it is no text.
+        facts: the values of ``FACTS``.
+    """
+
+    number: int
+    text: str
+    messages: list[Record]
+    chat: bool
+    answer: str
+    facts: Record
+
+
+@dataclass(frozen=True, slots=True)
+class PromptFormat:
+    """How a library takes prompts.
+
+    Attributes:
+        library: its name.
+        own: the fields that it reads itself.
+        under: the field that holds ``FACTS``; empty: each is a field of the row.
+        file: where the rows stand in the folder: Parquet, or JSON lines.
+        chat: whether it always applies a chat template.
+    """
+
+    library: str
+    own: Callable[[Prompt], Record]
+    under: str
+    file: str
+    chat: bool
+
+    def row(self, prompt: Prompt) -> Record:
+        """A row of the file."""
+        own = self.own(prompt)
+        if not self.under:
+            return {**own, **prompt.facts}
+        return {**own, self.under: {**own.get(self.under, {}), **prompt.facts}}
+
+
+def write_prompt_set(
+    run: RunDirectory, to: str, out: Path, states: Sequence[str] = ()
+) -> list[Path]:
+    """Writes the pool's prompts in the order of their ids, and ``README.md``, a dataset card.
+
+    Args:
+        run: the run; its pool has states.
+        to: of ``PROMPT_FORMATS``.
+        out: the folder.
+        states: only problems in these; none: all.
+
+    Returns:
+        The files.
+
+    Raises:
+        UserError: no such state, no problem in any of them, the pool has no states yet, or a table
+            was changed after it was sealed.
+        GapftError: tables contradict each other.
+    """
+    known = get_args(State)
+    for one in states:
+        if one not in known:
+            raise UserError(f"--states {one}: {did_you_mean(one, known)}")
+    form, chosen = PROMPT_FORMATS[to], states or known
+    problems, stated = (run.sealed(place) for place in _PLACES)
+    counts = Counter[str](one.state for one in read_states(stated))
+    if not any(counts[state] for state in chosen):
+        raise UserError(
+            f"--states {','.join(chosen)}: no problem of {run.path}'s pool is in them; it has "
+            f"{', '.join(f'{counts[state]} in {state}' for state in known)}"
+        )
+    write = _write_parquet if form.file.endswith(".parquet") else _write_lines
+    write(out / form.file, form, _prompts(run, problems, read_states(stated), chosen))
+    text = dataset_card(
+        run,
+        f"Prompts of {run.recipe.name}",
+        "reinforcement-learning",
+        {"train": Path(form.file)},
+        _opening(run, form, Counter({state: counts[state] for state in chosen})),
+        (f"Fields of {form.under}" if form.under else "Columns beside prompt", FACTS),
+        _PLACES,
+    )
+    write_text(out / "README.md", text)
+    return [out / form.file, out / "README.md"]
+
+
+def _prompts(
+    run: RunDirectory, problems: Path, states: Iterable[ProblemState], chosen: Sequence[str]
+) -> Iterator[Prompt]:
+    recipe, task = run.recipe, run.manifest()["task"]
+    params, number = json.dumps(task["verifier_params"], ensure_ascii=False), count()
+    for problem, state in zip(read_rows(problems, AT_ONCE), states, strict=True):
+        require_same(run, "pool", problem["problem_id"], state.problem_id)
+        if state.state not in chosen:
+            continue
+        gold, whole = json.loads(problem["gold"]), state.samples == recipe.search.k
+        facts = {
+            "problem_id": state.problem_id,
+            "origin": task["name"],
+            "gold": problem["gold"],
+            "state": state.state,
+            "samples": state.samples,
+            "passing_samples": state.passing_samples,
+            "solve_rate": state.passing_samples / state.samples if whole else None,
+            "greedy_passed": state.state == "G",
+            "verifier": task["verifier"],
+            "verifier_params": params,
+        }
+        yield Prompt(
+            next(number),
+            problem["prompt"],
+            turns(problem["prompt"], recipe),
+            recipe.model.chat_template,
+            gold if isinstance(gold, str) else problem["gold"],
+            facts,
+        )
+
+
+def _write_lines(path: Path, form: PromptFormat, prompts: Iterator[Prompt]) -> None:
+    def write(beside: Path) -> None:
+        with beside.open("w", encoding="utf-8") as file:
+            for prompt in prompts:
+                file.write(json.dumps(form.row(prompt), ensure_ascii=False) + "\n")
+
+    replace_file(path, write)
+
+
+def _write_parquet(path: Path, form: PromptFormat, prompts: Iterator[Prompt]) -> None:
+    import pyarrow as pa
+
+    first = next(prompts)
+    rated = replace(first, facts={**first.facts, "solve_rate": 0.0})  # null would tell no type
+    schema = pa.Table.from_pylist([form.row(rated)]).schema
+    rows = map(form.row, chain([first], prompts))
+    batches = iter(lambda: [*islice(rows, AT_ONCE)], [])
+    write_batches(path, schema, (pa.Table.from_pylist(batch, schema) for batch in batches))
+
+
+def _opening(run: RunDirectory, form: PromptFormat, counts: Counter[str]) -> list[Block]:
+    task, k = run.manifest()["task"], run.recipe.search.k
+    told = (
+        f"Prompts of {task['name']} in the format of {form.library}, with what {k} samples and the "
+        f"greedy response of {model_name(run.recipe)} say of each problem. The problems are those "
+        "of the benchmark, under its licence."
+    )
+    blocks: list[Block] = [Text(told), Frame(SPLITS, [("pool", "train", counts)]).table(words=2)]
+    if form.chat and not run.recipe.model.chat_template:
+        warning = (
+            f"{form.library} applies a chat template, and the search used none: states and solve "
+            "rates are of the plain prompts."
+        )
+        blocks.append(Text(warning, "warning"))
+    if task.get("episode", {"attempts": 1})["attempts"] > 1:
+        warning = (
+            "A response of the search was an episode of several attempts: the prompt is its first "
+            "turn, and states and solve rates are of whole episodes."
+        )
+        blocks.append(Text(warning, "warning"))
+    return blocks
+
+
+def _trl(prompt: Prompt) -> Record:
+    return {"prompt": prompt.messages if prompt.chat else prompt.text}
+
+
+def _verl(prompt: Prompt) -> Record:
+    return {
+        "data_source": prompt.facts["origin"],
+        "prompt": prompt.messages,
+        "ability": prompt.facts["origin"],
+        "reward_model": {"style": "rule", "ground_truth": prompt.answer},
+        "extra_info": {"split": "train", "index": prompt.number},
+    }
+
+
+def _prime_rl(prompt: Prompt) -> Record:
+    *system, _ = (turn["content"] for turn in prompt.messages)
+    return {
+        "id": prompt.facts["problem_id"],
+        "prompt": prompt.text,
+        **({"system_prompt": system[0]} if system else {}),
+        "answer": prompt.answer,
+    }
+
+
+def _nemo_gym(prompt: Prompt) -> Record:
+    return {
+        "responses_create_params": {"input": prompt.messages},
+        "id": prompt.facts["problem_id"],
+        "expected_answer": prompt.answer,
+    }
+
+
+_PARQUET, _LINES = "train.parquet", "train.jsonl"
+#: By the name that ``--to`` takes.
+PROMPT_FORMATS = {
+    "trl-grpo": PromptFormat("TRL's GRPOTrainer", _trl, "", _PARQUET, chat=False),
+    "verl": PromptFormat("verl", _verl, "extra_info", _PARQUET, chat=True),
+    "prime-rl": PromptFormat("prime-rl", _prime_rl, "info", _LINES, chat=True),
+    "nemo-gym": PromptFormat("NeMo Gym", _nemo_gym, "verifier_metadata", _LINES, chat=True),
+}
