@@ -95,6 +95,10 @@ def test_everything_that_ships_is_documented() -> None:
     for entry in load_plugins().all():
         documented = f"`{entry.name}`" in (DOCS / pages[entry.kind]).read_text()
         assert documented, f"docs/{pages[entry.kind]} lacks the {entry.kind} {entry.name!r}"
+    results = (DOCS / "report.md").read_text().partition("\n## results.json\n")[2]
+    names = [entry.name for entry in load_plugins().all() if entry.kind == "experiment"]
+    missing = [name for name in names if f"`{name}`" not in results]
+    assert missing == [], "docs/report.md, 'results.json', lacks these experiments"
 
 
 def test_the_page_of_the_command_line_has_every_option_and_an_example() -> None:

@@ -49,7 +49,7 @@ def all_verified(pool: Pool, n: int, rng: Stream) -> Sequence[Evidence]:
 
 @hookimpl
 def register_selectors(register: RegisterSelector) -> None:
-    """Registers the five."""
+    """Registers the selectors of this file."""
     register("gapft", gapft)
     register("uniform", uniform)
     register("uniform_with_replacement", uniform_with_replacement, repeats=True)
