@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.core.json_values import changes
 from gapft_harness.core.records import Arm
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.recipe.conditions import Condition
@@ -231,10 +232,4 @@ def only(recipe: Recipe, conditions: Sequence[str], seeds: Sequence[int]) -> Rec
 
 def differences(before: Any, after: Any, key: str = "") -> list[str]:
     """Keys at which two resolved recipes differ, with both values."""
-    if isinstance(before, dict) and isinstance(after, dict):
-        return [
-            line
-            for name in sorted({*before, *after})
-            for line in differences(before.get(name), after.get(name), f"{key}.{name}".strip("."))
-        ]
-    return [] if before == after else [f"{key} ({before!r} there, {after!r} here)"]
+    return [f"{at} ({a!r} there, {b!r} here)" for at, a, b in changes(before, after, key)]

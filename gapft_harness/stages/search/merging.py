@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.json_values import changes
 from gapft_harness.core.records import GREEDY
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.run_directory import layout
@@ -75,13 +76,11 @@ def merge_facts(parts: Sequence[tuple[Shard, dict[str, Any]]]) -> dict[str, Any]
 
 def _differing(a: Any, b: Any, key: str) -> str:
     """The places at which two descriptions differ, in words; empty if they do not."""
-    if isinstance(a, dict) and isinstance(b, dict):
-        inner = [
-            _differing(a.get(name), b.get(name), f"{key}.{name}")
-            for name in sorted({*a, *b} - _UNREMARKED)
-        ]
-        return "; ".join(filter(None, inner))
-    return "" if a == b else f"{key} is {b!r}, not {a!r}"
+    return "; ".join(
+        f"{at} is {there!r}, not {here!r}"
+        for at, here, there in changes(a, b, key)
+        if _UNREMARKED.isdisjoint(at.split("."))
+    )
 
 
 def _added(values: Sequence[Any], key: str) -> Any:

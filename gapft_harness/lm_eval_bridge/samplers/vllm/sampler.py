@@ -400,7 +400,7 @@ class VllmBase:
     def put_on(self, adapter: AdapterFolder) -> None:
         """Has every request from now on ask for it."""
         self._numbers += 1
-        request = LoRARequest(adapter.arm.name, self._numbers, adapter.path)
+        request = LoRARequest(adapter.name, self._numbers, adapter.path)
         try:
             self.lm.model.llm_engine.add_lora(request)
         except (*REFUSALS, VLLMError) as error:
