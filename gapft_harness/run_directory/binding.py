@@ -14,7 +14,7 @@ from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.manifest import AuditFacts, Manifest, TaskFacts
+from gapft_harness.run_directory.manifest import Manifest, TaskFacts
 
 #: Folders that are there before anything is trained; what is sealed in any other came of adapters.
 _BEFORE = ("pool", "audit", "calibration", layout.SELECTIONS)
@@ -100,16 +100,6 @@ def _told_by_task(
             left = {k: v for k, v in values.items() if k in given and earlier.get(k) is None}
             found[section] = earlier | {k: v for k, v in left.items() if given[k] is not None}
     return found
-
-
-def require_audits(path: Path, searched: Mapping[str, AuditFacts], recipe: Recipe) -> None:
-    """Stops a recipe that would have another further audit under a name that is searched.
-
-    Raises:
-        UserError: it would; the message names the keys that differ.
-    """
-    for name, found in searched.items():
-        require_said(path, name, found["said"], recipe)
 
 
 def require_said(path: Path, name: str, before: Mapping[str, Any], recipe: Recipe) -> None:

@@ -23,6 +23,7 @@ from gapft_harness.api import (
 )
 from gapft_harness.plugins.selectors.exchange import exchanged, supervised_tokens
 from gapft_harness.plugins.selectors.related import of_states
+from gapft_harness.plugins.selectors.replacing_replay import check_whole
 
 #: What the fields of a problem's record say, in the recipe's order.
 Stratum = tuple[str | int | float | bool, ...]
@@ -45,9 +46,6 @@ def matched_strata(
     """Problems of some states with GapFT's strata, to one problem, and its supervised tokens.
 
     Args:
-        pool: the pool.
-        n: slots.
-        rng: the arm's stream.
         states: G solved, S recovered, GS both.
         by: fields of a problem's record that make its stratum; none: all are of one.
         responses: ``kept``; ``drawn``: any of its verified ones at random; ``nearest``: the
@@ -104,9 +102,6 @@ def repeated(
     GapFT's.
 
     Args:
-        pool: the pool.
-        n: slots.
-        rng: the arm's stream.
         times: slots of a problem.
         by: as of ``matched_strata``.
         tokens: as of ``matched_strata``; default: as they come.
@@ -117,8 +112,7 @@ def repeated(
         PoolTooSmallError: too few problems are recovered: fewer than n / times, or than n where
             they are matched.
     """
-    if isinstance(times, bool) or not isinstance(times, int) or times < 1:
-        raise UserError(f"selector 'repeated': times is {times!r}, expected a whole number from 1")
+    check_whole("times", times, 1, "repeated")
     if n % times:
         raise UserError(
             f"selector 'repeated': {n} slots cannot be filled by problems of {times} slots each; "

@@ -22,9 +22,9 @@ from gapft_harness.run_directory.binding import differences
 from gapft_harness.run_directory.directory import RunDirectory, Split, require
 from gapft_harness.run_directory.parquet import read_facts, write_batches
 from gapft_harness.run_directory.shards import (
-    IdsHash,
     Shard,
     begun_parts,
+    ids_hash,
     part_of,
     require_unbegun,
 )
@@ -268,7 +268,7 @@ def _write(
     """Writes the parts' rows in the order of problem ids, and the facts when all were seen."""
     import pyarrow as pa
 
-    ids = IdsHash()
+    ids: list[str] = []
 
     def batches() -> Iterator[Any]:
         held: list[Any] = []
@@ -276,7 +276,7 @@ def _write(
         for problem_id, problem in heapq.merge(
             *(_by_problem(part, file, schema.names) for part in parts), key=lambda pair: pair[0]
         ):
-            ids.add(problem_id)
+            ids.append(problem_id)
             see(problem)
             held.append(problem)
             rows += problem.num_rows
@@ -288,7 +288,7 @@ def _write(
 
     def closing() -> dict[str, Any]:
         require(
-            ids.value == parts[0].facts["shard"]["split_ids"],
+            ids_hash(ids) == parts[0].facts["shard"]["split_ids"],
             f"{layout.shards(parts[0].split)}: the shards' {file} are not those of the whole split",
         )
         return facts()
