@@ -20,7 +20,6 @@ def json_fault(value: Any, *, finite: bool = False, deepest: int = DEEPEST) -> s
     """What keeps a value from being JSON that can be written, read and compared anywhere.
 
     Args:
-        value: anything.
         finite: refuse NaN and infinities too, which only Python's JSON has.
         deepest: how often it may be nested.
 

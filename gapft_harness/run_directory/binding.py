@@ -141,7 +141,6 @@ def require_settled(path: Path, stored: Recipe, recipe: Recipe, stages: Sequence
     How jobs run may differ, and conditions and seeds may be fewer.
 
     Args:
-        stored: the recipe on disk.
         stages: those asked for, without select.
 
     Raises:

@@ -24,7 +24,6 @@ def distinct_paths(
 
     Args:
         paths: most responses of one problem.
-        states: of which states problems are taken.
 
     Raises:
         UserError: no number of paths, or letters that are no states.
@@ -48,9 +47,6 @@ def difficulty_weighted(pool: Pool, n: int, rng: Stream, states: str = "GS") -> 
 
     Drawn without replacement, each next one with a chance proportional to the share of its samples
     that did not pass; a problem whose samples all pass is never drawn.
-
-    Args:
-        states: of which states problems are taken.
 
     Raises:
         UserError: letters that are no states, or a search that stopped early: fail rates would

@@ -52,7 +52,6 @@ def core_gold(pool: Pool, n: int, rng: Stream, answer_only: bool = True) -> Sequ
 
     Args:
         n: slots, those of the core among them.
-        answer_only: see ``gold_labels``.
 
     Raises:
         UserError: the core leaves no slot, or see ``gold_labels``.
@@ -71,9 +70,7 @@ def repeats(pool: Pool, slots: Sequence[Evidence], seed: int) -> list[Evidence]:
     problem comes twice before each has come once. Which of several of one length, the seed draws.
 
     Args:
-        pool: its solved problems are repeated.
         slots: failures, in the order of a draw.
-        seed: the arm's.
 
     Returns:
         As many as ``slots``, in their order.

@@ -142,7 +142,6 @@ def matched_counts(
         wanted: problems of each stratum in the other set.
         available: problems of each stratum to choose from.
         stream: draws which strata give one more.
-        who: the selector, for messages.
 
     Returns:
         By stratum; the sum is that of ``wanted``, and none differs by more than one.
@@ -249,9 +248,6 @@ def _reworded(
     Args:
         labelled: problems with their strata, in the order of a draw.
         each: of those that are taken every response, the one that is asked for first.
-        target: as of ``exchanged``.
-        tokens: as of ``exchanged``.
-        who: as of ``exchanged``.
     """
     names = [e.problem_id for _, e in labelled if e.problem_id in each]
     ranks = zip_longest(*([(name, way) for way in each[name]] for name in names))

@@ -8,7 +8,7 @@ compared with that, never believed. Reads; changes nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -101,7 +101,7 @@ def _check(run: RunDirectory, manifest: Manifest, plugins: Plugins, findings: Di
             continue
         findings.gather("manifest.json, task", partial(check_task, run, manifest, split))
     if searched:
-        findings.gather("problems", partial(_check_apart, run, searched, findings))
+        findings.attempt("problems", partial(_check_apart, run, searched, findings))
     match = partial(matched_ids, run, include_paths=searched_in(run.path))
     check_subsets(run, manifest, match, findings)
     try:
@@ -146,16 +146,13 @@ def _searched(run: RunDirectory, manifest: Manifest, findings: Differences) -> l
     return [str(split) for split in there]
 
 
-def _check_apart(
-    run: RunDirectory, searched: Sequence[str], findings: Differences
-) -> Iterable[str]:
+def _check_apart(run: RunDirectory, searched: Sequence[str], findings: Differences) -> None:
     """No problem is in two splits, by the sealed tables."""
     remarks = require_apart(run, searched)
     if len(searched) > 1:
         but = ", but for those that are kept" * run.recipe.data.keep_shared
         said = f"no problem of one split is in another{but} ({', '.join(searched)})"
         findings.checked.append("; ".join([said, *remarks]))
-    return ()
 
 
 def _look_up(run: RunDirectory, manifest: Manifest, plugins: Plugins) -> None:

@@ -149,7 +149,8 @@ def _check_budgets(
             matched[arm] = counted
     for group in in_groups(matched, slots, run.recipe, origins(manifest)):
         findings.gather("budgets", partial(unmatched, group))
-        findings.gather("supervised tokens", partial(_tolerated, group, run))
+        tolerance = run.recipe.budget.token_tolerance
+        findings.attempt("supervised tokens", partial(enforce_tokens, group, tolerance))
         first = next(iter(group.values()))
         findings.checked.append(
             f"{len(group)} matched arms have n = {first.n}, N = {first.exposures}, "
@@ -216,11 +217,6 @@ def _budget(arm: Arm, expected: dict[str, Any], recorded: Mapping[str, Any]) -> 
                 f"manifest.json: the budget of {arm.name} has {key} = {recorded.get(key)}, its "
                 f"selection and its condition give {value}"
             )
-
-
-def _tolerated(budgets: dict[Arm, Budget], run: RunDirectory) -> Iterable[str]:
-    enforce_tokens(budgets, run.recipe.budget.token_tolerance)
-    return ()
 
 
 class TakenSets:

@@ -378,8 +378,6 @@ class VllmBase:
         """Starts the engine, without an adapter on.
 
         Args:
-            arguments: ``model_args`` of ``lm_eval --model vllm``.
-            others: lm_eval's further settings of a model.
             adapter: any of the adapters: that there is one lets the engine serve all.
             rank: the highest rank of all.
 
