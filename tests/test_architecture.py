@@ -91,7 +91,7 @@ TURNED = [
     ("core/errors.py", "import gapft_harness.core.files", {CIRCLES}),
     ("experiments/allocation.py", "import gapft_harness.experiments.scaling", {APART}),
     ("experiments/scope.py", "import gapft_harness.report.tables", {OWN}),
-    ("plugins/samplers/dummy.py", "import gapft_harness.core.records", {API}),
+    ("plugins/samplers/lm_eval_models.py", "import gapft_harness.core.records", {API}),
     ("report/tables.py", "import lm_eval", {BRIDGE}),
 ]
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import sha256
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.shards import IdsHash, Shard, part_of
+from gapft_harness.run_directory.shards import Shard, ids_hash, part_of
 from gapft_harness.stages.pipeline import run_stages
 from gapft_harness.stages.search import merging
 from gapft_harness.stages.search.merging import merge_facts
@@ -110,7 +110,7 @@ def test_the_command_refuses_a_shard_out_of_range_and_leaves_nothing(tmp_path: P
 
 @given(st.lists(st.text()), st.lists(st.text()))
 def test_the_hash_of_ids_tells_lists_apart(a: list[str], b: list[str]) -> None:
-    assert (IdsHash.over(a) == IdsHash.over(b)) == (a == b)
+    assert (ids_hash(a) == ids_hash(b)) == (a == b)
 
 
 # Merging

@@ -43,7 +43,7 @@ import os
 import torch
 
 from gapft_harness.api import hookimpl, train_lora
-from gapft_harness.plugins.samplers.hf import hf
+from gapft_harness.plugins.samplers.lm_eval_models import hf
 
 WHO = []
 

@@ -62,10 +62,6 @@ ERRORS: tuple[type[GapftError], ...] = (PluginError, UserError, GapftError)
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Ends an error message: the nearest known names, then all of them.
 
-    Args:
-        name: the name that was not known.
-        known: the names that are.
-
     Returns:
         A sentence such as ``did you mean 'gapft'? known: gapft, replay``; starts with no space.
     """

@@ -1,7 +1,8 @@
-"""Packages that an extra brings: who runs or trains a model needs them, a reader of logs not."""
+"""Which packages are here, and those that an extra brings: a reader of logs needs none of them."""
 
 from __future__ import annotations
 
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 from gapft_harness.core.errors import UserError
@@ -19,6 +20,14 @@ def lacking(error: ModuleNotFoundError) -> UserError | None:
         f"this needs {package}, which is not installed: {install(package)} (in a clone: pip "
         f"install -c constraints.txt '.[{_EXTRAS[package]}]')"
     )
+
+
+def installed(package: str) -> str | None:
+    """The version of a package, as pip names it; None where it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def has(package: str) -> bool:

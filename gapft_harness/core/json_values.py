@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gapft_harness.core.errors import UserError
@@ -20,7 +20,6 @@ def json_fault(value: Any, *, finite: bool = False, deepest: int = DEEPEST) -> s
     """What keeps a value from being JSON that can be written, read and compared anywhere.
 
     Args:
-        value: anything.
         finite: refuse NaN and infinities too, which only Python's JSON has.
         deepest: how often it may be nested.
 
@@ -73,6 +72,18 @@ def _is_whole(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def changes(before: Any, now: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yields the dotted key of each place at which two values differ, with what stands there.
+
+    What an object lacks is null there.
+    """
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        for name in sorted({*before, *now}):
+            yield from changes(before.get(name), now.get(name), f"{key}.{name}".strip("."))
+    elif before != now:
+        yield key, before, now
 
 
 class _Twice(ValueError):

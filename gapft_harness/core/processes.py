@@ -106,7 +106,6 @@ def begin(serve: str, pipes: Sequence[int], arguments: Sequence[Any]) -> None:
     Args:
         serve: ``module:name`` of a function of a ``Parent`` and ``arguments``.
         pipes: the ends that messages arrive on and reports leave by.
-        arguments: further arguments.
     """
     collect_seldom()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
@@ -181,7 +180,6 @@ class WorkerProcess:
 
         Args:
             serve: ``module:name`` of what it calls with its ``Parent`` and the arguments.
-            arguments: JSON values.
             environment: what it has besides this process's environment.
         """
         open_standard_streams()

@@ -297,3 +297,8 @@ class Adapter:
 
     arm: Arm
     path: str
+
+    @property
+    def name(self) -> str:
+        """Its arm's."""
+        return self.arm.name

@@ -44,7 +44,6 @@ def adapter_facts(folder: Path, name: str) -> dict[str, Any] | None:
     """What an adapter's folder says of itself, if it holds the weights that it speaks of.
 
     Args:
-        folder: the adapter's.
         name: of the JSON file with its facts, ``adapter_sha256`` among them.
 
     Returns:

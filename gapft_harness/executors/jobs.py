@@ -45,7 +45,6 @@ def claimed(
 
     Args:
         arguments: the job's; without a ``run_path`` there is nothing to claim.
-        patience_s: seconds to wait.
 
     Raises:
         UserError: the run directory is not to be seen from here.
@@ -151,10 +150,7 @@ def failure(label: str, kind: str, text: str, trace: str, output: str = "") -> G
     """A job's error as the driver raises it.
 
     Args:
-        label: the job's.
         kind: name of the class, if it is one of ``ERRORS``: then the message stands by itself.
-        text: the message.
-        trace: the traceback.
         output: the last that the job printed, if that is known.
     """
     for known in ERRORS:

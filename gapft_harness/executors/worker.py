@@ -30,7 +30,11 @@ def serve(parent: Parent, pid: int) -> None:
     threading.Thread(target=_listen, args=(parent, jobs), daemon=True).start()
     reports = Reports(parent)
     while True:
-        _do(jobs.get(), reports)
+        job = jobs.get()
+        message = outcome(job["function"], job["arguments"], reports.progress)
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        reports.end(message)
 
 
 class Reports:
@@ -61,13 +65,6 @@ class Reports:
             self._parent.tell(json.dumps(["progress", *self._held_back]).encode())
             self._held_back = None
             self._sent_at = time.monotonic()
-
-
-def _do(job: dict[str, Any], reports: Reports) -> None:
-    message = outcome(job["function"], job["arguments"], reports.progress)
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-    reports.end(message)
 
 
 def _listen(parent: Parent, jobs: queue.SimpleQueue[dict[str, Any]]) -> None:

@@ -61,6 +61,16 @@ class SelectorTraits(Traits):
         """Whether it is a reference with a budget of its own, not a matched condition."""
         return self.budget == "own"
 
+    @property
+    def borrows(self) -> bool:
+        """Whether it may give a problem the verified response of another."""
+        return self.responses == "borrowed"
+
+    @property
+    def takes_others(self) -> bool:
+        """Whether it may return verified responses that are not kept."""
+        return self.responses != "kept"
+
 
 @dataclass(frozen=True, slots=True)
 class ResponseRuleTraits(Traits):

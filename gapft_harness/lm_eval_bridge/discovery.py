@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from gapft_harness.core.errors import GapftError, UserError, did_you_mean
+from gapft_harness.core.errors import GapftError, UserError, describe, did_you_mean
 from gapft_harness.core.text import unreadable
 from gapft_harness.lm_eval_bridge.code_eval import answer
 from gapft_harness.lm_eval_bridge.command import near_tasks
@@ -158,7 +158,7 @@ def _unread(file: Path | str, error: Exception) -> str:
         return f"{file}: is not UTF-8 text"
     if isinstance(error, OSError) and error.filename and str(error.filename) != str(file):
         return f"{file}: include: {error.filename}: cannot be read: {error.strerror}"
-    return f"{file}: {_one_line(error)}"
+    return f"{file}: {describe(error)}"
 
 
 def _build(manager: TaskManager, name: str, paths: Sequence[Path]) -> LoadedTask:
@@ -222,10 +222,10 @@ def _reason(error: Exception, config: dict[str, Any], where: str) -> str:
         for each in (error, first)
     )
     if not of_data:
-        return f"{where} is malformed: {_one_line(error)}"
+        return f"{where} is malformed: {describe(error)}"
     local = config.get("dataset_path") in FILE_FORMATS
     return (
-        f"{where}: its data could not be loaded: {_one_line(first)}; check dataset_path and "
+        f"{where}: its data could not be loaded: {describe(first)}; check dataset_path and "
         f"dataset_kwargs{'' if local else ', the network, and the cache of the hub'}"
     )
 
@@ -234,7 +234,3 @@ def _lacks(error: Exception, split: str) -> bool:
     """Whether the data lack a split: lm-eval 0.5 has ``datasets`` find it, 0.4 looks for it."""
     told = isinstance(error, ValueError) and str(error).startswith(f'Unknown split "{split}"')
     return told or (isinstance(error, KeyError) and error.args == (split,))
-
-
-def _one_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

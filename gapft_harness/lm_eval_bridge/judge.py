@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import ItemsView, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gapft_harness.core.identities import content_hash
 from gapft_harness.core.records import Gold, Verdict
+from gapft_harness.hooks.checked import answers_of
 from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.sandbox import InfrastructureError
-
-if TYPE_CHECKING:
-    from gapft_harness.verification.judging import VerdictAndAnswer
+from gapft_harness.verification.judging import VerdictAndAnswer, check_golds, judge_unique
 
 #: The key of a sample's record in ``--log_samples``.
 VERDICTS = "verdicts"
@@ -45,8 +44,6 @@ class Judge:
         Raises:
             UserError: one is no gold answer; the message names its place.
         """
-        from gapft_harness.verification.judging import check_golds
-
         check_golds(self._verifier, golds)
 
     def judge(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
@@ -73,8 +70,6 @@ class Judge:
 
     def answers(self, responses: Sequence[str], gold: Gold) -> list[str | None]:
         """What these responses give as their answers, where the verifier reads any."""
-        from gapft_harness.hooks.checked import answers_of
-
         if (reader := answers_of(self._verifier)) is None:
             return [None] * len(responses)
         if reader.at_once:
@@ -94,8 +89,6 @@ class Judge:
         return self._last[1]
 
     def _judge(self, texts: list[str], golds: list[Gold]) -> list[VerdictAndAnswer]:
-        from gapft_harness.verification.judging import judge_unique
-
         try:
             return judge_unique(self._verifier, texts, golds)
         except InfrastructureError:

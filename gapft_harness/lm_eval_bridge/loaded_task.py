@@ -173,8 +173,7 @@ class LoadedTask:
         """
         if not self.shots:
             return []
-        if self.shots:
-            self._examples = OrderFreeExamples(self._task)
+        self._examples = OrderFreeExamples(self._task)
         task, rows = self._task, self._examples.all()
         gap = isinstance(task, GapTask)
         ids = task.ids(rows) if gap else problem_ids([json_row(row) for row in rows])

@@ -37,8 +37,6 @@ def gapft_verified(
     Args:
         references: the problem's answer as text, or a list of answers any of which is right.
         predictions: one response; with lm_eval 0.5 all repeats.
-        verifier: its name.
-        params: its parameters.
         multiple_targets: as lm_eval 0.5 says it; the answer's type says it too.
         **unknown: keys that the YAML may not have.
 

@@ -230,7 +230,6 @@ class GapTask(GenerationTask):
         """One problem's scores; the first call judges the responses of all problems at once.
 
         Args:
-            doc: the problem's record.
             results: one response, or for ``repeats: K`` one list of K responses.
 
         Raises:

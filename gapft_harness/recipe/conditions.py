@@ -139,7 +139,9 @@ def picked(value: Any, names: Sequence[str]) -> list[Any]:
 def _read(value: Any) -> Mapping[str, Condition]:
     given = as_mapping(value)
     if isinstance(given, list | tuple):
-        if not all(isinstance(item, str) or _is_one(item) for item in given):
+        if not all(
+            isinstance(item, str) or (isinstance(item, dict) and len(item) == 1) for item in given
+        ):
             raise ValueError("expected names, or of a condition one key with its settings")
         raise ValueError(f"names one thing twice: {list(given)}")
     if not isinstance(given, Mapping):
@@ -148,10 +150,10 @@ def _read(value: Any) -> Mapping[str, Condition]:
         context = {"field_type": "List", "min_length": 1, "actual_length": 0}
         raise PydanticKnownError("too_short", context)
     for name, said in given.items():
-        if _is_mapping(said) and said.get("run") is not None and "selector" in said:
+        if isinstance(said, Mapping) and said.get("run") is not None and "selector" in said:
             raise ValueError(f"{name!r} says `run` and `selector`; its sets are of one of them")
     filled = {
-        name: _filled(name, said or {}) if said is None or _is_mapping(said) else said
+        name: _filled(name, said or {}) if said is None or isinstance(said, Mapping) else said
         for name, said in given.items()
     }
     found = _CONDITIONS.validate_json(json.dumps(filled), strict=True)
@@ -168,14 +170,6 @@ def _write(conditions: Mapping[str, Condition]) -> list[str] | dict[str, Any]:
     """Names alone as a list, as ever."""
     said = {name: condition.said(name) for name, condition in conditions.items()}
     return said if any(said.values()) else list(said)
-
-
-def _is_one(item: Any) -> bool:
-    return isinstance(item, dict) and len(item) == 1
-
-
-def _is_mapping(said: Any) -> bool:
-    return isinstance(said, Mapping)
 
 
 _CONDITIONS = TypeAdapter(dict[str, Condition])

@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from gapft_harness.core.credentials import refuse_credentials
-from gapft_harness.core.errors import UserError
+from gapft_harness.core.errors import UserError, describe
 from gapft_harness.core.text import decode
 from gapft_harness.recipe.conditions import as_mapping
 from gapft_harness.recipe.faults import explain, keys_of
@@ -71,9 +71,7 @@ def read_recipe(path: Path | str) -> dict[str, Any]:
     try:
         found = _content(path)
     except Exception as error:  # each protocol raises errors of its own
-        raise UserError(
-            f"recipe {path}: cannot be read ({type(error).__name__}: {_one_line(error)})"
-        ) from error
+        raise UserError(f"recipe {path}: cannot be read ({describe(error)})") from error
     try:
         content = yaml.load(decode(found, f"recipe {path}"), _Loader)
     except yaml.YAMLError as error:
@@ -219,9 +217,5 @@ def _yaml_fault(error: yaml.YAMLError) -> str:
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None)
     if mark is None or problem is None:
-        return _one_line(error)
+        return describe(error)
     return f"line {mark.line + 1}, column {mark.column + 1}: {problem}"
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.core.json_values import changes
 from gapft_harness.core.records import Arm
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.manifest import AuditFacts, Manifest, TaskFacts
+from gapft_harness.run_directory.manifest import Manifest, TaskFacts
 
 #: Folders that are there before anything is trained; what is sealed in any other came of adapters.
 _BEFORE = ("pool", "audit", "calibration", layout.SELECTIONS)
@@ -101,16 +102,6 @@ def _told_by_task(
     return found
 
 
-def require_audits(path: Path, searched: Mapping[str, AuditFacts], recipe: Recipe) -> None:
-    """Stops a recipe that would have another further audit under a name that is searched.
-
-    Raises:
-        UserError: it would; the message names the keys that differ.
-    """
-    for name, found in searched.items():
-        require_said(path, name, found["said"], recipe)
-
-
 def require_said(path: Path, name: str, before: Mapping[str, Any], recipe: Recipe) -> None:
     """Stops a recipe that says something else of a further audit than it was searched by.
 
@@ -150,7 +141,6 @@ def require_settled(path: Path, stored: Recipe, recipe: Recipe, stages: Sequence
     How jobs run may differ, and conditions and seeds may be fewer.
 
     Args:
-        stored: the recipe on disk.
         stages: those asked for, without select.
 
     Raises:
@@ -231,10 +221,4 @@ def only(recipe: Recipe, conditions: Sequence[str], seeds: Sequence[int]) -> Rec
 
 def differences(before: Any, after: Any, key: str = "") -> list[str]:
     """Keys at which two resolved recipes differ, with both values."""
-    if isinstance(before, dict) and isinstance(after, dict):
-        return [
-            line
-            for name in sorted({*before, *after})
-            for line in differences(before.get(name), after.get(name), f"{key}.{name}".strip("."))
-        ]
-    return [] if before == after else [f"{key} ({before!r} there, {after!r} here)"]
+    return [f"{at} ({a!r} there, {b!r} here)" for at, a, b in changes(before, after, key)]

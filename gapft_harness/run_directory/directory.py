@@ -27,7 +27,7 @@ from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import binding, layout
 from gapft_harness.run_directory.binding import came_of_adapters
-from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK, hold
+from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK
 from gapft_harness.run_directory.manifest import (
     Manifest,
     condition_of,
@@ -88,14 +88,12 @@ class RunDirectory:
         stored = path / layout.RECIPE
         if stored.exists():
             earlier = cls.open(path)
-            trained = earlier.trained_arms()
-            folders = earlier.trained_folders()
-            there = earlier._manifest_path.exists()
-            manifest = earlier.manifest() if there else new_manifest(earlier.recipe)
-            bound, task = earlier.bound_arms(), manifest.get("task")
+            manifest, bound = earlier.manifest_or_new(), earlier.bound_arms()
+            folders, task = earlier.trained_folders(), manifest.get("task")
             binding.require_bound(path, earlier.recipe, recipe, bound, folders, plugins, task)
-            binding.require_audits(path, manifest.get("audits", {}), recipe)
-            recipe = binding.grown(earlier.recipe, recipe, trained)
+            for name, audit in manifest.get("audits", {}).items():
+                binding.require_said(path, name, audit["said"], recipe)
+            recipe = binding.grown(earlier.recipe, recipe, earlier.trained_arms())
         elif path.is_dir() and any(not says_nothing(p, path) for p in path.iterdir()):
             raise UserError(
                 f"run directory {path}: holds files, but no recipe.yaml; give an empty folder"
@@ -173,6 +171,10 @@ class RunDirectory:
         """The manifest as it stands."""
         return read_manifest(self.path)
 
+    def manifest_or_new(self) -> Manifest:
+        """The manifest as it stands; of a run that has none yet, as it begins."""
+        return self.manifest() if self._manifest_path.exists() else new_manifest(self.recipe)
+
     def update_manifest(self, change: Callable[[Manifest], object]) -> None:
         """Reads, changes and replaces the manifest. Only the process with the lock calls this."""
         manifest = self.manifest()
@@ -183,8 +185,7 @@ class RunDirectory:
 
     def trained_arms(self) -> dict[Arm, Condition]:
         """The arms whose adapters are there and sealed, in that order, with what chose for each."""
-        there = self._manifest_path.exists()
-        manifest = self.manifest() if there else new_manifest(self.recipe)
+        manifest = self.manifest_or_new()
         places = [of for of in map(layout.read, manifest["files"]) if of and of.arm]
         arms = [of.arm for of in places if of.arm and of.kind == layout.ADAPTERS]
         kept = [arm for arm in arms if (self.path / layout.adapter(arm)).exists()]
@@ -195,7 +196,7 @@ class RunDirectory:
 
         An adapter that is lost is made again: until nothing that came of it is left, as it was.
         """
-        manifest = self.manifest() if self._manifest_path.exists() else new_manifest(self.recipe)
+        manifest = self.manifest_or_new()
         there = filter(came_of_adapters, manifest["files"])
         places = [layout.read(name) for name in there if (self.path / name).exists()]
         arms = dict.fromkeys(of.arm.original for of in places if of and of.arm)
@@ -203,7 +204,7 @@ class RunDirectory:
 
     def trained_folders(self) -> list[str]:
         """The folders in which an adapter lies, or anything that came of one."""
-        files = self.manifest()["files"] if self._manifest_path.exists() else ()
+        files = self.manifest_or_new()["files"]
         sealed = sorted({layout.folder_of(name) for name in filter(came_of_adapters, files)})
         known = dict.fromkeys([layout.ADAPTERS, layout.DECISIONS, *sealed])
         return [name for name in known if any((self.path / name).glob("[!.]*"))]
@@ -274,18 +275,6 @@ class RunDirectory:
             f"{self.path / relative}: was changed after it was sealed (its hash differs from "
             "manifest.json); restore it, or start a new run directory"
         )
-
-    # The lock
-
-    @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
-        """Holds the run against other processes; it is released even by a kill.
-
-        Raises:
-            UserError: another process holds it; the message names it.
-        """
-        with hold(self.path):
-            yield
 
     @contextlib.contextmanager
     def timed(self, stage: str) -> Iterator[None]:

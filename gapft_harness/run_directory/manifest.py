@@ -12,11 +12,11 @@ import json
 import os
 import platform
 from collections.abc import Iterator, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final, TypedDict, cast
 
 from gapft_harness.core.errors import UnknownPluginError, UserError
+from gapft_harness.core.extras import installed
 from gapft_harness.core.files import PARTIAL
 from gapft_harness.core.records import Arm
 from gapft_harness.recipe.conditions import Condition, named
@@ -198,7 +198,11 @@ def new_manifest(recipe: Recipe) -> Manifest:
         "executions": {},
         "warnings": [],
         "stages": {},
-        "versions": _versions(),
+        "versions": {
+            "python": platform.python_version(),
+            "gapft-harness": __version__,
+            **{name: found for name in _PACKAGES if (found := installed(name))},
+        },
         "hardware": {
             "machine": platform.machine(),
             "system": platform.system(),
@@ -240,14 +244,6 @@ def forget(manifest: Manifest, relative: str) -> None:
 def condition_of(manifest: Manifest, arm: Arm) -> Condition:
     """By what an arm's training set was chosen."""
     return named(arm.condition, manifest["budgets"].get(arm.name, {}).get("condition", {}))
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version(), "gapft-harness": __version__}
-    for package in _PACKAGES:
-        with contextlib.suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
 
 
 def read_manifest(run_path: Path) -> Manifest:

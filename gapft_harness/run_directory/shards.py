@@ -90,35 +90,18 @@ def take_part(
         "number": shard.number,
         "of": shard.of,
         "split_problems": len(problems),
-        "split_ids": IdsHash.over(sorted(problem.id for problem in problems)),
+        "split_ids": ids_hash(sorted(problem.id for problem in problems)),
     }
     members = [problem for problem in problems if shard.holds(problem.id)]
     return members, {"shard": facts, "recipe": recipe}
 
 
-class IdsHash:
-    """A hash of problem ids in their order, taken in one by one."""
-
-    def __init__(self) -> None:
-        self._digest = hashlib.sha256()
-
-    @classmethod
-    def over(cls, ids: Iterable[str]) -> str:
-        """The hash of all ids at once."""
-        made = cls()
-        for problem_id in ids:
-            made.add(problem_id)
-        return made.value
-
-    def add(self, problem_id: str) -> None:
-        """Takes in the next id."""
-        encoded = problem_id.encode()
-        self._digest.update(f"{len(encoded)}:".encode() + encoded)
-
-    @property
-    def value(self) -> str:
-        """The hash of those taken in so far, in hexadecimal."""
-        return self._digest.hexdigest()
+def ids_hash(ids: Iterable[str]) -> str:
+    """A hash of problem ids in their order, in hexadecimal."""
+    digest = hashlib.sha256()
+    for encoded in map(str.encode, ids):
+        digest.update(f"{len(encoded)}:".encode() + encoded)
+    return digest.hexdigest()
 
 
 def begun_parts(run_path: Path, split: str) -> list[Shard]:

@@ -69,12 +69,6 @@ def problem_schema() -> pa.Schema:
     )
 
 
-def problem_row(problem: Problem, prompt_ids: Sequence[int]) -> Values:
-    """A problem and the prompt ids that the generator saw, as a row."""
-    gold, document = json.dumps(problem.gold), json.dumps(dict(problem.document))
-    return problem.id, problem.prompt, gold, document, prompt_ids
-
-
 def write_problems(
     path: Path,
     problems: Sequence[Problem],
@@ -90,7 +84,10 @@ def write_problems(
     def batches() -> Iterator[Iterator[Values]]:
         for start in range(0, len(ordered), _PROBLEMS_WRITTEN):
             members = ordered[start : start + _PROBLEMS_WRITTEN]
-            yield map(problem_row, members, prompt_ids([problem.id for problem in members]))
+            yield (
+                (p.id, p.prompt, json.dumps(p.gold), json.dumps(dict(p.document)), ids)
+                for p, ids in zip(members, prompt_ids([p.id for p in members]), strict=True)
+            )
 
     write_batches(path, problem_schema(), batches())
 

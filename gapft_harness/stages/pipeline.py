@@ -12,8 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.records import Arm
-from gapft_harness.hooks.protocols import Job
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import came_of_adapters
 from gapft_harness.run_directory.directory import RunDirectory, stated
@@ -138,7 +136,12 @@ def audit_stage(context: Context) -> None:
     # who took an adapter has its answers too: also where the arm that it is of was not asked for
     decoding = dict.fromkeys([*(arm for arm in arms if arm not in taken), *taken.values()])
     jobs = [
-        (layout.decisions_on(arm, audit), _audit_job(context, arm, audit))
+        (
+            layout.decisions_on(arm, audit),
+            context.arm_job(
+                f"audit {audit}," if audit else "audit", partial(audit_arm, audit=audit), arm
+            ),
+        )
         for audit in audits
         for arm in decoding
     ]
@@ -162,11 +165,6 @@ def _judged(context: Context, file: str, name: str, facts: dict[str, Any]) -> No
     context.warn(facts["warnings"], name)
 
 
-def _audit_job(context: Context, arm: Arm, audit: str) -> Job:
-    verb = f"audit {audit}," if audit else "audit"
-    return context.arm_job(verb, partial(audit_arm, audit=audit), arm)
-
-
 STAGES: dict[str, Callable[[Context], None]] = {
     "search": search_stage,
     "states": states_stage,
@@ -185,16 +183,13 @@ def stages_of(experiments: Iterable[Experiment]) -> list[str]:
     return [*names[:place], *own, *names[place:]]
 
 
-def _stage(context: Context, name: str) -> Callable[[Context], None]:
+def _run(context: Context, name: str) -> None:
     if name in STAGES:
-        return STAGES[name]
+        STAGES[name](context)
+        return
     own = next(each for each in every_experiment(context.plugins) if each.stage == name)
-    return partial(_own_stage, own)
-
-
-def _own_stage(experiment: Experiment, context: Context) -> None:
-    keep(context, experiment)
-    experiment.run(context)
+    keep(context, own)
+    own.run(context)
 
 
 def run_stages(
@@ -211,6 +206,6 @@ def run_stages(
     for name in names:
         begin(name)
         with context.run.timed("import" if context.searching else name):
-            _stage(context, name)(context)
+            _run(context, name)
         end()
     return context.run.path / layout.REPORT / "index.html"

@@ -44,11 +44,7 @@ def failure_feedback(
     """The feedback on a program that failed a public test.
 
     Args:
-        kind: ``stdin`` or ``function``.
         number: which public test failed, from 1.
-        public: how many public tests there are.
-        test: that test.
-        result: what became of it.
         shown: most characters of each part; the rest is cut, and the cut is said.
     """
     given, expected, got = _LABELS[kind]

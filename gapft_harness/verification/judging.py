@@ -43,10 +43,7 @@ def judge_and_answer(
     """Each response's verdict and answer, from one reading of its text where the verifier can.
 
     Args:
-        verifier: any verifier.
-        answers: as in ``answer_responses``.
         responses: those that were not generated fail.
-        golds: as many.
         known: for each response the verdict that stands, or None; default: none stands.
     """
     pairs = list(zip(responses, golds, known or [None] * len(responses), strict=True))
@@ -84,7 +81,6 @@ def answer_responses(
     Args:
         answers: the verifier's (``hooks.checked.answers_of``); None gives no answer to anything.
         responses: those that were not generated give none.
-        golds: as many.
 
     Raises:
         PluginError: the verifier raised, or gave something that is no answer.
@@ -117,11 +113,6 @@ def judge_unique(
     A verifier must not raise. If it does all the same, its pairs are judged one by one, and those
     it raises on get an ``error`` verdict that says what was raised, so that one odd response does
     not lose a run. A verifier that raises on every pair is broken, and is an error itself.
-
-    Args:
-        verifier: any verifier, bundled or a plugin's.
-        responses: what the model wrote.
-        golds: JSON values, as many as responses.
 
     Returns:
         One verdict for each response, in order, with its answer if the verifier reads it while it

@@ -1,1 +1,1 @@
-"""Samplers: what generates responses. One file each, registered by name; see docs/samplers.md."""
+"""Samplers: what generates responses, registered by name; see docs/samplers.md."""

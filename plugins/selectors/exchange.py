@@ -42,7 +42,6 @@ def exchanged(
         counts: how many to take of each stratum.
         target: supervised tokens to come near to.
         tolerance: twice the share of the target by which they may miss it; None: any.
-        who: the selector's name, for messages.
         times: slots of a problem.
         must: whether tokens that cannot be brought near enough are refused; else the nearest that
             is found is taken.

@@ -25,9 +25,6 @@ def gold_labels(pool: Pool, n: int, rng: Stream, answer_only: bool = True) -> Se
     target keeps its origin: the problem whose response it is.
 
     Args:
-        pool: the pool.
-        n: slots.
-        rng: the arm's stream.
         answer_only: refuses targets that say more than the answer, since they speak of the problem
             that they are of; false gives a problem any verified response to the same answer.
 

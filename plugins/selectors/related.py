@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from gapft_harness.api import Evidence, Pool, RegisterSelector, Stream, UserError, hookimpl
+from gapft_harness.plugins.selectors.replacing_replay import check_whole
 
 
 def distinct_paths(
@@ -22,20 +23,13 @@ def distinct_paths(
     that differ in more than white space, drawn from its own, until all n slots are full.
 
     Args:
-        pool: the pool.
-        n: slots.
-        rng: the arm's stream.
         paths: most responses of one problem.
-        states: of which states problems are taken.
 
     Raises:
         UserError: no number of paths, or letters that are no states.
         PoolTooSmallError: all problems together have fewer than n.
     """
-    if isinstance(paths, bool) or not isinstance(paths, int) or paths < 1:
-        raise UserError(
-            f"selector 'distinct_paths': paths is {paths!r}, expected a whole number from 1"
-        )
+    check_whole("paths", paths, 1, "distinct_paths")
     candidates = of_states(pool, states, "distinct_paths")
     found: list[Evidence] = []
     for problem in pool.draw(candidates, len(candidates), rng):
@@ -53,12 +47,6 @@ def difficulty_weighted(pool: Pool, n: int, rng: Stream, states: str = "GS") -> 
 
     Drawn without replacement, each next one with a chance proportional to the share of its samples
     that did not pass; a problem whose samples all pass is never drawn.
-
-    Args:
-        pool: the pool.
-        n: slots.
-        rng: the arm's stream.
-        states: of which states problems are taken.
 
     Raises:
         UserError: letters that are no states, or a search that stopped early: fail rates would
@@ -87,9 +75,6 @@ def random_twin(
     """As many examples drawn at random from the same pool: what any selection is held against.
 
     Args:
-        pool: the pool.
-        n: slots.
-        rng: the arm's stream.
         states: of which states problems are taken: those that the other selection takes.
         responses: ``kept``, or ``verified`` if the other selection takes any verified response:
             then every different one of a problem is a candidate by itself.

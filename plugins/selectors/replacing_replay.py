@@ -18,9 +18,6 @@ def search_depth(pool: Pool, n: int, rng: Stream, k: int) -> Sequence[Evidence]:
     k = 0 is ``replay`` and k = K is ``gapft``, example for example.
 
     Args:
-        pool: the pool.
-        n: slots.
-        rng: its seed is the arm's.
         k: how many of the K samples search may use.
 
     Raises:
@@ -41,9 +38,6 @@ def randomized_inclusion(
     is a part of a larger one. share = 1 is ``gapft``, example for example.
 
     Args:
-        pool: the pool.
-        n: slots.
-        rng: the arm's stream.
         share: of the late failures, from 0 to 1; their number is rounded, halves up.
         within: a failure is early if one of so many first samples passes.
 
@@ -55,10 +49,7 @@ def randomized_inclusion(
         raise UserError(
             f"selector 'randomized_inclusion': share is {share!r}, expected a number from 0 to 1"
         )
-    if isinstance(within, bool) or not isinstance(within, int) or within < 0:
-        raise UserError(
-            f"selector 'randomized_inclusion': within is {within!r}, expected a whole number from 0"
-        )
+    check_whole("within", within, 0, "randomized_inclusion")
     slots = _slots_of_gapft(pool, n, rng.seed)
     early = {e.problem_id for e in recovered_within(slots, within)}
     late = [e for e in slots if e.problem_id not in early]
@@ -74,9 +65,24 @@ def check_depth(pool: Pool, k: int, selector: str) -> None:
         UserError: k is no whole number from 0 to the samples that were drawn.
     """
     drawn = max((e.samples for e in pool.missed if e.samples is not None), default=None)
-    if isinstance(k, bool) or not isinstance(k, int) or k < 0 or (drawn is not None and k > drawn):
-        upper = "" if drawn is None else f" to {drawn}, the samples that were drawn"
-        raise UserError(f"selector {selector!r}: k is {k!r}, expected a whole number from 0{upper}")
+    upper = "" if drawn is None else f" to {drawn}, the samples that were drawn"
+    check_whole("k", k, 0, selector, drawn, upper)
+
+
+def check_whole(
+    key: str, value: object, least: int, selector: str, most: int | None = None, upper: str = ""
+) -> None:
+    """Holds a parameter to be a whole number within bounds; ``upper`` tells the upper one.
+
+    Raises:
+        UserError: it is none.
+    """
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole or value < least or (most is not None and value > most):  # type: ignore[operator]
+        raise UserError(
+            f"selector {selector!r}: {key} is {value!r}, expected a whole number from {least}"
+            f"{upper}"
+        )
 
 
 def recovered_within(candidates: Sequence[Evidence], k: int) -> list[Evidence]:

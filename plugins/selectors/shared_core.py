@@ -24,10 +24,8 @@ def core_depth(pool: Pool, n: int, rng: Stream, k: int) -> Sequence[Evidence]:
     failures that lie between them, and in no other.
 
     Args:
-        pool: the pool.
         n: slots, those of the core among them: with ``n: verified``, one for each recovered
             failure is beside it.
-        rng: its seed is the arm's.
         k: how many of the K samples search may use.
 
     Raises:
@@ -53,10 +51,7 @@ def core_gold(pool: Pool, n: int, rng: Stream, answer_only: bool = True) -> Sequ
     """Every solved problem (G); beside them what ``gold_labels`` takes of as many slots (S, U).
 
     Args:
-        pool: the pool.
         n: slots, those of the core among them.
-        rng: its seed is the arm's.
-        answer_only: see ``gold_labels``.
 
     Raises:
         UserError: the core leaves no slot, or see ``gold_labels``.
@@ -75,9 +70,7 @@ def repeats(pool: Pool, slots: Sequence[Evidence], seed: int) -> list[Evidence]:
     problem comes twice before each has come once. Which of several of one length, the seed draws.
 
     Args:
-        pool: its solved problems are repeated.
         slots: failures, in the order of a draw.
-        seed: the arm's.
 
     Returns:
         As many as ``slots``, in their order.
@@ -117,9 +110,7 @@ def _core(pool: Pool, n: int) -> list[Evidence]:
 
 def _tokens(evidence: Evidence) -> int:
     """Processed tokens under the default settings: an end token follows what ended by itself."""
-    response = evidence.response
-    assert response is not None
-    return len(evidence.prompt_ids) + len(response.token_ids) + evidence.ended
+    return evidence.tokens + evidence.ended
 
 
 @hookimpl

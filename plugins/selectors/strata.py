@@ -23,6 +23,7 @@ from gapft_harness.api import (
 )
 from gapft_harness.plugins.selectors.exchange import exchanged, supervised_tokens
 from gapft_harness.plugins.selectors.related import of_states
+from gapft_harness.plugins.selectors.replacing_replay import check_whole
 
 #: What the fields of a problem's record say, in the recipe's order.
 Stratum = tuple[str | int | float | bool, ...]
@@ -45,9 +46,6 @@ def matched_strata(
     """Problems of some states with GapFT's strata, to one problem, and its supervised tokens.
 
     Args:
-        pool: the pool.
-        n: slots.
-        rng: the arm's stream.
         states: G solved, S recovered, GS both.
         by: fields of a problem's record that make its stratum; none: all are of one.
         responses: ``kept``; ``drawn``: any of its verified ones at random; ``nearest``: the
@@ -104,9 +102,6 @@ def repeated(
     GapFT's.
 
     Args:
-        pool: the pool.
-        n: slots.
-        rng: the arm's stream.
         times: slots of a problem.
         by: as of ``matched_strata``.
         tokens: as of ``matched_strata``; default: as they come.
@@ -117,8 +112,7 @@ def repeated(
         PoolTooSmallError: too few problems are recovered: fewer than n / times, or than n where
             they are matched.
     """
-    if isinstance(times, bool) or not isinstance(times, int) or times < 1:
-        raise UserError(f"selector 'repeated': times is {times!r}, expected a whole number from 1")
+    check_whole("times", times, 1, "repeated")
     if n % times:
         raise UserError(
             f"selector 'repeated': {n} slots cannot be filled by problems of {times} slots each; "
@@ -148,7 +142,6 @@ def matched_counts(
         wanted: problems of each stratum in the other set.
         available: problems of each stratum to choose from.
         stream: draws which strata give one more.
-        who: the selector, for messages.
 
     Returns:
         By stratum; the sum is that of ``wanted``, and none differs by more than one.
@@ -255,9 +248,6 @@ def _reworded(
     Args:
         labelled: problems with their strata, in the order of a draw.
         each: of those that are taken every response, the one that is asked for first.
-        target: as of ``exchanged``.
-        tokens: as of ``exchanged``.
-        who: as of ``exchanged``.
     """
     names = [e.problem_id for _, e in labelled if e.problem_id in each]
     ranks = zip_longest(*([(name, way) for way in each[name]] for name in names))

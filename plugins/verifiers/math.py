@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from gapft_harness.api import (
     Gold,
@@ -35,10 +34,6 @@ class Math(BoxedMath):
         UserError: a parameter is out of range.
     """
 
-    def verify(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
-        """Judges each response."""
-        return [verdict for verdict, _ in self.verify_with_answers(responses, golds)]
-
     def verify_with_answers(
         self, responses: Sequence[str], golds: Sequence[Gold]
     ) -> list[tuple[Verdict, str | None]]:
@@ -67,11 +62,7 @@ class Math(BoxedMath):
         return self.wanted(gold), response, "anywhere"
 
 
-def _strict(params: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-    return "boxed_math", params
-
-
 @hookimpl
 def register_verifiers(register: RegisterVerifier) -> None:
     """Registers it."""
-    register("math", Math, own_workers=True, strict=_strict)
+    register("math", Math, own_workers=True, strict=lambda of: ("boxed_math", of))

@@ -122,7 +122,6 @@ class OptionLetter:
         """The letter that a response names, whichever is right; None if it names no one letter.
 
         Args:
-            text: a response.
             gold: where it is known, its options' texts are used as in ``verify``; its letter is
                 not looked at.
         """
@@ -132,7 +131,6 @@ class OptionLetter:
         """The letter that a response opens with, whatever follows it; None if it opens with none.
 
         Args:
-            text: a response.
             gold: where it is known, a letter may be followed by its option's text; which letter is
                 right is not looked at.
         """

@@ -32,7 +32,7 @@ import json
 import os
 import time
 
-from gapft_harness.plugins.samplers.hf import hf
+from gapft_harness.plugins.samplers.lm_eval_models import hf
 
 
 class Logged:

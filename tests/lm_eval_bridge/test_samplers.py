@@ -454,7 +454,7 @@ def test_adapters_that_are_none_or_another_models(model, tmp_path, adapter):
 def test_dummy_answers_without_torch():
     script = (
         "import sys\n"
-        "from gapft_harness.plugins.samplers.dummy import dummy\n"
+        "from gapft_harness.plugins.samplers.lm_eval_models import dummy\n"
         "from gapft_harness.hooks.protocols import Request, SamplerSettings\n"
         "from gapft_harness.core.records import Decoding\n"
         "s = dummy(SamplerSettings('dummy', {'pretrained': 'none'}), None)\n"

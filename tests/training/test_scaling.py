@@ -16,7 +16,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Adapter, Arm, Decoding
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.hooks.protocols import Request, SamplerSettings
-from gapft_harness.plugins.samplers.hf import hf
+from gapft_harness.plugins.samplers.lm_eval_models import hf
 from gapft_harness.training.adapter import scale_adapter
 from tests.tiny_models import byte_adapter, byte_llama
 

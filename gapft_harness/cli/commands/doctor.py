@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 
 import typer
 
 from gapft_harness.core.errors import GapftError
-from gapft_harness.core.extras import install
+from gapft_harness.core.extras import install, installed
 from gapft_harness.core.offline import offline
 from gapft_harness.version import __version__
 
@@ -83,19 +82,16 @@ def _gpu() -> str:
 
 
 def _package(name: str) -> str:
-    try:
-        return f"{name} {version(name)}"
-    except PackageNotFoundError:
-        remedy = install(name) if name in _MODELS else "reinstall gapft-harness"
-        return f"{name}: NOT installed; {remedy}"
+    if found := installed(name):
+        return f"{name} {found}"
+    remedy = install(name) if name in _MODELS else "reinstall gapft-harness"
+    return f"{name}: NOT installed; {remedy}"
 
 
 def _backend(name: str) -> str:
     package, remedy = _BACKENDS[name]
-    try:
-        return f"{name}: yes ({package} {version(package)})"
-    except PackageNotFoundError:
-        return f"{name}: not installed ({remedy})"
+    found = installed(package)
+    return f"{name}: yes ({package} {found})" if found else f"{name}: not installed ({remedy})"
 
 
 def _sandbox() -> list[str]:

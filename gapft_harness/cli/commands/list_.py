@@ -33,7 +33,9 @@ def command(
     if path and what != "tasks":
         raise UserError(f"list {what} --path: only tasks have a folder to print")
     if what == "tasks":
-        typer.echo(_tasks_folder() if path else _tasks())
+        from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path
+
+        typer.echo(tasks_path() if path else _tasks())
     else:
         typer.echo(_columns(recipes()) if what == "recipes" else _plugins(plugin))
 
@@ -43,13 +45,6 @@ def _tasks() -> str:
     from gapft_harness.lm_eval_bridge.discovery import list_tasks
 
     return _columns([(t.name, t.split, t.description) for t in list_tasks()])
-
-
-def _tasks_folder() -> str:
-    """The folder to give to ``lm_eval --include_path``."""
-    from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path
-
-    return str(tasks_path())
 
 
 def _plugins(files: Sequence[str]) -> str:

@@ -5,31 +5,25 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Adapter
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import first_line
 
 
-class HasName(Protocol):
-    """What messages name, such as an arm."""
+@dataclass(frozen=True, slots=True)
+class Named:
+    """An adapter that is of no arm: a name, after which its logs' folder is called; its folder."""
 
-    @property
-    def name(self) -> str:
-        """Its name."""
+    name: str
+    path: str
 
 
-class AdapterFolder(Protocol):
-    """A PEFT folder and whose it is, such as ``records.Adapter``."""
-
-    @property
-    def arm(self) -> HasName:
-        """Whose it is."""
-
-    @property
-    def path(self) -> str:
-        """The folder."""
+#: A PEFT folder, and whose it is.
+AdapterFolder = Adapter | Named
 
 
 def check_adapter(adapter: AdapterFolder, arguments: Mapping[str, Any]) -> int:
@@ -55,7 +49,7 @@ def check_adapter(adapter: AdapterFolder, arguments: Mapping[str, Any]) -> int:
         raise misfit(adapter, arguments["pretrained"], first_line(error)) from error
     if kind != "LORA":
         raise UserError(
-            f"{folder}: the adapter of {adapter.arm.name} has the peft_type {kind!r}; expected LORA"
+            f"{folder}: the adapter of {adapter.name} has the peft_type {kind!r}; expected LORA"
         )
     try:
         found = _shapes_found(folder)
@@ -109,7 +103,7 @@ def peft_folder(adapter: AdapterFolder) -> Path:
     folder = Path(adapter.path)
     if not (folder / "adapter_config.json").is_file():
         raise UserError(
-            f"{folder}: is no adapter of {adapter.arm.name}: no adapter_config.json found; "
+            f"{folder}: is no adapter of {adapter.name}: no adapter_config.json found; "
             "expected a PEFT folder"
         )
     return folder
@@ -118,7 +112,7 @@ def peft_folder(adapter: AdapterFolder) -> Path:
 def misfit(adapter: AdapterFolder, model: str, why: str) -> UserError:
     """The error for an adapter of another model."""
     return UserError(
-        f"{Path(adapter.path)}: the adapter of {adapter.arm.name} does not fit the model "
+        f"{Path(adapter.path)}: the adapter of {adapter.name} does not fit the model "
         f"{model!r} ({why}); expected one that was trained on it"
     )
 

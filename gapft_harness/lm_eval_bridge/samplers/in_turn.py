@@ -11,12 +11,11 @@ import logging
 import re
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.lm_eval_bridge.samplers.adapter_fit import check_adapter
+from gapft_harness.lm_eval_bridge.samplers.adapter_fit import Named, check_adapter
 
 logger = logging.getLogger(__name__)
 
@@ -32,19 +31,6 @@ _NOT_BESIDE = {
 }
 #: Any text: what matters is that two models give it different likelihoods.
 _PROBE = "In 1969, 3 + 4 = 7 (x**2): \"the answer is B\"; def f(a): return [a, 'b'] # 12%\n"
-
-
-@dataclass(frozen=True, slots=True)
-class Named:
-    """An adapter to evaluate: its folder of logs, and the PEFT folder."""
-
-    name: str
-    path: str
-
-    @property
-    def arm(self) -> Named:
-        """Whose it is (``adapter_fit``): nobody's but its own."""
-        return self
 
 
 class Base(Protocol):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gapft_harness.core.extras import installed
 from gapft_harness.core.records import Adapter
 from gapft_harness.core.weights import weights_folder, weights_hash
 
@@ -38,7 +38,7 @@ def describe_model(
         "chat_template_sha256": template_hash(lm.tokenizer),
         "generation_config_ignored": {k: str(v) for k, v in lm.ignored_generation_config.items()},
         "adapter": adapter_description(adapter, merged=True),
-        "versions": versions(_LIBRARIES),
+        "versions": {name: installed(name) for name in _LIBRARIES},
     }
 
 
@@ -76,7 +76,7 @@ def describe_engine(
             "max_num_batched_tokens": int(config.scheduler_config.max_num_batched_tokens),
             "tensor_parallel_size": int(config.parallel_config.tensor_parallel_size),
         },
-        "versions": versions((*_LIBRARIES, "vllm")),
+        "versions": {name: installed(name) for name in (*_LIBRARIES, "vllm")},
     }
 
 
@@ -95,14 +95,3 @@ def adapter_description(adapter: Adapter | None, *, merged: bool) -> dict[str, A
         "weights_sha256": weights_hash(Path(adapter.path)),
         "merged": merged,
     }
-
-
-def versions(libraries: Iterable[str]) -> dict[str, str | None]:
-    """Installed versions by name; None for what is not installed."""
-    found: dict[str, str | None] = {}
-    for name in libraries:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = None
-    return found

@@ -95,19 +95,11 @@ def code_files(task: Any, roots: Sequence[Path]) -> dict[str, Path]:
 
 def _foreign() -> list[Path]:
     """Folders of the system, of Python and its packages, of caches."""
-    import gapft_harness
-
-    home = Path.home()
+    caches = ("HF_HOME", "XDG_CACHE_HOME", "HF_DATASETS_CACHE")
     places = [*sysconfig.get_paths().values(), sys.prefix, sys.base_prefix]
-    places += [os.environ.get("HF_HOME", ""), os.environ.get("XDG_CACHE_HOME", "")]
-    places += [os.environ.get("HF_DATASETS_CACHE", ""), str(home / ".cache"), "/proc", "/sys"]
-    places += [
-        "/dev",
-        "/etc",
-        "/usr",
-        *map(str, installed_task_paths()),
-        str(Path(gapft_harness.__file__).parent),
-    ]
+    places += [str(Path.home() / ".cache"), *(os.environ.get(name, "") for name in caches)]
+    places += ["/proc", "/sys", "/dev", "/etc", "/usr", *map(str, installed_task_paths())]
+    places.append(str(Path(gapft_harness.__file__).parent))
     with contextlib.suppress(ImportError):
         import lm_eval
 

@@ -92,7 +92,7 @@ class Experiment:
         given = recipe.experiments.get(self.name)
         if given is None:
             return None
-        model = self.section or _Nothing
+        model = self.section or RecipeSection
         try:
             return model.model_validate(given)
         except ValidationError as error:
@@ -216,7 +216,3 @@ class Experiment:
     def decodes(self, recipe: Recipe, problems: Mapping[Split, int], adapters: int) -> Decodes:
         """What it generates and keeps."""
         return Decodes()
-
-
-class _Nothing(RecipeSection):
-    """The settings of an experiment that takes none."""

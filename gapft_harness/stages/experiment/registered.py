@@ -155,10 +155,9 @@ class Checked:
 
     def _fault(self, name: str, found: Any) -> str:
         """What is wrong with what a method gave, or ``""``."""
-        if name in self.lists:
-            return _list_fault(found, self.lists[name])
-        if name in self.pairs:
-            return _pairs_fault(found, self.pairs[name])
+        if name in self.lists or name in self.pairs:
+            kind = self.lists.get(name) or self.pairs[name]
+            return _list_fault(found, kind, pairs=name in self.pairs)
         if name in self.one and not isinstance(found, self.one[name]):
             return f"{short(found)} as {name}, expected {self.one[name][0].__name__}"
         return ""
@@ -217,20 +216,15 @@ class CheckedPart(Checked):
         return found
 
 
-def _list_fault(found: Any, kind: type) -> str:
+def _list_fault(found: Any, kind: Any, *, pairs: bool) -> str:
+    """What is wrong with a list of a kind, or of names each with one of a kind; or ``""``."""
+    what = f"a name and a {kind.__name__}" if pairs else kind.__name__
     if isinstance(found, str) or not isinstance(found, Iterable):
-        return f"{short(found)}, expected a list of {kind.__name__}"
-    wrong = [each for each in found if not isinstance(each, kind)]
-    return f"{short(wrong[0])} in a list, expected {kind.__name__}" if wrong else ""
-
-
-def _pairs_fault(found: Any, kind: Any) -> str:
-    if isinstance(found, str) or not isinstance(found, Iterable):
-        return f"{short(found)}, expected pairs of a name and a {kind.__name__}"
+        return f"{short(found)}, expected {'pairs of' if pairs else 'a list of'} {what}"
     for each in found:
         pair = isinstance(each, tuple) and len(each) == 2 and isinstance(each[0], str)
-        if not pair or not isinstance(each[1], kind):
-            return f"{short(each)} in a list, expected a name and a {kind.__name__}"
+        if not (pair and isinstance(each[1], kind) if pairs else isinstance(each, kind)):
+            return f"{short(each)} in a list, expected {what}"
     return ""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from gapft_harness.core.errors import GapftError
+from gapft_harness.core.errors import GapftError, describe
 from gapft_harness.hooks.protocols import Progress
 
 T = TypeVar("T")
@@ -54,8 +54,7 @@ class Differences:
         except GapftError as error:
             self.differences.append(f"{what}: {error}")
         except Exception as error:
-            words = " ".join(str(error).split())
-            self.differences.append(f"{what}: cannot be read ({type(error).__name__}: {words})")
+            self.differences.append(f"{what}: cannot be read ({describe(error)})")
         return None
 
 

@@ -19,6 +19,7 @@ from pydantic import BaseModel, StringConstraints, ValidationError
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import sha256
 from gapft_harness.core.identities import canonical, searched
+from gapft_harness.core.json_values import changes
 from gapft_harness.core.records import Problem
 from gapft_harness.core.weights import WEIGHTS, weights_folder, weights_hash
 from gapft_harness.hooks.manager import Plugins
@@ -239,12 +240,9 @@ def _resolved(paths: Sequence[str]) -> list[str]:
     return [str(Path(path).resolve()) for path in paths]
 
 
-def _values(before: Any, now: Any, key: str = "") -> Iterator[str]:
-    if isinstance(before, dict) and isinstance(now, dict):
-        for name in sorted({*before, *now}):
-            yield from _values(before.get(name), now.get(name), f"{key}.{name}".strip("."))
-    elif before != now:
-        a, b = canonical(before), canonical(now)
+def _values(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    for key, *pair in changes(before, now):
+        a, b = map(canonical, pair)
         alike = next((i for i, pair in enumerate(zip(a, b, strict=False)) if pair[0] != pair[1]), 0)
         start = max(0, alike - _SHOWN // 3)
         yield f"{key}: {_part(b, start)} now, {_part(a, start)} then"

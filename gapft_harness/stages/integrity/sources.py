@@ -18,7 +18,7 @@ from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.manifest import Manifest, new_manifest
+from gapft_harness.run_directory.manifest import Manifest
 from gapft_harness.run_directory.mirror import is_url
 from gapft_harness.stages.integrity.rests_on import SECTION, differing, model_state
 
@@ -92,8 +92,7 @@ def check_sources(run: RunDirectory) -> None:
     Raises:
         UserError: it cannot; the message names the key.
     """
-    there = (run.path / layout.MANIFEST).exists()
-    manifest = run.manifest() if there else new_manifest(run.recipe)
+    manifest = run.manifest_or_new()
     for name, condition in run.recipe.taken().items():
         arms = [Arm(name, seed) for seed in run.recipe.seeds]
         left = [arm for arm in arms if not is_taken(run, manifest, arm)]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.json_values import changes
 from gapft_harness.core.records import GREEDY
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.run_directory import layout
@@ -21,9 +22,9 @@ from gapft_harness.run_directory.binding import differences
 from gapft_harness.run_directory.directory import RunDirectory, Split, require
 from gapft_harness.run_directory.parquet import read_facts, write_batches
 from gapft_harness.run_directory.shards import (
-    IdsHash,
     Shard,
     begun_parts,
+    ids_hash,
     part_of,
     require_unbegun,
 )
@@ -75,13 +76,11 @@ def merge_facts(parts: Sequence[tuple[Shard, dict[str, Any]]]) -> dict[str, Any]
 
 def _differing(a: Any, b: Any, key: str) -> str:
     """The places at which two descriptions differ, in words; empty if they do not."""
-    if isinstance(a, dict) and isinstance(b, dict):
-        inner = [
-            _differing(a.get(name), b.get(name), f"{key}.{name}")
-            for name in sorted({*a, *b} - _UNREMARKED)
-        ]
-        return "; ".join(filter(None, inner))
-    return "" if a == b else f"{key} is {b!r}, not {a!r}"
+    return "; ".join(
+        f"{at} is {there!r}, not {here!r}"
+        for at, here, there in changes(a, b, key)
+        if _UNREMARKED.isdisjoint(at.split("."))
+    )
 
 
 def _added(values: Sequence[Any], key: str) -> Any:
@@ -269,7 +268,7 @@ def _write(
     """Writes the parts' rows in the order of problem ids, and the facts when all were seen."""
     import pyarrow as pa
 
-    ids = IdsHash()
+    ids: list[str] = []
 
     def batches() -> Iterator[Any]:
         held: list[Any] = []
@@ -277,7 +276,7 @@ def _write(
         for problem_id, problem in heapq.merge(
             *(_by_problem(part, file, schema.names) for part in parts), key=lambda pair: pair[0]
         ):
-            ids.add(problem_id)
+            ids.append(problem_id)
             see(problem)
             held.append(problem)
             rows += problem.num_rows
@@ -289,7 +288,7 @@ def _write(
 
     def closing() -> dict[str, Any]:
         require(
-            ids.value == parts[0].facts["shard"]["split_ids"],
+            ids_hash(ids) == parts[0].facts["shard"]["split_ids"],
             f"{layout.shards(parts[0].split)}: the shards' {file} are not those of the whole split",
         )
         return facts()

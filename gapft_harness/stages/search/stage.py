@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.errors import GapftError, UserError, describe
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import Job, ReportProgress
 from gapft_harness.recipe.recipe import Recipe
@@ -134,8 +134,7 @@ def finished(run_path: Path, part: str) -> dict[str, Any] | None:
         facts = read_facts(responses)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
-            f"{responses}: is damaged ({type(error).__name__}: {' '.join(str(error).split())}); "
-            "restore it, or start a new run directory"
+            f"{responses}: is damaged ({describe(error)}); restore it, or start a new run directory"
         ) from error
     (run_path / layout.journal(layout.responses(part))).unlink(missing_ok=True)
     return facts

@@ -5,7 +5,7 @@ Equation 7 and, for supervised tokens, the tolerance of the paper's MATH recipe 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from math import floor
 from typing import Any
@@ -74,15 +74,18 @@ def enforce_matched(budgets: Mapping[Arm, Budget]) -> None:
     Raises:
         GapftError: they do not; the message names two arms.
     """
-    first: tuple[Arm, Budget] | None = None
-    for arm, found in budgets.items():
-        first = first or (arm, found)
-        for key in ("n", "exposures", "steps"):
-            if getattr(found, key) != getattr(first[1], key):
-                raise GapftError(
-                    f"arms {first[0].name} and {arm.name} differ in {key}: "
-                    f"{getattr(first[1], key)} and {getattr(found, key)}"
-                )
+    if fault := next(unmatched(budgets), None):
+        raise GapftError(fault)
+
+
+def unmatched(budgets: Mapping[Arm, Budget]) -> Iterator[str]:
+    """Yields a sentence for each figure in which an arm of a group differs from its first."""
+    first, *others = budgets
+    for arm in others:
+        for key in ("n", "repetitions", "exposures", "steps"):
+            a, b = getattr(budgets[first], key), getattr(budgets[arm], key)
+            if a != b:
+                yield f"matched arms {first.name} and {arm.name} differ in {key}: {a} and {b}"
 
 
 def enforce_tokens(budgets: Mapping[Arm, Budget], tolerance: float | None) -> None:

@@ -125,7 +125,7 @@ def fill(
         UserError: the pool is too small for n or for the replay.
         PluginError: see ``choose``.
     """
-    if has_own_budget(entry):
+    if entry.declared(SelectorTraits).own_budget:
         return choose(selector, entry, pool, n, arm)
     own, count = divided(n, replay)
     shared, rest = set_replay_aside(pool, count, arm.seed)
@@ -140,8 +140,8 @@ def choose(selector: Selector, entry: Registered, pool: Pool, n: int, arm: Arm) 
         PluginError: the selector failed, or returned the wrong number, something that is no
             evidence of this pool, or undeclared repeats or unverified responses.
     """
-    own = has_own_budget(entry)
-    slots = len(pool.verified) if own else n
+    traits = entry.declared(SelectorTraits)
+    slots = len(pool.verified) if traits.own_budget else n
     rng = Stream(arm.seed, f"select/{entry.name}")
     try:
         with entry.blamed():
@@ -149,18 +149,18 @@ def choose(selector: Selector, entry: Registered, pool: Pool, n: int, arm: Arm) 
     except PoolTooSmallError as error:
         raise UserError(
             f"condition {arm.condition!r} cannot fill the budget of {slots} examples: {error} "
-            f"(to choose from: {_sizes(pool)}). Enlarge the pool, or set budget.n "
-            "or the condition's own n"
+            f"(to choose from: {len(pool.solved)} G, {len(pool.recovered)} S, {len(pool.missed)} "
+            "U). Enlarge the pool, or set budget.n or the condition's own n"
         ) from error
     known = {e.problem_id: e for e in (*pool.solved, *pool.recovered, *pool.missed)}
     for example in returned:
-        if fault := _evidence_fault(example, known, entry):
+        if fault := _evidence_fault(example, known, traits):
             raise entry.broke(f"returned {fault}")
-    if is_gold(entry) and not borrows(entry):
+    if traits.gold and not traits.borrows:
         returned = [_as_own(example) for example in returned]
-    if (own and not returned) or (not own and len(returned) != slots):
+    if not returned if traits.own_budget else len(returned) != slots:
         raise entry.broke(f"returned {len(returned)} examples, expected {slots}")
-    if not entry.declared(SelectorTraits).repeats:
+    if not traits.repeats:
         counts = Counter(e.problem_id for e in returned)
         if repeated := sorted(i for i, count in counts.items() if count > 1):
             raise entry.broke(
@@ -170,7 +170,7 @@ def choose(selector: Selector, entry: Registered, pool: Pool, n: int, arm: Arm) 
     return returned
 
 
-def _evidence_fault(example: Any, known: Mapping[str, Evidence], entry: Registered) -> str:
+def _evidence_fault(example: Any, known: Mapping[str, Evidence], traits: SelectorTraits) -> str:
     """What keeps something that a selector returned from being an example, or ``""``."""
     ours = isinstance(example, Evidence) and isinstance(example.problem_id, str)
     if not ours or example.problem_id not in known:
@@ -183,11 +183,11 @@ def _evidence_fault(example: Any, known: Mapping[str, Evidence], entry: Register
     if example == evidence:
         return ""
     lender = known.get(response.problem_id)
-    if lender is not evidence and borrows(entry):
+    if lender is not evidence and traits.borrows:
         return _loan_fault(example, evidence, lender)
-    if takes_others(entry) and example in evidence.each_verified():
+    if traits.takes_others and example in evidence.each_verified():
         return ""
-    if is_gold(entry):
+    if traits.gold:
         # What it made itself is sealed as it is.
         fault = ids_fault(example.prompt_ids) or ids_fault(response.token_ids)
         return fault and f"problem {evidence.problem_id} with {fault}"
@@ -197,7 +197,7 @@ def _evidence_fault(example: Any, known: Mapping[str, Evidence], entry: Register
     elif lender is not evidence:
         what = f"the response of problem {lender.problem_id} to problem {evidence.problem_id}"
         option = "responses='borrowed'"
-    elif not takes_others(entry):
+    elif not traits.takes_others:
         what, option = f"{what} kept one", "responses='verified'"
     else:
         return f"problem {evidence.problem_id} changed in more than its response"
@@ -234,27 +234,3 @@ def to_example(evidence: Evidence) -> Example:
         evidence.ended,
         response.problem_id,
     )
-
-
-def has_own_budget(entry: Registered) -> bool:
-    """Whether a condition is a reference with a budget of its own, not a matched one."""
-    return entry.declared(SelectorTraits).own_budget
-
-
-def borrows(entry: Registered) -> bool:
-    """Whether a selector may give a problem the verified response of another."""
-    return entry.declared(SelectorTraits).responses == "borrowed"
-
-
-def takes_others(entry: Registered) -> bool:
-    """Whether a selector may return verified responses that are not kept."""
-    return entry.declared(SelectorTraits).responses != "kept"
-
-
-def is_gold(entry: Registered) -> bool:
-    """Whether a selector may return responses that no verifier passed."""
-    return entry.declared(SelectorTraits).gold
-
-
-def _sizes(pool: Pool) -> str:
-    return f"{len(pool.solved)} G, {len(pool.recovered)} S, {len(pool.missed)} U"

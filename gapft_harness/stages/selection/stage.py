@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import PluginError, UserError
-from gapft_harness.core.records import Arm, Evidence, Example, Pool
+from gapft_harness.core.records import Arm, Pool
 from gapft_harness.hooks.manager import Plugins, load_plugins
+from gapft_harness.hooks.registered import SelectorTraits
 from gapft_harness.recipe.called_plugins import find_selector
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
@@ -27,7 +28,6 @@ from gapft_harness.stages.selection.choosing import (
     Pools,
     Selected,
     fill,
-    has_own_budget,
     slots_by_condition,
     slots_of,
     to_example,
@@ -111,7 +111,8 @@ def select(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any
         for arm in paths
         if arm in there
         and arm not in trained
-        and _content(paths[arm]) != (chosen[arm].examples, asdict(budgets[arm]))
+        and (read_examples(paths[arm]), read_facts(paths[arm]))
+        != (chosen[arm].examples, asdict(budgets[arm]))
     ]
     run.unseal(layout.selection(arm) for arm in stale)
     for arm, found in chosen.items():
@@ -137,8 +138,8 @@ def _select(plugins: Plugins, recipe: Recipe, pool: Pool, n: int, arm: Arm) -> S
     evidence = fill(selector, entry, pool, n, recipe.replay(arm.condition), arm)
     return Selected(
         [to_example(e) for e in evidence],
-        not has_own_budget(entry),
-        sum(map(_ends_unknown, evidence)),
+        not entry.declared(SelectorTraits).own_budget,
+        sum(e.response is not None and e.response.finish_reason == "unknown" for e in evidence),
     )
 
 
@@ -163,12 +164,3 @@ def _other_examples(run: RunDirectory, arm: Arm, path: Path) -> UserError:
         "examples: its selector or the version of this package was changed. "
         "Start a new run directory, or register the changed selector under a new name"
     )
-
-
-def _ends_unknown(evidence: Evidence) -> bool:
-    return evidence.response is not None and evidence.response.finish_reason == "unknown"
-
-
-def _content(path: Path) -> tuple[list[Example], dict[str, Any]]:
-    """A training set and its budget, as they were written."""
-    return read_examples(path), read_facts(path)

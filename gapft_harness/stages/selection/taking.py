@@ -18,6 +18,7 @@ from gapft_harness.core.files import sha256
 from gapft_harness.core.identities import canonical
 from gapft_harness.core.records import Arm, Evidence, Example
 from gapft_harness.hooks.manager import Plugins
+from gapft_harness.hooks.registered import SelectorTraits
 from gapft_harness.recipe.conditions import named
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
@@ -32,7 +33,6 @@ from gapft_harness.stages.selection.budgets import divided
 from gapft_harness.stages.selection.choosing import (
     Pools,
     Selected,
-    has_own_budget,
     to_example,
 )
 
@@ -102,7 +102,8 @@ class Taking:
         condition = source.recipe.conditions.get(arm.condition)
         if condition is None or not self._plugins.has("selector", condition.selector):
             return bool(said.get("matched", True))
-        return not has_own_budget(self._plugins.get("selector", condition.selector))
+        selector = self._plugins.get("selector", condition.selector)
+        return not selector.declared(SelectorTraits).own_budget
 
 
 def check_slots(arm: Arm, selected: Selected, run: RunDirectory, n: int) -> None:

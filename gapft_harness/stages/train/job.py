@@ -12,11 +12,11 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import ERRORS, FAULTS, GapftError, UserError, describe
+from gapft_harness.core.extras import installed
 from gapft_harness.core.files import write_json
 from gapft_harness.core.processes import die_with, thread_limits
 from gapft_harness.core.records import Arm
@@ -342,7 +342,7 @@ def missing_packages(recipe: Recipe, plugins: Plugins) -> list[str]:
         f"pip install {package}, or take {name} out of the recipe's trackers"
         for name in recipe.trackers
         for package in plugins.get("tracker", name).declared(TrackerTraits).needs
-        if not _installed(package)
+        if not installed(package)
     ]
 
 
@@ -403,11 +403,3 @@ def _settings(run: RunDirectory, arm: Arm) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     """A list as text: trackers tell hyperparameters apart by single values."""
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
-
-
-def _installed(package: str) -> bool:
-    try:
-        distribution(package)
-    except PackageNotFoundError:
-        return False
-    return True

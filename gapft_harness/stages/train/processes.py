@@ -21,6 +21,7 @@ from gapft_harness.core.records import Arm
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.lock import hold
 from gapft_harness.stages.context import require_selected
 from gapft_harness.stages.selection.stage import arms
 from gapft_harness.stages.train.job import MARK, VARIED, finished, train_here
@@ -60,7 +61,7 @@ def main(arguments: list[str]) -> int:
         _refuse_other_launches()
         run = RunDirectory.open(chosen.run)
         require_selected(run)
-        with run.lock() if first and not chosen.held else contextlib.nullcontext():
+        with hold(run.path) if first and not chosen.held else contextlib.nullcontext():
             known = _with_budget(run, chosen.arm)
             asked = [arm for name, arm in known.items() if name in (chosen.arm or known)]
             plugins = load_plugins(chosen.plugin)

@@ -113,7 +113,7 @@ def take_adapter(run: RunDirectory, arm: Arm, other: Arm) -> dict[str, Any]:
     from gapft_harness.training.adapter import model_card, whole_folder
 
     source = run.sealed(layout.adapter(other))
-    facts = json.loads((source / "training.json").read_text("utf-8"))
+    facts = _facts(source)
     facts = {**facts, "condition": arm.condition, TRAINED_AS: facts.get(TRAINED_AS, other.name)}
     with whole_folder(run.path / layout.adapter(arm)) as partial:
         shutil.copytree(source, partial, dirs_exist_ok=True)

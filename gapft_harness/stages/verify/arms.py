@@ -21,7 +21,7 @@ from gapft_harness.run_directory.parquet import read_facts, read_ids
 from gapft_harness.stages.experiment import Answered, Experiment
 from gapft_harness.stages.integrity.differences import Differences, unequal, unequal_ids
 from gapft_harness.stages.train.job import seeds_of
-from gapft_harness.stages.verify.judging import Judges
+from gapft_harness.stages.verify.judging import Rejudge
 from gapft_harness.training.ledger import OPTIMIZER, Step, ledger, ledger_facts, sequences_hash
 from gapft_harness.training.plan import budget, plan, sequences
 
@@ -188,12 +188,13 @@ def check_decisions(
     selected: Sequence[Arm],
     trained: Sequence[Arm],
     experiments: Sequence[Experiment],
-    judge: Judges,
+    judge_of: Mapping[str, Rejudge],
     findings: Differences,
 ) -> None:
     """Every table of decisions: its problems, its verdicts, and what it was decoded with.
 
     Args:
+        judge_of: as ``judges`` gives them.
         experiments: all that are registered: what one sealed is checked though the recipe does
             not ask for it any more.
     """
@@ -207,6 +208,7 @@ def check_decisions(
         tables += [table for each in experiments for table in each.answered(run, arm)]
         for table in (table for table in tables if table.file in manifest["files"]):
             findings.gather(table.file, partial(_problems, run, table))
+            judge = judge_of.get(layout.further(table.split), judge_of[""])
             findings.gather(
                 table.file, partial(judge.check, run, manifest, table.file, table.split)
             )

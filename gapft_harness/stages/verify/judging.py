@@ -221,43 +221,28 @@ def _batches(
         yield batch
 
 
-@dataclass(frozen=True, slots=True)
-class Judges:
-    """Judges each table by the verifier of its task.
-
-    Attributes:
-        own: of the run's task.
-        audits: of further audits by name, those that are judged by another verifier or rule.
-    """
-
-    own: Rejudge
-    audits: Mapping[str, Rejudge]
-
-    def check(
-        self, run: RunDirectory, manifest: Manifest, relative: str, split: str
-    ) -> Iterable[str]:
-        """As ``Rejudge.check``."""
-        judge = self.audits.get(layout.further(split), self.own)
-        return judge.check(run, manifest, relative, split)
-
-
 @contextlib.contextmanager
-def judges(manifest: Manifest, plugins: Plugins, findings: Differences) -> Iterator[Judges]:
-    """Gives the run's judges; each says at the end what it judged again and what not.
+def judges(
+    manifest: Manifest, plugins: Plugins, findings: Differences
+) -> Iterator[Mapping[str, Rejudge]]:
+    """Gives the judge of each further audit by its name, and by no name that of the run's own task.
+
+    Each says at the end what it judged again and what not.
 
     Raises:
         UserError: as ``judging``.
     """
     with contextlib.ExitStack() as stack:
         own = stack.enter_context(judging(manifest, plugins, findings))
-        audits = {}
+        found = {"": own}
         for name, audit in manifest.get("audits", {}).items():
+            found[name] = own
             keys = ("verifier", "verifier_params")
             if any(audit["task"].get(key) != manifest["task"].get(key) for key in keys):
                 asked: Manifest = {**manifest, "task": audit["task"]}
-                audits[name] = stack.enter_context(judging(asked, plugins, findings))
-        yield Judges(own, audits)
-    taken = {table: lines for of in (own, *audits.values()) for table, lines in of.taken.items()}
+                found[name] = stack.enter_context(judging(asked, plugins, findings))
+        yield found
+    taken = {table: lines for of in found.values() for table, lines in of.taken.items()}
     for split, facts in manifest.get("imported", {}).items():
         findings.checked.append(_imported(split, facts, taken.get(layout.responses(split))))
 

@@ -8,7 +8,7 @@ compared with that, never believed. Reads; changes nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ from gapft_harness.stages.verify.files import (
     open_run,
     other_version,
 )
-from gapft_harness.stages.verify.judging import Judges, judges
+from gapft_harness.stages.verify.judging import Rejudge, judges
 from gapft_harness.stages.verify.selections import TakenSets, check_selections
 
 
@@ -101,7 +101,7 @@ def _check(run: RunDirectory, manifest: Manifest, plugins: Plugins, findings: Di
             continue
         findings.gather("manifest.json, task", partial(check_task, run, manifest, split))
     if searched:
-        findings.gather("problems", partial(_check_apart, run, searched, findings))
+        findings.attempt("problems", partial(_check_apart, run, searched, findings))
     match = partial(matched_ids, run, include_paths=searched_in(run.path))
     check_subsets(run, manifest, match, findings)
     try:
@@ -113,15 +113,16 @@ def _check(run: RunDirectory, manifest: Manifest, plugins: Plugins, findings: Di
         # a name was changed, or its plugin is not given: what was found is not lost for that
         findings.differences.append(str(error))
         return
-    with judges(manifest, plugins, findings) as judge:
+    with judges(manifest, plugins, findings) as judge_of:
         for split in searched:
             table = layout.responses(split)
+            judge = judge_of.get(layout.further(split), judge_of[""])
             findings.gather(table, partial(judge.check, run, manifest, table, split))
             for table in _states(run, manifest, split):
                 findings.gather(table, partial(check_states, run, manifest, plugins, table))
-        taken = TakenSets(run, manifest, plugins, judge.own)
+        taken = TakenSets(run, manifest, plugins, judge_of[""])
         examples = check_selections(run, manifest, plugins, taken.check, findings)
-        _adapters(run, manifest, plugins, examples, experiments, judge, findings)
+        _adapters(run, manifest, plugins, examples, experiments, judge_of, findings)
 
 
 def _states(run: RunDirectory, manifest: Manifest, split: str) -> Iterator[str]:
@@ -145,16 +146,13 @@ def _searched(run: RunDirectory, manifest: Manifest, findings: Differences) -> l
     return [str(split) for split in there]
 
 
-def _check_apart(
-    run: RunDirectory, searched: Sequence[str], findings: Differences
-) -> Iterable[str]:
+def _check_apart(run: RunDirectory, searched: Sequence[str], findings: Differences) -> None:
     """No problem is in two splits, by the sealed tables."""
     remarks = require_apart(run, searched)
     if len(searched) > 1:
         but = ", but for those that are kept" * run.recipe.data.keep_shared
         said = f"no problem of one split is in another{but} ({', '.join(searched)})"
         findings.checked.append("; ".join([said, *remarks]))
-    return ()
 
 
 def _look_up(run: RunDirectory, manifest: Manifest, plugins: Plugins) -> None:
@@ -178,7 +176,7 @@ def _adapters(
     plugins: Plugins,
     examples: dict[Arm, list[Example]],
     experiments: Sequence[Experiment],
-    judge: Judges,
+    judge_of: Mapping[str, Rejudge],
     findings: Differences,
 ) -> None:
     """Trained adapters, what was decoded with them, and what experiments made of them."""
@@ -217,7 +215,7 @@ def _adapters(
                 f"{count} adapters of trainer {trainer!r}: what their folders say of steps, "
                 "tokens, weights and settings holds; what they do not say was not verified"
             )
-    check_decisions(run, manifest, [*examples], trained, experiments, judge, findings)
+    check_decisions(run, manifest, [*examples], trained, experiments, judge_of, findings)
     for experiment in experiments:
         findings.attempt(
             experiment.name, partial(_own, experiment, run, manifest, trained, findings)

@@ -21,16 +21,13 @@ from gapft_harness.run_directory.manifest import BudgetFacts, Manifest
 from gapft_harness.run_directory.tables import read_examples, read_problems
 from gapft_harness.stages.integrity.differences import Differences, unequal
 from gapft_harness.stages.integrity.sources import file_of, origins, taken_arm
-from gapft_harness.stages.selection.budgets import enforce_tokens, in_groups
+from gapft_harness.stages.selection.budgets import enforce_tokens, in_groups, unmatched
 from gapft_harness.stages.selection.choosing import (
     Pools,
     fill,
-    has_own_budget,
-    is_gold,
     make_pool,
     slots_by_condition,
     slots_of,
-    takes_others,
     to_example,
 )
 from gapft_harness.stages.selection.stage import arms, chosen_by
@@ -84,7 +81,7 @@ def check_selections(
     examples = _examples(run, check_taken, plugins, pools, slots, findings)
     _check_budgets(run, manifest, plugins, examples, slots, findings)
     chosen = [arm for arm in examples if arm.condition not in run.recipe.taken()]
-    gold = [arm.name for arm in chosen if _is_gold(run, arm, plugins)]
+    gold = [arm.name for arm in chosen if _traits(run, arm, plugins).gold]
     findings.checked.append(
         f"{len(chosen)} selections hold the evidence that their conditions choose, each a "
         "response that passed" + (f", but in {', '.join(gold)} (gold=True)" if gold else "")
@@ -145,14 +142,15 @@ def _check_budgets(
         if arm.condition in run.recipe.taken():
             own = not recorded.get("matched", True)  # held against the other run's, if it is there
         else:
-            own = has_own_budget(find_selector(run.recipe, arm.condition, plugins)[1])
+            own = _traits(run, arm, plugins).own_budget
             said |= {"matched": not own, "taken": None}
         findings.gather(what, partial(_budget, arm, {**asdict(counted), **said}, recorded))
         if not own:
             matched[arm] = counted
     for group in in_groups(matched, slots, run.recipe, origins(manifest)):
-        findings.gather("budgets", partial(_matched, group))
-        findings.gather("supervised tokens", partial(_tolerated, group, run))
+        findings.gather("budgets", partial(unmatched, group))
+        tolerance = run.recipe.budget.token_tolerance
+        findings.attempt("supervised tokens", partial(enforce_tokens, group, tolerance))
         first = next(iter(group.values()))
         findings.checked.append(
             f"{len(group)} matched arms have n = {first.n}, N = {first.exposures}, "
@@ -168,12 +166,12 @@ def _evidence(
     plugins: Plugins,
 ) -> Iterable[str]:
     """Every example is exactly what the states table keeps for its problem, or for its origin."""
-    _, entry = find_selector(run.recipe, arm.condition, plugins)
+    traits = _traits(run, arm, plugins)
     known = {e.problem_id: e for e in evidence}
     for slot, example in enumerate(examples):
-        if is_gold(entry) and example.origin == example.problem_id in known:
+        if traits.gold and example.origin == example.problem_id in known:
             continue  # held against what its selector chooses
-        if fault := example_fault(example, known, entry.declared(SelectorTraits).responses):
+        if fault := example_fault(example, known, traits.responses):
             who = f"{layout.selection(arm)}: slot {slot}, problem {example.problem_id}"
             yield f"{who}: {fault}"
 
@@ -190,7 +188,8 @@ def _chosen_again(
     selector, entry = find_selector(run.recipe, arm.condition, plugins)
     chosen = fill(selector, entry, make_pool(evidence), n, run.recipe.replay(arm.condition), arm)
     right = [to_example(e) for e in chosen]
-    where, free = layout.selection(arm), is_gold(entry) or takes_others(entry)
+    traits = entry.declared(SelectorTraits)
+    where, free = layout.selection(arm), traits.gold or traits.takes_others
     if len(right) != len(examples):
         yield f"{where}: holds {len(examples)} examples, its selector chooses {len(right)}"
         return
@@ -207,8 +206,8 @@ def _chosen_again(
             )
 
 
-def _is_gold(run: RunDirectory, arm: Arm, plugins: Plugins) -> bool:
-    return is_gold(find_selector(run.recipe, arm.condition, plugins)[1])
+def _traits(run: RunDirectory, arm: Arm, plugins: Plugins) -> SelectorTraits:
+    return find_selector(run.recipe, arm.condition, plugins)[1].declared(SelectorTraits)
 
 
 def _budget(arm: Arm, expected: dict[str, Any], recorded: Mapping[str, Any]) -> Iterable[str]:
@@ -218,21 +217,6 @@ def _budget(arm: Arm, expected: dict[str, Any], recorded: Mapping[str, Any]) -> 
                 f"manifest.json: the budget of {arm.name} has {key} = {recorded.get(key)}, its "
                 f"selection and its condition give {value}"
             )
-
-
-def _matched(budgets: dict[Arm, Budget]) -> Iterable[str]:
-    first: Arm | None = None
-    for arm, found in budgets.items():
-        first = first or arm
-        for key in ("n", "repetitions", "exposures", "steps"):
-            a, b = getattr(budgets[first], key), getattr(found, key)
-            if a != b:
-                yield f"matched arms {first.name} and {arm.name} differ in {key}: {a} and {b}"
-
-
-def _tolerated(budgets: dict[Arm, Budget], run: RunDirectory) -> Iterable[str]:
-    enforce_tokens(budgets, run.recipe.budget.token_tolerance)
-    return ()
 
 
 class TakenSets:

@@ -297,11 +297,6 @@ def _checked(settings: SamplerSettings) -> ServerArguments:
 OURS = "gapft:"
 
 
-def adapter_name(adapter: Adapter, weights: str) -> str:
-    """A name to load an adapter by, each time another: what we load, nobody else takes away."""
-    return f"{OURS}{adapter.arm.name}:{weights[:16]}:{secrets.token_hex(4)}"
-
-
 def serve_adapter(
     client: ServerClient,
     arguments: ServerArguments,
@@ -326,7 +321,8 @@ def serve_adapter(
         UserError: the server does neither; the message says how to start it.
     """
     folder = Path(adapter.path).resolve()
-    ours = adapter_name(adapter, weights)
+    # another name each time: what we load, nobody else takes away
+    ours = f"{OURS}{adapter.name}:{weights[:16]}:{secrets.token_hex(4)}"
     for entry in facts.models or ():
         name = str(entry["id"])
         same_folder = isinstance(entry.get("root"), str) and Path(entry["root"]) == folder

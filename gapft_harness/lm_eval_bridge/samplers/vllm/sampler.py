@@ -378,8 +378,6 @@ class VllmBase:
         """Starts the engine, without an adapter on.
 
         Args:
-            arguments: ``model_args`` of ``lm_eval --model vllm``.
-            others: lm_eval's further settings of a model.
             adapter: any of the adapters: that there is one lets the engine serve all.
             rank: the highest rank of all.
 
@@ -400,7 +398,7 @@ class VllmBase:
     def put_on(self, adapter: AdapterFolder) -> None:
         """Has every request from now on ask for it."""
         self._numbers += 1
-        request = LoRARequest(adapter.arm.name, self._numbers, adapter.path)
+        request = LoRARequest(adapter.name, self._numbers, adapter.path)
         try:
             self.lm.model.llm_engine.add_lora(request)
         except (*REFUSALS, VLLMError) as error:

@@ -1,4 +1,4 @@
-"""The bundled executor: worker processes on this machine."""
+"""The bundled executors: worker processes on this machine, and Ray."""
 
 from __future__ import annotations
 
@@ -15,7 +15,15 @@ def local(settings: Mapping[str, Any], plugin_files: Sequence[str]) -> Executor:
     return LocalExecutor(settings, plugin_files)
 
 
+def ray(settings: Mapping[str, Any], plugin_files: Sequence[str]) -> Executor:
+    """Ray tasks with declared CPUs, GPUs and memory, here or on the cluster at executor.address."""
+    from gapft_harness.api import RayExecutor
+
+    return RayExecutor(settings, plugin_files)
+
+
 @hookimpl
 def register_executors(register: RegisterExecutor) -> None:
-    """Registers it."""
+    """Registers both."""
     register("local", local, by_workers=True)
+    register("ray", ray)

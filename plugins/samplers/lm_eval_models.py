@@ -1,0 +1,80 @@
+"""Samplers on lm-eval's own models: transformers, vLLM, SGLang, servers, and the dummy."""
+
+from __future__ import annotations
+
+from gapft_harness.api import Adapter, RegisterSampler, Sampler, SamplerSettings, hookimpl
+
+#: How a server is reached, and how patiently. Which model answers is ``model``'s and
+#: ``pretrained``'s to say; they are bound, and a server that serves no such model is refused.
+#: ``header`` is bound, since a gateway may choose a model by it.
+OF_SERVERS = (
+    "base_url", "num_concurrent", "max_retries", "timeout", "verify_certificate", "ca_cert_path",
+)  # fmt: skip
+
+#: With less memory requests may wait longer for each other, as they do on a smaller GPU.
+MEMORY = ("gpu_memory_utilization", "kv_cache_memory_bytes")
+
+
+def hf(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
+    """Transformers models through lm-eval's own ``hf`` model, with exact token ids."""
+    from gapft_harness.api import HfSampler
+
+    return HfSampler(settings, adapter)
+
+
+def check_hf(settings: SamplerSettings) -> None:
+    """Raises ``UserError`` for arguments that lm-eval's ``hf`` model does not take."""
+    from gapft_harness.api import check_hf_arguments
+
+    check_hf_arguments(settings.model_args)
+
+
+def vllm(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
+    """The vLLM engine through lm-eval's own ``vllm`` model; adapters are served, not merged."""
+    from gapft_harness.api import prepare_vllm
+
+    # Before anything imports vllm: it reads its environment variables once.
+    prepare_vllm(settings.threads)
+    from gapft_harness.api import VllmSampler
+
+    return VllmSampler(settings, adapter)
+
+
+def sglang(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
+    """SGLang's engine or server through lm-eval's own models; text alone, tokenized again."""
+    from gapft_harness.api import SglangSampler
+
+    return SglangSampler(settings, adapter)
+
+
+def server(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
+    """An OpenAI-compatible server: a seed for each sample, and failed requests tried again."""
+    from gapft_harness.api import ServerSampler
+
+    return ServerSampler(settings, adapter)
+
+
+def check_server(settings: SamplerSettings) -> None:
+    """Raises ``UserError`` for wrong arguments, and where no server lists the model."""
+    from gapft_harness.api import find_model
+
+    find_model(settings)
+
+
+def dummy(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
+    """lm-eval's ``dummy`` model: one constant response, no weights."""
+    from gapft_harness.api import dummy_sampler
+
+    return dummy_sampler(settings, adapter)
+
+
+@hookimpl
+def register_samplers(register: RegisterSampler) -> None:
+    """Registers each under lm-eval's name of the model."""
+    register("hf", hf, check=check_hf, start_tokens=True)
+    register("vllm", vllm, own_process=True, operational=MEMORY, start_tokens=True)
+    register("sglang", sglang, own_process=True, operational=("mem_fraction_static",))
+    register("sglang-generate", sglang, operational=OF_SERVERS)
+    for name, of_ids in (("local-completions", True), ("local-chat-completions", False)):
+        register(name, server, operational=OF_SERVERS, check=check_server, start_tokens=of_ids)
+    register("dummy", dummy)
