@@ -71,7 +71,9 @@ def build(inputs: ReportInputs, findings: Findings) -> list[Section]:
         place = 1 + bool(inputs.failures) + trained
         sections.insert(place, Section(paper.TITLE, paper.blocks(beside)))
     if inputs.other_rule is not None:
-        sections.append(Section(other_rule.TITLE, other_rule.blocks(inputs, findings)))
+        sections.append(
+            Section(other_rule.TITLE, other_rule.blocks(inputs, findings, inputs.other_rule))
+        )
     if inputs.episodes is not None:
         sections.append(Section("Episodes", episodes_section.blocks(inputs.episodes)))
     sections += [
