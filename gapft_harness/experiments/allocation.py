@@ -750,11 +750,7 @@ _HALVES = (
 
 def _draw(findings: api.ReportFindings, coverage: Coverage) -> Figure:
     """Two panels: success on A and B by exposures; the audit contrast in its S, U and G terms."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(style.WIDTH, 3.3), layout="constrained")
-    style.spread(figure)
-    left, right = figure.subplots(1, 2, width_ratios=[1, 1])
+    figure, (left, right) = style.panels(3.3, 1, 2, width_ratios=[1, 1])
     _draw_exposures(left, coverage)
     _draw_transfer(right, findings.contrast(coverage.diffuse, coverage.concentrated))
     return figure
@@ -815,16 +811,8 @@ def _draw_transfer(axes: Axes, contrast: api.Contrast) -> None:
     axes.axvline(0, color=palette.MUTED, linewidth=0.9)
     shown = [points(value) for value in (*(term for _, term in terms), contrast.delta)]
     for y, text in enumerate(shown):
-        axes.annotate(
-            text,
-            (1.04, y),
-            xycoords=("axes fraction", "data"),
-            va="center",
-            fontsize=8.5,
-        )
-    axes.set_yticks(range(4), [*(name for name, _ in terms), "sum"])
-    axes.set_ylim(3.6, -0.6)
-    style.rows_alone(axes)
+        style.beside(axes, y, text, 1.04)
+    style.name_rows(axes, [*(name for name, _ in terms), "sum"])
     axes.set_xlabel("points of Pass@1")
     _titles(axes, "Audit difference by state", "sum", contrast.delta, contrast.interval)
 

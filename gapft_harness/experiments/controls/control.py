@@ -336,10 +336,7 @@ def change_by_step(findings: api.ReportFindings, *, steps: Sequence[Step], axis:
 
     The line goes through the steps that have a value, in which they differ.
     """
-    from matplotlib.figure import Figure as Drawn
-
-    figure = Drawn(figsize=(style.WIDTH, 2.9), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = style.panel(2.9)
     contrasts = against_first(findings, steps)
     deltas = [0.0, *(100 * float(contrast.delta) for contrast in contrasts)]
     axes.axhline(0, color=palette.MUTED, linewidth=0.9)
@@ -375,13 +372,10 @@ def parts_by_state(findings: api.ReportFindings, *, steps: Sequence[Step]) -> Dr
     The difference has its interval; a filled marker's interval excludes zero. Bars are the parts,
     which sum to it. Each row has a tick for every seed.
     """
-    from matplotlib.figure import Figure as Drawn
-
     contrasts = against_first(findings, steps)
     height = 0.27 * (len(_PARTS) + 1) + 0.45
-    figure = Drawn(figsize=(style.WIDTH, height * len(contrasts) + 0.35), layout="constrained")
-    panels = figure.subplots(len(contrasts), 1, squeeze=False, sharex=True)[:, 0]
-    style.spread(figure)
+    count = len(contrasts)
+    figure, panels = style.panels(height * count + 0.35, count, sharex=True)
     for axes, step, contrast in zip(panels, steps[1:], contrasts, strict=True):
         api.forest(axes, [("difference", contrast.delta, contrast.interval)])
         _parts(axes, findings, contrast)
@@ -398,10 +392,7 @@ def _parts(axes: Axes, findings: api.ReportFindings, contrast: api.Contrast) -> 
     for y, term in enumerate(_PARTS, start=1):
         part = getattr(contrast.terms, term)
         axes.barh(y, 100 * float(part), color=palette.RIGHT_PALE, height=0.55)
-        axes.annotate(
-            points(part), (1.02, y), xycoords=("axes fraction", "data"), va="center",
-            fontsize=8.5,
-        )  # fmt: skip
+        style.beside(axes, y, points(part))
         _ticks(axes, y, [getattr(of, term) for of in seeds])
     axes.set_yticks(range(len(_PARTS) + 1), ["difference", *_PARTS.values()])
     axes.set_ylim(len(_PARTS) + 0.5, -0.6)
