@@ -134,7 +134,6 @@ class Matching:
     """What is compared, and how it is matched.
 
     Attributes:
-        of: the conditions.
         strata: of every training set but GapFT's, its problems by stratum.
         tokens_apart: by how much the supervised tokens of one seed's sets differ at most, as a
             share of the larger.

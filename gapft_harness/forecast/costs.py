@@ -39,14 +39,7 @@ class Costs:
 
 
 def costs(run: SearchedRun, depths: Sequence[int], seeds: int, items: int) -> Costs:
-    """Computes them.
-
-    Args:
-        run: the run.
-        depths: numbers of samples beyond K.
-        seeds: training seeds.
-        items: audit items.
-    """
+    """Computes them."""
     counted = [of.tokens for of in run.splits.values()]
     generated = [of for of in counted if of is not None]
     known = len(generated) == len(counted)

@@ -45,11 +45,9 @@ class SearchedRun:
     """A run after its search.
 
     Attributes:
-        k: K.
         splits: ``pool`` and ``audit``, or the one that was searched.
         seconds: of the search, over all sittings; None where it is not recorded.
         trained: tokens that were trained on and seconds that it took, over all arms that say.
-        recipe: as resolved.
         told: warnings of splits that were imported.
     """
 

@@ -26,7 +26,6 @@ class Judgement:
     """A response and what one filter makes of it.
 
     Attributes:
-        text: the response.
         filtered: what the filter left of it.
         metrics: by name, numbers alone.
         verdict: whether it passes.
@@ -44,7 +43,6 @@ class Place:
 
     Attributes:
         folder: holds ``greedy/`` and ``samples/``.
-        task: the task's name.
         date: when the responses were sealed: the same search gives files of the same names.
     """
 
@@ -127,13 +125,7 @@ def write_rows(
 
 
 def write_results(place: Place, facts: Mapping[str, Any], rates: Mapping[str, Any]) -> None:
-    """Writes lm_eval's results file beside each log.
-
-    Args:
-        place: where.
-        facts: ``version``, ``metric``, ``shots`` and ``config`` of the search.
-        rates: by log, the mean of each ``METRIC,FILTER``.
-    """
+    """Writes lm_eval's results file beside each log."""
     for kind in _KINDS:
         metric = facts["metric"] if kind == GREEDY_LOG else "pass@1"
         content = {

@@ -43,9 +43,7 @@ class Measured:
     """A search of one split, judged.
 
     Attributes:
-        task: its name.
         split: the split that was searched.
-        k: K.
         metric: by which a response passes; ``pass@1`` where a verifier judges.
         judge: the verifier, as people are told of it.
         verdicts: by filter, the chosen one first.

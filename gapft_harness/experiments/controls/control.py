@@ -34,7 +34,6 @@ class Step:
 
     Attributes:
         label: its place on the way, such as ``K = 1``.
-        condition: its name in the recipe.
         value: the setting that it stands for, for programs.
         slots: by seed, how many of its example slots hold problems of each state.
         twin: the condition that draws as many examples at random, where it is compared with one.
@@ -409,9 +408,6 @@ class ControlPart(api.Part):
     """Conditions of one n that differ in which problems fill their slots.
 
     ``read`` gives the steps, and so does ``compute``; the first is the reference.
-
-    Attributes:
-        control: the experiment whose part it is.
     """
 
     after = "Contrasts"

@@ -220,13 +220,7 @@ def _each(findings: api.ReportFindings, step: Step, key: str) -> list[int]:
 
 
 def _budgets(findings: api.ReportFindings, steps: Sequence[Step], core: int) -> api.Table:
-    """What each condition processes, and how far that is from the deepest search (Table 5).
-
-    Args:
-        findings: of the report.
-        steps: with the core.
-        core: how many solved problems it has.
-    """
+    """What each condition processes, and how far that is from the deepest search (Table 5)."""
     target = _deepest(steps) or steps[0]
     of_target = _each(findings, target, "tokens")
     rows = []

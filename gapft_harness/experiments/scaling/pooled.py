@@ -35,8 +35,6 @@ class PooledRun:
     Attributes:
         place: the run directory as it was given.
         checkpoints: of each, the hashes of what it was trained on and of what it decided.
-        task: the task's name.
-        model: the source model.
         rule: level and tolerance.
         replicates: of its recipe's intervals.
         seed: of these.

@@ -37,7 +37,6 @@ class ScaledArm:
     """One adapter at the scales that are compared, on the audit.
 
     Attributes:
-        arm: condition and seed.
         choice: its scale, and what the calibration split said of every scale.
         trained: shape (P,), V of its greedy decode at scale 1.
         fixed: shape (P,), the same at the fixed scale.
@@ -75,11 +74,6 @@ def read_scaled_run(
 ) -> ScaledRun | None:
     """Reads the scaled decisions of a run; None if its recipe scales nothing, or it has no arms.
 
-    Args:
-        run_path: the run directory; the caller has checked the hashes of its files.
-        manifest: its manifest.
-        arms: the trained models.
-
     Raises:
         GapftError: the tables are not of the same problems.
     """
@@ -116,7 +110,6 @@ class CheckpointFindings:
     """One adapter before scaling (scale 1) and after (its chosen scale), on the audit.
 
     Attributes:
-        environment: its run.
         before: what the adapter did to the audit's states at scale 1.
         after: the same at the chosen scale.
         pass_at_1: by ``source``, ``trained``, ``fixed`` and ``chosen``.

@@ -77,13 +77,7 @@ def sign(of: Contrast) -> int:
 def conclusions(
     inputs: tuple[ReportInputs, ReportInputs], findings: tuple[Findings, Findings], sets: Sets
 ) -> Iterator[Conclusion]:
-    """Every contrast of a report, in its order.
-
-    Args:
-        inputs: the run under its own rule and under the new one, in order.
-        findings: of each.
-        sets: the training sets under both.
-    """
+    """Every contrast of a report, in its order."""
     before, after = findings
     for was in before.contrasts:
         now = after.contrast(was.a, was.b)

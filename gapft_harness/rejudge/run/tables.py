@@ -37,7 +37,6 @@ class Tally:
     """One table's verdicts under both rules.
 
     Attributes:
-        responses: how many there are.
         was_right: how many the run's rule passed.
         right_now: how many are right that were wrong.
         wrong_now: how many are wrong that were right.
@@ -61,13 +60,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Rewriting:
-    """Judges tables again and writes them.
-
-    Attributes:
-        judge: the new rule.
-        flips: takes in what flips.
-        reasons: counts the new verdicts.
-    """
+    """Judges tables again and writes them."""
 
     judge: Judge
     flips: Flips

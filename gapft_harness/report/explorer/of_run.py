@@ -25,12 +25,7 @@ from gapft_harness.run_directory.directory import require
 
 
 def of_audits(inputs: ReportInputs, title: str) -> Iterator[tuple[str, Explored]]:
-    """Yields the run's audit, and each further one by its name; subsets are no page of their own.
-
-    Args:
-        inputs: as ``read_inputs`` gives them.
-        title: of the report.
-    """
+    """Yields the run's audit, and each further one by its name; a subset is no page."""
     yield "", of_run(inputs, title, _subsets(inputs, "audit"))
     for of in inputs.further:
         if not of.of:

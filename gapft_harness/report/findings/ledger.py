@@ -38,7 +38,6 @@ class LedgerLine:
     """A condition's line of the ledger.
 
     Attributes:
-        name: the condition.
         gain: its mean Pass@1 minus the source's.
         training: of one seed, the mean: processed tokens L, and seconds of the trainer.
         all: with the search of the pool.
@@ -84,7 +83,6 @@ class Ledger:
     Attributes:
         search: generated tokens, and the pool's share by tokens of the search's wall seconds.
         a_sample: a sample on the audit.
-        entries: by condition.
     """
 
     search: Spent

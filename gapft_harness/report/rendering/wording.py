@@ -31,13 +31,7 @@ def condition_name(name: str) -> str:
 
 
 def condition_label(name: str, own: Mapping[str, Any], k: int) -> str:
-    """A condition's name with what it has of its own: ``uniform 4 (K = 4 of 8)``.
-
-    Args:
-        name: the condition's.
-        own: its ``own_settings``.
-        k: the samples that the search drew.
-    """
+    """A condition's name with what it has of its own: ``uniform 4 (K = 4 of 8)``."""
     said = [own_setting(key, value, k) for key, value in own.items()]
     return f"{condition_name(name)} ({', '.join(said)})" if said else condition_name(name)
 

@@ -188,13 +188,7 @@ def _untold(rule: OtherRule, models: Sequence[Agreement]) -> str:
 
 
 def blocks(inputs: ReportInputs, findings: Findings, rule: OtherRule) -> list[Block]:
-    """The section: tables, and a sentence on the lead condition; or a line on why there is none.
-
-    Args:
-        inputs: the run.
-        findings: of the report.
-        rule: what the other rule says of the run.
-    """
+    """The section: tables, and a sentence on the lead condition; or a line on why there is none."""
     models = [] if rule.why else agreements(inputs, rule)
     if why := rule.why or _untold(rule, models):
         return [Text(f"Not told: {why}.", "note")]
