@@ -88,15 +88,10 @@ def agreements(inputs: ReportInputs, rule: OtherRule) -> list[Agreement]:
         judged = ~(np.isin(own_codes, _UNJUDGED) | np.isin(other_codes, _UNJUDGED))
         own, other = own_codes[judged] == PASS, other_codes[judged] == PASS
         counts = (judged, ~judged, own, other, own & ~other, other & ~own)
-        read = np.concatenate([rule.read[of] for of in names]) if rule.read else None
-        found.append(
-            Agreement(
-                name,
-                *(int(of.sum()) for of in counts),
-                invalid=None if read is None else int((read != VALID).sum()),
-                right=int((read == OPENS_RIGHT).sum()) if rule.opens else None,
-            )
-        )
+        read = [np.concatenate([rule.read[of] for of in names])] if rule.read else []
+        invalid = next((int((of != VALID).sum()) for of in read), None)
+        right = sum(int((of == OPENS_RIGHT).sum()) for of in read) if rule.opens else None
+        found.append(Agreement(name, *(int(of.sum()) for of in counts), invalid, right))
     return found
 
 
