@@ -8,7 +8,7 @@ verifier to choose among them; the trained model takes one decode.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -18,7 +18,7 @@ from gapft_harness.report.findings.whole import ConditionFindings, Findings
 from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering.blocks import Block
-from gapft_harness.report.rendering.wording import condition_name, duration, points, whole
+from gapft_harness.report.rendering.wording import condition_name, duration, points, rounded, whole
 from gapft_harness.run_directory import layout
 
 
@@ -27,7 +27,12 @@ class Spent:
     """What one thing costs: tokens, and seconds where they are recorded."""
 
     tokens: float | None
-    seconds: float | None
+    seconds: float | None = None
+
+    @classmethod
+    def at(cls, tokens: float | None, rate: float | None) -> Spent:
+        """Tokens at so many a second, where that is known."""
+        return cls(tokens, None if tokens is None or not rate else tokens / rate)
 
     def __add__(self, other: Spent) -> Spent:
         return Spent(_both(self.tokens, other.tokens), _both(self.seconds, other.seconds))
@@ -55,7 +60,7 @@ class LedgerLine:
         """What a point (1%) of Pass@1 cost; None where nothing was gained."""
         points = 100 * self.gain
         if points <= 0:
-            return Spent(None, None)
+            return Spent(None)
         tokens, seconds = self.all.tokens, self.all.seconds
         return Spent(
             None if tokens is None else tokens / points,
@@ -90,20 +95,22 @@ class Ledger:
     entries: tuple[LedgerLine, ...]
 
 
+def search_seconds(stages: Mapping[str, float]) -> float | None:
+    """Wall time of a search, of the seconds by stage; None where nobody knows it.
+
+    A merged run's shards were searched in other folders, which have their times.
+    """
+    return None if {"merge", "import"} & stages.keys() else stages.get("search")
+
+
 def ledger(inputs: ReportInputs, findings: Findings) -> Ledger:
     """Adds up what was recorded; what was not is None."""
     splits = {name: of for name, of in inputs.generated.items() if layout.arm_of(name) is None}
     pool, audit = splits.get("pool"), splits.get("audit")
     total = sum(of.all for of in splits.values())
-    # merged: its shards were searched in other folders, which have their times; of what was
-    # imported nobody knows them
-    seconds = None if {"merge", "import"} & inputs.seconds.keys() else inputs.seconds.get("search")
-    rate = seconds / total if seconds and pool and audit else None
-
-    def generated(tokens: float | None) -> Spent:
-        return Spent(tokens, None if tokens is None or rate is None else tokens * rate)
-
-    search = generated(pool.all if pool else None)
+    seconds = search_seconds(inputs.seconds)
+    rate = total / seconds if seconds and pool and audit else None
+    search = Spent.at(pool.all if pool else None, rate)
     sample = audit.a_sample if audit and audit.samples else None
 
     def entries() -> Iterator[LedgerLine]:
@@ -112,9 +119,9 @@ def ledger(inputs: ReportInputs, findings: Findings) -> Ledger:
             decode = _decode(inputs, condition)
             both = None if sample is None or decode is None else condition.k_eq * sample - decode
             gain = float(condition.mean.terms.total)
-            yield LedgerLine(name, gain, training, search + training, generated(both))
+            yield LedgerLine(name, gain, training, search + training, Spent.at(both, rate))
 
-    return Ledger(search, generated(sample), tuple(entries()))
+    return Ledger(search, Spent.at(sample, rate), tuple(entries()))
 
 
 def content(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
@@ -165,7 +172,7 @@ def costs(inputs: ReportInputs, findings: Findings) -> list[Block]:
 
 
 def _note(costs: Ledger) -> str:
-    tokens, time = _tokens(costs.search.tokens), _time(costs.search.seconds)
+    tokens, time = rounded(costs.search.tokens), _time(costs.search.seconds)
     said = (
         f"The search of the pool: {tokens} generated tokens, {time} (its share of the search's "
         "wall time, by tokens). Training: one seed, the mean, in processed tokens and the "
@@ -182,10 +189,6 @@ def _note(costs: Ledger) -> str:
     if any(entry.training.seconds is None for entry in costs.entries):
         missing.append("the time of training")
     return said + (f" Not recorded: {'; '.join(missing)}." if missing else "")
-
-
-def _tokens(tokens: float | None) -> str:
-    return "–" if tokens is None else whole(round(tokens))
 
 
 def _time(seconds: float | None) -> str:
@@ -218,10 +221,14 @@ LINES: tuple[Column[LedgerLine], ...] = (
     Column("", "", lambda line: condition_name(line.name), "condition"),
     Column("gain", _GAIN, lambda line: line.gain, "gain (points)", points),
     Column(
-        "training_tokens", _TRAINING, lambda line: line.training.tokens, "training tokens", _tokens
+        "training_tokens",
+        _TRAINING,
+        lambda line: line.training.tokens,
+        "training tokens",
+        rounded,
     ),
     Column("", _TRAINING, lambda line: line.training.seconds, "time", _time),
-    Column("tokens_a_point", _A_POINT, lambda line: line.a_point.tokens, "tokens a point", _tokens),
+    Column("tokens_a_point", _A_POINT, lambda line: line.a_point.tokens, "tokens a point", rounded),
     Column("", _A_POINT, lambda line: line.a_point.seconds, "time a point", _time),
     Column("saved_a_query", "", lambda line: line.saved.tokens),
     Column("break_even_queries", "", lambda line: line.queries[0]),

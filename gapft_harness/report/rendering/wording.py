@@ -77,6 +77,11 @@ def whole(number: int) -> str:
     return f"{number:,}"
 
 
+def rounded(number: float | None) -> str:
+    """A mean or a forecast of counts; a dash where it is not known."""
+    return "–" if number is None else whole(round(number))
+
+
 def signed_whole(number: int) -> str:
     """A difference of counts: ``+1,204``, ``0``."""
     return f"{number:+,}".replace("-", _MINUS) if number else "0"
