@@ -1,4 +1,7 @@
-"""A study's report: the tables of the paper's main comparison, cell by cell, and its figures."""
+"""A study's report: the tables of the paper's main comparison, cell by cell, and its figures.
+
+The same files as a run's report, of the cells' sealed tables.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.analysis.pass_at_k import reported_k
+from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import SOURCE, Budget
-from gapft_harness.report import FILES
+from gapft_harness.report import FILES, replace_folder
 from gapft_harness.report import results as of_run
 from gapft_harness.report.findings.whole import ConditionFindings, Contrast, budget_matched
 from gapft_harness.report.frame import CI95, Column, Frame
@@ -43,10 +48,18 @@ from gapft_harness.report.sections import comparison
 from gapft_harness.report.sections.budgets import group_name, tokens
 from gapft_harness.report.sections.provenance import SETTINGS, flat
 from gapft_harness.report.tables import tables_of_cells
-from gapft_harness.study.cells import Collected
-from gapft_harness.study.findings import CellFindings, Mean, Share, StudyFindings, shares
-from gapft_harness.study.protocol import OWN, SECTIONS
-from gapft_harness.study.recipe import CELLS, STUDY, folder_of
+from gapft_harness.study.cells import Collected, collect, require_different
+from gapft_harness.study.figures import draw_all
+from gapft_harness.study.findings import (
+    CellFindings,
+    Mean,
+    Share,
+    StudyFindings,
+    compute_study,
+    shares,
+)
+from gapft_harness.study.protocol import OWN, SECTIONS, require_comparable, require_one_protocol
+from gapft_harness.study.recipe import CELLS, REPORT, STUDY, StudyRecipe, folder_of, read_study
 
 _MINUS = " \N{MINUS SIGN} "
 _two = partial(points, digits=2)
@@ -689,3 +702,41 @@ def results(found: StudyFindings) -> dict[str, Any]:
         "means": Frame(MEANS, found.means).entries() or None,
         "cells": cells,
     }
+
+
+def write_study(study: StudyRecipe, collected: Sequence[Collected], folder: Path) -> StudyFindings:
+    """Computes and writes a study's report.
+
+    Raises:
+        UserError: cells cannot stand in one comparison; an earlier report stays.
+        GapftError: the folder cannot be written.
+    """
+    found = checked(study, collected)
+    replace_folder(folder / REPORT, document(found, draw_all(found)).files())
+    return found
+
+
+def checked(study: StudyRecipe, collected: Sequence[Collected]) -> StudyFindings:
+    """A study's findings, of cells that may be compared.
+
+    Raises:
+        UserError: they may not.
+    """
+    require_different(collected)
+    require_one_protocol(study, {of.name: of.recipe for of in collected if of.recipe is not None})
+    require_comparable(study, collected)
+    return compute_study(study, collected)
+
+
+def read_sections(folder: Path) -> list[Section]:
+    """The sections of a study's report, computed again from its cells' sealed tables.
+
+    Raises:
+        UserError: it is no study, or a cell is not whole.
+    """
+    study = read_study(str(folder / STUDY))
+    found = checked(study, collect(study, folder))
+    if found.lacking:
+        told = [f"{name}: {'; '.join(lacks)}" for name, lacks in found.lacking.items()]
+        raise UserError("\n".join([f"{folder}: cells are not whole:", *told]))
+    return sections(found)

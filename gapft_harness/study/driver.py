@@ -27,6 +27,7 @@ from gapft_harness.study.cells import (
     opened,
     require_different,
 )
+from gapft_harness.study.document import write_study
 from gapft_harness.study.protocol import (
     of_task,
     require_comparable,
@@ -34,7 +35,6 @@ from gapft_harness.study.protocol import (
     require_settled,
 )
 from gapft_harness.study.recipe import REPORT, StudyRecipe
-from gapft_harness.study.report import write_study
 
 #: Gives the recipe of a cell that names one, with what the study sets.
 Resolve = Callable[[str], Recipe]

@@ -508,12 +508,20 @@ def _rows(findings: api.ReportFindings, compared: Sequence[tuple[Step, api.Contr
         "ci95_low", "ci95_high", "S", "U", "G",
     )  # fmt: skip
     for step, contrast in compared:
+        slots = {seed: [of[state] for state in "GSU"] for seed, of in step.slots.items()}
         name = step.condition, step.value, contrast.b
-        ends, terms = contrast.interval, contrast.terms
-        yield (
-            *name, "mean", "", "", "", float(contrast.delta), ends.low, ends.high,
-            float(terms.s), float(terms.u), float(terms.g),
-        )  # fmt: skip
-        for seed, delta in by_seed(findings, contrast).items():
-            slots = [step.slots[seed][state] for state in "GSU"]
-            yield (*name, seed, *slots, float(delta), "", "", "", "", "")
+        yield from contrast_rows(findings, contrast, name, slots)
+
+
+def contrast_rows(
+    findings: api.ReportFindings,
+    contrast: api.Contrast,
+    name: tuple[object, ...],
+    own: Mapping[int, Sequence[object]],
+) -> api.Rows:
+    """Of a CSV file: a contrast's mean, then each seed's difference with what it has of its own."""
+    ends, terms = contrast.interval, contrast.terms
+    parts, width = map(float, (terms.s, terms.u, terms.g)), len(next(iter(own.values())))
+    yield *name, "mean", *[""] * width, float(contrast.delta), ends.low, ends.high, *parts
+    for seed, delta in by_seed(findings, contrast).items():
+        yield *name, seed, *own[seed], float(delta), *[""] * 5

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from pydantic import Field
@@ -25,9 +25,6 @@ from gapft_harness.experiments.controls.control import (
     by_seed,
     gapft_and,
 )
-
-if TYPE_CHECKING:
-    from gapft_harness.experiments.controls.control import ControlPart
 
 
 class SearchDepth(Control):

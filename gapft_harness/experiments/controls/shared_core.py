@@ -17,6 +17,7 @@ from gapft_harness.experiments.controls.control import (
     Step,
     by_parameter,
     by_seed,
+    contrast_rows,
     contrast_table,
     gapft_and,
 )
@@ -344,12 +345,7 @@ def _gold_rows(findings: api.ReportFindings, pairs: Sequence[tuple[str, Step, St
     )  # fmt: skip
     for label, search, gold in pairs:
         contrast = findings.contrast(gold.condition, search.condition)
-        ends, terms = contrast.interval, contrast.terms
         name = label.split()[0], search.condition, gold.condition
-        n, steps = (_each(findings, search, key) for key in ("n", "steps"))
-        yield (
-            *name, "mean", "", "", float(contrast.delta), ends.low, ends.high, float(terms.s),
-            float(terms.u), float(terms.g),
-        )  # fmt: skip
-        for place, (seed, delta) in enumerate(by_seed(findings, contrast).items()):
-            yield *name, seed, n[place], steps[place], float(delta), "", "", "", "", ""
+        sizes = zip(*(_each(findings, search, key) for key in ("n", "steps")), strict=True)
+        own = dict(zip(by_seed(findings, contrast), sizes, strict=True))
+        yield from contrast_rows(findings, contrast, name, own)

@@ -16,10 +16,9 @@ from gapft_harness.experiments.scaling.report import (
     ScaledRun,
     ScalingFindings,
     blocks,
-    bound_rows,
-    checkpoint_rows,
     compute_scaling,
     content,
+    csv_tables,
     read_scaled_run,
 )
 from gapft_harness.report.reading.adapters import read_choice
@@ -70,10 +69,7 @@ class Pooled:
             ],
             names=("scaling.md", "scaling.json"),
             results=content(self.found),
-            tables={
-                "scaling.csv": checkpoint_rows(self.found),
-                "scaling_bounds.csv": bound_rows(self.found),
-            },
+            tables=csv_tables(self.found),
         )
 
 

@@ -342,8 +342,7 @@ class ScalingPart(api.Part):
         self, inputs: api.ReportInputs, findings: api.ReportFindings, found: ScalingFindings
     ) -> Iterator[tuple[str, api.Rows]]:
         """Every checkpoint, and every bound."""
-        yield "scaling.csv", checkpoint_rows(found)
-        yield "scaling_bounds.csv", bound_rows(found)
+        yield from csv_tables(found).items()
 
     def results(self, found: ScalingFindings) -> dict[str, Any]:
         """For results.json."""
@@ -429,15 +428,13 @@ def content(found: ScalingFindings) -> dict[str, Any]:
     }
 
 
-def checkpoint_rows(found: ScalingFindings) -> api.Rows:
-    """A line a checkpoint; the first names the columns."""
+def csv_tables(found: ScalingFindings) -> dict[str, api.Rows]:
+    """By file, a line a checkpoint, and a line a checkpoint and scale."""
     columns = [*CHECKPOINT, *CALIBRATION, *LOST, *PASS_AT_1, *CORRECTED]
-    return api.Frame(columns, found.checkpoints).csv()
-
-
-def bound_rows(found: ScalingFindings) -> api.Rows:
-    """A line a checkpoint and scale."""
-    return api.Frame(BOUNDS, _every_bound(found)).csv()
+    return {
+        "scaling.csv": api.Frame(columns, found.checkpoints).csv(),
+        "scaling_bounds.csv": api.Frame(BOUNDS, _every_bound(found)).csv(),
+    }
 
 
 def _result(found: ScalingFindings) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gapft_harness.report.reading.unread import Judging as Judging
+
 #: What became of a problem, as one letter each.
 CORRECTED, REGRESSED, KEPT, MISSED = "crkm"
 #: The same of a metric that calls nothing right or wrong.
@@ -44,20 +46,6 @@ class Model:
     seed: str
     verdicts: Sequence[str]
     outcomes: str
-
-
-@dataclass(frozen=True, slots=True)
-class Judging:
-    """What is known of a response besides its text and its verdict.
-
-    Attributes:
-        answer: what the verifier read as its answer.
-        attempts: the earlier ones of its episode: each text, and what the model was told of it.
-    """
-
-    reason: str = ""
-    answer: str = ""
-    attempts: Sequence[tuple[str, str]] = ()
 
 
 @dataclass(frozen=True, slots=True)

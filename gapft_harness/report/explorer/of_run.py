@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from gapft_harness.report.explorer.explored import (
     Entry,
     Explored,
-    Judging,
     Model,
     outcome,
     word,
@@ -90,14 +89,16 @@ def _entries(inputs: ReportInputs) -> Iterator[Entry]:
             responses=(
                 audit.greedy_texts[position],
                 *(of.texts[position] for of in inputs.arms),
-                *(sample.text for sample in source[1:]),
+                *(text for text, _ in source[1:]),
             ),
             document=document,
-            judged=[Judging(of.reason, of.answer, of.attempts) for of in judged],
+            judged=[of for _, of in judged],
         )
 
 
-def _unread(inputs: ReportInputs) -> Iterator[tuple[dict[str, Any], list[list[Read]]]]:
+def _unread(
+    inputs: ReportInputs,
+) -> Iterator[tuple[dict[str, Any], list[list[Read]]]]:
     """Of each problem the record, and the responses of the source and of each arm."""
     read, names = inputs.unread, inputs.audit.ids.tolist()
     if read is None:
