@@ -180,7 +180,7 @@ def read_matching(run_path: Path, of: Compared, arms: Sequence[api.Arm]) -> dict
     }
 
 
-class MatchedDiversity(api.Experiment):
+class MatchedDiversity(api.Experiment, api.Part):
     """Selections that are matched to GapFT's in strata and supervised tokens (Tables 3 and 6).
 
     Conditions of one n: problems of GapFT's strata, to one, and tokens to a tolerance. Which are
@@ -189,10 +189,7 @@ class MatchedDiversity(api.Experiment):
     """
 
     name = "matched_diversity"
-
-    def part(self) -> DiversityPart:
-        """Its section, figure and table."""
-        return DiversityPart()
+    after = "Contrasts"
 
     def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
         """See ``Experiment.settings``.
@@ -284,12 +281,11 @@ class MatchedDiversity(api.Experiment):
         assert found is not None, "a recipe whose settings were checked"
         return found
 
+    # The report
 
-class DiversityPart(api.Part):
-    """Table 3 on the run's own audit."""
-
-    name = "matched_diversity"
-    after = "Contrasts"
+    def part(self) -> MatchedDiversity:
+        """Itself."""
+        return self
 
     def read(
         self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
@@ -329,9 +325,7 @@ class DiversityPart(api.Part):
             "Matched diversity", [api.Text(_result(findings, found)), figure, *tables]
         )
 
-    def figures(
-        self, findings: api.ReportFindings, found: Matching
-    ) -> Iterator[tuple[str, Callable[[api.ReportFindings], Drawn]]]:
+    def figures(self, findings: api.ReportFindings, found: Matching) -> api.Figures:
         """The gains, with the rates on each state."""
         yield self.name, lambda findings: _gains(findings, found.of)
 

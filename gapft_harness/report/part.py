@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gapft_harness.core.records import Arm
 from gapft_harness.report.findings.whole import Findings
@@ -13,8 +13,8 @@ from gapft_harness.report.frame import Rows
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering.blocks import Section, Stat
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+#: Figures by name, each with what draws it with matplotlib.
+Figures = Iterable[tuple[str, Callable[[Findings], Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,8 @@ class Opening:
 
 class Part:
     """What an experiment adds to a report. Every method adds nothing unless it is overridden.
+
+    An experiment may be its own part: then its ``part()`` gives itself.
 
     ``read`` gives what the part reads of a run, ``compute`` its findings; both come back as
     ``read`` and ``found`` to the other methods. The same inputs must give the same bytes.
@@ -72,9 +74,7 @@ class Part:
         """Sections of the page."""
         return ()
 
-    def figures(
-        self, findings: Findings, found: Any
-    ) -> Iterable[tuple[str, Callable[[Findings], Figure]]]:
+    def figures(self, findings: Findings, found: Any) -> Figures:
         """Figures by name; a section shows one by ``blocks.Figure`` of that name."""
         return ()
 

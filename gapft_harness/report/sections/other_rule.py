@@ -36,26 +36,25 @@ class Agreement:
 
     Attributes:
         name: the condition; empty: the source.
-        responses: how many were judged by both; the next four are of these.
+        invalid: responses in which the run's rule reads no answer; None: its verifier gives none.
+        right: those of them that open with the right one; None: it does not say.
+        responses: how many were judged by both; the last four are of these.
         unjudged: how many were not: an error or time-out of either rule.
         own: right under the run's rule.
         other: right under the other.
         only_own: right under the run's rule alone.
         only_other: right under the other alone.
-        invalid: of all, those in which the run's rule reads no answer; None: its verifier gives
-            no answers.
-        right: those of them that open with the right one; None: it does not say.
     """
 
     name: str
+    invalid: int | None
+    right: int | None
     responses: int
     unjudged: int
     own: int
     other: int
     only_own: int
     only_other: int
-    invalid: int | None
-    right: int | None
 
     @property
     def all(self) -> int:
@@ -91,7 +90,7 @@ def agreements(inputs: ReportInputs, rule: OtherRule) -> list[Agreement]:
         read = [np.concatenate([rule.read[of] for of in names])] if rule.read else []
         invalid = next((int((of != VALID).sum()) for of in read), None)
         right = sum(int((of == OPENS_RIGHT).sum()) for of in read) if rule.opens else None
-        found.append(Agreement(name, *(int(of.sum()) for of in counts), invalid, right))
+        found.append(Agreement(name, invalid, right, *(int(of.sum()) for of in counts)))
     return found
 
 
