@@ -90,17 +90,7 @@ def write_rows(
     filter: str,
     judged: Sequence[Judgement],
 ) -> None:
-    """Writes a document's row under one filter to both logs.
-
-    Args:
-        files: as ``opened`` gives them.
-        problem: the document.
-        number: its row in the split, from 0: lm_eval's ``doc_id``.
-        target: its answer as the task shows it.
-        options: the generation's settings, by log.
-        filter: the filter's name.
-        judged: the greedy response, then the samples.
-    """
+    """Writes a document's row under one filter to both logs: the greedy response, the samples."""
     greedy, *samples = judged
     for kind, of in ((GREEDY_LOG, [greedy]), (SAMPLES_LOG, samples)):
         passing = sum(one.verdict.passed for one in of) / len(of)

@@ -84,14 +84,7 @@ class _Tally:
 
 
 def measure(run: RunDirectory, split: str, include_paths: Sequence[str], folder: Path) -> Measured:
-    """Judges a sealed search under every filter, and writes both sample logs.
-
-    Args:
-        run: the run; the split is searched.
-        split: ``audit`` or ``pool``.
-        include_paths: folders with task YAML.
-        folder: gets ``greedy/`` and ``samples/``.
-    """
+    """Judges a sealed search under every filter, and writes both sample logs."""
     from gapft_harness.lm_eval_bridge.discovery import load_task
 
     manifest, k = run.manifest(), run.recipe.search.k

@@ -56,14 +56,6 @@ def run_study(
 
     A cell that fails is told, and the others go on. The same command goes on where it stopped.
 
-    Args:
-        study: its recipe.
-        folder: becomes study.yaml, cells/ and report/.
-        resolve: gives a cell's recipe.
-        run_cell: runs it.
-        say: called with a sentence for people.
-        settle: says what its task settles.
-
     Returns:
         The report's page.
 

@@ -265,12 +265,6 @@ def unmatched(
 ) -> Iterator[str]:
     """Yields what two training sets differ in that they must have in common.
 
-    Args:
-        gapft: GapFT's.
-        gold: that of gold-label selection.
-        golds: gold answers by problem id.
-        training: the recipe's section.
-
     Yields:
         Ends of sentences, such as ``differ in ...``.
     """

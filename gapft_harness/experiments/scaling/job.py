@@ -216,12 +216,7 @@ def choose(run: api.RunDirectory, arm: api.Arm, settings: Scaling) -> ScaleChoic
 
 
 def no_scale_warning(solved: int, settings: Scaling) -> str:
-    """A sentence if no adapter could get a scale above 0, however well it does; else nothing.
-
-    Args:
-        solved: calibration problems that the source solves.
-        settings: the rule.
-    """
+    """A sentence if no adapter could get a scale above 0, however well it does; else nothing."""
     (bound, *_) = simultaneous_bounds([0] * len(SCALES), solved, settings.level)
     if bound <= settings.tolerance:
         return ""

@@ -177,10 +177,7 @@ class ScalingFindings:
 def compute_scaling(runs: Sequence[ScaledRun], replicates: int, seed: int) -> ScalingFindings:
     """Computes the findings of one run or several, each an environment of its conditions.
 
-    Args:
-        runs: at least one, of distinct names and one rule; their order changes no figure.
-        replicates: B.
-        seed: of the replicates.
+    They have distinct names and one rule; their order changes no figure.
     """
     ordered = sorted(runs, key=lambda run: run.name)
     checkpoints = tuple(_checkpoint(run, of) for run in ordered for of in run.checkpoints)

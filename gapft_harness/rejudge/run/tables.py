@@ -67,14 +67,7 @@ class Rewriting:
     reasons: Reasons
 
     def table(self, name: str, source: Path, problems: Path, path: Path) -> Tally:
-        """Writes one table with new verdicts, answers and reasons; all else is as it was.
-
-        Args:
-            name: what flips say of where they are.
-            source: a split's responses, or an arm's decisions.
-            problems: those that they answer.
-            path: what is written.
-        """
+        """Writes one table with new verdicts, answers and reasons; all else is as it was."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -188,14 +181,7 @@ def rewrite_states(
     rule: Registered,
     window: Window | None = None,
 ) -> tuple[list[ProblemState], int]:
-    """Writes the states that new verdicts give.
-
-    Args:
-        responses: a split's responses with their new verdicts.
-        path: what is written.
-        search: how they were searched.
-        rule: chooses which passing sample is kept.
-        window: the samples that they rest on, of those that were drawn; None: all.
+    """Writes the states that new verdicts give, by the samples of the window alone if there is one.
 
     Returns:
         The states, and how many problems are in U although search stopped before its K samples:

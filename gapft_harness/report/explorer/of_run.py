@@ -38,13 +38,7 @@ def _subsets(inputs: ReportInputs, audit: str) -> dict[str, set[str]]:
 def of_run(
     inputs: ReportInputs, title: str, subsets: Mapping[str, Container[str]] | None = None
 ) -> Explored:
-    """What the page of an audit shows.
-
-    Args:
-        inputs: as ``read_inputs`` gives them.
-        title: of the page.
-        subsets: names to filter by, each with the ids of its problems.
-    """
+    """What the page of an audit shows; subsets, by names to filter by, have the ids of theirs."""
     audit, passed = inputs.audit, inputs.audit.verdicts.greedy.tolist()
     attempts = inputs.task["episode"]["attempts"]
     return Explored(

@@ -129,12 +129,7 @@ def read_audit(run_path: Path, k: int, split: str = "audit") -> Audit:
 
 
 def read_verdicts(table: Path, k: int) -> Verdicts:
-    """Reads a split's verdicts, problems in the order of its table.
-
-    Args:
-        table: of responses; a sample that was not drawn did not pass.
-        k: K.
-    """
+    """Reads a split's verdicts, in its table's order; a sample that was not drawn did not pass."""
     found = columns(table, ("index", "status"))
     index, passed = np.array(found["index"], dtype=np.int64), codes(found["status"]) == PASS
     greedy = index == GREEDY
@@ -166,14 +161,7 @@ def read_arm(
     ids: NDArray[np.str_],
     audit: str = "",
 ) -> TrainedArm:
-    """Reads an arm's decisions on an audit, and its budget.
-
-    Args:
-        run_path: the run directory.
-        arm: condition and seed.
-        budgets: the manifest's section.
-        ids: the audit's problems, in the order of the table.
-        audit: a further audit's name; empty: the run's own.
+    """Reads an arm's decisions on an audit, a further one by its name, and its budget.
 
     Raises:
         GapftError: the decisions are on other problems, or the budget is not the sealed one.
