@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 from gapft_harness.core.records import Arm
 from gapft_harness.report.findings.whole import ConditionFindings, Findings
@@ -20,6 +20,8 @@ from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering.blocks import Block
 from gapft_harness.report.rendering.wording import condition_name, duration, points, rounded, whole
 from gapft_harness.run_directory import layout
+
+Unit = Literal["tokens", "seconds"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,24 +63,25 @@ class LedgerLine:
         points = 100 * self.gain
         if points <= 0:
             return Spent(None)
-        tokens, seconds = self.all.tokens, self.all.seconds
-        return Spent(
-            None if tokens is None else tokens / points,
-            None if seconds is None else seconds / points,
-        )
+        return Spent(*(None if of is None else of / points for of in astuple(self.all)))
 
-    @property
-    def queries(self) -> tuple[int | None, int | None]:
-        """After how many queries it is paid, by tokens and by seconds; None: never, or unknown.
+    def queries(self, unit: Unit) -> int | None:
+        """After how many queries it is paid; None: never, or unknown.
 
         Never, too, where nothing was gained: one decode of the source answers as well.
         """
-        if self.gain <= 0:
-            return None, None
-        return (
-            _queries(self.all.tokens, self.saved.tokens),
-            _queries(self.all.seconds, self.saved.seconds),
-        )
+        cost, saved = getattr(self.all, unit), getattr(self.saved, unit)
+        if self.gain <= 0 or cost is None or saved is None or saved <= 0:
+            return None
+        return math.ceil(cost / saved)
+
+    def paid_after(self, unit: Unit) -> str:
+        """The same for people; a dash where it is unknown."""
+        queries = self.queries(unit)
+        if queries is not None:
+            return whole(queries)
+        unknown = getattr(self.all, unit) is None or getattr(self.saved, unit) is None
+        return "–" if self.gain > 0 and unknown else "never"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +164,6 @@ def _both(one: float | None, other: float | None) -> float | None:
     return None if one is None or other is None else one + other
 
 
-def _queries(cost: float | None, saved: float | None) -> int | None:
-    return None if cost is None or saved is None or saved <= 0 else math.ceil(cost / saved)
-
-
 def costs(inputs: ReportInputs, findings: Findings) -> list[Block]:
     """A line for each condition."""
     costs = ledger(inputs, findings)
@@ -198,20 +197,6 @@ def _time(seconds: float | None) -> str:
     return f"{seconds:.2g} s" if seconds < 10 else duration(seconds)
 
 
-def _paid_after(queries: int | None, gain: float, cost: float | None, saved: float | None) -> str:
-    if queries is not None:
-        return whole(queries)
-    return "–" if gain > 0 and (cost is None or saved is None) else "never"
-
-
-def _paid_by_tokens(line: LedgerLine) -> str:
-    return _paid_after(line.queries[0], line.gain, line.all.tokens, line.saved.tokens)
-
-
-def _paid_by_time(line: LedgerLine) -> str:
-    return _paid_after(line.queries[1], line.gain, line.all.seconds, line.saved.seconds)
-
-
 _GAIN = "Pass@1 minus the source's"
 _TRAINING = "of one seed, the mean"
 _A_POINT = "search and training over the gain"
@@ -231,7 +216,7 @@ LINES: tuple[Column[LedgerLine], ...] = (
     Column("tokens_a_point", _A_POINT, lambda line: line.a_point.tokens, "tokens a point", rounded),
     Column("", _A_POINT, lambda line: line.a_point.seconds, "time a point", _time),
     Column("saved_a_query", "", lambda line: line.saved.tokens),
-    Column("break_even_queries", "", lambda line: line.queries[0]),
-    Column("", _PAID, _paid_by_tokens, "paid after queries, tokens"),
-    Column("", _PAID, _paid_by_time, "time"),
+    Column("break_even_queries", "", lambda line: line.queries("tokens")),
+    Column("", _PAID, lambda line: line.paid_after("tokens"), "paid after queries, tokens"),
+    Column("", _PAID, lambda line: line.paid_after("seconds"), "time"),
 )
