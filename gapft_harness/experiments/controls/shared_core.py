@@ -134,7 +134,7 @@ class SharedCore(SearchDepth):
 
     def compared(self, found: Cores) -> Sequence[Step]:
         """The depths, where there are several."""
-        depths = [step for step in found.steps if step.value is not None]
+        depths, _ = _kinds(found.steps)
         return depths if len(depths) > 1 else found.steps
 
     def remark(self, findings: api.ReportFindings, found: Cores) -> str:

@@ -70,7 +70,8 @@ class LedgerLine:
 
         Never, too, where nothing was gained: one decode of the source answers as well.
         """
-        cost, saved = getattr(self.all, unit), getattr(self.saved, unit)
+        cost: float | None = getattr(self.all, unit)
+        saved: float | None = getattr(self.saved, unit)
         if self.gain <= 0 or cost is None or saved is None or saved <= 0:
             return None
         return math.ceil(cost / saved)
