@@ -213,11 +213,11 @@ def _forest(of: StudyFindings) -> list[Block]:
 
 
 CellContrast = tuple[CellFindings, Contrast]
-TERMS: tuple[Column[CellContrast], ...] = (
+TERMS: list[Column[CellContrast]] = [
     Column("", _TERM, lambda row: row[1].terms.s, "S", _two),
     Column("", _TERM, lambda row: row[1].terms.u, "U", _two),
     Column("", _TERM, lambda row: row[1].terms.g, "G", _two),
-)
+]
 FOREST: tuple[Column[CellContrast], ...] = (
     Column("", _CELL, lambda row: row[0].name + " *" * (not row[0].found.fair(row[1])), "cell"),
     Column("", _DIFFERENCE, lambda row: row[1].delta, "difference", _two),
