@@ -16,7 +16,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.experiments.diversity import (
     Compared,
-    MatchedDiversity,
+    DiversityPart,
     Matching,
     Strata,
     _result,
@@ -134,7 +134,7 @@ def test_a_report_says_how_far_tokens_may_be_apart_and_matches_no_strata_where_n
     ]
     inputs = replace(inputs, arms=tuple(arms))
     of = Compared(("gapft", "uniform"), None, {"uniform": ()})
-    found = MatchedDiversity().compute(inputs, Matching(of, {}))
+    found = DiversityPart().compute(inputs, Matching(of, {}))
     text = _result(compute(inputs), found)
     assert "The problems are not matched in strata. Supervised tokens differ under one seed" in text
     assert "by up to 40.00% of the larger, and the recipe allows 90.00%." in text

@@ -177,13 +177,16 @@ def exposed_arm(
     return api.decode_split(run, arm, "pool", file, purpose, plugin_files, progress, only=only)
 
 
-class AllocationExperiment(api.Experiment, api.Part):
+class AllocationExperiment(api.Experiment):
     """Coverage against repetition on the problems that two conditions train on."""
 
     name = "allocation"
-    after = "Contrasts"
     section = Allocation
     renews = True  # decisions on halves that stay are kept; others are `stale`
+
+    def part(self) -> AllocationPart:
+        """Its section, figure and tables."""
+        return AllocationPart()
 
     def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
         """As of every experiment.
@@ -263,120 +266,6 @@ class AllocationExperiment(api.Experiment, api.Part):
     def _arms(self, context: api.Context) -> list[api.Arm]:
         names = self.conditions(context.run.recipe)
         return [arm for arm in context.arms() if arm.condition in names]
-
-    # The report
-
-    def part(self) -> AllocationExperiment:
-        """Itself."""
-        return self
-
-    def read(
-        self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
-    ) -> Exposures | None:
-        """The problems that both conditions trained on, and how each now decides them."""
-        recipe = manifest["recipe"]
-        said = recipe["experiments"].get(self.name)
-        if not said or not arms:
-            return None
-        of, seeds = Allocation.model_validate(said), sorted(recipe["seeds"])
-        found = tuple(_read_seed(run_path, of, seed) for seed in seeds)
-        return Exposures(of.diffuse, of.concentrated, found)
-
-    def leads(self, read: Exposures) -> Sequence[str]:
-        """The diffuse condition leads."""
-        return read.diffuse, read.concentrated
-
-    def compute(self, inputs: api.ReportInputs, read: Exposures) -> Coverage:
-        """The seven quantities with their intervals."""
-        once, twice = (
-            {trained.arm.seed: trained.budget for trained in inputs.of(name)}
-            for name in (read.diffuse, read.concentrated)
-        )
-        return Coverage(
-            diffuse=read.diffuse,
-            concentrated=read.concentrated,
-            repetitions=next(iter(once.values())).repetitions,
-            quantities=_quantities(inputs, read),
-            seeds={
-                of.seed: CoverageSeed(
-                    len(of.ids) // 2,
-                    of.replay,
-                    (once[of.seed].supervised_tokens, twice[of.seed].supervised_tokens),
-                )
-                for of in read.seeds
-            },
-        )
-
-    def opening(self, findings: api.ReportFindings, found: Coverage) -> api.Opening:
-        """The contrast, first if the report is about it."""
-        contrast = found.contrast
-        value = points(contrast.mean)
-        stat = api.Stat("on problems trained on", value, f"points {contrast.ends}")
-        return api.Opening(_result(found), findings.lead == found.diffuse, stat)
-
-    def sections(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: Coverage
-    ) -> Iterator[api.Section]:
-        """A sentence, the figure, the seven quantities, and what the two were trained on."""
-        said = f"{_result(found)} {_reasons(found)} {_transfer(findings, found)}"
-        tables = _successes(inputs, found), _training(found)
-        shown: list[api.Block] = [api.Text(said), _figure(findings, found), *tables]
-        yield api.Section("Coverage against repetition", shown)
-
-    def figures(self, findings: api.ReportFindings, found: Coverage) -> api.Figures:
-        """Success by exposures, and what of it transfers."""
-        yield "allocation", lambda findings: _draw(findings, found)
-
-    def tables(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: Coverage
-    ) -> Iterator[tuple[str, api.Rows]]:
-        """Every quantity by seed, and every compared problem."""
-        yield "allocation.csv", quantity_rows(found)
-        problems = [
-            (of, place) for of in inputs.read(self.name).seeds for place in range(len(of.ids))
-        ]
-        yield "exposed.csv", api.Frame(PROBLEMS, problems).csv()
-
-    def results(self, found: Coverage) -> dict[str, Any]:
-        """For results.json."""
-        return {
-            "diffuse": found.diffuse,
-            "concentrated": found.concentrated,
-            "R": found.repetitions,
-            **{
-                name: {"mean": float(of.mean), "ci95": [of.interval.low, of.interval.high]}
-                for name, of in found.quantities.items()
-            },
-            "seeds": {
-                str(seed): {
-                    "problems_a_half": of.problems,
-                    "replay": of.replay,
-                    **{name: float(each.seeds[seed]) for name, each in found.quantities.items()},
-                    "L_supervised": dict(zip(("diffuse", "concentrated"), of.tokens, strict=True)),
-                }
-                for seed, of in found.seeds.items()
-            },
-        }
-
-    def verdicts(self, inputs: api.ReportInputs, read: Exposures) -> dict[str, Mapping[str, int]]:
-        """Both conditions' verdicts on the problems trained on."""
-        return {
-            f"problems trained on, {condition_name(name)}": api.count_codes(np.concatenate(codes))
-            for name, codes in (
-                (read.diffuse, [of.diffuse for of in read.seeds]),
-                (read.concentrated, [of.concentrated for of in read.seeds]),
-            )
-        }
-
-    def summary(self, content: Mapping[str, Any]) -> api.Summary:
-        """The contrast in one line."""
-        contrast = content["contrast"]
-        mean, low, high = map(points, (contrast["mean"], *contrast["ci95"]))
-        return api.Summary(
-            f"{content['diffuse']} minus {content['concentrated']} on the problems trained on: "
-            f"{mean} points [{low}, {high}]",
-            min(seed["problems_a_half"] for seed in content["seeds"].values()),
-        )
 
 
 def _problems(run: api.RunDirectory, allocation: Allocation, seed: int) -> tuple[str, ...]:
@@ -667,6 +556,121 @@ PROBLEMS: tuple[api.Column[tuple[ExposedSeed, int]], ...] = (
     api.Column("verdict_diffuse", "", lambda row: api.STATUSES[row[0].diffuse[row[1]]]),
     api.Column("verdict_concentrated", "", lambda row: api.STATUSES[row[0].concentrated[row[1]]]),
 )
+
+
+class AllocationPart(api.Part):
+    """Coverage against repetition: the opening, a section, a figure and two tables."""
+
+    name = "allocation"
+    after = "Contrasts"
+
+    def read(
+        self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
+    ) -> Exposures | None:
+        """The problems that both conditions trained on, and how each now decides them."""
+        recipe = manifest["recipe"]
+        said = recipe["experiments"].get(self.name)
+        if not said or not arms:
+            return None
+        of, seeds = Allocation.model_validate(said), sorted(recipe["seeds"])
+        found = tuple(_read_seed(run_path, of, seed) for seed in seeds)
+        return Exposures(of.diffuse, of.concentrated, found)
+
+    def leads(self, read: Exposures) -> Sequence[str]:
+        """The diffuse condition leads."""
+        return read.diffuse, read.concentrated
+
+    def compute(self, inputs: api.ReportInputs, read: Exposures) -> Coverage:
+        """The seven quantities with their intervals."""
+        once, twice = (
+            {trained.arm.seed: trained.budget for trained in inputs.of(name)}
+            for name in (read.diffuse, read.concentrated)
+        )
+        return Coverage(
+            diffuse=read.diffuse,
+            concentrated=read.concentrated,
+            repetitions=next(iter(once.values())).repetitions,
+            quantities=_quantities(inputs, read),
+            seeds={
+                of.seed: CoverageSeed(
+                    len(of.ids) // 2,
+                    of.replay,
+                    (once[of.seed].supervised_tokens, twice[of.seed].supervised_tokens),
+                )
+                for of in read.seeds
+            },
+        )
+
+    def opening(self, findings: api.ReportFindings, found: Coverage) -> api.Opening:
+        """The contrast, first if the report is about it."""
+        contrast = found.contrast
+        value = points(contrast.mean)
+        stat = api.Stat("on problems trained on", value, f"points {contrast.ends}")
+        return api.Opening(_result(found), findings.lead == found.diffuse, stat)
+
+    def sections(
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: Coverage
+    ) -> Iterator[api.Section]:
+        """A sentence, the figure, the seven quantities, and what the two were trained on."""
+        said = f"{_result(found)} {_reasons(found)} {_transfer(findings, found)}"
+        tables = _successes(inputs, found), _training(found)
+        shown: list[api.Block] = [api.Text(said), _figure(findings, found), *tables]
+        yield api.Section("Coverage against repetition", shown)
+
+    def figures(self, findings: api.ReportFindings, found: Coverage) -> api.Figures:
+        """Success by exposures, and what of it transfers."""
+        yield "allocation", lambda findings: _draw(findings, found)
+
+    def tables(
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: Coverage
+    ) -> Iterator[tuple[str, api.Rows]]:
+        """Every quantity by seed, and every compared problem."""
+        yield "allocation.csv", quantity_rows(found)
+        problems = [
+            (of, place) for of in inputs.read(self.name).seeds for place in range(len(of.ids))
+        ]
+        yield "exposed.csv", api.Frame(PROBLEMS, problems).csv()
+
+    def results(self, found: Coverage) -> dict[str, Any]:
+        """For results.json."""
+        return {
+            "diffuse": found.diffuse,
+            "concentrated": found.concentrated,
+            "R": found.repetitions,
+            **{
+                name: {"mean": float(of.mean), "ci95": [of.interval.low, of.interval.high]}
+                for name, of in found.quantities.items()
+            },
+            "seeds": {
+                str(seed): {
+                    "problems_a_half": of.problems,
+                    "replay": of.replay,
+                    **{name: float(each.seeds[seed]) for name, each in found.quantities.items()},
+                    "L_supervised": dict(zip(("diffuse", "concentrated"), of.tokens, strict=True)),
+                }
+                for seed, of in found.seeds.items()
+            },
+        }
+
+    def verdicts(self, inputs: api.ReportInputs, read: Exposures) -> dict[str, Mapping[str, int]]:
+        """Both conditions' verdicts on the problems trained on."""
+        return {
+            f"problems trained on, {condition_name(name)}": api.count_codes(np.concatenate(codes))
+            for name, codes in (
+                (read.diffuse, [of.diffuse for of in read.seeds]),
+                (read.concentrated, [of.concentrated for of in read.seeds]),
+            )
+        }
+
+    def summary(self, content: Mapping[str, Any]) -> api.Summary:
+        """The contrast in one line."""
+        contrast = content["contrast"]
+        mean, low, high = map(points, (contrast["mean"], *contrast["ci95"]))
+        return api.Summary(
+            f"{content['diffuse']} minus {content['concentrated']} on the problems trained on: "
+            f"{mean} points [{low}, {high}]",
+            min(seed["problems_a_half"] for seed in content["seeds"].values()),
+        )
 
 
 def _result(coverage: Coverage) -> str:

@@ -180,7 +180,7 @@ def read_matching(run_path: Path, of: Compared, arms: Sequence[api.Arm]) -> dict
     }
 
 
-class MatchedDiversity(api.Experiment, api.Part):
+class MatchedDiversity(api.Experiment):
     """Selections that are matched to GapFT's in strata and supervised tokens (Tables 3 and 6).
 
     Conditions of one n: problems of GapFT's strata, to one, and tokens to a tolerance. Which are
@@ -189,7 +189,10 @@ class MatchedDiversity(api.Experiment, api.Part):
     """
 
     name = "matched_diversity"
-    after = "Contrasts"
+
+    def part(self) -> DiversityPart:
+        """Its section, figure and table."""
+        return DiversityPart()
 
     def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
         """See ``Experiment.settings``.
@@ -281,11 +284,12 @@ class MatchedDiversity(api.Experiment, api.Part):
         assert found is not None, "a recipe whose settings were checked"
         return found
 
-    # The report
 
-    def part(self) -> MatchedDiversity:
-        """Itself."""
-        return self
+class DiversityPart(api.Part):
+    """Table 3 on the run's own audit."""
+
+    name = "matched_diversity"
+    after = "Contrasts"
 
     def read(
         self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]

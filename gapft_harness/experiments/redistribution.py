@@ -34,12 +34,15 @@ class RedistributionSettings(api.OfAdapters):
     permutations: int = Field(10_000, ge=1, description="permutations of the answers")
 
 
-class RedistributionExperiment(api.Experiment, api.Part):
+class RedistributionExperiment(api.Experiment):
     """Whether corrections are tied to their problems, or answer frequencies would do."""
 
     name = "redistribution"
-    after = "Where the change comes from"
     section = RedistributionSettings
+
+    def part(self) -> RedistributionPart:
+        """Its section and table."""
+        return RedistributionPart()
 
     def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
         """As of every experiment; scaled adapters of a run that scales none are refused."""
@@ -89,81 +92,6 @@ class RedistributionExperiment(api.Experiment, api.Part):
                     "where they are the gold ones"
                 )
             )
-
-    # The report
-
-    def part(self) -> RedistributionExperiment:
-        """Itself."""
-        return self
-
-    def read(
-        self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
-    ) -> tuple[api.Answers | None, str] | None:
-        """The answers of the source and of every arm, or why they cannot be redistributed."""
-        if not arms:
-            return None
-        tables = api.decided_tables(run_path, arms, self._settings(manifest["recipe"]).adapters)
-        return api.answers_or_why(run_path, manifest["task"], tables)
-
-    def compute(
-        self, inputs: api.ReportInputs, read: tuple[api.Answers | None, str]
-    ) -> RedistributionFindings:
-        """Each condition's rates."""
-        answers, why = read
-        settings = self._settings(inputs.recipe)
-        permutations, adapters = settings.permutations, settings.adapters
-        if answers is None:
-            return RedistributionFindings(permutations, adapters, {}, why)
-        stream = api.Stream(inputs.recipe["statistics"]["seed"], "report/redistribution")
-        conditions = {
-            name: redistribute(
-                api.stacked(answers.arms, name),
-                answers.golds,
-                answers.source,
-                inputs.audit.states,
-                item_ids=inputs.audit.ids,
-                permutations=permutations,
-                stream=stream,
-            )
-            for name in inputs.conditions
-        }
-        return RedistributionFindings(permutations, adapters, conditions)
-
-    def sections(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: RedistributionFindings
-    ) -> Iterator[api.Section]:
-        """A sentence and the rates, or why there are none."""
-        if found.why:
-            yield api.Section("Answer redistribution", [api.Text(f"No rates: {found.why}.")])
-            return
-        said, table = _result(findings.lead, found), found.rates.table(_note(found))
-        yield api.Section("Answer redistribution", [api.Text(said), _figure(found), table])
-
-    def figures(self, findings: api.ReportFindings, found: RedistributionFindings) -> api.Figures:
-        """Observed against null rates."""
-        if not found.why:
-            yield self.name, partial(_draw, found=found)
-
-    def tables(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: RedistributionFindings
-    ) -> Iterator[tuple[str, api.Rows]]:
-        """Every rate, unrounded."""
-        yield "redistribution.csv", found.rates.csv()
-
-    def results(self, found: RedistributionFindings) -> dict[str, Any]:
-        """For results.json."""
-        conditions: dict[str, dict[str, Any]] = {name: {} for name in found.conditions}
-        for rate in found.rates.entries():
-            conditions[rate.pop("condition")][rate.pop("state")] = rate
-        return {
-            "adapters": found.adapters,
-            "permutations": found.permutations,
-            "no_rates": found.why or None,
-            "conditions": conditions,
-        }
-
-    def _settings(self, recipe: Mapping[str, Any]) -> RedistributionSettings:
-        return RedistributionSettings.model_validate(recipe["experiments"][self.name] or {})
 
 
 def _why(run: api.RunDirectory, manifest: Mapping[str, Any], arms: Mapping[api.Arm, str]) -> str:
@@ -233,6 +161,82 @@ RATES: tuple[api.Column[Rate], ...] = (
         "fixed",
     ),
 )
+
+
+class RedistributionPart(api.Part):
+    """Answer redistribution."""
+
+    name = "redistribution"
+    after = "Where the change comes from"
+
+    def read(
+        self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
+    ) -> tuple[api.Answers | None, str] | None:
+        """The answers of the source and of every arm, or why they cannot be redistributed."""
+        if not arms:
+            return None
+        tables = api.decided_tables(run_path, arms, self._settings(manifest["recipe"]).adapters)
+        return api.answers_or_why(run_path, manifest["task"], tables)
+
+    def compute(
+        self, inputs: api.ReportInputs, read: tuple[api.Answers | None, str]
+    ) -> RedistributionFindings:
+        """Each condition's rates."""
+        answers, why = read
+        settings = self._settings(inputs.recipe)
+        permutations, adapters = settings.permutations, settings.adapters
+        if answers is None:
+            return RedistributionFindings(permutations, adapters, {}, why)
+        stream = api.Stream(inputs.recipe["statistics"]["seed"], "report/redistribution")
+        conditions = {
+            name: redistribute(
+                api.stacked(answers.arms, name),
+                answers.golds,
+                answers.source,
+                inputs.audit.states,
+                item_ids=inputs.audit.ids,
+                permutations=permutations,
+                stream=stream,
+            )
+            for name in inputs.conditions
+        }
+        return RedistributionFindings(permutations, adapters, conditions)
+
+    def sections(
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: RedistributionFindings
+    ) -> Iterator[api.Section]:
+        """A sentence and the rates, or why there are none."""
+        if found.why:
+            yield api.Section("Answer redistribution", [api.Text(f"No rates: {found.why}.")])
+            return
+        said, table = _result(findings.lead, found), found.rates.table(_note(found))
+        yield api.Section("Answer redistribution", [api.Text(said), _figure(found), table])
+
+    def figures(self, findings: api.ReportFindings, found: RedistributionFindings) -> api.Figures:
+        """Observed against null rates."""
+        if not found.why:
+            yield self.name, partial(_draw, found=found)
+
+    def tables(
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: RedistributionFindings
+    ) -> Iterator[tuple[str, api.Rows]]:
+        """Every rate, unrounded."""
+        yield "redistribution.csv", found.rates.csv()
+
+    def results(self, found: RedistributionFindings) -> dict[str, Any]:
+        """For results.json."""
+        conditions: dict[str, dict[str, Any]] = {name: {} for name in found.conditions}
+        for rate in found.rates.entries():
+            conditions[rate.pop("condition")][rate.pop("state")] = rate
+        return {
+            "adapters": found.adapters,
+            "permutations": found.permutations,
+            "no_rates": found.why or None,
+            "conditions": conditions,
+        }
+
+    def _settings(self, recipe: Mapping[str, Any]) -> RedistributionSettings:
+        return RedistributionSettings.model_validate(recipe["experiments"][self.name] or {})
 
 
 def _result(lead: str, found: RedistributionFindings) -> str:

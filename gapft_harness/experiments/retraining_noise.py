@@ -66,14 +66,17 @@ def audit_replicate(
     return api.decode_split(run, arm, "audit", file, purpose, plugin_files, progress)
 
 
-class RetrainingNoise(api.Experiment, api.Part):
+class RetrainingNoise(api.Experiment):
     """How many audit decisions change when an arm is trained again on the same examples."""
 
     name = "retraining_noise"
-    after = "Contrasts"
     section = NoiseSettings
     stage = "retrain"
     folder = layout.REPLICATES
+
+    def part(self) -> NoisePart:
+        """Its section and table."""
+        return NoisePart()
 
     def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
         """See ``Experiment.settings``.
@@ -210,83 +213,6 @@ class RetrainingNoise(api.Experiment, api.Part):
         found: NoiseSettings = self.settings(recipe)
         seeds = found.seeds or recipe.seeds
         return len({*found.conditions}) * len({*seeds}) * len({*found.vary})
-
-    # The report
-
-    def part(self) -> RetrainingNoise:
-        """Itself."""
-        return self
-
-    def read(
-        self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
-    ) -> tuple[Replicate, ...] | None:
-        """The decisions and weights of every replicate of the report's arms, with its arm's.
-
-        By condition and source of noise as they are asked for, then by ascending seed.
-        """
-        said = manifest["recipe"]["experiments"].get(self.name, {})
-        settings = NoiseSettings.model_validate(said)
-        wanted = [again for arm in arms for again in replicates_of(arm, settings)]
-        groups = list(dict.fromkeys(arm.condition for arm in wanted))
-        sources = list(dict.fromkeys(arm.variant for arm in wanted))
-        wanted.sort(key=lambda arm: (groups.index(arm.condition), sources.index(arm.variant)))
-        return tuple(_replicate(run_path, arm) for arm in wanted) or None
-
-    def compute(self, inputs: api.ReportInputs, read: tuple[Replicate, ...]) -> NoiseFindings:
-        """What changed, and beside it how far the training seeds are apart."""
-        conditions, sources = (
-            [*dict.fromkeys(getattr(of.arm, key) for of in read)]
-            for key in ("condition", "variant")
-        )
-        spreads = []
-        for name in conditions:
-            passed = np.array([arm.passed for arm in inputs.of(name)])
-            rates = [Fraction(int(of.sum()), of.size) for of in passed]
-            own = [of for of in read if of.arm.condition == name]
-            shares = {
-                source: total(of for of in own if of.arm.variant == source).share
-                for source in sources
-            }
-            spreads.append(
-                Spread(name, len(rates), mean_share(passed), min(rates), max(rates), shares)
-            )
-        return NoiseFindings(read, spreads)
-
-    def sections(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: NoiseFindings
-    ) -> Iterator[api.Section]:
-        """What came of it in words, every replicate, and how far training seeds are apart."""
-        replicates = api.Frame(REPLICATES, found.replicates).table(
-            "Each line is an arm and its replicate, trained on the same examples. Changed: audit "
-            "problems that one of the two has right and the other wrong. Pass@1: of the replicate "
-            "minus that of the arm, in percentage points. Reworded: responses with another text, "
-            "right or wrong. Weights: whether the two adapters are the same to the byte.",
-            words=2,
-        )
-        columns = [*_spread_columns(found.spreads[0].anew, findings)]
-        spreads = api.Frame(columns, found.spreads).table(
-            "Share of the audit's decisions that changed, mean over replicates, by what was drawn "
-            "anew (none: nothing). Between seeds: the share in which two training seeds of the "
-            "condition differ, mean over pairs; where the selector draws, seeds have other "
-            "examples, too. Interval: of the condition's mean Pass@1, over seeds and problems. "
-            "Conditions are compared by such intervals, and not by single trainings.",
-        )
-        yield api.Section("Retraining noise", [api.Text(_result(found)), replicates, spreads])
-
-    def tables(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: NoiseFindings
-    ) -> Iterator[tuple[str, api.Rows]]:
-        """Every replicate, unrounded."""
-        yield "retraining_noise.csv", api.Frame(REPLICATES, found.replicates).csv()
-
-    def results(self, found: NoiseFindings) -> dict[str, Any]:
-        """For results.json."""
-        spreads = api.Frame([*_spread_columns(())], found.spreads).entries()
-        names = (of.condition for of in found.spreads)
-        return {
-            "replicates": api.Frame(REPLICATES, found.replicates).entries(),
-            "between_seeds": dict(zip(names, spreads, strict=True)),
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,6 +361,84 @@ def _spread_columns(
 
 
 SPREADS = tuple(_spread_columns(_ANEW))
+
+
+class NoisePart(api.Part):
+    """Retraining noise: a section and a table."""
+
+    name = "retraining_noise"
+    after = "Contrasts"
+
+    def read(
+        self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
+    ) -> tuple[Replicate, ...] | None:
+        """The decisions and weights of every replicate of the report's arms, with its arm's.
+
+        By condition and source of noise as they are asked for, then by ascending seed.
+        """
+        said = manifest["recipe"]["experiments"].get(self.name, {})
+        settings = NoiseSettings.model_validate(said)
+        wanted = [again for arm in arms for again in replicates_of(arm, settings)]
+        groups = list(dict.fromkeys(arm.condition for arm in wanted))
+        sources = list(dict.fromkeys(arm.variant for arm in wanted))
+        wanted.sort(key=lambda arm: (groups.index(arm.condition), sources.index(arm.variant)))
+        return tuple(_replicate(run_path, arm) for arm in wanted) or None
+
+    def compute(self, inputs: api.ReportInputs, read: tuple[Replicate, ...]) -> NoiseFindings:
+        """What changed, and beside it how far the training seeds are apart."""
+        conditions, sources = (
+            [*dict.fromkeys(getattr(of.arm, key) for of in read)]
+            for key in ("condition", "variant")
+        )
+        spreads = []
+        for name in conditions:
+            passed = np.array([arm.passed for arm in inputs.of(name)])
+            rates = [Fraction(int(of.sum()), of.size) for of in passed]
+            own = [of for of in read if of.arm.condition == name]
+            shares = {
+                source: total(of for of in own if of.arm.variant == source).share
+                for source in sources
+            }
+            spreads.append(
+                Spread(name, len(rates), mean_share(passed), min(rates), max(rates), shares)
+            )
+        return NoiseFindings(read, spreads)
+
+    def sections(
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: NoiseFindings
+    ) -> Iterator[api.Section]:
+        """What came of it in words, every replicate, and how far training seeds are apart."""
+        replicates = api.Frame(REPLICATES, found.replicates).table(
+            "Each line is an arm and its replicate, trained on the same examples. Changed: audit "
+            "problems that one of the two has right and the other wrong. Pass@1: of the replicate "
+            "minus that of the arm, in percentage points. Reworded: responses with another text, "
+            "right or wrong. Weights: whether the two adapters are the same to the byte.",
+            words=2,
+        )
+        columns = [*_spread_columns(found.spreads[0].anew, findings)]
+        spreads = api.Frame(columns, found.spreads).table(
+            "Share of the audit's decisions that changed, mean over replicates, by what was drawn "
+            "anew (none: nothing). Between seeds: the share in which two training seeds of the "
+            "condition differ, mean over pairs; where the selector draws, seeds have other "
+            "examples, too. Interval: of the condition's mean Pass@1, over seeds and problems. "
+            "Conditions are compared by such intervals, and not by single trainings.",
+        )
+        yield api.Section("Retraining noise", [api.Text(_result(found)), replicates, spreads])
+
+    def tables(
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: NoiseFindings
+    ) -> Iterator[tuple[str, api.Rows]]:
+        """Every replicate, unrounded."""
+        yield "retraining_noise.csv", api.Frame(REPLICATES, found.replicates).csv()
+
+    def results(self, found: NoiseFindings) -> dict[str, Any]:
+        """For results.json."""
+        spreads = api.Frame([*_spread_columns(())], found.spreads).entries()
+        names = (of.condition for of in found.spreads)
+        return {
+            "replicates": api.Frame(REPLICATES, found.replicates).entries(),
+            "between_seeds": dict(zip(names, spreads, strict=True)),
+        }
 
 
 def _replicate(run_path: Path, arm: api.Arm) -> Replicate:

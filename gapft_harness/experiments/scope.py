@@ -44,64 +44,15 @@ class ScopeSettings(api.OfWindows):
         return [api.Window(0, k) for k in sorted({*self.k})]
 
 
-class Scope(api.OnWindows, api.Part):
+class Scope(api.OnWindows):
     """Every condition's decomposition at several search budgets, from one search."""
 
     name = stage = "scope"
-    after = "Where the change comes from"
     section = ScopeSettings
 
-    # The report
-
-    def part(self) -> Scope:
-        """Itself."""
-        return self
-
-    def read(
-        self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
-    ) -> ScopeRead:
-        """What the trained models decided, and answers where there are any."""
-        adapters = _settings(manifest["recipe"]).adapters
-        given = api.decided_tables(run_path, arms, adapters)
-        answers = api.answers_or_why(run_path, manifest["task"], given)
-        return ScopeRead(api.read_decided(run_path, arms, adapters), *answers)
-
-    def compute(self, inputs: api.ReportInputs, read: ScopeRead) -> ScopeFindings:
-        """A line for each condition and K."""
-        settings, answers, lines = _settings(inputs.recipe), read.answers, []
-        audit = inputs.audit.verdicts
-        by_k = {of.k: audit.window(of.offset, of.k).states for of in settings.windows()}
-        for name in inputs.conditions:
-            passed = api.stacked(read.decided, name)
-            for k, states in by_k.items():
-                null: dict[api.State, Fraction] = {}
-                if answers is not None:
-                    given = api.stacked(answers.arms, name)
-                    null = null_rates(given, answers.golds, answers.source, states)
-                lines.append(ScopeLine(name, scope_row(k, states, passed), null))
-        return ScopeFindings(tuple(lines), read.why, settings.adapters)
-
-    def sections(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: ScopeFindings
-    ) -> Iterator[api.Section]:
-        """A sentence, the figure and the matrix."""
-        matrix = api.Frame(COLUMNS, found.lines).table(_note(found))
-        yield api.Section("Scope matrix", [api.Text(_result(found)), _drawing(found), matrix])
-
-    def figures(self, findings: api.ReportFindings, found: ScopeFindings) -> api.Figures:
-        """The states and the rates at every K."""
-        yield self.name, partial(_draw, found=found)
-
-    def tables(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: ScopeFindings
-    ) -> Iterator[tuple[str, api.Rows]]:
-        """The matrix, unrounded."""
-        yield "scope.csv", api.Frame(COLUMNS, found.lines).csv()
-
-    def results(self, found: ScopeFindings) -> dict[str, Any]:
-        """For results.json."""
-        lines = api.Frame(COLUMNS, found.lines).entries()
-        return {"adapters": found.adapters, "lines": lines, "no_null_rates": found.why or None}
+    def part(self) -> ScopePart:
+        """Its section, figure and table."""
+        return ScopePart()
 
 
 def _settings(recipe: Mapping[str, Any]) -> ScopeSettings:
@@ -175,6 +126,59 @@ COLUMNS: tuple[api.Column[ScopeLine], ...] = (
     _rate("null_U", "null U", "U", lambda line: line.null.get("U"), _NULL),
     api.Column("unstable", "", lambda line: tuple(line.row.unstable)),
 )
+
+
+class ScopePart(api.Part):
+    """The scope matrix."""
+
+    name = "scope"
+    after = "Where the change comes from"
+
+    def read(
+        self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
+    ) -> ScopeRead:
+        """What the trained models decided, and answers where there are any."""
+        adapters = _settings(manifest["recipe"]).adapters
+        given = api.decided_tables(run_path, arms, adapters)
+        answers = api.answers_or_why(run_path, manifest["task"], given)
+        return ScopeRead(api.read_decided(run_path, arms, adapters), *answers)
+
+    def compute(self, inputs: api.ReportInputs, read: ScopeRead) -> ScopeFindings:
+        """A line for each condition and K."""
+        settings, answers, lines = _settings(inputs.recipe), read.answers, []
+        audit = inputs.audit.verdicts
+        by_k = {of.k: audit.window(of.offset, of.k).states for of in settings.windows()}
+        for name in inputs.conditions:
+            passed = api.stacked(read.decided, name)
+            for k, states in by_k.items():
+                null: dict[api.State, Fraction] = {}
+                if answers is not None:
+                    given = api.stacked(answers.arms, name)
+                    null = null_rates(given, answers.golds, answers.source, states)
+                lines.append(ScopeLine(name, scope_row(k, states, passed), null))
+        return ScopeFindings(tuple(lines), read.why, settings.adapters)
+
+    def sections(
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: ScopeFindings
+    ) -> Iterator[api.Section]:
+        """A sentence, the figure and the matrix."""
+        matrix = api.Frame(COLUMNS, found.lines).table(_note(found))
+        yield api.Section("Scope matrix", [api.Text(_result(found)), _drawing(found), matrix])
+
+    def figures(self, findings: api.ReportFindings, found: ScopeFindings) -> api.Figures:
+        """The states and the rates at every K."""
+        yield self.name, partial(_draw, found=found)
+
+    def tables(
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: ScopeFindings
+    ) -> Iterator[tuple[str, api.Rows]]:
+        """The matrix, unrounded."""
+        yield "scope.csv", api.Frame(COLUMNS, found.lines).csv()
+
+    def results(self, found: ScopeFindings) -> dict[str, Any]:
+        """For results.json."""
+        lines = api.Frame(COLUMNS, found.lines).entries()
+        return {"adapters": found.adapters, "lines": lines, "no_null_rates": found.why or None}
 
 
 def _result(found: ScopeFindings) -> str:

@@ -40,103 +40,15 @@ class StabilitySettings(api.OfWindows):
         return [api.Window(self.k * number, self.k) for number in range(self.sets)]
 
 
-class StabilityExperiment(api.OnWindows, api.Part):
+class StabilityExperiment(api.OnWindows):
     """Whether the S/U split holds under other samples of the source, and what it moves."""
 
     name = stage = "stability"
-    after = "Where the change comes from"
     section = StabilitySettings
 
-    # The report
-
-    def part(self) -> StabilityExperiment:
-        """Itself."""
-        return self
-
-    def read(
-        self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
-    ) -> Mapping[api.Arm, NDArray[np.bool_]]:
-        """What the trained models decided."""
-        return api.read_decided(run_path, arms, _settings(manifest["recipe"]).adapters)
-
-    def compute(
-        self, inputs: api.ReportInputs, read: Mapping[api.Arm, NDArray[np.bool_]]
-    ) -> StabilityFindings:
-        """Agreement of the sets, and what they move in each condition."""
-        settings = _settings(inputs.recipe)
-        sets = [inputs.audit.verdicts.window(of.offset, of.k) for of in settings.windows()]
-        states = np.array([verdicts.states for verdicts in sets])
-        conditions = {}
-        for name in inputs.conditions:
-            by_set = flows(states, api.stacked(read, name))
-            ranges = [
-                spreads([[of] for of in seed])["S_flow"].range for seed in zip(*by_set, strict=True)
-            ]
-            conditions[name] = Moved(spreads(by_set), max(of for of in ranges if of is not None))
-        return StabilityFindings(
-            k=settings.k,
-            sizes=tuple((of["G"], of["S"], of["U"]) for of in (each.sizes for each in sets)),
-            agreement=agreement(states),
-            conditions=conditions,
-            adapters=settings.adapters,
-        )
-
-    def sections(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: StabilityFindings
-    ) -> Iterator[api.Section]:
-        """A sentence, the figure, how far sets agree, the means over sets, and the ranges."""
-        rows = [*found.conditions.items()]
-        tables = [
-            api.Frame(MEANS, rows).table(
-                "Mean over sample sets and seeds, in percentage points of the audit. S and U "
-                "flow: p_S κ_S and p_U κ_U; combined: their sum, minus G regression the total gain."
-            ),
-            api.Frame(RANGES, rows).table(_of_ranges(found)),
-        ]
-        if found.agreement is not None:
-            tables.insert(0, api.Frame(SETS, [found]).table(_of_sets(found)))
-        shown: list[api.Block] = [api.Text(_result(found)), _figure(found), *tables]
-        yield api.Section("Stability of the source states", shown)
-
-    def figures(self, findings: api.ReportFindings, found: StabilityFindings) -> api.Figures:
-        """Every quantity under every set."""
-        yield self.name, partial(_draw, found=found)
-
-    def tables(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: StabilityFindings
-    ) -> Iterator[tuple[str, api.Rows]]:
-        """Every quantity under every set."""
-        yield "stability.csv", _rows(found)
-
-    def results(self, found: StabilityFindings) -> dict[str, Any]:
-        """For results.json."""
-        (content,) = api.Frame(SETS, [found]).entries()
-        return content | {
-            "conditions": {
-                name: {
-                    **{
-                        quantity: {
-                            "sets": [_float(value) for value in of.spreads[quantity].values],
-                            "mean": _float(of.spreads[quantity].mean),
-                            "range": _float(of.spreads[quantity].range),
-                        }
-                        for quantity in QUANTITIES
-                    },
-                    "largest_flow_range_of_a_seed": float(of.one_seed),
-                }
-                for name, of in found.conditions.items()
-            },
-        }
-
-    def summary(self, content: Mapping[str, Any]) -> api.Summary | None:
-        """How many failures change their state."""
-        if content["unstable_share"] is None:
-            return None
-        return api.Summary(
-            f"S/U under {len(content['sets'])} sets of {content['K']} samples: "
-            f"{100 * content['unstable_share']:.1f}% of the source's failures change",
-            content["source_failures"],
-        )
+    def part(self) -> StabilityPart:
+        """Its section and table."""
+        return StabilityPart()
 
 
 def _settings(recipe: Mapping[str, Any]) -> StabilitySettings:
@@ -285,6 +197,98 @@ SETS: tuple[api.Column[StabilityFindings], ...] = (
     ),
     _agreed("S_jaccard", "S Jaccard", "overlap of S, mean over pairs", lambda of: of.jaccard),
 )
+
+
+class StabilityPart(api.Part):
+    """Stability of the source states."""
+
+    name = "stability"
+    after = "Where the change comes from"
+
+    def read(
+        self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
+    ) -> Mapping[api.Arm, NDArray[np.bool_]]:
+        """What the trained models decided."""
+        return api.read_decided(run_path, arms, _settings(manifest["recipe"]).adapters)
+
+    def compute(
+        self, inputs: api.ReportInputs, read: Mapping[api.Arm, NDArray[np.bool_]]
+    ) -> StabilityFindings:
+        """Agreement of the sets, and what they move in each condition."""
+        settings = _settings(inputs.recipe)
+        sets = [inputs.audit.verdicts.window(of.offset, of.k) for of in settings.windows()]
+        states = np.array([verdicts.states for verdicts in sets])
+        conditions = {}
+        for name in inputs.conditions:
+            by_set = flows(states, api.stacked(read, name))
+            ranges = [
+                spreads([[of] for of in seed])["S_flow"].range for seed in zip(*by_set, strict=True)
+            ]
+            conditions[name] = Moved(spreads(by_set), max(of for of in ranges if of is not None))
+        return StabilityFindings(
+            k=settings.k,
+            sizes=tuple((of["G"], of["S"], of["U"]) for of in (each.sizes for each in sets)),
+            agreement=agreement(states),
+            conditions=conditions,
+            adapters=settings.adapters,
+        )
+
+    def sections(
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: StabilityFindings
+    ) -> Iterator[api.Section]:
+        """A sentence, the figure, how far sets agree, the means over sets, and the ranges."""
+        rows = [*found.conditions.items()]
+        tables = [
+            api.Frame(MEANS, rows).table(
+                "Mean over sample sets and seeds, in percentage points of the audit. S and U "
+                "flow: p_S κ_S and p_U κ_U; combined: their sum, minus G regression the total gain."
+            ),
+            api.Frame(RANGES, rows).table(_of_ranges(found)),
+        ]
+        if found.agreement is not None:
+            tables.insert(0, api.Frame(SETS, [found]).table(_of_sets(found)))
+        shown: list[api.Block] = [api.Text(_result(found)), _figure(found), *tables]
+        yield api.Section("Stability of the source states", shown)
+
+    def figures(self, findings: api.ReportFindings, found: StabilityFindings) -> api.Figures:
+        """Every quantity under every set."""
+        yield self.name, partial(_draw, found=found)
+
+    def tables(
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: StabilityFindings
+    ) -> Iterator[tuple[str, api.Rows]]:
+        """Every quantity under every set."""
+        yield "stability.csv", _rows(found)
+
+    def results(self, found: StabilityFindings) -> dict[str, Any]:
+        """For results.json."""
+        (content,) = api.Frame(SETS, [found]).entries()
+        return content | {
+            "conditions": {
+                name: {
+                    **{
+                        quantity: {
+                            "sets": [_float(value) for value in of.spreads[quantity].values],
+                            "mean": _float(of.spreads[quantity].mean),
+                            "range": _float(of.spreads[quantity].range),
+                        }
+                        for quantity in QUANTITIES
+                    },
+                    "largest_flow_range_of_a_seed": float(of.one_seed),
+                }
+                for name, of in found.conditions.items()
+            },
+        }
+
+    def summary(self, content: Mapping[str, Any]) -> api.Summary | None:
+        """How many failures change their state."""
+        if content["unstable_share"] is None:
+            return None
+        return api.Summary(
+            f"S/U under {len(content['sets'])} sets of {content['K']} samples: "
+            f"{100 * content['unstable_share']:.1f}% of the source's failures change",
+            content["source_failures"],
+        )
 
 
 def _float(value: Fraction | None) -> float | None:

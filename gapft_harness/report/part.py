@@ -35,8 +35,6 @@ class Opening:
 class Part:
     """What an experiment adds to a report. Every method adds nothing unless it is overridden.
 
-    An experiment may be its own part: then its ``part()`` gives itself.
-
     ``read`` gives what the part reads of a run, ``compute`` its findings; both come back as
     ``read`` and ``found`` to the other methods. The same inputs must give the same bytes.
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from gapft_harness.core.records import Arm, Budget
-from gapft_harness.experiments.allocation import AllocationExperiment, ExposedSeed, Exposures
+from gapft_harness.experiments.allocation import AllocationPart, ExposedSeed, Exposures
 from gapft_harness.report.reading.inputs import (
     PASS,
     STATUSES,
@@ -133,7 +133,7 @@ def exposures(seeds, half=59, union=150, success=SUCCESS, replay=16):
 
 def compared(exposures):
     """The allocation comparison's part of a report."""
-    return (Taken(AllocationExperiment(), exposures),)
+    return (Taken(AllocationPart(), exposures),)
 
 
 def allocation_inputs(seeds=(13, 21, 42), sizes=(446, 280, 274), **changes):

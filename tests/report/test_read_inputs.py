@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.experiments.allocation import AllocationExperiment
+from gapft_harness.experiments.allocation import AllocationPart
 from gapft_harness.report.reading.inputs import STATUSES, read_inputs
 from gapft_harness.run_directory.parquet import FACTS
 from gapft_harness.run_directory.tables import (
@@ -137,7 +137,7 @@ def write_run(folder, inputs):
     }  # fmt: skip
 
 
-PARTS = [AllocationExperiment()]
+PARTS = [AllocationPart()]
 
 
 @pytest.fixture

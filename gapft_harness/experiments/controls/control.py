@@ -76,7 +76,7 @@ def gapft_and(conditions: Mapping[str, api.Condition], selector: str) -> list[St
     return [Step(condition_name(name), name) for name in names]
 
 
-class Control(api.Experiment, api.Part, ABC):
+class Control(api.Experiment, ABC):
     """Which conditions it compares follows from their selectors; the recipe names none.
 
     Attributes:
@@ -87,7 +87,6 @@ class Control(api.Experiment, api.Part, ABC):
         matched: what ``faults`` holds training sets to, for verify; empty: there is nothing.
     """
 
-    after = "Contrasts"
     needs: str = ""
     title: str = ""
     axis: str = ""
@@ -96,6 +95,10 @@ class Control(api.Experiment, api.Part, ABC):
     @abstractmethod
     def steps(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
         """The conditions that are compared, the reference first; fewer than two: none are."""
+
+    def part(self) -> ControlPart:
+        """Its part of the report."""
+        return ControlPart(self)
 
     def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
         """See ``Experiment.settings``.
@@ -157,94 +160,6 @@ class Control(api.Experiment, api.Part, ABC):
         for arm in context.arms():
             if arm.condition in compared:
                 yield layout.selection(arm)
-
-    # The report
-
-    def part(self) -> Control:
-        """Itself."""
-        return self
-
-    def read(
-        self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
-    ) -> tuple[Step, ...] | None:
-        """The steps that the report's arms have, and what fills their slots."""
-        asked = manifest["recipe"].get("experiments", {})
-        if self.name not in asked or not arms:
-            return None
-        return count_slots(run_path, self.steps(api.conditions_of(manifest["recipe"])), arms)
-
-    def compute(self, inputs: api.ReportInputs, read: tuple[Step, ...]) -> Any:
-        """The steps: their contrasts are among those of every report."""
-        return read
-
-    def shown(self, found: Any) -> tuple[Step, ...]:
-        """The steps of what ``compute`` gave."""
-        steps: tuple[Step, ...] = found
-        return steps
-
-    def compared(self, found: Any) -> Sequence[Step]:
-        """The steps of which the first sentence compares the last with the first."""
-        return self.shown(found)
-
-    def contrasts(
-        self, findings: api.ReportFindings, found: Any
-    ) -> list[tuple[Step, api.Contrast]]:
-        """Steps with their differences: every later one minus the first."""
-        steps = self.shown(found)
-        return list(zip(steps[1:], against_first(findings, steps), strict=True))
-
-    def sections(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: Any
-    ) -> Iterator[api.Section]:
-        """The result in a sentence, the figure, and a row for each step."""
-        steps = self.shown(found)
-        said = result(findings, self.compared(found)) + self.remark(findings, found)
-        shown = (
-            f"{step.label} {points(contrast.delta)} points"
-            for step, contrast in self.contrasts(findings, found)
-        )
-        alternative = f"Change of Pass@1 against {steps[0].label}: {'; '.join(shown)}."
-        caption = (
-            f"Pass@1 minus that of {steps[0].label}, with 95% intervals. Filled: the interval "
-            "excludes zero."
-        )
-        if not self.axis:
-            caption += " Bars: its parts on G, S and U, which sum to it. Ticks: each seed."
-        blocks: list[api.Block] = [
-            api.Text(said),
-            api.Figure(self.name, alternative, caption),
-            contrast_table(findings, steps),
-        ]
-        yield api.Section(self.title, blocks)
-
-    def remark(self, findings: api.ReportFindings, found: Any) -> str:
-        """What follows the result, beginning with a space; nothing by default."""
-        return ""
-
-    def figures(self, findings: api.ReportFindings, found: Any) -> api.Figures:
-        """The change of Pass@1 from step to step; without an axis, where it arises."""
-        steps, axis = self.shown(found), self.axis
-        draw = partial(change_by_step, axis=axis) if axis else parts_by_state
-        yield self.name, partial(draw, steps=steps)
-
-    def tables(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: Any
-    ) -> Iterator[tuple[str, api.Rows]]:
-        """A row for each step and seed, and for each step's mean."""
-        yield f"{self.name}.csv", _rows(findings, self.contrasts(findings, found))
-
-    def results(self, found: Any) -> dict[str, Any]:
-        """The steps and what fills their slots; their contrasts stand under ``contrasts``."""
-        return {
-            "steps": [
-                {
-                    "condition": step.condition,
-                    "value": step.value,
-                    "slots": {str(seed): dict(of) for seed, of in step.slots.items()},
-                }
-                for step in self.shown(found)
-            ]
-        }
 
 
 def count_slots(run_path: Path, steps: Sequence[Step], arms: Sequence[api.Arm]) -> tuple[Step, ...]:
@@ -487,6 +402,102 @@ def _ticks(axes: Axes, y: int, values: Sequence[Fraction]) -> None:
         [100 * float(value) for value in values], [y] * len(values), "|", color=palette.INK,
         markersize=9, markeredgewidth=0.9,
     )  # fmt: skip
+
+
+class ControlPart(api.Part):
+    """Conditions of one n that differ in which problems fill their slots.
+
+    ``read`` gives the steps, and so does ``compute``; the first is the reference.
+    """
+
+    after = "Contrasts"
+
+    def __init__(self, control: Control) -> None:
+        self.control, self.name = control, control.name
+
+    def read(
+        self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
+    ) -> tuple[Step, ...] | None:
+        """The steps that the report's arms have, and what fills their slots."""
+        asked = manifest["recipe"].get("experiments", {})
+        if self.name not in asked or not arms:
+            return None
+        return count_slots(
+            run_path, self.control.steps(api.conditions_of(manifest["recipe"])), arms
+        )
+
+    def compute(self, inputs: api.ReportInputs, read: tuple[Step, ...]) -> Any:
+        """The steps: their contrasts are among those of every report."""
+        return read
+
+    def shown(self, found: Any) -> tuple[Step, ...]:
+        """The steps of what ``compute`` gave."""
+        steps: tuple[Step, ...] = found
+        return steps
+
+    def compared(self, found: Any) -> Sequence[Step]:
+        """The steps of which the first sentence compares the last with the first."""
+        return self.shown(found)
+
+    def differences(
+        self, findings: api.ReportFindings, found: Any
+    ) -> list[tuple[Step, api.Contrast]]:
+        """Steps with their differences: every later one minus the first."""
+        steps = self.shown(found)
+        return list(zip(steps[1:], against_first(findings, steps), strict=True))
+
+    def sections(
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: Any
+    ) -> Iterator[api.Section]:
+        """The result in a sentence, the figure, and a row for each step."""
+        steps = self.shown(found)
+        said = result(findings, self.compared(found)) + self.remark(findings, found)
+        shown = (
+            f"{step.label} {points(contrast.delta)} points"
+            for step, contrast in self.differences(findings, found)
+        )
+        alternative = f"Change of Pass@1 against {steps[0].label}: {'; '.join(shown)}."
+        caption = (
+            f"Pass@1 minus that of {steps[0].label}, with 95% intervals. Filled: the interval "
+            "excludes zero."
+        )
+        if not self.control.axis:
+            caption += " Bars: its parts on G, S and U, which sum to it. Ticks: each seed."
+        blocks: list[api.Block] = [
+            api.Text(said),
+            api.Figure(self.name, alternative, caption),
+            contrast_table(findings, steps),
+        ]
+        yield api.Section(self.control.title, blocks)
+
+    def remark(self, findings: api.ReportFindings, found: Any) -> str:
+        """What follows the result, beginning with a space; nothing by default."""
+        return ""
+
+    def figures(self, findings: api.ReportFindings, found: Any) -> api.Figures:
+        """The change of Pass@1 from step to step; without an axis, where it arises."""
+        steps, axis = self.shown(found), self.control.axis
+        draw = partial(change_by_step, axis=axis) if axis else parts_by_state
+        yield self.name, partial(draw, steps=steps)
+
+    def tables(
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: Any
+    ) -> Iterator[tuple[str, api.Rows]]:
+        """A row for each step and seed, and for each step's mean."""
+        yield f"{self.name}.csv", _rows(findings, self.differences(findings, found))
+
+    def results(self, found: Any) -> dict[str, Any]:
+        """The steps and what fills their slots; their contrasts stand under ``contrasts``."""
+        return {
+            "steps": [
+                {
+                    "condition": step.condition,
+                    "value": step.value,
+                    "slots": {str(seed): dict(of) for seed, of in step.slots.items()},
+                }
+                for step in self.shown(found)
+            ]
+        }
 
 
 def _rows(findings: api.ReportFindings, compared: Sequence[tuple[Step, api.Contrast]]) -> api.Rows:

@@ -11,6 +11,7 @@ from gapft_harness.analysis.bootstrap import Interval
 from gapft_harness.api import condition_name, points, points_interval, wording
 from gapft_harness.experiments.controls.control import (
     Control,
+    ControlPart,
     Step,
     by_parameter,
     contrast_table,
@@ -80,6 +81,10 @@ class Related(Control):
     )
     title = "Related selections"
 
+    def part(self) -> RelatedPart:
+        """Its section, figure and table."""
+        return RelatedPart(self)
+
     def steps(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
         """GapFT and uniform of its n; then each related selection and its twin, if there is one."""
         called = {
@@ -99,11 +104,32 @@ class Related(Control):
                     found.append(Step(condition_name(twin), twin))
         return found
 
-    def contrasts(
+
+def _twin(conditions: Mapping[str, api.Condition], of: api.Condition) -> str:
+    """The condition that draws at random from the states and responses that a selection takes."""
+    wanted = _draws({"responses": _RELATED[of.selector], "states": of.params.get("states", "GS")})
+    names = (
+        name
+        for name, other in conditions.items()
+        if other.selector == "random_twin" and _draws(other.params) == wanted
+    )
+    return next(names, "")
+
+
+def _draws(params: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What a random twin draws from, with the selector's defaults."""
+    defaults = {"states": "GS", "responses": "kept", "repeats": False}
+    return tuple({**defaults, **params}[key] for key in defaults)
+
+
+class RelatedPart(ControlPart):
+    """Every selection minus GapFT, and the related ones minus their random twins."""
+
+    def differences(
         self, findings: api.ReportFindings, found: Any
     ) -> list[tuple[Step, api.Contrast]]:
         """Against GapFT, then against the twins."""
-        return [*super().contrasts(findings, found), *self._twins(findings, found)]
+        return [*super().differences(findings, found), *self._twins(findings, found)]
 
     def sections(
         self, inputs: api.ReportInputs, findings: api.ReportFindings, found: Any
@@ -132,7 +158,7 @@ class Related(Control):
         ]
         if twins:
             blocks.append(twin_table(findings, twins))
-        yield api.Section(self.title, blocks)
+        yield api.Section(self.control.title, blocks)
 
     def figures(self, findings: api.ReportFindings, found: Any) -> api.Figures:
         """Both kinds of differences with their intervals."""
@@ -155,30 +181,13 @@ class Related(Control):
         self, findings: api.ReportFindings, found: Any
     ) -> dict[str, list[tuple[str, Fraction, Interval]]]:
         groups = {
-            f"Minus {self.shown(found)[0].label}": super().contrasts(findings, found),
+            f"Minus {self.shown(found)[0].label}": super().differences(findings, found),
             "Minus its random twin": self._twins(findings, found),
         }
         return {
             title: [(step.label, of.delta, of.interval) for step, of in group]
             for title, group in groups.items()
         }
-
-
-def _twin(conditions: Mapping[str, api.Condition], of: api.Condition) -> str:
-    """The condition that draws at random from the states and responses that a selection takes."""
-    wanted = _draws({"responses": _RELATED[of.selector], "states": of.params.get("states", "GS")})
-    names = (
-        name
-        for name, other in conditions.items()
-        if other.selector == "random_twin" and _draws(other.params) == wanted
-    )
-    return next(names, "")
-
-
-def _draws(params: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What a random twin draws from, with the selector's defaults."""
-    defaults = {"states": "GS", "responses": "kept", "repeats": False}
-    return tuple({**defaults, **params}[key] for key in defaults)
 
 
 _ALONE = "No random twin of a related selection is among the conditions."

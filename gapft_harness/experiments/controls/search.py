@@ -18,6 +18,7 @@ from gapft_harness.analysis.permutation import PairedPermutation, paired_permuta
 from gapft_harness.api import layout, listed, percent, wording
 from gapft_harness.experiments.controls.control import (
     Control,
+    ControlPart,
     Step,
     against_first,
     by_parameter,
@@ -38,6 +39,10 @@ class SearchDepth(Control):
     title = "Search depth"
     axis = "samples that search may use"
 
+    def part(self) -> ControlPart:
+        """Its section, figure and table."""
+        return DepthPart(self)
+
     def steps(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
         """By ascending k."""
         return by_parameter(conditions, self.name, "k", lambda k: f"K = {k}")
@@ -52,6 +57,10 @@ class SearchDepth(Control):
                     f"{step.value}, and search.k draws {recipe.search.k} samples; expected no more"
                 )
         return found
+
+
+class DepthPart(ControlPart):
+    """Every depth minus the first, and the share of the deepest one's gain that each has."""
 
     def remark(self, findings: api.ReportFindings, found: Any) -> str:
         """The shares of gain and of recovered failures (Section 5, "Replacing replay ...")."""
@@ -93,6 +102,10 @@ class RandomizedInclusion(Control):
     title = "Randomized inclusion"
     axis = "share of the failures that late samples recover first"
 
+    def part(self) -> InclusionPart:
+        """Its section, figure and tables."""
+        return InclusionPart(self)
+
     def steps(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
         """By ascending share."""
         return by_parameter(conditions, self.name, "share", lambda share: f"{100 * share:g}%")
@@ -113,6 +126,18 @@ class RandomizedInclusion(Control):
                 f"recipe {recipe.name}: key 'experiments.{self.name}': compares shares of the same "
                 f"late failures, and the parameter within differs ({said}); give all the same"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class Inclusion:
+    """The steps, and by condition the test of each later one against the first."""
+
+    steps: tuple[Step, ...]
+    tests: Mapping[str, PairedPermutation]
+
+
+class InclusionPart(ControlPart):
+    """What a share of the late failures changes against none of them."""
 
     def compute(self, inputs: api.ReportInputs, read: tuple[Step, ...]) -> Inclusion:
         """The inclusion tests."""
@@ -183,14 +208,6 @@ class RandomizedInclusion(Control):
         yield f"{self.name}_test.csv", iter(rows)
 
 
-@dataclass(frozen=True, slots=True)
-class Inclusion:
-    """The steps, and by condition the test of each later one against the first."""
-
-    steps: tuple[Step, ...]
-    tests: Mapping[str, PairedPermutation]
-
-
 def _shown(p: Fraction) -> str:
     said = wording.p_value(float(p))
     return said.replace("<", "< ") if said.startswith("<") else f"= {said}"
@@ -211,6 +228,10 @@ class GoldLabels(Control):
         "of each gold answer"
     )
 
+    def part(self) -> GoldPart:
+        """Its section and table."""
+        return GoldPart(self)
+
     def steps(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
         """GapFT, then the conditions that choose by gold answers; without GapFT there is none."""
         return gapft_and(conditions, self.name)
@@ -227,23 +248,6 @@ class GoldLabels(Control):
         for arm in arms:
             if arm.condition in others and api.Arm(first, arm.seed) in arms:
                 yield api.Arm(first, arm.seed), arm
-
-    def remark(self, findings: api.ReportFindings, found: Any) -> str:
-        """How many seeds have which sign, and what the two have in common."""
-        steps = self.shown(found)
-        said = []
-        for step, contrast in zip(steps[1:], against_first(findings, steps), strict=True):
-            deltas = by_seed(findings, contrast).values()
-            below, above = sum(d < 0 for d in deltas), sum(d > 0 for d in deltas)
-            said.append(
-                f"{step.label} is below {steps[0].label} under {below} of {len(deltas)} seeds and "
-                f"above it under {above}"
-            )
-        return (
-            f" {wording.capital('; '.join(said))}. Both have the same target strings, supervised "
-            "tokens, exposures and steps, and as many problems of each gold answer; this was "
-            "checked."
-        )
 
 
 def of_pair(run: api.RunDirectory, gapft: api.Arm, gold: api.Arm) -> Iterator[str]:
@@ -303,3 +307,24 @@ def _class(gold: Any) -> str:
     """The gold answer without the options that a problem has beside it."""
     answer = gold.get("answer", gold) if isinstance(gold, Mapping) else gold
     return answer if isinstance(answer, str) else json.dumps(answer, sort_keys=True)
+
+
+class GoldPart(ControlPart):
+    """Gold-label selection minus GapFT, with the sign under each seed."""
+
+    def remark(self, findings: api.ReportFindings, found: Any) -> str:
+        """How many seeds have which sign, and what the two have in common."""
+        steps = self.shown(found)
+        said = []
+        for step, contrast in zip(steps[1:], against_first(findings, steps), strict=True):
+            deltas = by_seed(findings, contrast).values()
+            below, above = sum(d < 0 for d in deltas), sum(d > 0 for d in deltas)
+            said.append(
+                f"{step.label} is below {steps[0].label} under {below} of {len(deltas)} seeds and "
+                f"above it under {above}"
+            )
+        return (
+            f" {wording.capital('; '.join(said))}. Both have the same target strings, supervised "
+            "tokens, exposures and steps, and as many problems of each gold answer; this was "
+            "checked."
+        )

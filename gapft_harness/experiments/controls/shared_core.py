@@ -13,6 +13,7 @@ from pydantic import Field
 from gapft_harness import api
 from gapft_harness.api import layout, percent, points, points_interval, wording
 from gapft_harness.experiments.controls.control import (
+    ControlPart,
     Step,
     by_parameter,
     by_seed,
@@ -48,6 +49,10 @@ class SharedCore(SearchDepth):
     title = "Controls with a shared core"
     matched = "conditions with a shared core hold the same core and are matched in their tokens"
     axis = "samples that search may use, beside the core"
+
+    def part(self) -> SharedCorePart:
+        """Its section, figure and tables."""
+        return SharedCorePart(self)
 
     def steps(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
         """By ascending k, then what is chosen by gold labels."""
@@ -102,6 +107,41 @@ class SharedCore(SearchDepth):
                 arm = api.Arm(step.condition, seed)
                 if most in tokens and arm in tokens:
                     yield from of_pair(run, most, arm)
+
+
+def _too_far(
+    arm: api.Arm, most: api.Arm, tokens: Mapping[api.Arm, int], tolerance: float
+) -> Iterator[str]:
+    share = abs(tokens[arm] - tokens[most]) / tokens[most]
+    if share > tolerance:
+        yield (
+            f"arms {arm.name} and {most.name} process {tokens[arm]} and {tokens[most]} tokens, "
+            f"which differ by {share:.2%} of the latter, and token_tolerance is {tolerance:.2%}: "
+            "the solved problems are too few or of other lengths than the failures. Search a "
+            "larger pool, or raise experiments.shared_core.token_tolerance"
+        )
+
+
+def _kinds(steps: Sequence[Step]) -> tuple[list[Step], list[Step]]:
+    """The depths, ascending, and what is chosen by gold labels."""
+    return [s for s in steps if s.value is not None], [s for s in steps if s.value is None]
+
+
+@dataclass(frozen=True, slots=True)
+class Cores:
+    """The conditions with the core; without it GapFT and what is chosen by gold labels, if there.
+
+    Attributes:
+        steps: see ``SharedCore.steps``.
+        without: GapFT, then gold-label selection, of one budget; None: the run lacks one.
+    """
+
+    steps: tuple[Step, ...]
+    without: tuple[Step, Step] | None
+
+
+class SharedCorePart(ControlPart):
+    """Depths and gold labels beside the core (Table "Evidence Controls with a Shared Core")."""
 
     def read(self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]) -> Any:
         """The steps, and GapFT and gold labels without the core."""
@@ -161,37 +201,6 @@ class SharedCore(SearchDepth):
         yield from super().tables(inputs, findings, found)
         if pairs := _pairs(found):
             yield f"{self.name}_gold.csv", _gold_rows(findings, pairs)
-
-
-def _too_far(
-    arm: api.Arm, most: api.Arm, tokens: Mapping[api.Arm, int], tolerance: float
-) -> Iterator[str]:
-    share = abs(tokens[arm] - tokens[most]) / tokens[most]
-    if share > tolerance:
-        yield (
-            f"arms {arm.name} and {most.name} process {tokens[arm]} and {tokens[most]} tokens, "
-            f"which differ by {share:.2%} of the latter, and token_tolerance is {tolerance:.2%}: "
-            "the solved problems are too few or of other lengths than the failures. Search a "
-            "larger pool, or raise experiments.shared_core.token_tolerance"
-        )
-
-
-def _kinds(steps: Sequence[Step]) -> tuple[list[Step], list[Step]]:
-    """The depths, ascending, and what is chosen by gold labels."""
-    return [s for s in steps if s.value is not None], [s for s in steps if s.value is None]
-
-
-@dataclass(frozen=True, slots=True)
-class Cores:
-    """The conditions with the core; without it GapFT and what is chosen by gold labels, if there.
-
-    Attributes:
-        steps: see ``SharedCore.steps``.
-        without: GapFT, then gold-label selection, of one budget; None: the run lacks one.
-    """
-
-    steps: tuple[Step, ...]
-    without: tuple[Step, Step] | None
 
 
 def _deepest(steps: Sequence[Step]) -> Step | None:
