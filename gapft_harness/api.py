@@ -102,7 +102,7 @@ if TYPE_CHECKING:  # what is loaded when it is asked for: __getattr__ reads its 
     from gapft_harness.report.findings.whole import Contrast
     from gapft_harness.report.findings.whole import Findings as ReportFindings
     from gapft_harness.report.frame import Column, Frame, Rows
-    from gapft_harness.report.part import Opening, Part, Summary
+    from gapft_harness.report.part import Figures, Opening, Part, Summary
     from gapft_harness.report.reading.adapters import SCALED, read_decided, stacked
     from gapft_harness.report.reading.adapters import tables as decided_tables
     from gapft_harness.report.reading.answers import Answers, answers_or_why, read_answers
@@ -321,6 +321,7 @@ __all__ += [  # noqa: RUF022 - experiments, and their part of the report
     "Column",  # one quantity of a declared table: key, meaning, value, title, how it is shown
     "Frame",  # rows under such columns: table(), csv() and entries() for results.json
     "Figure",  # a drawing by name, with a text for those who cannot see it
+    "Figures",  # what Part.figures gives: names, each with a function that draws
     "Markdown",  # Markdown text
     "condition_name",  # a condition as people read it
     "percent",  # a rate as people read it

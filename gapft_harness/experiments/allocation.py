@@ -46,6 +46,10 @@ class Allocation(api.RecipeSection):
     diffuse: str = Field(description="condition that sees the halves A and B once each")
     concentrated: str = Field(description="condition that sees half A twice")
 
+    def arms(self, seed: int) -> tuple[api.Arm, api.Arm]:
+        """The two of a seed."""
+        return api.Arm(self.diffuse, seed), api.Arm(self.concentrated, seed)
+
 
 def compared(recipe: api.Recipe) -> Allocation | None:
     """What a checked recipe says; None if it compares no allocations."""
@@ -73,15 +77,20 @@ class Halves:
         return tuple(sorted(self.a + self.b))
 
 
-def read_halves(run: api.RunDirectory, allocation: Allocation, seed: int) -> Halves:
+def read_halves(allocation: Allocation, seed: int, file: Callable[[str], Path]) -> Halves:
     """Reads one seed's halves from its sealed selections.
+
+    Args:
+        allocation: the two conditions.
+        seed: a training seed.
+        file: where a sealed file of the run lies.
 
     Raises:
         UserError: the selections are not sealed, or are no such comparison.
     """
-    arms = [api.Arm(name, seed) for name in (allocation.diffuse, allocation.concentrated)]
-    chosen = [api.read_examples(run.sealed(layout.selection(arm))) for arm in arms]
-    return find_halves(arms[0], chosen[0], arms[1], chosen[1])
+    diffuse, concentrated = arms = allocation.arms(seed)
+    once, twice = (api.read_examples(file(layout.selection(arm))) for arm in arms)
+    return find_halves(diffuse, once, concentrated, twice)
 
 
 def find_halves(
@@ -163,11 +172,9 @@ def exposed_arm(
             f"recipe says experiments.allocation: {allocation and allocation.model_dump()}"
         )
 
-    def halves() -> tuple[str, ...]:
-        return read_halves(run, allocation, seed).problems
-
     file, purpose = exposed_file(arm), f"exposed/{arm.name}"
-    return api.decode_split(run, arm, "pool", file, purpose, plugin_files, progress, only=halves)
+    only = partial(_problems, run, allocation, seed)
+    return api.decode_split(run, arm, "pool", file, purpose, plugin_files, progress, only=only)
 
 
 class AllocationExperiment(api.Experiment):
@@ -216,7 +223,7 @@ class AllocationExperiment(api.Experiment):
         if allocation is not None and context.arms():
             self.require_same_origins(context)
             for seed in context.run.recipe.seeds:
-                read_halves(context.run, allocation, seed)
+                _problems(context.run, allocation, seed)
 
     def stale(self, context: api.Context) -> Iterator[str]:
         """Decisions on other halves than the arms have now: they were compared otherwise."""
@@ -224,8 +231,8 @@ class AllocationExperiment(api.Experiment):
         for arm in self._arms(context):
             path = run.path / exposed_file(arm)
             if path.exists():
-                halves = read_halves(run, allocation, arm.seed)
-                if api.read_columns(path, ("problem_id",))["problem_id"] != [*halves.problems]:
+                problems = _problems(run, allocation, arm.seed)
+                if api.read_columns(path, ("problem_id",))["problem_id"] != [*problems]:
                     yield exposed_file(arm)
 
     def audits(self, context: api.Context) -> Iterator[tuple[str, api.Job]]:
@@ -245,9 +252,7 @@ class AllocationExperiment(api.Experiment):
     def answered(self, run: api.RunDirectory, arm: api.Arm) -> Iterator[api.Answered]:
         """The decisions answer the halves of their seed."""
         allocation = compared(run.recipe)
-        ids = None
-        if allocation is not None:
-            ids = partial(_problems, run, allocation, arm.seed)
+        ids = partial(_problems, run, allocation, arm.seed) if allocation is not None else None
         yield api.Answered(exposed_file(arm), "pool", ids, "the halves of its seed" if ids else "")
 
     def decodes(
@@ -264,7 +269,7 @@ class AllocationExperiment(api.Experiment):
 
 
 def _problems(run: api.RunDirectory, allocation: Allocation, seed: int) -> tuple[str, ...]:
-    return read_halves(run, allocation, seed).problems
+    return read_halves(allocation, seed, run.sealed).problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,43 +313,19 @@ class Exposures:
     seeds: tuple[ExposedSeed, ...]  # ascending
 
 
-def read_exposures(
-    run_path: Path, allocation: Mapping[str, Any], seeds: Sequence[int]
-) -> Exposures:
-    """Reads the sealed selections and the decisions on them.
-
-    Args:
-        run_path: the run directory.
-        allocation: the recipe's key of that name.
-        seeds: training seeds.
-
-    Raises:
-        UserError: the selections are no such comparison.
-        GapftError: the decisions are on other problems.
-    """
-    names = allocation["diffuse"], allocation["concentrated"]
-    return Exposures(*names, tuple(_read_seed(run_path, *names, seed) for seed in seeds))
-
-
-def _read_seed(run_path: Path, diffuse: str, concentrated: str, seed: int) -> ExposedSeed:
-    once, twice = api.Arm(diffuse, seed), api.Arm(concentrated, seed)
-    found = find_halves(
-        once,
-        api.read_examples(run_path / layout.selection(once)),
-        twice,
-        api.read_examples(run_path / layout.selection(twice)),
-    )
-    decisions = [
+def _read_seed(run_path: Path, allocation: Allocation, seed: int) -> ExposedSeed:
+    found = read_halves(allocation, seed, run_path.joinpath)
+    diffuse, concentrated = (
         api.read_decisions(run_path / exposed_file(arm), found.problems, "the two arms' selections")
-        for arm in (once, twice)
-    ]
-    in_a = set(found.a)
+        for arm in allocation.arms(seed)
+    )
+    in_a = {*found.a}
     return ExposedSeed(
         seed=seed,
         ids=np.array(found.problems, dtype=np.str_),
         halves=np.array(["A" if i in in_a else "B" for i in found.problems], dtype=np.str_),
-        diffuse=decisions[0],
-        concentrated=decisions[1],
+        diffuse=diffuse,
+        concentrated=concentrated,
         replay=found.replay,
     )
 
@@ -355,27 +336,55 @@ DIFFERENCES = ("coverage_gain", "repetition_loss", "contrast")
 QUANTITIES = (*RATES, *DIFFERENCES)
 
 
+_LABELS = {
+    "a_A_1": "a_A(1), A seen once",
+    "a_A_2": "a_A(2), A seen twice",
+    "a_B_0": "a_B(0), B never seen",
+    "a_B_1": "a_B(1), B seen once",
+    "coverage_gain": "coverage gain, a_B(1) − a_B(0)",
+    "repetition_loss": "repetition loss, a_A(2) − a_A(1)",
+    "contrast": "contrast, ½ gain − ½ loss",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """One of ``QUANTITIES``: its mean over seeds, each counting the same, and every seed's."""
+
+    name: str
+    mean: Fraction
+    interval: Interval
+    seeds: Mapping[int, Fraction]  # ascending
+
+    def shown(self, value: Fraction) -> str:
+        """A rate, or a difference in points."""
+        return percent(value) if self.name in RATES else points(value)
+
+    @property
+    def ends(self) -> str:
+        """The interval in the same way."""
+        write = wording.percent_interval if self.name in RATES else points_interval
+        return write(self.interval)
+
+    @property
+    def said(self) -> str:
+        """A difference with its interval."""
+        return f"{points(self.mean)} points {self.ends}"
+
+
 @dataclass(frozen=True, slots=True)
 class CoverageSeed:
-    """One seed's comparison.
+    """What two conditions of one seed were trained on.
 
     Attributes:
         problems: of each half.
         replay: slots of solved problems, the same examples in both conditions.
-        diffuse: that arm's budget.
-        concentrated: the other's.
+        tokens: supervised ones, of the diffuse arm and of the concentrated one.
     """
 
     problems: int
     replay: int
-    found: Successes[Fraction]
-    diffuse: api.Budget
-    concentrated: api.Budget
-
-    @property
-    def tokens(self) -> tuple[int, int]:
-        """Supervised ones, of both."""
-        return self.diffuse.supervised_tokens, self.concentrated.supervised_tokens
+    tokens: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,17 +393,20 @@ class Coverage:
 
     Attributes:
         repetitions: R; a problem selected r times was seen r R times in training.
-        mean: over seeds, each counting the same.
-        intervals: by the names of ``QUANTITIES``.
+        quantities: by their names, in the order of ``QUANTITIES``.
         seeds: by seed, ascending.
     """
 
     diffuse: str
     concentrated: str
     repetitions: int
-    mean: Successes[Fraction]
-    intervals: Mapping[str, Interval]
+    quantities: Mapping[str, Quantity]
     seeds: Mapping[int, CoverageSeed]
+
+    @property
+    def contrast(self) -> Quantity:
+        """What the comparison comes to."""
+        return self.quantities["contrast"]
 
 
 def quantities(of: Successes[Value]) -> dict[str, Value]:
@@ -403,7 +415,7 @@ def quantities(of: Successes[Value]) -> dict[str, Value]:
     return dict(zip(QUANTITIES, values, strict=True))
 
 
-def _intervals(inputs: api.ReportInputs, exposures: Exposures) -> dict[str, Interval]:
+def _quantities(inputs: api.ReportInputs, exposures: Exposures) -> dict[str, Quantity]:
     """Puts the seeds' problems into arrays over the union of all, and resamples."""
     ids = np.unique(np.concatenate([of.ids for of in exposures.seeds]))
     shape = len(exposures.seeds), len(ids)
@@ -424,38 +436,21 @@ def _intervals(inputs: api.ReportInputs, exposures: Exposures) -> dict[str, Inte
         replicates=statistics["replicates"],
         stream=api.Stream(statistics["seed"], "report/allocation"),
     )
-    return {name: percentile_interval(of) for name, of in quantities(replicates).items()}
-
-
-_LABELS = {
-    "a_A_1": "a_A(1), A seen once",
-    "a_A_2": "a_A(2), A seen twice",
-    "a_B_0": "a_B(0), B never seen",
-    "a_B_1": "a_B(1), B seen once",
-    "coverage_gain": "coverage gain, a_B(1) − a_B(0)",
-    "repetition_loss": "repetition loss, a_A(2) − a_A(1)",
-    "contrast": "contrast, ½ gain − ½ loss",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Quantity:
-    """One of ``QUANTITIES``: its mean with its interval, and by seed."""
-
-    name: str
-    mean: Fraction
-    interval: Interval
-    seeds: Sequence[Fraction]
-
-    def shown(self, value: Fraction) -> str:
-        """A rate, or a difference in points."""
-        return percent(value) if self.name in RATES else points(value)
-
-    @property
-    def ends(self) -> str:
-        """The interval in the same way."""
-        write = wording.percent_interval if self.name in RATES else points_interval
-        return write(self.interval)
+    seeds = {
+        of.seed: successes(of.halves, of.diffuse_passed, of.concentrated_passed)
+        for of in exposures.seeds
+    }
+    by_seed = {seed: quantities(of) for seed, of in seeds.items()}
+    mean, drawn = quantities(mean_successes([*seeds.values()])), quantities(replicates)
+    return {
+        name: Quantity(
+            name,
+            mean[name],
+            percentile_interval(drawn[name]),
+            {seed: of[name] for seed, of in by_seed.items()},
+        )
+        for name in QUANTITIES
+    }
 
 
 def _quantity_columns(seeds: Iterable[object]) -> list[api.Column[Quantity]]:
@@ -468,23 +463,18 @@ def _quantity_columns(seeds: Iterable[object]) -> list[api.Column[Quantity]]:
     mean = column("mean", "its mean over seeds", lambda of: of.shown(of.mean))
     ends = column("95% interval", "", lambda of: of.ends)
     each = [
-        column(f"seed {seed}", "the term under this seed", partial(_of_seed, place))
-        for place, seed in enumerate(seeds)
+        column(f"seed {seed}", "the term under this seed", partial(_of_seed, seed))
+        for seed in seeds
     ]
     return [name, *each, ends] if len(each) == 1 else [name, mean, ends, *each]
 
 
-def _of_seed(place: int, of: Quantity) -> str:
-    return of.shown(of.seeds[place])
+def _of_seed(seed: Any, of: Quantity) -> str:
+    return of.shown(of.seeds[seed])
 
 
-def _quantities(inputs: api.ReportInputs, coverage: Coverage) -> api.Table:
-    by_seed = [quantities(of.found) for of in coverage.seeds.values()]
-    one_seed = len(by_seed) == 1
-    rows = [
-        Quantity(name, mean, coverage.intervals[name], [of[name] for of in by_seed])
-        for name, mean in quantities(coverage.mean).items()
-    ]
+def _successes(inputs: api.ReportInputs, coverage: Coverage) -> api.Table:
+    one_seed = len(coverage.seeds) == 1
     note = (
         "Success: share of a half's problems that one greedy decode of the trained model solves"
         f"{'' if one_seed else '; mean over seeds, each with halves of its own'}. "
@@ -505,6 +495,7 @@ def _quantities(inputs: api.ReportInputs, coverage: Coverage) -> api.Table:
     smallest = min(of.problems for of in coverage.seeds.values())
     if smallest < STABLE_ITEMS:
         note += f" Unstable: the smallest half has {smallest} problems, fewer than {STABLE_ITEMS}."
+    rows = [*coverage.quantities.values()]
     return api.Frame(_quantity_columns(coverage.seeds), rows).table(note)
 
 
@@ -549,11 +540,10 @@ TRAINING_COLUMNS = tuple(_training_columns("CONDITION", "CONDITION"))
 def quantity_rows(coverage: Coverage) -> api.Rows:
     """Each quantity's mean with its interval, then every seed."""
     yield "quantity", "seed", "value", "ci95_low", "ci95_high"
-    for name, value in quantities(coverage.mean).items():
-        interval = coverage.intervals[name]
-        yield name, "mean", float(value), interval.low, interval.high
-        for seed, of in coverage.seeds.items():
-            yield name, seed, float(quantities(of.found)[name]), "", ""
+    for name, of in coverage.quantities.items():
+        yield name, "mean", float(of.mean), of.interval.low, of.interval.high
+        for seed, value in of.seeds.items():
+            yield name, seed, float(value), "", ""
 
 
 #: Of every compared problem: its half, and how often each condition selected it.
@@ -580,7 +570,11 @@ class AllocationPart(api.Part):
         """The problems that both conditions trained on, and how each now decides them."""
         recipe = manifest["recipe"]
         said = recipe["experiments"].get(self.name)
-        return read_exposures(run_path, said, sorted(recipe["seeds"])) if said and arms else None
+        if not said or not arms:
+            return None
+        of, seeds = Allocation.model_validate(said), sorted(recipe["seeds"])
+        found = tuple(_read_seed(run_path, of, seed) for seed in seeds)
+        return Exposures(of.diffuse, of.concentrated, found)
 
     def leads(self, read: Exposures) -> Sequence[str]:
         """The diffuse condition leads."""
@@ -592,30 +586,26 @@ class AllocationPart(api.Part):
             {trained.arm.seed: trained.budget for trained in inputs.of(name)}
             for name in (read.diffuse, read.concentrated)
         )
-        seeds = {
-            of.seed: CoverageSeed(
-                problems=len(of.ids) // 2,
-                replay=of.replay,
-                found=successes(of.halves, of.diffuse_passed, of.concentrated_passed),
-                diffuse=once[of.seed],
-                concentrated=twice[of.seed],
-            )
-            for of in read.seeds
-        }
         return Coverage(
             diffuse=read.diffuse,
             concentrated=read.concentrated,
             repetitions=next(iter(once.values())).repetitions,
-            mean=mean_successes([seed.found for seed in seeds.values()]),
-            intervals=_intervals(inputs, read),
-            seeds=seeds,
+            quantities=_quantities(inputs, read),
+            seeds={
+                of.seed: CoverageSeed(
+                    len(of.ids) // 2,
+                    of.replay,
+                    (once[of.seed].supervised_tokens, twice[of.seed].supervised_tokens),
+                )
+                for of in read.seeds
+            },
         )
 
     def opening(self, findings: api.ReportFindings, found: Coverage) -> api.Opening:
         """The contrast, first if the report is about it."""
-        interval = points_interval(found.intervals["contrast"])
-        value = points(found.mean.contrast)
-        stat = api.Stat("on problems trained on", value, f"points {interval}")
+        contrast = found.contrast
+        value = points(contrast.mean)
+        stat = api.Stat("on problems trained on", value, f"points {contrast.ends}")
         return api.Opening(_result(found), findings.lead == found.diffuse, stat)
 
     def sections(
@@ -623,13 +613,11 @@ class AllocationPart(api.Part):
     ) -> Iterator[api.Section]:
         """A sentence, the figure, the seven quantities, and what the two were trained on."""
         said = f"{_result(found)} {_reasons(found)} {_transfer(findings, found)}"
-        tables = _quantities(inputs, found), _training(found)
+        tables = _successes(inputs, found), _training(found)
         shown: list[api.Block] = [api.Text(said), _figure(findings, found), *tables]
         yield api.Section("Coverage against repetition", shown)
 
-    def figures(
-        self, findings: api.ReportFindings, found: Coverage
-    ) -> Iterator[tuple[str, Callable[[api.ReportFindings], Figure]]]:
+    def figures(self, findings: api.ReportFindings, found: Coverage) -> api.Figures:
         """Success by exposures, and what of it transfers."""
         yield "allocation", lambda findings: _draw(findings, found)
 
@@ -645,20 +633,19 @@ class AllocationPart(api.Part):
 
     def results(self, found: Coverage) -> dict[str, Any]:
         """For results.json."""
-        mean = quantities(found.mean)
         return {
             "diffuse": found.diffuse,
             "concentrated": found.concentrated,
             "R": found.repetitions,
             **{
-                name: {"mean": float(mean[name]), "ci95": [interval.low, interval.high]}
-                for name, interval in found.intervals.items()
+                name: {"mean": float(of.mean), "ci95": [of.interval.low, of.interval.high]}
+                for name, of in found.quantities.items()
             },
             "seeds": {
                 str(seed): {
                     "problems_a_half": of.problems,
                     "replay": of.replay,
-                    **{name: float(value) for name, value in quantities(of.found).items()},
+                    **{name: float(each.seeds[seed]) for name, each in found.quantities.items()},
                     "L_supervised": dict(zip(("diffuse", "concentrated"), of.tokens, strict=True)),
                 }
                 for seed, of in found.seeds.items()
@@ -688,24 +675,16 @@ class AllocationPart(api.Part):
 
 def _result(coverage: Coverage) -> str:
     """The contrast in a sentence."""
-    contrast, interval = coverage.mean.contrast, coverage.intervals["contrast"]
+    contrast = coverage.contrast
     return (
         f"Training once on twice as many problems ({condition_name(coverage.diffuse)}), not twice "
         f"on half of them ({condition_name(coverage.concentrated)}), changes success on those "
-        f"problems by {points(contrast)} points {points_interval(interval)}; "
-        f"{wording.resolution(interval)}."
+        f"problems by {contrast.said}; {wording.resolution(contrast.interval)}."
     )
 
 
 def _reasons(coverage: Coverage) -> str:
-    mean, intervals = coverage.mean, coverage.intervals
-    gain, loss = (
-        f"{points(value)} points {points_interval(intervals[name])}"
-        for name, value in (
-            ("coverage_gain", mean.coverage_gain),
-            ("repetition_loss", mean.repetition_loss),
-        )
-    )
+    gain, loss = (coverage.quantities[name].said for name in ("coverage_gain", "repetition_loss"))
     return (
         f"It is half of what a first exposure adds on the new half B, {gain}, minus half of what "
         f"a second exposure adds on the shared half A, {loss}."
@@ -721,7 +700,6 @@ def _transfer(findings: api.ReportFindings, coverage: Coverage) -> str:
 
 
 def _figure(findings: api.ReportFindings, coverage: Coverage) -> api.Figure:
-    rates = quantities(coverage.mean)
     contrast = findings.contrast(coverage.diffuse, coverage.concentrated)
     terms = contrast.terms
     pale = "; pale, each seed" if len(coverage.seeds) > 1 else ""
@@ -729,7 +707,7 @@ def _figure(findings: api.ReportFindings, coverage: Coverage) -> api.Figure:
     return api.Figure(
         "allocation",
         "Success on the problems trained on: "
-        + ", ".join(f"{_LABELS[name]} {percent(rates[name])}" for name in RATES)
+        + ", ".join(f"{_LABELS[name]} {percent(coverage.quantities[name].mean)}" for name in RATES)
         + ". Audit difference by source state: "
         + ", ".join(
             f"{s} {points(t)}" for s, t in zip("SUG", (terms.s, terms.u, terms.g), strict=True)
@@ -750,11 +728,7 @@ _HALVES = (
 
 def _draw(findings: api.ReportFindings, coverage: Coverage) -> Figure:
     """Two panels: success on A and B by exposures; the audit contrast in its S, U and G terms."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(style.WIDTH, 3.3), layout="constrained")
-    style.spread(figure)
-    left, right = figure.subplots(1, 2, width_ratios=[1, 1])
+    figure, (left, right) = style.panels(3.3, 1, 2, width_ratios=[1, 1])
     _draw_exposures(left, coverage)
     _draw_transfer(right, findings.contrast(coverage.diffuse, coverage.concentrated))
     return figure
@@ -762,26 +736,20 @@ def _draw(findings: api.ReportFindings, coverage: Coverage) -> Figure:
 
 def _draw_exposures(axes: Axes, coverage: Coverage) -> None:
     """Both halves' success by exposures: the mean with its interval, every seed in pale."""
-    mean = quantities(coverage.mean)
-    seeds = [quantities(of.found) for of in coverage.seeds.values()]
     for half, named, (colour, marker) in _HALVES:
         exposures = [r for r, _ in named]
         # The halves meet at one exposure: moved apart, so that both intervals can be seen.
         places = [r + (0.06 if half == "A" else -0.06) for r in exposures]
-        if len(seeds) > 1:
-            for of in seeds:
-                rates = [100 * float(of[name]) for _, name in named]
+        of_half = [coverage.quantities[name] for _, name in named]
+        if len(coverage.seeds) > 1:
+            for seed in coverage.seeds:
+                rates = [100 * float(of.seeds[seed]) for of in of_half]
                 axes.plot(places, rates, color=colour, linewidth=0.8, alpha=0.35)
-        rates = [100 * float(mean[name]) for _, name in named]
+        rates = [100 * float(of.mean) for of in of_half]
         axes.plot(places, rates, color=colour, marker=marker, markersize=6, linewidth=1.8)
-        for place, (_, name) in zip(places, named, strict=True):
-            interval = coverage.intervals[name]
-            axes.plot(
-                [place, place],
-                [100 * interval.low, 100 * interval.high],
-                color=colour,
-                linewidth=1.1,
-            )
+        for place, of in zip(places, of_half, strict=True):
+            ends = [100 * of.interval.low, 100 * of.interval.high]
+            axes.plot([place, place], ends, color=colour, linewidth=1.1)
         end = -1 if half == "A" else 0
         axes.annotate(
             half,
@@ -796,13 +764,8 @@ def _draw_exposures(axes: Axes, coverage: Coverage) -> None:
     axes.set_xticks([0, 1, 2])
     axes.set_xlim(-0.65, 2.65)
     axes.set_xlabel("exposures" if coverage.repetitions == 1 else "times selected")
-    _titles(
-        axes,
-        "Solved of A and B, %",
-        "contrast",
-        coverage.mean.contrast,
-        coverage.intervals["contrast"],
-    )
+    contrast = coverage.contrast
+    _titles(axes, "Solved of A and B, %", "contrast", contrast.mean, contrast.interval)
 
 
 def _draw_transfer(axes: Axes, contrast: api.Contrast) -> None:
@@ -815,16 +778,8 @@ def _draw_transfer(axes: Axes, contrast: api.Contrast) -> None:
     axes.axvline(0, color=palette.MUTED, linewidth=0.9)
     shown = [points(value) for value in (*(term for _, term in terms), contrast.delta)]
     for y, text in enumerate(shown):
-        axes.annotate(
-            text,
-            (1.04, y),
-            xycoords=("axes fraction", "data"),
-            va="center",
-            fontsize=8.5,
-        )
-    axes.set_yticks(range(4), [*(name for name, _ in terms), "sum"])
-    axes.set_ylim(3.6, -0.6)
-    style.rows_alone(axes)
+        style.beside(axes, y, text, 1.04)
+    style.name_rows(axes, [*(name for name, _ in terms), "sum"])
     axes.set_xlabel("points of Pass@1")
     _titles(axes, "Audit difference by state", "sum", contrast.delta, contrast.interval)
 

@@ -134,7 +134,6 @@ class Matching:
     """What is compared, and how it is matched.
 
     Attributes:
-        of: the conditions.
         strata: of every training set but GapFT's, its problems by stratum.
         tokens_apart: by how much the supervised tokens of one seed's sets differ at most, as a
             share of the larger.
@@ -330,9 +329,7 @@ class DiversityPart(api.Part):
             "Matched diversity", [api.Text(_result(findings, found)), figure, *tables]
         )
 
-    def figures(
-        self, findings: api.ReportFindings, found: Matching
-    ) -> Iterator[tuple[str, Callable[[api.ReportFindings], Drawn]]]:
+    def figures(self, findings: api.ReportFindings, found: Matching) -> api.Figures:
         """The gains, with the rates on each state."""
         yield self.name, lambda findings: _gains(findings, found.of)
 
@@ -369,24 +366,13 @@ def _size(findings: api.ReportFindings, name: str) -> tuple[int, int]:
 
 def _gains(findings: api.ReportFindings, of: Compared) -> Drawn:
     """Every condition's gain over the source with its interval."""
-    from matplotlib.figure import Figure as Drawn
-
-    figure = Drawn(figsize=(style.WIDTH, 0.3 * len(of.names) + 0.9), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = style.panel(0.3 * len(of.names) + 0.9)
     axes.axvline(0, color=palette.MUTED, linewidth=0.9)
     for y, name in enumerate(of.names):
         contrast = findings.contrast(name, api.SOURCE)
         style.interval_row(axes, y, contrast.delta, contrast.interval)
-        axes.annotate(
-            points(contrast.delta),
-            (1.02, y),
-            xycoords=("axes fraction", "data"),
-            va="center",
-            fontsize=8.5,
-        )
-    axes.set_yticks(range(len(of.names)), [condition_name(name) for name in of.names])
-    axes.set_ylim(len(of.names) - 0.4, -0.6)
-    style.rows_alone(axes)
+        style.beside(axes, y, points(contrast.delta))
+    style.name_rows(axes, [condition_name(name) for name in of.names])
     axes.set_xlabel("points of Pass@1, 95% interval")
     axes.set_title("Pass@1 minus that of the source", x=0)
     return figure

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -212,9 +212,7 @@ class RedistributionPart(api.Part):
         said, table = _result(findings.lead, found), found.rates.table(_note(found))
         yield api.Section("Answer redistribution", [api.Text(said), _figure(found), table])
 
-    def figures(
-        self, findings: api.ReportFindings, found: RedistributionFindings
-    ) -> Iterator[tuple[str, Callable[[api.ReportFindings], Figure]]]:
+    def figures(self, findings: api.ReportFindings, found: RedistributionFindings) -> api.Figures:
         """Observed against null rates."""
         if not found.why:
             yield self.name, partial(_draw, found=found)
@@ -288,21 +286,15 @@ _STATES = {"S": "Of S, recovered by search, corrected", "U": "Of U, missed by se
 
 def _draw(findings: api.ReportFindings, found: RedistributionFindings) -> Figure:
     """Two panels, S and U: a row for each condition, from the null rate to the observed one."""
-    from matplotlib.figure import Figure
-
     names = list(findings.distinct)
-    figure = Figure(figsize=(style.WIDTH, 0.5 * len(names) + 2.2), layout="constrained")
-    style.spread(figure)
-    panels = figure.subplots(2, 1, sharex=True)
+    figure, panels = style.panels(0.5 * len(names) + 2.2, sharex=True)
     for axes, (state, title) in zip(panels, _STATES.items(), strict=True):
         for y, name in enumerate(names):
             of = found.conditions[name].get(state)  # type: ignore[call-overload]
             if of is not None:
                 _draw_row(axes, y, 100 * float(of.null), 100 * float(of.observed))
-        axes.set_yticks(range(len(names)), [condition_name(name) for name in names])
-        axes.set_ylim(len(names) - 0.4, -0.6)
+        style.name_rows(axes, [condition_name(name) for name in names])
         axes.set_xlim(-2, 102)
-        style.rows_alone(axes)
         axes.set_title(title, x=0)
     panels[-1].set_xlabel("share of the state's problems, %")
     style.legend_below(panels[-1], panels[-1].get_legend_handles_labels()[0][:2])
@@ -318,13 +310,7 @@ def _draw_row(axes: Axes, y: int, null: float, observed: float) -> None:
     axes.plot(
         observed, y, "o", markersize=6, color=palette.RIGHT, linestyle="", label="observed"
     )  # fmt: skip
-    axes.annotate(
-        f"{observed:.1f} / {null:.1f}",
-        (1.02, y),
-        xycoords=("axes fraction", "data"),
-        va="center",
-        fontsize=8.5,
-    )
+    style.beside(axes, y, f"{observed:.1f} / {null:.1f}")
 
 
 @api.hookimpl

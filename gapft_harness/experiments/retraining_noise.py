@@ -394,13 +394,11 @@ class NoisePart(api.Part):
         for name in conditions:
             passed = np.array([arm.passed for arm in inputs.of(name)])
             rates = [Fraction(int(of.sum()), of.size) for of in passed]
-            anew = {
-                source: total(
-                    of for of in read if (of.arm.condition, of.arm.variant) == (name, source)
-                )
+            own = [of for of in read if of.arm.condition == name]
+            shares = {
+                source: total(of for of in own if of.arm.variant == source).share
                 for source in sources
             }
-            shares = {source: of.share for source, of in anew.items()}
             spreads.append(
                 Spread(name, len(rates), mean_share(passed), min(rates), max(rates), shares)
             )

@@ -165,9 +165,7 @@ class ScopePart(api.Part):
         matrix = api.Frame(COLUMNS, found.lines).table(_note(found))
         yield api.Section("Scope matrix", [api.Text(_result(found)), _drawing(found), matrix])
 
-    def figures(
-        self, findings: api.ReportFindings, found: ScopeFindings
-    ) -> Iterator[tuple[str, Callable[[api.ReportFindings], Figure]]]:
+    def figures(self, findings: api.ReportFindings, found: ScopeFindings) -> api.Figures:
         """The states and the rates at every K."""
         yield self.name, partial(_draw, found=found)
 
@@ -233,13 +231,9 @@ _BARS = {
 
 def _draw(findings: api.ReportFindings, found: ScopeFindings) -> Figure:
     """Above, G, S and U at each K; below, every condition's rates of correction at each K."""
-    from matplotlib.figure import Figure
-
     sizes = {line.row.k: line.row.sizes for line in found.lines}
     heights = [0.34 * len(sizes) + 1.1, 0.9 * len(sizes) + 1.2]
-    figure = Figure(figsize=(style.WIDTH, sum(heights)), layout="constrained")
-    style.spread(figure)
-    above, below = figure.subplots(2, 1, height_ratios=heights)
+    figure, (above, below) = style.panels(sum(heights), height_ratios=heights)
     _draw_sizes(above, sizes)
     rates = {(line.condition, line.row.k): line.row.mean for line in found.lines}
     style.condition_rows(

@@ -250,9 +250,7 @@ class StabilityPart(api.Part):
         shown: list[api.Block] = [api.Text(_result(found)), _figure(found), *tables]
         yield api.Section("Stability of the source states", shown)
 
-    def figures(
-        self, findings: api.ReportFindings, found: StabilityFindings
-    ) -> Iterator[tuple[str, Callable[[api.ReportFindings], Figure]]]:
+    def figures(self, findings: api.ReportFindings, found: StabilityFindings) -> api.Figures:
         """Every quantity under every set."""
         yield self.name, partial(_draw, found=found)
 
@@ -384,13 +382,9 @@ _PANELS = {
 
 def _draw(findings: api.ReportFindings, found: StabilityFindings) -> Figure:
     """Each quantity under every sample set, a marker a set; what rests on no sample is one."""
-    from matplotlib.figure import Figure
-
     names = list(findings.distinct)
     heights = [(0.3 + 0.12 * len(names)) * len(of) + 0.9 for of, _ in _PANELS.values()]
-    figure = Figure(figsize=(style.WIDTH, sum(heights)), layout="constrained")
-    style.spread(figure)
-    panels = figure.subplots(2, 1, height_ratios=heights)
+    figure, panels = style.panels(sum(heights), height_ratios=heights)
     for axes, (title, (quantities, label)) in zip(panels, _PANELS.items(), strict=True):
         rows = {
             shown: {name: found.conditions[name].spreads[quantity].values for name in names}

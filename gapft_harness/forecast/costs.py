@@ -7,19 +7,12 @@ from dataclasses import dataclass
 
 from gapft_harness.forecast.reading import SearchedRun
 from gapft_harness.recipe.conditions import conditions_of
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Tokens, and the seconds they take at a measured rate; None where that is not known."""
-
-    tokens: float | None
-    seconds: float | None = None
+from gapft_harness.report.findings.ledger import Spent
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Costs by step.
+    """Tokens by step, and the seconds they take at a measured rate; None where it is not known.
 
     Attributes:
         search: what the search generated, over all splits, and its wall seconds.
@@ -31,30 +24,20 @@ class Costs:
         audit: a greedy decode of every audit item by each.
     """
 
-    search: Cost
-    deeper: Mapping[int, Cost]
+    search: Spent
+    deeper: Mapping[int, Spent]
     arms: int
-    training: Cost
-    audit: Cost
+    training: Spent
+    audit: Spent
 
 
 def costs(run: SearchedRun, depths: Sequence[int], seeds: int, items: int) -> Costs:
-    """Computes them.
-
-    Args:
-        run: the run.
-        depths: numbers of samples beyond K.
-        seeds: training seeds.
-        items: audit items.
-    """
+    """Computes them."""
     counted = [of.tokens for of in run.splits.values()]
     generated = [of for of in counted if of is not None]
     known = len(generated) == len(counted)
     total = float(sum(of.all for of in generated))
     rate = total / run.seconds if known and run.seconds else None
-
-    def generating(tokens: float | None) -> Cost:
-        return Cost(tokens, None if tokens is None or rate is None else tokens / rate)
 
     problems = {split: len(of.greedy) for split, of in run.splits.items()}
     whole = known and all(of.complete for of in run.splits.values())
@@ -67,24 +50,24 @@ def costs(run: SearchedRun, depths: Sequence[int], seeds: int, items: int) -> Co
         }
         return sum(n * a_problem[split] for split, n in problems.items()) if whole else None
 
-    deeper = {k: generating(searching(k)) for k in depths}
+    deeper = {k: Spent.at(searching(k), rate) for k in depths}
     arms = len(run.recipe["conditions"]) * seeds
     audit = run.splits.get("audit") or run.splits["pool"]
     decode = audit.tokens.a_decode if audit.tokens else None
     return Costs(
-        search=Cost(total if known else None, run.seconds),
+        search=Spent(total if known else None, run.seconds),
         deeper=deeper,
         arms=arms,
         training=_training(run, seeds),
-        audit=generating(None if decode is None else decode * items * arms),
+        audit=Spent.at(None if decode is None else decode * items * arms, rate),
     )
 
 
-def _training(run: SearchedRun, seeds: int) -> Cost:
+def _training(run: SearchedRun, seeds: int) -> Spent:
     """Exposures times the mean tokens of an example, over every condition's own budget."""
     pool = run.splits.get("pool")
     if pool is None or pool.example is None:
-        return Cost(None)
+        return Spent(None)
     budget, exposures = run.recipe["budget"], 0
     for condition in conditions_of(run.recipe).values():
         wanted = condition.n or budget["n"]
@@ -97,6 +80,6 @@ def _training(run: SearchedRun, seeds: int) -> Cost:
         exposures += slots * repetitions
     tokens = seeds * exposures * pool.example
     if run.trained is None:
-        return Cost(tokens)
+        return Spent(tokens)
     of_tokens, seconds = run.trained
-    return Cost(tokens, tokens / of_tokens * seconds)
+    return Spent(tokens, tokens / of_tokens * seconds)

@@ -8,13 +8,13 @@ from typing import Any, Literal
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.analysis.forecast.mixtures import PARTS, REJECTED, SHAPES
 from gapft_harness.analysis.pass_at_k import reported_k
-from gapft_harness.forecast.costs import Cost
 from gapft_harness.forecast.findings import CORRECTED, Fitted, Forecast, Guess, SplitFindings
+from gapft_harness.report.findings.ledger import Spent
 from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Block, Bullets, Section, Table, Text
 from gapft_harness.report.rendering.document import Document
-from gapft_harness.report.rendering.wording import duration, percent, points, whole
+from gapft_harness.report.rendering.wording import duration, percent, points, rounded, whole
 
 #: Of longer searches only some k are shown; forecast.json has all.
 _SHOWN = 10
@@ -281,7 +281,7 @@ BEYOND: tuple[Column[Depth], ...] = (
         "problems recovered with k samples",
         lambda row: _value(row.recovered),
         "|S|",
-        lambda value: "–" if value is None else whole(round(value)),
+        rounded,
     ),
     Column("", _K, lambda row: _counts(row.recovered), "80% interval"),
     Column("", _P_S, _p_s, "p_S", percent),
@@ -349,15 +349,9 @@ DETECTABLE: tuple[Column[tuple[int, int, float | None]], ...] = (
     ),
 )
 _COST = "costs"
-COSTS: tuple[Column[tuple[str, Cost]], ...] = (
+COSTS: tuple[Column[tuple[str, Spent]], ...] = (
     Column("", _COST, lambda row: row[0], "step"),
-    Column(
-        "",
-        _COST,
-        lambda row: row[1].tokens,
-        "tokens",
-        lambda tokens: "–" if tokens is None else whole(round(tokens)),
-    ),
+    Column("", _COST, lambda row: row[1].tokens, "tokens", rounded),
     Column(
         "",
         _COST,

@@ -78,8 +78,6 @@ class Fitted:
     """A fit to some problems' counts.
 
     Attributes:
-        problems: how many.
-        fit: it.
         fits: the p value of its posterior predictive check.
         one: the one-component fit and its test.
         held: the check against held-back samples; None for fewer than 4 samples.
@@ -97,7 +95,6 @@ class SplitFindings:
     """A split's search and what more of it would find.
 
     Attributes:
-        problems: how many.
         pass_at_1: of the greedy decode.
         recovered: problems in S.
         missed: problems in U.
@@ -136,14 +133,11 @@ class Forecast:
     """All of it.
 
     Attributes:
-        k: K.
         depths: the numbers of samples beyond K that are forecast, ascending.
         drawn: those asked for that are within K, and so are measured.
         splits: ``pool`` and ``audit``, or the one that was searched.
         seeds: training seeds.
         items: audit items.
-        discordance: as chosen.
-        shared: as chosen.
         detectable: by number of seeds the smallest effect found with power 80%; None: none is.
         costs: what was spent, and what the next steps take.
         told: warnings of splits that were imported.

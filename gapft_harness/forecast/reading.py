@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY
+from gapft_harness.report.findings.ledger import search_seconds
 from gapft_harness.report.reading.audits import read_verdicts
 from gapft_harness.report.reading.tokens import (
     Generated,
@@ -45,11 +46,9 @@ class SearchedRun:
     """A run after its search.
 
     Attributes:
-        k: K.
         splits: ``pool`` and ``audit``, or the one that was searched.
         seconds: of the search, over all sittings; None where it is not recorded.
         trained: tokens that were trained on and seconds that it took, over all arms that say.
-        recipe: as resolved.
         told: warnings of splits that were imported.
     """
 
@@ -82,13 +81,10 @@ def read_run(path: Path) -> SearchedRun:
             " a forecast needs 2 or more, better 8; search again with --set search.k=8"
         )
     stages = manifest["stages"]
-    # merged: its shards were searched in other folders, which have their times; of what was
-    # imported nobody knows them
-    search = None if {"merge", "import"} & stages.keys() else stages.get("search")
     return SearchedRun(
         k=k,
         splits={split: _read(run, split, k) for split in there},
-        seconds=search["seconds"] if search else None,
+        seconds=search_seconds({name: entry["seconds"] for name, entry in stages.items()}),
         trained=_trained(manifest),
         recipe=run.recipe.model_dump(mode="json"),
         told=tuple(

@@ -14,7 +14,7 @@ from gapft_harness.gap.logs import GREEDY_LOG, SAMPLES_LOG
 from gapft_harness.gap.measuring import Measured
 from gapft_harness.report.explorer import packing as explorer
 from gapft_harness.report.explorer.explored import Entry, Explored, word
-from gapft_harness.report.frame import CI95, Column, Frame, Rows
+from gapft_harness.report.frame import CI95, Column, Frame
 from gapft_harness.report.rendering.blocks import Block, Section, Table, Text, remarks
 from gapft_harness.report.rendering.document import Document
 from gapft_harness.report.rendering.wording import (
@@ -42,7 +42,7 @@ def document(of: Measured, found: Mapping[str, GapFindings]) -> Document:
         sections=sections(of, found),
         names=("gap.html", "gap.md", "results.json"),
         results=results(of, found),
-        tables={"gap.csv": _rates(found), "items.csv": _items(of, found)},
+        tables={"gap.csv": Frame(CURVE, rates(found)).csv(), "items.csv": _items(of, found)},
         explorers={"": explorer.render(explored(of, found))},
     )
 
@@ -91,8 +91,7 @@ def sections(of: Measured, found: Mapping[str, GapFindings]) -> list[Section]:
 
 def _curve(of: Measured, found: GapFindings) -> Table:
     shown = range(1, of.k + 1) if of.k <= _ALL_ROWS else reported_k(of.k)
-    rows = [Rate("", 0, found.greedy)]
-    rows += [Rate("", k, found.pass_at[k - 1], found.gains[k - 1]) for k in shown]
+    rows = [rate for rate in rates({"": found}) if rate.k in (0, *shown)]
     note = f"Unbiased, over problems; intervals from {whole(REPLICATES)} bootstrap replicates."
     return Frame(CURVE, rows).table(note)
 
@@ -105,6 +104,16 @@ class Rate:
     k: int
     share: Share
     gain: Share | None = None
+
+
+def rates(found: Mapping[str, GapFindings]) -> list[Rate]:
+    """Of each filter the greedy decode and every k."""
+    rows = []
+    for name, one in found.items():
+        rows.append(Rate(name, 0, one.greedy))
+        shares = enumerate(zip(one.pass_at, one.gains, strict=True), 1)
+        rows += [Rate(name, k, share, gain) for k, (share, gain) in shares]
+    return rows
 
 
 def _gain(shown: Callable[[Share], str]) -> Callable[[Rate], str]:
@@ -225,16 +234,6 @@ def _share(share: Share) -> dict[str, Any]:
     interval = share.interval
     ci95 = None if interval is None else [interval.low, interval.high]
     return {"value": float(share.value), "ci95": ci95}
-
-
-def _rates(found: Mapping[str, GapFindings]) -> Rows:
-    """A row for each filter and k, and for the greedy decode."""
-    rows = []
-    for name, one in found.items():
-        rows.append(Rate(name, 0, one.greedy))
-        shares = enumerate(zip(one.pass_at, one.gains, strict=True), 1)
-        rows += [Rate(name, k, share, gain) for k, (share, gain) in shares]
-    return Frame(CURVE, rows).csv()
 
 
 def _items(of: Measured, found: Mapping[str, GapFindings]) -> Iterator[tuple[object, ...]]:

@@ -59,12 +59,7 @@ class GapFindings:
 
 
 def find(verdicts: Verdicts, errors: int) -> GapFindings:
-    """Computes everything of one filter.
-
-    Args:
-        verdicts: on P problems.
-        errors: responses that neither passed nor failed.
-    """
+    """Computes everything of one filter."""
     states, k = verdicts.states, verdicts.k
     every = range(1, k + 1)
     estimates = [pass_at_k(verdicts.passing, k, each) for each in every]

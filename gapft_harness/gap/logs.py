@@ -26,7 +26,6 @@ class Judgement:
     """A response and what one filter makes of it.
 
     Attributes:
-        text: the response.
         filtered: what the filter left of it.
         metrics: by name, numbers alone.
         verdict: whether it passes.
@@ -44,7 +43,6 @@ class Place:
 
     Attributes:
         folder: holds ``greedy/`` and ``samples/``.
-        task: the task's name.
         date: when the responses were sealed: the same search gives files of the same names.
     """
 
@@ -92,17 +90,7 @@ def write_rows(
     filter: str,
     judged: Sequence[Judgement],
 ) -> None:
-    """Writes a document's row under one filter to both logs.
-
-    Args:
-        files: as ``opened`` gives them.
-        problem: the document.
-        number: its row in the split, from 0: lm_eval's ``doc_id``.
-        target: its answer as the task shows it.
-        options: the generation's settings, by log.
-        filter: the filter's name.
-        judged: the greedy response, then the samples.
-    """
+    """Writes a document's row under one filter to both logs: the greedy response, the samples."""
     greedy, *samples = judged
     for kind, of in ((GREEDY_LOG, [greedy]), (SAMPLES_LOG, samples)):
         passing = sum(one.verdict.passed for one in of) / len(of)
@@ -127,13 +115,7 @@ def write_rows(
 
 
 def write_results(place: Place, facts: Mapping[str, Any], rates: Mapping[str, Any]) -> None:
-    """Writes lm_eval's results file beside each log.
-
-    Args:
-        place: where.
-        facts: ``version``, ``metric``, ``shots`` and ``config`` of the search.
-        rates: by log, the mean of each ``METRIC,FILTER``.
-    """
+    """Writes lm_eval's results file beside each log."""
     for kind in _KINDS:
         metric = facts["metric"] if kind == GREEDY_LOG else "pass@1"
         content = {

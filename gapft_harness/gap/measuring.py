@@ -43,9 +43,7 @@ class Measured:
     """A search of one split, judged.
 
     Attributes:
-        task: its name.
         split: the split that was searched.
-        k: K.
         metric: by which a response passes; ``pass@1`` where a verifier judges.
         judge: the verifier, as people are told of it.
         verdicts: by filter, the chosen one first.
@@ -86,14 +84,7 @@ class _Tally:
 
 
 def measure(run: RunDirectory, split: str, include_paths: Sequence[str], folder: Path) -> Measured:
-    """Judges a sealed search under every filter, and writes both sample logs.
-
-    Args:
-        run: the run; the split is searched.
-        split: ``audit`` or ``pool``.
-        include_paths: folders with task YAML.
-        folder: gets ``greedy/`` and ``samples/``.
-    """
+    """Judges a sealed search under every filter, and writes both sample logs."""
     from gapft_harness.lm_eval_bridge.discovery import load_task
 
     manifest, k = run.manifest(), run.recipe.search.k

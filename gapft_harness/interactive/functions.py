@@ -246,11 +246,7 @@ class _Shown(ABC):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Compared(_Shown):
-    """Sample logs before and after, compared document by document.
-
-    Attributes:
-        comparison: all of it, items and rows too.
-    """
+    """Sample logs before and after, compared document by document."""
 
     comparison: Comparison
 
@@ -295,7 +291,6 @@ class PassAtK(_Shown):
     """The unbiased Pass@k of several samples a problem (Chen et al. 2021, Equation 1).
 
     Attributes:
-        problems: how many.
         samples: n, of each.
         by_k: the mean over problems, exact, for every k from 1 to n that was asked for.
     """

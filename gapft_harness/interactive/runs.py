@@ -33,9 +33,6 @@ class Run:
     Every table is a ``pyarrow.Table``; ``.to_pandas()`` makes a DataFrame of it. The columns are
     those of the files (``gapft_harness/run_directory/tables.py``), after those that say which file
     a row is of: ``split``, or ``condition`` and ``training_seed``. Make one with ``open_run``.
-
-    Attributes:
-        directory: the run directory.
     """
 
     directory: RunDirectory

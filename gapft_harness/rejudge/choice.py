@@ -32,8 +32,6 @@ class RejudgeChoice:
         metric: the logged metric that says what was right; None: the log's
             verdicts, or where it has none, its first metric.
         filter: lm_eval's filter; None: the log's first.
-        tasks: only these tasks; none: all.
-        plugin_files: files given by ``--plugin``.
         shown: flips of each kind that the page shows.
     """
 

@@ -37,7 +37,6 @@ class Flip:
         now_answer: what the new rule reads; None: nothing, or its verifier does not say.
         reason: why it is not right now.
         gold: the gold answer, as JSON if it is no text.
-        text: the response.
     """
 
     where: str

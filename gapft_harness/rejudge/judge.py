@@ -55,10 +55,6 @@ class Judge:
     def check(self, golds: Iterable[tuple[Gold, str]], remedy: str) -> None:
         """Holds gold answers, each with where it is from, to what the rule takes.
 
-        Args:
-            golds: the answers.
-            remedy: ends the message.
-
         Raises:
             UserError: it does not take one.
             PluginError: the verifier is broken.

@@ -38,8 +38,6 @@ class RowToJudge:
         place: file and line.
         doc_id: lm_eval's number of the document.
         identity: what a row of the same document has in another log.
-        texts: its responses.
-        gold: the gold answer.
         passed: of each response, whether the log says that it is right; empty where it is not
             asked.
         answers: what the log's filter read of each response, where it keeps that.
@@ -198,8 +196,6 @@ class LogsJudged:
     """Logs that were judged again.
 
     Attributes:
-        choice: what the user chose.
-        logs: the logs.
         readings: how each was read.
         flips: the responses whose verdict flipped.
         responses: how many were judged.

@@ -70,8 +70,8 @@ def build(inputs: ReportInputs, findings: Findings) -> list[Section]:
     if beside := paper.figures(inputs, findings):
         place = 1 + bool(inputs.failures) + trained
         sections.insert(place, Section(paper.TITLE, paper.blocks(beside)))
-    if inputs.other_rule is not None:
-        sections.append(Section(other_rule.TITLE, other_rule.blocks(inputs, findings)))
+    if (rule := inputs.other_rule) is not None:
+        sections.append(Section(other_rule.TITLE, other_rule.blocks(inputs, findings, rule)))
     if inputs.episodes is not None:
         sections.append(Section("Episodes", episodes_section.blocks(inputs.episodes)))
     sections += [

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Generic, TypeVar
 
+from gapft_harness.analysis.bootstrap import Interval
 from gapft_harness.report.rendering.blocks import Table
 from gapft_harness.report.rendering.wording import UNSTABLE
 
@@ -104,6 +105,8 @@ def _plain(value: Any) -> Any:
     """A value as JSON has it."""
     if isinstance(value, Fraction):
         return float(value)
+    if isinstance(value, Interval):
+        return [value.low, value.high]
     if isinstance(value, Mapping):
         return {key: _plain(of) for key, of in value.items()}
     return [_plain(of) for of in value] if isinstance(value, tuple | list) else value

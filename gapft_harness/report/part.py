@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gapft_harness.core.records import Arm
 from gapft_harness.report.findings.whole import Findings
@@ -13,8 +13,8 @@ from gapft_harness.report.frame import Rows
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering.blocks import Section, Stat
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+#: Figures by name, each with what draws it with matplotlib.
+Figures = Iterable[tuple[str, Callable[[Findings], Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +72,7 @@ class Part:
         """Sections of the page."""
         return ()
 
-    def figures(
-        self, findings: Findings, found: Any
-    ) -> Iterable[tuple[str, Callable[[Findings], Figure]]]:
+    def figures(self, findings: Findings, found: Any) -> Figures:
         """Figures by name; a section shows one by ``blocks.Figure`` of that name."""
         return ()
 

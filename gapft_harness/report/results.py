@@ -80,7 +80,7 @@ def results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
     if beside := paper.figures(inputs, findings):
         content["paper"] = paper.content(beside)
     if inputs.other_rule is not None:
-        content["verifier_audit"] = other_rule.content(inputs, findings)
+        content["verifier_audit"] = other_rule.content(inputs, findings, inputs.other_rule)
     if not findings.conditions:
         content["message"] = NOTHING_TO_TRAIN_ON
     return content

@@ -15,32 +15,17 @@ from gapft_harness.report.sections.provenance import flat
 
 TableOf = Callable[[ReportInputs, Findings], Rows]
 
-#: Tables that are of an audit: of further audits there is one more, ``audits_NAME``.
-_ON_AUDIT = (
-    "conditions.csv", "seeds.csv", "contrasts.csv", "source_pass_at_k.csv", "problems.csv",
-    "items.csv",
-)  # fmt: skip
-
 
 def all_tables(inputs: ReportInputs, findings: Findings) -> Iterator[tuple[str, Rows]]:
     """Yields (file name, rows)."""
-    tables: dict[str, TableOf] = {
-        "conditions.csv": _conditions,
-        "seeds.csv": _seeds,
-        "contrasts.csv": _contrasts,
-        "source_pass_at_k.csv": _curve,
-        "states.csv": _states,
-        "training.csv": _training,
-        "problems.csv": _problems,
-        "items.csv": _items,
-    }
-    for name, table in tables.items():
+    audits = [(each.name, each.inputs, findings.further[each.name]) for each in inputs.further]
+    names = set(_OF_CELLS | _OF_RUN)
+    for name, table in (_OF_CELLS | _OF_RUN).items():
         yield name, table(inputs, findings)
-    names = set(tables)
-    for name in _ON_AUDIT if inputs.further else ():
-        names.add(f"audits_{name}")
-        audits = [(each.name, each.inputs, findings.further[each.name]) for each in inputs.further]
-        yield f"audits_{name}", _joined("audit", tables[name], audits)
+    for name, table in (_OF_CELLS | _OF_RUN).items():
+        if audits and name not in _NO_AUDITS:
+            names.add(f"audits_{name}")
+            yield f"audits_{name}", _joined("audit", table, audits)
     for of in findings.parts:
         for name, rows in of.part.tables(inputs, findings, of.found):
             if name in names:
@@ -142,7 +127,7 @@ def _items(inputs: ReportInputs, findings: Findings) -> Rows:
         )
 
 
-#: The tables that a study has of its cells; what a problem's responses were, its run says.
+#: The tables of one run, or of a study's cells; what a problem's responses were, its run says.
 _OF_CELLS: dict[str, TableOf] = {
     "conditions.csv": _conditions,
     "seeds.csv": _seeds,
@@ -150,3 +135,10 @@ _OF_CELLS: dict[str, TableOf] = {
     "source_pass_at_k.csv": _curve,
     "states.csv": _states,
 }
+_OF_RUN: dict[str, TableOf] = {
+    "training.csv": _training,
+    "problems.csv": _problems,
+    "items.csv": _items,
+}
+#: What is not of an audit: of further audits the others are there once more, ``audits_NAME``.
+_NO_AUDITS = ("states.csv", "training.csv")

@@ -1,19 +1,24 @@
-"""A study's report: the tables of the paper's main comparison, cell by cell, and its figures."""
+"""A study's report: the tables of the paper's main comparison, cell by cell, and its figures.
+
+The same files as a run's report, of the cells' sealed tables.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.analysis.pass_at_k import reported_k
+from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import SOURCE, Budget
-from gapft_harness.report import FILES
+from gapft_harness.report import FILES, replace_folder
 from gapft_harness.report import results as of_run
 from gapft_harness.report.findings.whole import ConditionFindings, Contrast, budget_matched
 from gapft_harness.report.frame import CI95, Column, Frame
@@ -43,15 +48,24 @@ from gapft_harness.report.sections import comparison
 from gapft_harness.report.sections.budgets import group_name, tokens
 from gapft_harness.report.sections.provenance import SETTINGS, flat
 from gapft_harness.report.tables import tables_of_cells
-from gapft_harness.study.cells import Collected
-from gapft_harness.study.findings import CellFindings, Mean, Share, StudyFindings, shares
-from gapft_harness.study.protocol import OWN, SECTIONS
-from gapft_harness.study.recipe import CELLS, STUDY, folder_of
+from gapft_harness.study.cells import Collected, collect, require_different
+from gapft_harness.study.figures import draw_all
+from gapft_harness.study.findings import (
+    CellFindings,
+    Mean,
+    Share,
+    StudyFindings,
+    compute_study,
+    shares,
+)
+from gapft_harness.study.protocol import OWN, SECTIONS, require_comparable, require_one_protocol
+from gapft_harness.study.recipe import CELLS, REPORT, STUDY, StudyRecipe, folder_of, read_study
 
 _MINUS = " \N{MINUS SIGN} "
 _two = partial(points, digits=2)
 
 # What columns of several tables mean.
+_ABOUT = "of the cell"
 _CELL = "which cell, conditions or contrast"
 _DIFFERENCE = "of Pass@1; its mean over cells"
 _GAIN = "over the source, and their ratio"
@@ -106,9 +120,7 @@ def _main(of: StudyFindings) -> list[Block]:
     own = [n for n in of.study.conditions if n != lead and not _matched(of, n)]
     order = [*(n for n in reversed(of.study.conditions) if n != lead and n not in own), lead, *own]
     by_name = {cell.name: cell for cell in of.cells}
-    rows = [
-        MainRow(collected.name, lead, by_name.get(collected.name)) for collected in of.collected
-    ]
+    rows = [(each.name, by_name.get(each.name)) for each in of.collected]
     every = [
         CellModel(cell, comparison.Model.of(cell.found.conditions[name], cell.inputs.k))
         for cell in of.cells
@@ -123,11 +135,8 @@ def _main(of: StudyFindings) -> list[Block]:
         note += f" * Not budget-matched: {wording.listed([*map(condition_name, own)])}."
     if of.lacking:
         note += " A dash: the cell is not whole; see the top of the page."
-    columns = [
-        *MAIN[:-2],
-        *(pass_of(name, condition_name(name) + " *" * (name in own)) for name in order),
-        gain_of(_minus(lead, SOURCE)),
-    ]
+    titles = {name: condition_name(name) + " *" * (name in own) for name in order}
+    columns = [*main_columns(lead, titles)]
     return [
         Frame(columns, rows).table(note, links=pages(of)),
         Frame(ACCURACY, every).table(
@@ -138,55 +147,32 @@ def _main(of: StudyFindings) -> list[Block]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class MainRow:
-    """A cell of the main comparison; one that is not whole has a name alone."""
-
-    name: str
-    lead: str
-    cell: CellFindings | None
-
-    def said(self, value: Callable[[CellFindings], str]) -> str:
-        """Something of the cell."""
-        return "–" if self.cell is None else value(self.cell)
+def _pass_at_1(name: str, cell: CellFindings) -> str:
+    return _plain(cell.found.conditions[name].mean.pass_at_1)
 
 
-def pass_of(name: str, title: str) -> Column[MainRow]:
-    """A condition's Pass@1."""
-
-    def value(row: MainRow) -> str:
-        return row.said(lambda cell: _plain(cell.found.conditions[name].mean.pass_at_1))
-
-    return Column("", "Pass@1 of that condition", value, title)
+#: A cell of the main comparison; one that is not whole has a name alone.
+MainRow = tuple[str, CellFindings | None]
 
 
-def gain_of(title: str) -> Column[MainRow]:
-    """What the study's condition gains."""
+def main_columns(lead: str, titles: Mapping[str, str]) -> Iterator[Column[MainRow]]:
+    """n, the source and each condition by its title, and what the study's condition gains."""
 
-    def value(cell: CellFindings, lead: str) -> str:
-        gain = cell.found.contrast(lead, SOURCE)
-        return f"{points(gain.delta, 2)} {points_interval(gain.interval, 2)}"
+    def column(title: str, meaning: str, value: Callable[[CellFindings], str]) -> Column[MainRow]:
+        return Column("", meaning, lambda row: value(row[1]) if row[1] else "–", title)
 
-    return Column("", _GAIN, lambda row: row.said(lambda cell: value(cell, row.lead)), title)
+    def gain(cell: CellFindings) -> str:
+        return _said(cell.found.contrast(lead, SOURCE))
+
+    yield Column("", _CELL, lambda row: row[0], "cell")
+    yield column("n", "", lambda cell: whole(_budget_n(cell.found.conditions[lead])))
+    yield column("source", _OF_SOURCE, lambda cell: _plain(cell.found.source.pass_at_1))
+    for name, title in titles.items():
+        yield column(title, "Pass@1 of that condition", partial(_pass_at_1, name))
+    yield column(_minus(lead, SOURCE), _GAIN, gain)
 
 
-MAIN: tuple[Column[MainRow], ...] = (
-    Column("", _CELL, lambda row: row.name, "cell"),
-    Column(
-        "",
-        "",
-        lambda row: row.said(lambda cell: whole(_budget_n(cell.found.conditions[row.lead]))),
-        "n",
-    ),
-    Column(
-        "",
-        _OF_SOURCE,
-        lambda row: row.said(lambda cell: _plain(cell.found.source.pass_at_1)),
-        "source",
-    ),
-    pass_of("", "CONDITION"),
-    gain_of("CONDITION − source"),
-)
+MAIN = tuple(main_columns("CONDITION", {"CONDITION": "CONDITION"}))
 
 
 def _plain(rate: Fraction) -> str:
@@ -227,13 +213,16 @@ def _forest(of: StudyFindings) -> list[Block]:
 
 
 CellContrast = tuple[CellFindings, Contrast]
+TERMS: list[Column[CellContrast]] = [
+    Column("", _TERM, lambda row: row[1].terms.s, "S", _two),
+    Column("", _TERM, lambda row: row[1].terms.u, "U", _two),
+    Column("", _TERM, lambda row: row[1].terms.g, "G", _two),
+]
 FOREST: tuple[Column[CellContrast], ...] = (
     Column("", _CELL, lambda row: row[0].name + " *" * (not row[0].found.fair(row[1])), "cell"),
     Column("", _DIFFERENCE, lambda row: row[1].delta, "difference", _two),
     Column("", "", lambda row: points_interval(row[1].interval, 2), "95% interval"),
-    Column("", _TERM, lambda row: row[1].terms.s, "S", _two),
-    Column("", _TERM, lambda row: row[1].terms.u, "U", _two),
-    Column("", _TERM, lambda row: row[1].terms.g, "G", _two),
+    *TERMS,
     Column("", "", lambda row: row[1].resampled.p_value, "p", wording.p_value),
 )
 
@@ -373,9 +362,7 @@ DECOMPOSITION = (
 TERM_DIFFERENCES: tuple[Column[CellContrast], ...] = (
     Column("", _CELL, lambda row: row[0].name, "cell"),
     Column("", "", lambda row: row[1].a, "condition", condition_name),
-    Column("", _TERM, lambda row: row[1].terms.s, "S", _two),
-    Column("", _TERM, lambda row: row[1].terms.u, "U", _two),
-    Column("", _TERM, lambda row: row[1].terms.g, "G", _two),
+    *TERMS,
     Column("", _DIFFERENCE, lambda row: row[1].delta, "difference", _two),
 )
 
@@ -424,8 +411,8 @@ def _opening(of: StudyFindings) -> list[Block]:
     return [Text(sentence, "lead"), Stats(stats), *remarks]
 
 
-def _said(mean: Mean) -> str:
-    return f"{points(mean.delta, 2)} {points_interval(mean.interval, 2)}"
+def _said(of: Mean | Contrast) -> str:
+    return f"{points(of.delta, 2)} {points_interval(of.interval, 2)}"
 
 
 def _stat(label: str, mean: Mean) -> Stat:
@@ -444,12 +431,7 @@ def _amortization(of: StudyFindings) -> list[Block]:
     )
     names = {name: condition_name(name) for name in of.study.conditions}
     names[of.study.lead] = f"K_eq: {names[of.study.lead]}"
-    columns = [
-        *WORTH[:2],
-        *(pass_at(k) for k in shown),
-        *(worth_of(name, title) for name, title in names.items()),
-    ]
-    table = Frame(columns, of.cells).table(note)
+    table = Frame([*worth_columns(shown, names)], of.cells).table(note)
     return [
         Figure(
             "curves",
@@ -467,28 +449,28 @@ def _amortization(of: StudyFindings) -> list[Block]:
 _percent = partial(percent, digits=2)
 
 
-def pass_at(k: int | str) -> Column[CellFindings]:
-    """The source's Pass@k."""
-    return Column(
-        "", _OF_SOURCE, lambda cell: cell.found.source.curve[int(k)], f"Pass@{k}", _percent
-    )
+def _pass_at(k: Any, cell: CellFindings) -> Fraction:
+    return cell.found.source.curve[k]
 
 
-def worth_of(name: str, title: str) -> Column[CellFindings]:
-    """A condition's K_eq."""
-
-    def value(cell: CellFindings) -> str:
-        return wording.k_eq(cell.found.conditions[name].k_eq, cell.inputs.k)
-
-    return Column("", "this column and those to its right: K_eq", value, title)
+def _k_eq(name: str, cell: CellFindings) -> str:
+    return wording.k_eq(cell.found.conditions[name].k_eq, cell.inputs.k)
 
 
-WORTH: tuple[Column[CellFindings], ...] = (
-    Column("", _CELL, lambda cell: cell.name, "cell"),
-    Column("", _OF_SOURCE, lambda cell: cell.found.source.pass_at_1, "greedy", _percent),
-    pass_at("k"),
-    worth_of("", "K_eq: CONDITION"),
-)
+def worth_columns(
+    ks: Iterable[int | str], titles: Mapping[str, str]
+) -> Iterator[Column[CellFindings]]:
+    """The source's Pass@k, and each condition's K_eq by its title."""
+    yield Column("", _CELL, lambda cell: cell.name, "cell")
+    yield Column("", _OF_SOURCE, lambda cell: cell.found.source.pass_at_1, "greedy", _percent)
+    for k in ks:
+        yield Column("", _OF_SOURCE, partial(_pass_at, k), f"Pass@{k}", _percent)
+    for name, title in titles.items():
+        meaning = "this column and those to its right: K_eq"
+        yield Column("", meaning, partial(_k_eq, name), title)
+
+
+WORTH = tuple(worth_columns(["k"], {"": "K_eq: CONDITION"}))
 
 
 def _shared(of: StudyFindings) -> list[Block]:
@@ -502,8 +484,7 @@ def _shared(of: StudyFindings) -> list[Block]:
         "points, beside those of a reference with a larger budget. Where the reference gains "
         "little, the share says little; a dash: it gains nothing."
     )
-    columns = [gained(lead) if column.title == _GAINED else column for column in SHARES]
-    return [Frame(columns, rows).table(note, words=2)]
+    return [Frame(share_columns(lead), rows).table(note, words=2)]
 
 
 CellShare = tuple[CellFindings, str, Share]
@@ -518,24 +499,29 @@ def _gain_in(cell: CellFindings, condition: str) -> Fraction:
     return cell.found.contrast(condition, SOURCE).delta
 
 
-def gained(lead: str) -> Column[CellShare]:
-    """What the study's condition gains."""
-    return Column("", _GAIN, lambda row: _gain_in(row[0], row[1]), f"gain of {lead}", _two)
-
-
 _LARGER = "larger-budget condition; GapFT's distinct problems over its"
-_GAINED = "gain of CONDITION"
-SHARES: tuple[Column[CellShare], ...] = (
-    Column("cell", _CELL, lambda row: row[0].name, "cell"),
-    Column("reference", "", lambda row: row[2].full),
-    Column("", _LARGER, lambda row: condition_name(row[2].full), "reference"),
-    Column(
-        "share_of_problems", _LARGER, lambda row: row[2].problems, "share of its problems", percent
-    ),
-    gained("CONDITION"),
-    Column("", _GAIN, lambda row: _gain_in(row[0], row[2].full), "its gain", _two),
-    Column("share_of_gain", _GAIN, lambda row: row[2].gain, "share of it", percent),
-)
+
+
+def share_columns(lead: str) -> tuple[Column[CellShare], ...]:
+    """Of a study about this condition."""
+    return (
+        Column("cell", _CELL, lambda row: row[0].name, "cell"),
+        Column("reference", "", lambda row: row[2].full),
+        Column("", _LARGER, lambda row: condition_name(row[2].full), "reference"),
+        Column(
+            "share_of_problems",
+            _LARGER,
+            lambda row: row[2].problems,
+            "share of its problems",
+            percent,
+        ),
+        Column("", _GAIN, lambda row: _gain_in(row[0], row[1]), f"gain of {lead}", _two),
+        Column("", _GAIN, lambda row: _gain_in(row[0], row[2].full), "its gain", _two),
+        Column("share_of_gain", _GAIN, lambda row: row[2].gain, "share of it", percent),
+    )
+
+
+SHARES = share_columns("CONDITION")
 
 
 def spent(of: StudyFindings) -> list[Block]:
@@ -546,14 +532,12 @@ def spent(of: StudyFindings) -> list[Block]:
         groups = cell.found.groups + [[c] for c in conditions.values() if not c.matched]
         for group in groups:
             rows.append(Spent(cell, group, of.study.lead))
-    lead = condition_name(of.study.lead)
-    columns = [processed(lead) if column.title == _PROCESSED else column for column in SPENT]
     note = (
         "n example slots, N exposures, L processed tokens over conditions and seeds, J optimizer "
         "steps; the first L is of the study's first condition, mean over seeds, as in the paper. "
         "Within a row n, N and J are the same; tokens are reported, not enforced."
     )
-    return [Frame(columns, rows).table(note, words=2)]
+    return [Frame(spent_columns(condition_name(of.study.lead)), rows).table(note, words=2)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -576,25 +560,26 @@ class Spent:
         return whole(round(fmean(own))) if own else "–"
 
 
-def processed(condition: str) -> Column[Spent]:
-    """L of the study's first condition."""
-    meaning = "processed tokens of the first condition, mean over seeds"
-    return Column("", meaning, lambda row: row.processed, f"L of {condition}")
-
-
-_PROCESSED = "L of CONDITION"
 _L = "over conditions of one budget"
-SPENT: tuple[Column[Spent], ...] = (
-    Column("", _CELL, lambda row: row.cell.name, "cell"),
-    Column("", _CELL, lambda row: group_name(row.group), "conditions"),
-    Column("", "", lambda row: row.budget.n, "n", whole),
-    Column("", "", lambda row: row.budget.exposures, "N", whole),
-    processed("CONDITION"),
-    Column("", _L, lambda row: tokens(row.group)[0], "L, fewest", whole),
-    Column("", _L, lambda row: tokens(row.group)[1], "L, most", whole),
-    Column("", _L, lambda row: tokens(row.group)[2], "spread of L", percent),
-    Column("", "", lambda row: row.budget.steps, "J", whole),
-)
+_OWN_L = "processed tokens of the first condition, mean over seeds"
+
+
+def spent_columns(lead: str) -> tuple[Column[Spent], ...]:
+    """Of a study about this condition."""
+    return (
+        Column("", _CELL, lambda row: row.cell.name, "cell"),
+        Column("", _CELL, lambda row: group_name(row.group), "conditions"),
+        Column("", "", lambda row: row.budget.n, "n", whole),
+        Column("", "", lambda row: row.budget.exposures, "N", whole),
+        Column("", _OWN_L, lambda row: row.processed, f"L of {lead}"),
+        Column("", _L, lambda row: tokens(row.group)[0], "L, fewest", whole),
+        Column("", _L, lambda row: tokens(row.group)[1], "L, most", whole),
+        Column("", _L, lambda row: tokens(row.group)[2], "spread of L", percent),
+        Column("", "", lambda row: row.budget.steps, "J", whole),
+    )
+
+
+SPENT = spent_columns("CONDITION")
 
 
 def provenance(of: StudyFindings) -> list[Section]:
@@ -607,9 +592,8 @@ def provenance(of: StudyFindings) -> list[Section]:
 
 
 def _cells(of: StudyFindings) -> list[Block]:
-    whole_cells = {cell.name: cell.inputs for cell in of.cells}
     rows = [
-        CellRow(cell, of.study.cells[cell.name].run, whole_cells.get(cell.name))
+        (cell, of.study.cells[cell.name].run or f"{CELLS}/{folder_of(cell.name)}")
         for cell in of.collected
     ]
     note = (
@@ -624,17 +608,17 @@ def _cells(of: StudyFindings) -> list[Block]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class CellRow:
-    """A cell, with the run that it names, and what was read of it where it is whole."""
+#: A cell, and where its run is.
+CellRow = tuple[Collected, str]
 
-    cell: Collected
-    run: str | None
-    inputs: ReportInputs | None
 
-    def said(self, value: Callable[[ReportInputs], str]) -> str:
-        """Something of its run."""
-        return "–" if self.inputs is None else value(self.inputs)
+def _of_run(title: str, value: Callable[[ReportInputs], str]) -> Column[CellRow]:
+    """Something of a cell's run; a dash where it is not whole."""
+
+    def said(row: CellRow) -> str:
+        return "–" if row[0].inputs is None else value(row[0].inputs)
+
+    return Column("", _ABOUT, said, title)
 
 
 def _verifier(inputs: ReportInputs) -> str:
@@ -645,27 +629,14 @@ def _verifier(inputs: ReportInputs) -> str:
     return told
 
 
-def _pretrained(inputs: ReportInputs) -> str:
-    return str(inputs.recipe["model"]["args"]["pretrained"])
-
-
-def _task(inputs: ReportInputs) -> str:
-    return str(inputs.task["name"])
-
-
-def _problems(inputs: ReportInputs) -> str:
-    return whole(len(inputs.audit.ids))
-
-
-_ABOUT = "of the cell"
 CELL: tuple[Column[CellRow], ...] = (
-    Column("", _CELL, lambda row: row.cell.name, "cell"),
-    Column("", _ABOUT, lambda row: "; ".join(row.cell.lacks) or "whole", "state"),
-    Column("", _ABOUT, lambda row: row.said(_pretrained), "model"),
-    Column("", _ABOUT, lambda row: row.said(_task), "task"),
-    Column("", _ABOUT, lambda row: row.said(_verifier), "verifier"),
-    Column("", _ABOUT, lambda row: row.said(_problems), "audit problems"),
-    Column("", _ABOUT, lambda row: row.run or f"{CELLS}/{folder_of(row.cell.name)}", "run"),
+    Column("", _CELL, lambda row: row[0].name, "cell"),
+    Column("", _ABOUT, lambda row: "; ".join(row[0].lacks) or "whole", "state"),
+    _of_run("model", lambda inputs: str(inputs.recipe["model"]["args"]["pretrained"])),
+    _of_run("task", lambda inputs: str(inputs.task["name"])),
+    _of_run("verifier", _verifier),
+    _of_run("audit problems", lambda inputs: whole(len(inputs.audit.ids))),
+    Column("", _ABOUT, lambda row: row[1], "run"),
 )
 
 
@@ -731,3 +702,41 @@ def results(found: StudyFindings) -> dict[str, Any]:
         "means": Frame(MEANS, found.means).entries() or None,
         "cells": cells,
     }
+
+
+def write_study(study: StudyRecipe, collected: Sequence[Collected], folder: Path) -> StudyFindings:
+    """Computes and writes a study's report.
+
+    Raises:
+        UserError: cells cannot stand in one comparison; an earlier report stays.
+        GapftError: the folder cannot be written.
+    """
+    found = checked(study, collected)
+    replace_folder(folder / REPORT, document(found, draw_all(found)).files())
+    return found
+
+
+def checked(study: StudyRecipe, collected: Sequence[Collected]) -> StudyFindings:
+    """A study's findings, of cells that may be compared.
+
+    Raises:
+        UserError: they may not.
+    """
+    require_different(collected)
+    require_one_protocol(study, {of.name: of.recipe for of in collected if of.recipe is not None})
+    require_comparable(study, collected)
+    return compute_study(study, collected)
+
+
+def read_sections(folder: Path) -> list[Section]:
+    """The sections of a study's report, computed again from its cells' sealed tables.
+
+    Raises:
+        UserError: it is no study, or a cell is not whole.
+    """
+    study = read_study(str(folder / STUDY))
+    found = checked(study, collect(study, folder))
+    if found.lacking:
+        told = [f"{name}: {'; '.join(lacks)}" for name, lacks in found.lacking.items()]
+        raise UserError("\n".join([f"{folder}: cells are not whole:", *told]))
+    return sections(found)

@@ -27,6 +27,7 @@ from gapft_harness.study.cells import (
     opened,
     require_different,
 )
+from gapft_harness.study.document import write_study
 from gapft_harness.study.protocol import (
     of_task,
     require_comparable,
@@ -34,7 +35,6 @@ from gapft_harness.study.protocol import (
     require_settled,
 )
 from gapft_harness.study.recipe import REPORT, StudyRecipe
-from gapft_harness.study.report import write_study
 
 #: Gives the recipe of a cell that names one, with what the study sets.
 Resolve = Callable[[str], Recipe]
@@ -55,14 +55,6 @@ def run_study(
     """Runs every cell that is not whole, one after another, and writes the study's report.
 
     A cell that fails is told, and the others go on. The same command goes on where it stopped.
-
-    Args:
-        study: its recipe.
-        folder: becomes study.yaml, cells/ and report/.
-        resolve: gives a cell's recipe.
-        run_cell: runs it.
-        say: called with a sentence for people.
-        settle: says what its task settles.
 
     Returns:
         The report's page.

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from gapft_harness.report.figures import AXIS, Drawing, curve, outcomes, outcomes_handles, rendered
 from gapft_harness.report.figures.contrasts import forest
-from gapft_harness.report.figures.style import WIDTH, spread
+from gapft_harness.report.figures.style import panel, panels
 from gapft_harness.report.rendering.wording import condition_name
 from gapft_harness.study.findings import StudyFindings
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -24,16 +23,13 @@ def draw_all(of: StudyFindings) -> list[Drawing]:
 
 def _forest(of: StudyFindings) -> Figure:
     """The first condition minus the reference in every cell, and the equal-weight mean."""
-    from matplotlib.figure import Figure
-
     lead, reference = of.study.lead, of.study.reference
     found = [(cell.name, cell.found.contrast(lead, reference)) for cell in of.cells]
     rows = [(name, contrast.delta, contrast.interval) for name, contrast in found]
     mean = of.mean(lead, reference)
     if mean is not None:
         rows.append(("equal-weight mean", mean.delta, mean.interval))
-    figure = Figure(figsize=(WIDTH, 0.27 * (len(rows) + 1.4) + 0.5), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = panel(0.27 * (len(rows) + 1.4) + 0.5)
     forest(axes, rows)
     axes.set_title(f"{condition_name(lead)} \N{MINUS SIGN} {condition_name(reference)}", x=0, pad=6)
     axes.set_xlabel("difference of Pass@1, percentage points, 95% interval")
@@ -42,34 +38,25 @@ def _forest(of: StudyFindings) -> Figure:
 
 def _curves(of: StudyFindings) -> Figure:
     """Every cell's Pass@k of the source, with one decode of each model as a line."""
-    figure, axes = _panels(of, 2.6)
-    for panel, cell in zip(axes, of.cells, strict=True):
-        curve(panel, cell.found)
-        panel.set_title(f"{cell.name}: correct audit problems, %", x=0)
+    figure, axes = panels(2.6 * len(of.cells) + 0.7, len(of.cells))
+    for at, cell in zip(axes, of.cells, strict=True):
+        curve(at, cell.found)
+        at.set_title(f"{cell.name}: correct audit problems, %", x=0)
     axes[-1].set_xlabel(AXIS)
     return figure
 
 
 def _flows(of: StudyFindings) -> Figure:
     """Stacked bars of every cell: each state's problems, right and wrong after the first."""
-    figure, axes = _panels(of, 1.25)
-    for panel, cell in zip(axes, of.cells, strict=True):
-        outcomes(panel, cell.found)
-        panel.set_title(cell.name, x=0)
-        if panel is not axes[-1]:
-            panel.set_xlabel("")
-    widest = max(panel.get_xlim()[1] for panel in axes)
-    for panel in axes:
-        panel.set_xlim(0, widest)
+    figure, axes = panels(1.25 * len(of.cells) + 0.7, len(of.cells))
+    for at, cell in zip(axes, of.cells, strict=True):
+        outcomes(at, cell.found)
+        at.set_title(cell.name, x=0)
+        if at is not axes[-1]:
+            at.set_xlabel("")
+    widest = max(at.get_xlim()[1] for at in axes)
+    for at in axes:
+        at.set_xlim(0, widest)
     style: Any = {"fontsize": 8.5, "handlelength": 0.9, "handleheight": 0.9, "columnspacing": 1.2}
     figure.legend(handles=outcomes_handles(), loc="outside lower center", ncols=4, **style)
     return figure
-
-
-def _panels(of: StudyFindings, height: float) -> tuple[Figure, list[Axes]]:
-    """A panel for each cell, one below the other."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(WIDTH, height * len(of.cells) + 0.7), layout="constrained")
-    spread(figure)
-    return figure, [*figure.subplots(len(of.cells), 1, squeeze=False)[:, 0]]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import PARTIAL, replace_file
@@ -30,22 +30,44 @@ STUDY, CELLS, REPORT = "study.yaml", "cells", "report"
 _LONGEST = 200
 
 
+def _seen(text: str) -> str:
+    """A text that a page may show as it is.
+
+    Raises:
+        ValueError: it has characters that are not seen, or that turn other text round.
+    """
+    if (shown := visible(text)) != text:
+        raise ValueError(f"{shown!r} has characters that are not seen; write it without them")
+    return text
+
+
+def _printable(name: str) -> str:
+    """A name that can be seen, in one line.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    if not name.isprintable():
+        raise ValueError(f"{name!r} has characters that are not seen; write it without them")
+    return name
+
+
+#: A text that a page may show as it is, and a name that can be seen, in one line.
+Seen = Annotated[str, AfterValidator(_seen)]
+Printed = Annotated[str, AfterValidator(_printable)]
+
+
 class CellChoice(RecipeSection):
     """One cell: a model on a task. It names a recipe, which is run, or a run that is there."""
 
-    recipe: str | None = Field(
+    recipe: Seen | None = Field(
         None, description="its recipe, a file or a bundled name; run inside the study's folder"
     )
-    run: str | None = Field(None, description="instead: a run directory, a folder or a URL")
+    run: Seen | None = Field(None, description="instead: a run directory, a folder or a URL")
     set: dict[str, Any] = Field(
         default_factory=dict,
         description="keys of its recipe and their values, over those of the study's `set`",
     )
-
-    @field_validator("recipe", "run")
-    @classmethod
-    def _shown(cls, place: str | None) -> str | None:
-        return place if place is None else _seen(place)
 
     @model_validator(mode="after")
     def _one(self) -> CellChoice:
@@ -63,8 +85,8 @@ class StudyRecipe(RecipeSection):
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
         description="names the study: letters, digits, `.`, `_` and `-`",
     )
-    description: str = Field("", description="one paragraph for people")
-    conditions: tuple[str, ...] = Field(
+    description: Seen = Field("", description="one paragraph for people")
+    conditions: tuple[Printed, ...] = Field(
         ("gapft", "uniform", "replay", "all_verified"),
         min_length=2,
         description="the conditions that are compared in every cell; the study is about the first",
@@ -82,7 +104,7 @@ class StudyRecipe(RecipeSection):
     cells: Mapping[str, CellChoice] = Field(
         description="the cells by their names, in the order of the tables"
     )
-    notes: tuple[str, ...] = Field((), description="remarks shown in the report")
+    notes: tuple[Seen, ...] = Field((), description="remarks shown in the report")
 
     @field_validator("conditions", "seeds")
     @classmethod
@@ -90,21 +112,6 @@ class StudyRecipe(RecipeSection):
         if len(set(values)) != len(values):
             raise ValueError(f"names one thing twice: {list(values)}")
         return values
-
-    @field_validator("description")
-    @classmethod
-    def _shown(cls, text: str) -> str:
-        return _seen(text)
-
-    @field_validator("notes")
-    @classmethod
-    def _all_shown(cls, notes: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(map(_seen, notes))
-
-    @field_validator("conditions")
-    @classmethod
-    def _printed(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(map(_printable, names))
 
     @field_validator("cells")
     @classmethod
@@ -241,25 +248,3 @@ def folder_of(cell: str) -> str:
     """A cell's name as a folder's: small letters, digits and dots, with hyphens between."""
     kept = "".join(c if c.isalnum() or c == "." else " " for c in cell.lower())
     return "-".join(kept.split()).strip(".")
-
-
-def _seen(text: str) -> str:
-    """A text that a page may show as it is.
-
-    Raises:
-        ValueError: it has characters that are not seen, or that turn other text round.
-    """
-    if (shown := visible(text)) != text:
-        raise ValueError(f"{shown!r} has characters that are not seen; write it without them")
-    return text
-
-
-def _printable(name: str) -> str:
-    """A name that can be seen, in one line.
-
-    Raises:
-        ValueError: it cannot.
-    """
-    if not name.isprintable():
-        raise ValueError(f"{name!r} has characters that are not seen; write it without them")
-    return name

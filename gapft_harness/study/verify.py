@@ -15,9 +15,8 @@ from gapft_harness.stages.integrity.differences import Differences
 from gapft_harness.stages.verify import run as verification
 from gapft_harness.study import figures
 from gapft_harness.study.cells import Collected, collect
-from gapft_harness.study.document import document
+from gapft_harness.study.document import checked, document
 from gapft_harness.study.recipe import REPORT, STUDY, StudyRecipe, read_study
-from gapft_harness.study.report import checked
 
 _DRAWN = "; or it was drawn by another version of matplotlib"
 

@@ -27,6 +27,10 @@ def with_tokens(**changes: object) -> ReportInputs:
     return replace(made, generated=generated, seconds={"search": 476.0})
 
 
+def paid(line):
+    return line.queries("tokens"), line.queries("seconds")
+
+
 def test_a_ledger_by_hand() -> None:
     inputs = with_tokens()
     findings = compute(inputs)
@@ -41,7 +45,7 @@ def test_a_ledger_by_hand() -> None:
     assert gapft.a_point.seconds == pytest.approx(140.5 / points)
     saved = condition.k_eq * 20 - 30
     assert saved > 0
-    by_tokens, by_seconds = gapft.queries
+    by_tokens, by_seconds = paid(gapft)
     assert by_tokens is not None
     assert (by_tokens - 1) * saved < 68_000 + tokens <= by_tokens * saved
     assert by_seconds == -(-140.5 // (saved * 476 / 238_000))
@@ -59,10 +63,10 @@ def test_a_model_that_gains_nothing_is_never_paid() -> None:
     entry = ledger(worse, compute(worse)).entries[0]
     assert entry.gain < 0
     cheaper = replace(entry, saved=Spent(80.0, 0.1), all=Spent(2e6, 2.0))
-    assert replace(cheaper, gain=0.01).queries == (25_000, 20)
-    assert cheaper.queries == (None, None), "the source's own decode answers as well"
+    assert paid(replace(cheaper, gain=0.01)) == (25_000, 20)
+    assert paid(cheaper) == (None, None), "the source's own decode answers as well"
     assert entry.a_point.tokens is entry.a_point.seconds is None
-    assert entry.queries == (None, None)
+    assert paid(entry) == (None, None)
     (table,) = costs(worse, compute(worse))
     assert isinstance(table, Table)
     assert table.rows[0][-4:] == ["–", "–", "never", "never"]
@@ -73,7 +77,7 @@ def test_what_was_not_recorded_is_said_and_not_invented() -> None:
     untold = replace(inputs, seconds={}, training={}, generated={})
     of = ledger(untold, compute(untold))
     assert of.search.tokens is of.search.seconds is of.a_sample.tokens is None
-    assert of.entries[0].queries == (None, None)
+    assert paid(of.entries[0]) == (None, None)
     assert of.entries[0].training.tokens is not None, "L is sealed with the training set"
     (table,) = costs(untold, compute(untold))
     assert isinstance(table, Table)

@@ -15,10 +15,9 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.report import results as of_run
 from gapft_harness.report.findings.whole import compute
 from gapft_harness.study.cells import Collected
-from gapft_harness.study.document import provenance, results, spent
+from gapft_harness.study.document import checked, provenance, results, spent
 from gapft_harness.study.findings import compute_study, shares
 from gapft_harness.study.recipe import StudyRecipe
-from gapft_harness.study.report import checked
 from tests.report.planted import CONDITIONS
 from tests.study.sealed import cell
 

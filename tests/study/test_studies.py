@@ -14,10 +14,10 @@ from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.recipe.bundled import bundled_recipes, bundled_studies
 from gapft_harness.report.rendering.markdown import escape
 from gapft_harness.run_directory.tables import response_schema
+from gapft_harness.study.document import read_sections
 from gapft_harness.study.driver import describe_study, recipes_of, study_folder
 from gapft_harness.study.protocol import require_one_protocol
 from gapft_harness.study.recipe import read_study
-from gapft_harness.study.report import read_sections
 from gapft_harness.study.verify import verify_study
 from tests.command import gapft, succeed
 from tests.report.test_read_inputs import response, write

@@ -60,7 +60,7 @@ def command(
     asked = Asked(out, condition, seed, chosen, benchmark, plugin)
     with placed(run_dir, writes=False) as (path, _):
         if is_study(path):
-            from gapft_harness.study.report import read_sections
+            from gapft_harness.study.document import read_sections
 
             files = export_study(lambda: read_sections(path), to, asked)
         else:

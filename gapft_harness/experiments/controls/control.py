@@ -34,7 +34,6 @@ class Step:
 
     Attributes:
         label: its place on the way, such as ``K = 1``.
-        condition: its name in the recipe.
         value: the setting that it stands for, for programs.
         slots: by seed, how many of its example slots hold problems of each state.
         twin: the condition that draws as many examples at random, where it is compared with one.
@@ -336,10 +335,7 @@ def change_by_step(findings: api.ReportFindings, *, steps: Sequence[Step], axis:
 
     The line goes through the steps that have a value, in which they differ.
     """
-    from matplotlib.figure import Figure as Drawn
-
-    figure = Drawn(figsize=(style.WIDTH, 2.9), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = style.panel(2.9)
     contrasts = against_first(findings, steps)
     deltas = [0.0, *(100 * float(contrast.delta) for contrast in contrasts)]
     axes.axhline(0, color=palette.MUTED, linewidth=0.9)
@@ -375,13 +371,10 @@ def parts_by_state(findings: api.ReportFindings, *, steps: Sequence[Step]) -> Dr
     The difference has its interval; a filled marker's interval excludes zero. Bars are the parts,
     which sum to it. Each row has a tick for every seed.
     """
-    from matplotlib.figure import Figure as Drawn
-
     contrasts = against_first(findings, steps)
     height = 0.27 * (len(_PARTS) + 1) + 0.45
-    figure = Drawn(figsize=(style.WIDTH, height * len(contrasts) + 0.35), layout="constrained")
-    panels = figure.subplots(len(contrasts), 1, squeeze=False, sharex=True)[:, 0]
-    style.spread(figure)
+    count = len(contrasts)
+    figure, panels = style.panels(height * count + 0.35, count, sharex=True)
     for axes, step, contrast in zip(panels, steps[1:], contrasts, strict=True):
         api.forest(axes, [("difference", contrast.delta, contrast.interval)])
         _parts(axes, findings, contrast)
@@ -398,10 +391,7 @@ def _parts(axes: Axes, findings: api.ReportFindings, contrast: api.Contrast) -> 
     for y, term in enumerate(_PARTS, start=1):
         part = getattr(contrast.terms, term)
         axes.barh(y, 100 * float(part), color=palette.RIGHT_PALE, height=0.55)
-        axes.annotate(
-            points(part), (1.02, y), xycoords=("axes fraction", "data"), va="center",
-            fontsize=8.5,
-        )  # fmt: skip
+        style.beside(axes, y, points(part))
         _ticks(axes, y, [getattr(of, term) for of in seeds])
     axes.set_yticks(range(len(_PARTS) + 1), ["difference", *_PARTS.values()])
     axes.set_ylim(len(_PARTS) + 0.5, -0.6)
@@ -418,9 +408,6 @@ class ControlPart(api.Part):
     """Conditions of one n that differ in which problems fill their slots.
 
     ``read`` gives the steps, and so does ``compute``; the first is the reference.
-
-    Attributes:
-        control: the experiment whose part it is.
     """
 
     after = "Contrasts"
@@ -487,9 +474,7 @@ class ControlPart(api.Part):
         """What follows the result, beginning with a space; nothing by default."""
         return ""
 
-    def figures(
-        self, findings: api.ReportFindings, found: Any
-    ) -> Iterator[tuple[str, Callable[[api.ReportFindings], Drawn]]]:
+    def figures(self, findings: api.ReportFindings, found: Any) -> api.Figures:
         """The change of Pass@1 from step to step; without an axis, where it arises."""
         steps, axis = self.shown(found), self.control.axis
         draw = partial(change_by_step, axis=axis) if axis else parts_by_state
@@ -521,12 +506,20 @@ def _rows(findings: api.ReportFindings, compared: Sequence[tuple[Step, api.Contr
         "ci95_low", "ci95_high", "S", "U", "G",
     )  # fmt: skip
     for step, contrast in compared:
+        slots = {seed: [of[state] for state in "GSU"] for seed, of in step.slots.items()}
         name = step.condition, step.value, contrast.b
-        ends, terms = contrast.interval, contrast.terms
-        yield (
-            *name, "mean", "", "", "", float(contrast.delta), ends.low, ends.high,
-            float(terms.s), float(terms.u), float(terms.g),
-        )  # fmt: skip
-        for seed, delta in by_seed(findings, contrast).items():
-            slots = [step.slots[seed][state] for state in "GSU"]
-            yield (*name, seed, *slots, float(delta), "", "", "", "", "")
+        yield from contrast_rows(findings, contrast, name, slots)
+
+
+def contrast_rows(
+    findings: api.ReportFindings,
+    contrast: api.Contrast,
+    name: tuple[object, ...],
+    own: Mapping[int, Sequence[object]],
+) -> api.Rows:
+    """Of a CSV file: a contrast's mean, then each seed's difference with what it has of its own."""
+    ends, terms = contrast.interval, contrast.terms
+    parts, width = map(float, (terms.s, terms.u, terms.g)), len(next(iter(own.values())))
+    yield *name, "mean", *[""] * width, float(contrast.delta), ends.low, ends.high, *parts
+    for seed, delta in by_seed(findings, contrast).items():
+        yield *name, seed, *own[seed], float(delta), *[""] * 5

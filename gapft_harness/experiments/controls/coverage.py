@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from gapft_harness.experiments.controls.control import (
 )
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Drawn
+    pass
 
 
 #: Of the comparison of the whole pool: selectors with their labels, the reference first.
@@ -160,9 +160,7 @@ class RelatedPart(ControlPart):
             blocks.append(twin_table(findings, twins))
         yield api.Section(self.control.title, blocks)
 
-    def figures(
-        self, findings: api.ReportFindings, found: Any
-    ) -> Iterator[tuple[str, Callable[[api.ReportFindings], Drawn]]]:
+    def figures(self, findings: api.ReportFindings, found: Any) -> api.Figures:
         """Both kinds of differences with their intervals."""
         groups = self._groups(findings, found)
         yield self.name, lambda findings: api.forests(groups)

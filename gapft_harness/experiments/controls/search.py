@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from pydantic import Field
@@ -25,9 +25,6 @@ from gapft_harness.experiments.controls.control import (
     by_seed,
     gapft_and,
 )
-
-if TYPE_CHECKING:
-    from gapft_harness.experiments.controls.control import ControlPart
 
 
 class SearchDepth(Control):
@@ -271,12 +268,6 @@ def unmatched(
     training: api.Training,
 ) -> Iterator[str]:
     """Yields what two training sets differ in that they must have in common.
-
-    Args:
-        gapft: GapFT's.
-        gold: that of gold-label selection.
-        golds: gold answers by problem id.
-        training: the recipe's section.
 
     Yields:
         Ends of sentences, such as ``differ in ...``.

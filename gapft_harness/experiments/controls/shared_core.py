@@ -17,6 +17,7 @@ from gapft_harness.experiments.controls.control import (
     Step,
     by_parameter,
     by_seed,
+    contrast_rows,
     contrast_table,
     gapft_and,
 )
@@ -173,7 +174,7 @@ class SharedCorePart(ControlPart):
 
     def compared(self, found: Cores) -> Sequence[Step]:
         """The depths, where there are several."""
-        depths = [step for step in found.steps if step.value is not None]
+        depths, _ = _kinds(found.steps)
         return depths if len(depths) > 1 else found.steps
 
     def remark(self, findings: api.ReportFindings, found: Cores) -> str:
@@ -220,13 +221,7 @@ def _each(findings: api.ReportFindings, step: Step, key: str) -> list[int]:
 
 
 def _budgets(findings: api.ReportFindings, steps: Sequence[Step], core: int) -> api.Table:
-    """What each condition processes, and how far that is from the deepest search (Table 5).
-
-    Args:
-        findings: of the report.
-        steps: with the core.
-        core: how many solved problems it has.
-    """
+    """What each condition processes, and how far that is from the deepest search (Table 5)."""
     target = _deepest(steps) or steps[0]
     of_target = _each(findings, target, "tokens")
     rows = []
@@ -350,12 +345,7 @@ def _gold_rows(findings: api.ReportFindings, pairs: Sequence[tuple[str, Step, St
     )  # fmt: skip
     for label, search, gold in pairs:
         contrast = findings.contrast(gold.condition, search.condition)
-        ends, terms = contrast.interval, contrast.terms
         name = label.split()[0], search.condition, gold.condition
-        n, steps = (_each(findings, search, key) for key in ("n", "steps"))
-        yield (
-            *name, "mean", "", "", float(contrast.delta), ends.low, ends.high, float(terms.s),
-            float(terms.u), float(terms.g),
-        )  # fmt: skip
-        for place, (seed, delta) in enumerate(by_seed(findings, contrast).items()):
-            yield *name, seed, n[place], steps[place], float(delta), "", "", "", "", ""
+        sizes = zip(*(_each(findings, search, key) for key in ("n", "steps")), strict=True)
+        own = dict(zip(by_seed(findings, contrast), sizes, strict=True))
+        yield from contrast_rows(findings, contrast, name, own)

@@ -64,7 +64,6 @@ class AtScale:
     """What the calibration says of one scale.
 
     Attributes:
-        scale: α.
         regressed: of the problems that the source solves, how many the scaled adapter fails.
         rho_G: their share; None where the source solves none.
         upper_bound: u_α.
@@ -81,7 +80,6 @@ class ScaleChoice:
     """One checkpoint's scale and what it was chosen by: the content of ``scaling.json``.
 
     Attributes:
-        scale: the chosen α.
         level: of all bounds together.
         tolerance: the highest bound that counts as safe.
         problems: of the calibration split.
@@ -218,12 +216,7 @@ def choose(run: api.RunDirectory, arm: api.Arm, settings: Scaling) -> ScaleChoic
 
 
 def no_scale_warning(solved: int, settings: Scaling) -> str:
-    """A sentence if no adapter could get a scale above 0, however well it does; else nothing.
-
-    Args:
-        solved: calibration problems that the source solves.
-        settings: the rule.
-    """
+    """A sentence if no adapter could get a scale above 0, however well it does; else nothing."""
     (bound, *_) = simultaneous_bounds([0] * len(SCALES), solved, settings.level)
     if bound <= settings.tolerance:
         return ""

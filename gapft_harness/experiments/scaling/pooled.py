@@ -16,10 +16,9 @@ from gapft_harness.experiments.scaling.report import (
     ScaledRun,
     ScalingFindings,
     blocks,
-    bound_rows,
-    checkpoint_rows,
     compute_scaling,
     content,
+    csv_tables,
     read_scaled_run,
 )
 from gapft_harness.report.reading.adapters import read_choice
@@ -35,8 +34,6 @@ class PooledRun:
     Attributes:
         place: the run directory as it was given.
         checkpoints: of each, the hashes of what it was trained on and of what it decided.
-        task: the task's name.
-        model: the source model.
         rule: level and tolerance.
         replicates: of its recipe's intervals.
         seed: of these.
@@ -72,10 +69,7 @@ class Pooled:
             ],
             names=("scaling.md", "scaling.json"),
             results=content(self.found),
-            tables={
-                "scaling.csv": checkpoint_rows(self.found),
-                "scaling_bounds.csv": bound_rows(self.found),
-            },
+            tables=csv_tables(self.found),
         )
 
 

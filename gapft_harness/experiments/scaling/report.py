@@ -37,7 +37,6 @@ class ScaledArm:
     """One adapter at the scales that are compared, on the audit.
 
     Attributes:
-        arm: condition and seed.
         choice: its scale, and what the calibration split said of every scale.
         trained: shape (P,), V of its greedy decode at scale 1.
         fixed: shape (P,), the same at the fixed scale.
@@ -75,11 +74,6 @@ def read_scaled_run(
 ) -> ScaledRun | None:
     """Reads the scaled decisions of a run; None if its recipe scales nothing, or it has no arms.
 
-    Args:
-        run_path: the run directory; the caller has checked the hashes of its files.
-        manifest: its manifest.
-        arms: the trained models.
-
     Raises:
         GapftError: the tables are not of the same problems.
     """
@@ -116,7 +110,6 @@ class CheckpointFindings:
     """One adapter before scaling (scale 1) and after (its chosen scale), on the audit.
 
     Attributes:
-        environment: its run.
         before: what the adapter did to the audit's states at scale 1.
         after: the same at the chosen scale.
         pass_at_1: by ``source``, ``trained``, ``fixed`` and ``chosen``.
@@ -184,10 +177,7 @@ class ScalingFindings:
 def compute_scaling(runs: Sequence[ScaledRun], replicates: int, seed: int) -> ScalingFindings:
     """Computes the findings of one run or several, each an environment of its conditions.
 
-    Args:
-        runs: at least one, of distinct names and one rule; their order changes no figure.
-        replicates: B.
-        seed: of the replicates.
+    They have distinct names and one rule; their order changes no figure.
     """
     ordered = sorted(runs, key=lambda run: run.name)
     checkpoints = tuple(_checkpoint(run, of) for run in ordered for of in run.checkpoints)
@@ -349,8 +339,7 @@ class ScalingPart(api.Part):
         self, inputs: api.ReportInputs, findings: api.ReportFindings, found: ScalingFindings
     ) -> Iterator[tuple[str, api.Rows]]:
         """Every checkpoint, and every bound."""
-        yield "scaling.csv", checkpoint_rows(found)
-        yield "scaling_bounds.csv", bound_rows(found)
+        yield from csv_tables(found).items()
 
     def results(self, found: ScalingFindings) -> dict[str, Any]:
         """For results.json."""
@@ -436,15 +425,13 @@ def content(found: ScalingFindings) -> dict[str, Any]:
     }
 
 
-def checkpoint_rows(found: ScalingFindings) -> api.Rows:
-    """A line a checkpoint; the first names the columns."""
+def csv_tables(found: ScalingFindings) -> dict[str, api.Rows]:
+    """By file, a line a checkpoint, and a line a checkpoint and scale."""
     columns = [*CHECKPOINT, *CALIBRATION, *LOST, *PASS_AT_1, *CORRECTED]
-    return api.Frame(columns, found.checkpoints).csv()
-
-
-def bound_rows(found: ScalingFindings) -> api.Rows:
-    """A line a checkpoint and scale."""
-    return api.Frame(BOUNDS, _every_bound(found)).csv()
+    return {
+        "scaling.csv": api.Frame(columns, found.checkpoints).csv(),
+        "scaling_bounds.csv": api.Frame(BOUNDS, _every_bound(found)).csv(),
+    }
 
 
 def _result(found: ScalingFindings) -> str:

@@ -77,13 +77,7 @@ def sign(of: Contrast) -> int:
 def conclusions(
     inputs: tuple[ReportInputs, ReportInputs], findings: tuple[Findings, Findings], sets: Sets
 ) -> Iterator[Conclusion]:
-    """Every contrast of a report, in its order.
-
-    Args:
-        inputs: the run under its own rule and under the new one, in order.
-        findings: of each.
-        sets: the training sets under both.
-    """
+    """Every contrast of a report, in its order."""
     before, after = findings
     for was in before.contrasts:
         now = after.contrast(was.a, was.b)
@@ -97,12 +91,6 @@ def agreeing(was: ReportInputs, now: ReportInputs, a: str, b: str) -> Range:
     Such a rule may say either of a response that flips, and says the same of equal responses to
     one problem. So each (problem, text) that flips adds its coefficient, the number of a's seeds
     that wrote it less the number of b's, or nothing.
-
-    Args:
-        was: the run under its own rule, in order.
-        now: the same under the new one.
-        a: a condition.
-        b: a condition, or the source.
     """
     seeds, problems = len(now.seeds), len(now.audit.ids)
     agreed, free = 0, Counter[tuple[int, str]]()

@@ -219,11 +219,19 @@ PASS_AT_1: tuple[Column[Rates], ...] = (
 )
 
 
+def _crossed(of: RunJudged) -> dict[str, dict[State, dict[State, int]]]:
+    """By split, the problems of each state under the run's rule by that under the new one."""
+    return {
+        split: {was: {now: found.get((was, now), 0) for now in _STATES} for was in _STATES}
+        for split, found in of.states.items()
+    }
+
+
 def _states(of: RunJudged) -> Iterator[Block]:
     rows = [
-        (f"{split}, was {was}", {now: crossed.get((was, now), 0) for now in _STATES})
-        for split, crossed in of.states.items()
-        for was in _STATES
+        (f"{split}, was {was}", moved)
+        for split, crossed in _crossed(of).items()
+        for was, moved in crossed.items()
     ]
     note = (
         "Problems. G: the source's greedy decode is right; S: a sample alone is; U: none is. A row "
@@ -329,10 +337,7 @@ def results(of: RunJudged) -> dict[str, Any]:
         "right_now": of.flips.right,
         "wrong_now": of.flips.wrong,
         "tables": {name: tally.counts() for name, tally in of.tallies.items()},
-        "states": {
-            split: {was: {now: crossed.get((was, now), 0) for now in _STATES} for was in _STATES}
-            for split, crossed in of.states.items()
-        },
+        "states": _crossed(of),
         "stopped_early": of.stopped,
         "n": list(of.sets.n),
         "refused": of.sets.refused or None,

@@ -46,8 +46,6 @@ class RunJudged:
     """A run that was judged again.
 
     Attributes:
-        path: the run directory.
-        choice: what the user chose.
         was: the run's own rule.
         taken: by split whose verdicts were imported, what in the files told them: not this rule.
         flips: the responses whose verdict flipped.
@@ -55,7 +53,6 @@ class RunJudged:
         reasons: the new verdicts, counted.
         states: by split, from state to state.
         stopped: pool problems in U where search stopped at a success that is none any more.
-        sets: the arms' training sets.
         inputs: what the report reads, under both rules.
         findings: what the report finds, under both rules, of the adapters as they were trained.
         conclusions: of every contrast of the report.

@@ -69,12 +69,6 @@ def choose_again(
 ) -> Sets:
     """Has the run's selectors choose from the new states, by the stage that chose from the old.
 
-    Args:
-        run: the run.
-        scratch: the folder with its pool's tables under the new rule, sealed.
-        plugins: those that are loaded.
-        plugin_files: files given by ``--plugin``.
-
     Raises:
         PluginError: a selector broke its contract.
     """

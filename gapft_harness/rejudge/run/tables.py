@@ -37,7 +37,6 @@ class Tally:
     """One table's verdicts under both rules.
 
     Attributes:
-        responses: how many there are.
         was_right: how many the run's rule passed.
         right_now: how many are right that were wrong.
         wrong_now: how many are wrong that were right.
@@ -61,27 +60,14 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Rewriting:
-    """Judges tables again and writes them.
-
-    Attributes:
-        judge: the new rule.
-        flips: takes in what flips.
-        reasons: counts the new verdicts.
-    """
+    """Judges tables again and writes them."""
 
     judge: Judge
     flips: Flips
     reasons: Reasons
 
     def table(self, name: str, source: Path, problems: Path, path: Path) -> Tally:
-        """Writes one table with new verdicts, answers and reasons; all else is as it was.
-
-        Args:
-            name: what flips say of where they are.
-            source: a split's responses, or an arm's decisions.
-            problems: those that they answer.
-            path: what is written.
-        """
+        """Writes one table with new verdicts, answers and reasons; all else is as it was."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -195,14 +181,7 @@ def rewrite_states(
     rule: Registered,
     window: Window | None = None,
 ) -> tuple[list[ProblemState], int]:
-    """Writes the states that new verdicts give.
-
-    Args:
-        responses: a split's responses with their new verdicts.
-        path: what is written.
-        search: how they were searched.
-        rule: chooses which passing sample is kept.
-        window: the samples that they rest on, of those that were drawn; None: all.
+    """Writes the states that new verdicts give, by the samples of the window alone if there is one.
 
     Returns:
         The states, and how many problems are in U although search stopped before its K samples:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gapft_harness.report.reading.unread import Judging as Judging
+
 #: What became of a problem, as one letter each.
 CORRECTED, REGRESSED, KEPT, MISSED = "crkm"
 #: The same of a metric that calls nothing right or wrong.
@@ -35,7 +37,6 @@ class Model:
     Attributes:
         condition: its name, which links and filters go by.
         label: the name that people read.
-        seed: of its training.
         verdicts: P, on its responses: words, or numbers as text.
         outcomes: P letters.
     """
@@ -48,27 +49,11 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
-class Judging:
-    """What is known of a response besides its text and its verdict.
-
-    Attributes:
-        reason: of its verdict.
-        answer: what the verifier read as its answer.
-        attempts: the earlier ones of its episode: each text, and what the model was told of it.
-    """
-
-    reason: str = ""
-    answer: str = ""
-    attempts: Sequence[tuple[str, str]] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Entry:
     """The texts of one problem.
 
     Attributes:
         prompt: as the model saw it.
-        gold: the right answer.
         responses: of the model before, of each model, and of the samples if their texts are there.
         document: the benchmark's record; fields of few values become filters.
         judged: what else is known of the first responses, or of all; reasons that recur become
@@ -87,11 +72,9 @@ class Explored:
     """P problems, in the order in which they are listed.
 
     Attributes:
-        title: of the page.
         remark: what a reader should know of these problems, in a sentence; may be empty.
         noun: what one of them is called.
         before: the name of the model before.
-        ids: P names.
         verdicts: P, on the responses of the model before.
         models: the trained ones, a condition's seeds beside each other.
         states: P letters, or nothing.

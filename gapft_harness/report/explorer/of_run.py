@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from gapft_harness.report.explorer.explored import (
     Entry,
     Explored,
-    Judging,
     Model,
     outcome,
     word,
@@ -25,12 +24,7 @@ from gapft_harness.run_directory.directory import require
 
 
 def of_audits(inputs: ReportInputs, title: str) -> Iterator[tuple[str, Explored]]:
-    """Yields the run's audit, and each further one by its name; subsets are no page of their own.
-
-    Args:
-        inputs: as ``read_inputs`` gives them.
-        title: of the report.
-    """
+    """Yields the run's audit, and each further one by its name; a subset is no page."""
     yield "", of_run(inputs, title, _subsets(inputs, "audit"))
     for of in inputs.further:
         if not of.of:
@@ -44,13 +38,7 @@ def _subsets(inputs: ReportInputs, audit: str) -> dict[str, set[str]]:
 def of_run(
     inputs: ReportInputs, title: str, subsets: Mapping[str, Container[str]] | None = None
 ) -> Explored:
-    """What the page of an audit shows.
-
-    Args:
-        inputs: as ``read_inputs`` gives them.
-        title: of the page.
-        subsets: names to filter by, each with the ids of its problems.
-    """
+    """What the page of an audit shows; subsets, by names to filter by, have the ids of theirs."""
     audit, passed = inputs.audit, inputs.audit.verdicts.greedy.tolist()
     attempts = inputs.task["episode"]["attempts"]
     return Explored(
@@ -95,14 +83,16 @@ def _entries(inputs: ReportInputs) -> Iterator[Entry]:
             responses=(
                 audit.greedy_texts[position],
                 *(of.texts[position] for of in inputs.arms),
-                *(sample.text for sample in source[1:]),
+                *(text for text, _ in source[1:]),
             ),
             document=document,
-            judged=[Judging(of.reason, of.answer, of.attempts) for of in judged],
+            judged=[of for _, of in judged],
         )
 
 
-def _unread(inputs: ReportInputs) -> Iterator[tuple[dict[str, Any], list[list[Read]]]]:
+def _unread(
+    inputs: ReportInputs,
+) -> Iterator[tuple[dict[str, Any], list[list[Read]]]]:
     """Of each problem the record, and the responses of the source and of each arm."""
     read, names = inputs.unread, inputs.audit.ids.tolist()
     if read is None:

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from gapft_harness.report.figures.contrasts import contrasts
-from gapft_harness.report.figures.style import STYLE, WIDTH, condition_rows, legend_below, spread
+from gapft_harness.report.figures.style import STYLE, condition_rows, legend_below, panel, panels
 from gapft_harness.report.findings.whole import Findings
 from gapft_harness.report.rendering import palette, wording
 from gapft_harness.report.rendering.blocks import Drawing
@@ -51,11 +51,7 @@ def rendered(name: str, draw: Callable[[], Figure]) -> Drawing:
 
 def flows(findings: Findings) -> Figure:
     """Where problems of each source state end up, in shares of the audit and as rates."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(WIDTH, 5.0), layout="constrained")
-    above, below = figure.subplots(2, 1, height_ratios=[1, 1.15])
-    spread(figure)
+    figure, (above, below) = panels(5.0, height_ratios=[1, 1.15])
     outcomes(above, findings)
     above.set_title(f"Every audit problem after {wording.condition_name(findings.lead)}", x=0)
     legend_below(above, outcomes_handles())
@@ -128,10 +124,7 @@ AXIS = "k, source samples a verifier may choose from"
 
 def search_curve(findings: Findings) -> Figure:
     """The source's Pass@k by k; each condition's one decode as a line, marked at its K_eq."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = panel(3.4)
     curve(axes, findings)
     axes.set_xlabel(AXIS)
     axes.set_title("Correct audit problems, %", x=0)

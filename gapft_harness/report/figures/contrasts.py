@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from gapft_harness.analysis.bootstrap import Interval
 from gapft_harness.core.records import SOURCE
-from gapft_harness.report.figures.style import WIDTH, interval_row, rows_alone, spread
+from gapft_harness.report.figures import style
+from gapft_harness.report.figures.style import beside, interval_row, name_rows
 from gapft_harness.report.findings.whole import Contrast, Findings
 from gapft_harness.report.rendering import palette, wording
 
@@ -57,17 +58,13 @@ def contrasts(findings: Findings) -> Figure:
 
 def forests(panels: Mapping[str, Sequence[ForestRow]]) -> Figure:
     """Differences in panels by title; a filled marker's interval excludes zero."""
-    from matplotlib.figure import Figure
-
     panels = {title: rows for title, rows in panels.items() if rows}
     heights = [len(rows) + 1.4 for rows in panels.values()]
-    figure = Figure(figsize=(WIDTH, 0.27 * sum(heights) + 0.5), layout="constrained")
-    grid = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
-    spread(figure)
-    for axes, (title, rows) in zip(grid[:, 0], panels.items(), strict=True):
+    figure, grid = style.panels(0.27 * sum(heights) + 0.5, len(panels), height_ratios=heights)
+    for axes, (title, rows) in zip(grid, panels.items(), strict=True):
         forest(axes, rows)
         axes.set_title(title, x=0, pad=6)
-    grid[-1, 0].set_xlabel("points of Pass@1, with 95% intervals")
+    grid[-1].set_xlabel("points of Pass@1, with 95% intervals")
     return figure
 
 
@@ -80,13 +77,5 @@ def forest(axes: Axes, rows: Sequence[ForestRow]) -> None:
     axes.axvline(0, color=palette.MUTED, linewidth=0.9)
     for y, (_, delta, interval) in enumerate(rows):
         interval_row(axes, y, delta, interval)
-        axes.annotate(
-            f"{wording.points(delta)} {wording.points_interval(interval)}",
-            (1.02, y),
-            xycoords=("axes fraction", "data"),
-            va="center",
-            fontsize=8.5,
-        )
-    axes.set_yticks(range(len(rows)), [label for label, *_ in rows])
-    axes.set_ylim(len(rows) - 0.4, -0.6)
-    rows_alone(axes)
+        beside(axes, y, f"{wording.points(delta)} {wording.points_interval(interval)}")
+    name_rows(axes, [label for label, *_ in rows])

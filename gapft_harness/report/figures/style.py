@@ -40,6 +40,25 @@ STYLE: Any = {
 }
 
 
+def panel(height: float) -> tuple[Figure, Axes]:
+    """A figure of one panel, so many inches high."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    return figure, figure.subplots()
+
+
+def panels(
+    height: float, rows: int = 2, columns: int = 1, **given: Any
+) -> tuple[Figure, list[Axes]]:
+    """A figure of several, with room between them; the rest goes to ``Figure.subplots``."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    spread(figure)
+    return figure, [*figure.subplots(rows, columns, squeeze=False, **given).flat]
+
+
 def spread(figure: Figure) -> None:
     """Leaves room between the panels of a figure."""
     engine: Any = figure.get_layout_engine()
@@ -93,6 +112,18 @@ def condition_rows(
         axes.set_xlim(left=0)
     rows_alone(axes)
     axes.tick_params(axis="y", pad=7)  # a marker at 0 reaches over the edge
+
+
+def beside(axes: Axes, y: float, text: str, x: float = 1.02) -> None:
+    """A row's numbers, on its right."""
+    axes.annotate(text, (x, y), xycoords=("axes fraction", "data"), va="center", fontsize=8.5)
+
+
+def name_rows(axes: Axes, names: Sequence[str]) -> None:
+    """Names the rows, from above, and leaves them alone."""
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    rows_alone(axes)
 
 
 def rows_alone(axes: Axes) -> None:

@@ -49,7 +49,6 @@ class Chosen:
 
     Attributes:
         position: its place in ``Audit.ids``.
-        change: what became of it.
         arms: those of the condition that changed it, by ascending seed; the first is shown.
     """
 

@@ -8,18 +8,20 @@ verifier to choose among them; the trained model takes one decode.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import astuple, dataclass
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 from gapft_harness.core.records import Arm
 from gapft_harness.report.findings.whole import ConditionFindings, Findings
 from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering.blocks import Block
-from gapft_harness.report.rendering.wording import condition_name, duration, points, whole
+from gapft_harness.report.rendering.wording import condition_name, duration, points, rounded, whole
 from gapft_harness.run_directory import layout
+
+Unit = Literal["tokens", "seconds"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,12 @@ class Spent:
     """What one thing costs: tokens, and seconds where they are recorded."""
 
     tokens: float | None
-    seconds: float | None
+    seconds: float | None = None
+
+    @classmethod
+    def at(cls, tokens: float | None, rate: float | None) -> Spent:
+        """Tokens at so many a second, where that is known."""
+        return cls(tokens, None if tokens is None or not rate else tokens / rate)
 
     def __add__(self, other: Spent) -> Spent:
         return Spent(_both(self.tokens, other.tokens), _both(self.seconds, other.seconds))
@@ -38,7 +45,6 @@ class LedgerLine:
     """A condition's line of the ledger.
 
     Attributes:
-        name: the condition.
         gain: its mean Pass@1 minus the source's.
         training: of one seed, the mean: processed tokens L, and seconds of the trainer.
         all: with the search of the pool.
@@ -56,25 +62,27 @@ class LedgerLine:
         """What a point (1%) of Pass@1 cost; None where nothing was gained."""
         points = 100 * self.gain
         if points <= 0:
-            return Spent(None, None)
-        tokens, seconds = self.all.tokens, self.all.seconds
-        return Spent(
-            None if tokens is None else tokens / points,
-            None if seconds is None else seconds / points,
-        )
+            return Spent(None)
+        return Spent(*(None if of is None else of / points for of in astuple(self.all)))
 
-    @property
-    def queries(self) -> tuple[int | None, int | None]:
-        """After how many queries it is paid, by tokens and by seconds; None: never, or unknown.
+    def queries(self, unit: Unit) -> int | None:
+        """After how many queries it is paid; None: never, or unknown.
 
         Never, too, where nothing was gained: one decode of the source answers as well.
         """
-        if self.gain <= 0:
-            return None, None
-        return (
-            _queries(self.all.tokens, self.saved.tokens),
-            _queries(self.all.seconds, self.saved.seconds),
-        )
+        cost: float | None = getattr(self.all, unit)
+        saved: float | None = getattr(self.saved, unit)
+        if self.gain <= 0 or cost is None or saved is None or saved <= 0:
+            return None
+        return math.ceil(cost / saved)
+
+    def paid_after(self, unit: Unit) -> str:
+        """The same for people; a dash where it is unknown."""
+        queries = self.queries(unit)
+        if queries is not None:
+            return whole(queries)
+        unknown = getattr(self.all, unit) is None or getattr(self.saved, unit) is None
+        return "–" if self.gain > 0 and unknown else "never"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +92,6 @@ class Ledger:
     Attributes:
         search: generated tokens, and the pool's share by tokens of the search's wall seconds.
         a_sample: a sample on the audit.
-        entries: by condition.
     """
 
     search: Spent
@@ -92,20 +99,22 @@ class Ledger:
     entries: tuple[LedgerLine, ...]
 
 
+def search_seconds(stages: Mapping[str, float]) -> float | None:
+    """Wall time of a search, of the seconds by stage; None where nobody knows it.
+
+    A merged run's shards were searched in other folders, which have their times.
+    """
+    return None if {"merge", "import"} & stages.keys() else stages.get("search")
+
+
 def ledger(inputs: ReportInputs, findings: Findings) -> Ledger:
     """Adds up what was recorded; what was not is None."""
     splits = {name: of for name, of in inputs.generated.items() if layout.arm_of(name) is None}
     pool, audit = splits.get("pool"), splits.get("audit")
     total = sum(of.all for of in splits.values())
-    # merged: its shards were searched in other folders, which have their times; of what was
-    # imported nobody knows them
-    seconds = None if {"merge", "import"} & inputs.seconds.keys() else inputs.seconds.get("search")
-    rate = seconds / total if seconds and pool and audit else None
-
-    def generated(tokens: float | None) -> Spent:
-        return Spent(tokens, None if tokens is None or rate is None else tokens * rate)
-
-    search = generated(pool.all if pool else None)
+    seconds = search_seconds(inputs.seconds)
+    rate = total / seconds if seconds and pool and audit else None
+    search = Spent.at(pool.all if pool else None, rate)
     sample = audit.a_sample if audit and audit.samples else None
 
     def entries() -> Iterator[LedgerLine]:
@@ -114,9 +123,9 @@ def ledger(inputs: ReportInputs, findings: Findings) -> Ledger:
             decode = _decode(inputs, condition)
             both = None if sample is None or decode is None else condition.k_eq * sample - decode
             gain = float(condition.mean.terms.total)
-            yield LedgerLine(name, gain, training, search + training, generated(both))
+            yield LedgerLine(name, gain, training, search + training, Spent.at(both, rate))
 
-    return Ledger(search, generated(sample), tuple(entries()))
+    return Ledger(search, Spent.at(sample, rate), tuple(entries()))
 
 
 def content(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
@@ -156,10 +165,6 @@ def _both(one: float | None, other: float | None) -> float | None:
     return None if one is None or other is None else one + other
 
 
-def _queries(cost: float | None, saved: float | None) -> int | None:
-    return None if cost is None or saved is None or saved <= 0 else math.ceil(cost / saved)
-
-
 def costs(inputs: ReportInputs, findings: Findings) -> list[Block]:
     """A line for each condition."""
     costs = ledger(inputs, findings)
@@ -167,7 +172,7 @@ def costs(inputs: ReportInputs, findings: Findings) -> list[Block]:
 
 
 def _note(costs: Ledger) -> str:
-    tokens, time = _tokens(costs.search.tokens), _time(costs.search.seconds)
+    tokens, time = rounded(costs.search.tokens), _time(costs.search.seconds)
     said = (
         f"The search of the pool: {tokens} generated tokens, {time} (its share of the search's "
         "wall time, by tokens). Training: one seed, the mean, in processed tokens and the "
@@ -186,29 +191,11 @@ def _note(costs: Ledger) -> str:
     return said + (f" Not recorded: {'; '.join(missing)}." if missing else "")
 
 
-def _tokens(tokens: float | None) -> str:
-    return "–" if tokens is None else whole(round(tokens))
-
-
 def _time(seconds: float | None) -> str:
     """As elsewhere, but for what is short: a point of a small run may cost less than a second."""
     if seconds is None:
         return "–"
     return f"{seconds:.2g} s" if seconds < 10 else duration(seconds)
-
-
-def _paid_after(queries: int | None, gain: float, cost: float | None, saved: float | None) -> str:
-    if queries is not None:
-        return whole(queries)
-    return "–" if gain > 0 and (cost is None or saved is None) else "never"
-
-
-def _paid_by_tokens(line: LedgerLine) -> str:
-    return _paid_after(line.queries[0], line.gain, line.all.tokens, line.saved.tokens)
-
-
-def _paid_by_time(line: LedgerLine) -> str:
-    return _paid_after(line.queries[1], line.gain, line.all.seconds, line.saved.seconds)
 
 
 _GAIN = "Pass@1 minus the source's"
@@ -220,13 +207,17 @@ LINES: tuple[Column[LedgerLine], ...] = (
     Column("", "", lambda line: condition_name(line.name), "condition"),
     Column("gain", _GAIN, lambda line: line.gain, "gain (points)", points),
     Column(
-        "training_tokens", _TRAINING, lambda line: line.training.tokens, "training tokens", _tokens
+        "training_tokens",
+        _TRAINING,
+        lambda line: line.training.tokens,
+        "training tokens",
+        rounded,
     ),
     Column("", _TRAINING, lambda line: line.training.seconds, "time", _time),
-    Column("tokens_a_point", _A_POINT, lambda line: line.a_point.tokens, "tokens a point", _tokens),
+    Column("tokens_a_point", _A_POINT, lambda line: line.a_point.tokens, "tokens a point", rounded),
     Column("", _A_POINT, lambda line: line.a_point.seconds, "time a point", _time),
     Column("saved_a_query", "", lambda line: line.saved.tokens),
-    Column("break_even_queries", "", lambda line: line.queries[0]),
-    Column("", _PAID, _paid_by_tokens, "paid after queries, tokens"),
-    Column("", _PAID, _paid_by_time, "time"),
+    Column("break_even_queries", "", lambda line: line.queries("tokens")),
+    Column("", _PAID, lambda line: line.paid_after("tokens"), "paid after queries, tokens"),
+    Column("", _PAID, lambda line: line.paid_after("seconds"), "time"),
 )

@@ -41,7 +41,6 @@ class SourceFindings:
     """The source model on the audit.
 
     Attributes:
-        n: audit problems.
         pass_at_1: of the greedy decode.
         curve: unbiased Pass@k of the samples for every k from 1 to K.
         states: audit problems in G, S and U.
@@ -88,7 +87,6 @@ class ConditionFindings:
         own: what it has of its own in place of the run's settings (``own_settings``).
         label: its name for people, with these.
         k_eq: see ``k_equivalent``.
-        interval: of the mean Pass@1.
         mean: counts pooled over seeds: its rates, terms and Pass@1 are means over seeds.
         seeds: by seed, ascending.
     """
@@ -177,7 +175,6 @@ class Findings:
     Attributes:
         lead: the condition the report is about: ``gapft``, else the first that an experiment
             names, else the recipe's first; empty if none.
-        parts: the experiments' findings.
         further: the same on other problems, by the names of the recipe's ``audits``.
     """
 

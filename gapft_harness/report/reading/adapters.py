@@ -32,13 +32,7 @@ def read_choice(run_path: Path, arm: Arm) -> dict[str, Any]:
 
 
 def tables(run_path: Path, arms: Sequence[Arm], adapters: str) -> dict[Arm, str]:
-    """Where each arm's decisions on the audit stand; at scale 0 they are the source's own.
-
-    Args:
-        run_path: of a run whose scales are chosen and sealed, if they are asked for.
-        arms: the trained models.
-        adapters: ``trained`` or ``scaled``.
-    """
+    """Where each arm's decisions on the audit stand; at scale 0 they are the source's own."""
 
     def at(arm: Arm) -> str:
         scale = read_choice(run_path, arm)["scale"] if adapters == "scaled" else 1

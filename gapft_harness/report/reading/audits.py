@@ -66,10 +66,7 @@ class TrainedArm:
     """One trained model on the audit, in the order of ``Audit.ids``.
 
     Attributes:
-        arm: condition and seed.
         statuses: shape (P,), status codes of its greedy decode.
-        texts: P responses.
-        budget: what it was trained on.
         matched: whether the budget is the comparison's matched one, not a reference's own.
         problems: distinct problems among the budget's n example slots.
         taken: of a set of another run: ``run``, ``arm`` there, the file's ``sha256``, and its
@@ -97,11 +94,6 @@ class TrainedArm:
 
 def read_audit(run_path: Path, k: int, split: str = "audit") -> Audit:
     """Reads an audit's problems, the source's responses and their states.
-
-    Args:
-        run_path: the run directory.
-        k: K.
-        split: the audit's.
 
     Raises:
         GapftError: the tables contradict each other.
@@ -137,12 +129,7 @@ def read_audit(run_path: Path, k: int, split: str = "audit") -> Audit:
 
 
 def read_verdicts(table: Path, k: int) -> Verdicts:
-    """Reads a split's verdicts, problems in the order of its table.
-
-    Args:
-        table: of responses; a sample that was not drawn did not pass.
-        k: K.
-    """
+    """Reads a split's verdicts, in its table's order; a sample that was not drawn did not pass."""
     found = columns(table, ("index", "status"))
     index, passed = np.array(found["index"], dtype=np.int64), codes(found["status"]) == PASS
     greedy = index == GREEDY
@@ -174,14 +161,7 @@ def read_arm(
     ids: NDArray[np.str_],
     audit: str = "",
 ) -> TrainedArm:
-    """Reads an arm's decisions on an audit, and its budget.
-
-    Args:
-        run_path: the run directory.
-        arm: condition and seed.
-        budgets: the manifest's section.
-        ids: the audit's problems, in the order of the table.
-        audit: a further audit's name; empty: the run's own.
+    """Reads an arm's decisions on an audit, a further one by its name, and its budget.
 
     Raises:
         GapftError: the decisions are on other problems, or the budget is not the sealed one.
@@ -211,11 +191,6 @@ def read_arm(
 def sealed_budget(arm: Arm, entry: Mapping[str, Any], selection: Path) -> Budget:
     """An arm's budget as it is sealed with its training set; the manifest must say the same.
 
-    Args:
-        arm: condition and seed.
-        entry: what the manifest's ``budgets`` have of it.
-        selection: its training set.
-
     Raises:
         GapftError: it does not.
     """
@@ -244,7 +219,6 @@ class OtherRule:
 
     Attributes:
         name: the verifier; empty where there is none to ask.
-        params: its parameters.
         permissive: whether it takes more forms of answers than the run's; else it takes fewer.
         why: where there is none, why.
         source: shape (P,), codes of its verdicts on the source's responses.

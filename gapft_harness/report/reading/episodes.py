@@ -43,7 +43,6 @@ class Repeats:
 
     Attributes:
         times: executions of each.
-        episodes: how many.
         verdicts_differ: how many got different verdicts.
         feedback_differs: of how many a public test came out otherwise.
         named: problems of either kind, the first few: their table's name and theirs.
@@ -61,7 +60,6 @@ class EpisodeFacts:
     """What the report says of episodes.
 
     Attributes:
-        attempts: most attempts.
         counts: the source's greedy episodes and samples, then the conditions'; on the audit.
         repeats: None where every program was run once.
     """
@@ -76,13 +74,7 @@ _NAMED = 5
 
 
 def read_episodes(run_path: Path, manifest: Manifest, arms: Sequence[Arm]) -> EpisodeFacts | None:
-    """Reads the audit's episodes; None where a decode is a single response run once.
-
-    Args:
-        run_path: the run directory.
-        manifest: its manifest.
-        arms: the trained models.
-    """
+    """Reads the audit's episodes; None where a decode is a single response run once."""
     episode = manifest["task"]["episode"]
     attempts: int = episode["attempts"]
     repeats = _repeats(manifest["executions"]) if episode["executions"] > 1 else None

@@ -58,13 +58,7 @@ class Failures:
 def read_failures(
     run_path: Path, verdict_counts: Mapping[str, Mapping[str, int]], arms: Sequence[str]
 ) -> tuple[Failures, ...]:
-    """What there is to tell of pool and audit, and of all such arms together; often nothing.
-
-    Args:
-        run_path: the run directory.
-        verdict_counts: the manifest's: of each split and arm, responses by status.
-        arms: names of those that were audited.
-    """
+    """What there is to tell of pool and audit, and of all such arms together; often nothing."""
     telling = [name for name, counts in verdict_counts.items() if is_telling(counts)]
     tables: list[tuple[str, dict[str, Path]]] = [
         (split, {split: run_path / layout.judged(split)})

@@ -160,21 +160,23 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
         GapftError: the tables contradict each other.
     """
     recipe, budgets = manifest["recipe"], manifest["budgets"]
-    audit = read_audit(run_path, recipe["search"]["k"])
+    k = recipe["search"]["k"]
+    audit = read_audit(run_path, k)
     # This stage's own time is not known while it writes, and would change the page each time.
     stages = {name: of for name, of in manifest["stages"].items() if name != "report"}
     conditions, seeds = tuple(recipe["conditions"]), tuple(sorted(recipe["seeds"]))
     arms = [Arm(condition, seed) for condition in conditions for seed in seeds] if budgets else []
     imported = manifest.get("imported", {})
     splits = ("pool", "audit", "calibration", *map(layout.audit, recipe.get("audits", {})))
+    pool_states, pool_recovered = _read_pool(run_path / layout.states("pool"), k)
     inputs = ReportInputs(
         recipe=recipe,
         task=manifest["task"],
-        k=recipe["search"]["k"],
+        k=k,
         conditions=conditions if arms else (),
         seeds=seeds,
-        pool_states=_count_states(run_path / layout.states("pool")),
-        pool_recovered=_count_recovered(run_path / layout.states("pool"), recipe["search"]["k"]),
+        pool_states=pool_states,
+        pool_recovered=pool_recovered,
         audit=audit,
         arms=tuple(read_arm(run_path, arm, budgets, audit.ids) for arm in arms),
         source=manifest["source"],
@@ -275,17 +277,14 @@ def _read_further(run_path: Path, manifest: Manifest, inputs: ReportInputs) -> I
     return (found[name] for name in audits)
 
 
-def _count_states(path: Path) -> dict[State, int]:
-    states = columns(path, ("state",))["state"]
-    return {"G": states.count("G"), "S": states.count("S"), "U": states.count("U")}
-
-
-def _count_recovered(path: Path, k: int) -> tuple[int, ...]:
-    """How many problems the first 1, 2, …, k samples of one search recover.
+def _read_pool(path: Path, k: int) -> tuple[dict[State, int], tuple[int, ...]]:
+    """How many problems are in each state, and how many the first 1, 2, …, k samples recover.
 
     "For nested search budgets, the first K samples are reused as a prefix" (Appendix A).
     """
     read = columns(path, ("state", "first_success"))
-    pairs = zip(read["state"], read["first_success"], strict=True)
-    first = np.array([at for state, at in pairs if state == "S"], dtype=np.int64)
-    return tuple(int((first < size).sum()) for size in range(1, k + 1))
+    states = read["state"]
+    recovered = zip(states, read["first_success"], strict=True)
+    first = np.array([at for state, at in recovered if state == "S"], dtype=np.int64)
+    by_k = tuple(int((first < size).sum()) for size in range(1, k + 1))
+    return {"G": states.count("G"), "S": states.count("S"), "U": states.count("U")}, by_k

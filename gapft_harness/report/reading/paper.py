@@ -88,11 +88,7 @@ class Figure:
 
 
 def printed(recipe: Mapping[str, Any]) -> list[Figure]:
-    """The figures that a recipe says are printed, in its order; ``why`` says which it cannot give.
-
-    Args:
-        recipe: JSON values.
-    """
+    """The figures that a recipe says are printed, in order; ``why`` says which it cannot give."""
     figures = []
     for where, values in recipe.get("paper", {}).items():
         for name, value in values.items():
@@ -113,13 +109,7 @@ def _apart(recipe: Mapping[str, Any], split: str, what: str) -> str:
 
 
 def searched(run_path: Path, recipe: Mapping[str, Any], split: str) -> list[Figure]:
-    """A split's printed figures beside those of its sealed search.
-
-    Args:
-        run_path: the run directory.
-        recipe: the run's, JSON values.
-        split: ``pool`` or ``audit``.
-    """
+    """A split's printed figures beside those of its sealed search."""
     asked = [figure for figure in printed(recipe) if figure.of == split]
     if all(figure.why for figure in asked):
         return asked

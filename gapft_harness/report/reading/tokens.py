@@ -19,7 +19,6 @@ class Generated:
 
     Attributes:
         greedy: of greedy decodes, earlier attempts of an episode among them.
-        samples: of samples.
         greedy_responses: how many greedy decodes there are.
         sample_responses: how many samples.
     """

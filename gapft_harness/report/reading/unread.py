@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from gapft_harness.core.records import Arm
 from gapft_harness.run_directory import layout
@@ -17,16 +17,22 @@ from gapft_harness.run_directory import layout
 _DOCUMENTS, _RESPONSES = 64, 4096
 
 
-class Read(NamedTuple):
-    """A response: its text, why it got its verdict, the answer that the verifier read.
+@dataclass(frozen=True, slots=True)
+class Judging:
+    """What is known of a response besides its text and its verdict.
 
-    ``attempts`` are the earlier ones of its episode: each text, and what the model was told of it.
+    Attributes:
+        answer: what the verifier read as its answer.
+        attempts: the earlier ones of its episode: each text, and what the model was told of it.
     """
 
-    text: str
-    reason: str
-    answer: str
-    attempts: list[tuple[str, str]]
+    reason: str = ""
+    answer: str = ""
+    attempts: Sequence[tuple[str, str]] = ()
+
+
+#: A response: its text, and what else is known of it.
+Read = tuple[str, Judging]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +59,7 @@ class Unread:
             yield name, json.loads(document)
 
     def responses(self, arm: Arm | None = None) -> Iterator[tuple[str, list[Read]]]:
-        """Yields problem ids and an arm's responses; without one the source's, the greedy first."""
+        """Yields problem ids and an arm's responses; without one the source's, greedy first."""
         table = layout.responses(self.split)
         if arm is not None:
             table = layout.decisions_on(arm, layout.further(self.split))
@@ -62,8 +68,11 @@ class Unread:
             yield (
                 name,
                 [
-                    Read(text, reason, answer or "", [(a["text"], a["feedback"]) for a in attempts])
-                    for _, text, reason, answer, attempts in of
+                    (
+                        text,
+                        Judging(why, answer or "", [(a["text"], a["feedback"]) for a in tried]),
+                    )
+                    for _, text, why, answer, tried in of
                 ],
             )
 

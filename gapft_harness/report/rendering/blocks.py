@@ -79,7 +79,6 @@ class Case:
     Attributes:
         heading: which problem, and how its outcome changed.
         prompt: as rendered; this and the responses are complete.
-        gold: the right answer.
         before: the source's response.
         after: the trained model's.
         gained: whether ``after`` is the right one, or else ``before``; None: neither is right or
@@ -162,13 +161,7 @@ def remarks(notes: Iterable[Text]) -> list[Block]:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """One figure.
-
-    Attributes:
-        name: the stem of its files.
-        svg: text of the SVG.
-        png: bytes of the PNG.
-    """
+    """One figure: the stem of its files, the text of its SVG, the bytes of its PNG."""
 
     name: str
     svg: str

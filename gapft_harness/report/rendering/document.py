@@ -24,14 +24,10 @@ class Document:
     """Blocks for people and figures for programs, with every file that they are written to.
 
     Attributes:
-        title: of the pages.
-        sections: what people read.
         names: of the pages and of the results; the ending says the form: html, md or json.
-        results: a JSON value.
         tables: CSV files by name.
         drawings: the figures that sections show.
         explorers: pages that have every problem, by the audit's name: "" is the document's own.
-        subtitle: stands under the title.
         made: says in a sentence when.
     """
 

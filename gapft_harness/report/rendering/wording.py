@@ -31,13 +31,7 @@ def condition_name(name: str) -> str:
 
 
 def condition_label(name: str, own: Mapping[str, Any], k: int) -> str:
-    """A condition's name with what it has of its own: ``uniform 4 (K = 4 of 8)``.
-
-    Args:
-        name: the condition's.
-        own: its ``own_settings``.
-        k: the samples that the search drew.
-    """
+    """A condition's name with what it has of its own: ``uniform 4 (K = 4 of 8)``."""
     said = [own_setting(key, value, k) for key, value in own.items()]
     return f"{condition_name(name)} ({', '.join(said)})" if said else condition_name(name)
 
@@ -81,6 +75,11 @@ def resolution(interval: Interval) -> str:
 def whole(number: int) -> str:
     """A count with thousands separated: ``25,520``."""
     return f"{number:,}"
+
+
+def rounded(number: float | None) -> str:
+    """A mean or a forecast of counts; a dash where it is not known."""
+    return "–" if number is None else whole(round(number))
 
 
 def signed_whole(number: int) -> str:

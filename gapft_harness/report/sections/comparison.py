@@ -210,10 +210,7 @@ def models(findings: Findings, k: int, printed: Mapping[str, str] | None = None)
 def contrasts(inputs: ReportInputs, findings: Findings, *, explained: bool = True) -> list[Table]:
     """Every contrast with its interval, its parts and p; of many conditions the others folded.
 
-    Args:
-        inputs: what the findings are of.
-        findings: of one audit.
-        explained: whether the columns are; else they were before.
+    Where columns are not ``explained``, they were before.
     """
     own = {SOURCE, *findings.distinct}
     every = [of for of in findings.contrasts if {of.a, of.b} <= own]
@@ -271,12 +268,7 @@ CONTRASTS: tuple[Column[tuple[Findings, Contrast]], ...] = (
 
 
 def decomposition(findings: Findings, *, explained: bool = True) -> Table:
-    """The rates of correction and regression of every condition, and their terms.
-
-    Args:
-        findings: of one audit.
-        explained: whether the columns are; else they were before.
-    """
+    """The rates of correction and regression of every condition, and their terms."""
     unstable = findings.source.unstable
 
     note = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from fractions import Fraction
 from typing import Any
 
@@ -26,13 +27,7 @@ def content(facts: EpisodeFacts) -> dict[str, Any]:
     return {
         "attempts": facts.attempts,
         "audit": Frame(EPISODES, facts.counts).entries(),
-        "executions": repeats
-        and {
-            "times": repeats.times,
-            "episodes": repeats.episodes,
-            "verdicts_differ": repeats.verdicts_differ,
-            "feedback_differs": repeats.feedback_differs,
-        },
+        "executions": repeats and {k: v for k, v in asdict(repeats).items() if k != "named"},
     }
 
 
