@@ -227,6 +227,9 @@ def test_real_logs_of_lm_eval_and_the_commands_of_the_page(
     assert len(commands) == 3
     monkeypatch.chdir(tmp_path)
     (tmp_path / "before").symlink_to(logs / "before")
+    own = (ROOT / "docs" / "verifiers.md").read_text()
+    (plugin,) = re.findall(r"```python title=exact.py\n(.*?)```", own, flags=re.DOTALL)
+    (tmp_path / "exact.py").write_text(plugin)
     for command in commands:
         done = run(*shlex.split(command)[2:])
         assert done.exit_code == 0, done.output
