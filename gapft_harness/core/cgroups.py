@@ -82,7 +82,8 @@ def _groups(root: Path, controller: str) -> Iterator[tuple[Path, bool]]:
             if ".." in inside.parts:
                 inside = PurePosixPath()
             group = top / inside
-            yield from ((folder, not controllers) for folder in (group, *_parents(group, top)))
+            within = (each for each in (group, *group.parents) if each.is_relative_to(top))
+            yield from ((folder, not controllers) for folder in within)
 
 
 def _mounts(mounts: str, controller: str | None) -> Iterator[tuple[str, str]]:
@@ -96,12 +97,6 @@ def _mounts(mounts: str, controller: str | None) -> Iterator[tuple[str, str]]:
             else kind == "cgroup" and controller in options.split(",")
         ):
             yield tuple(before.split(" ")[3:5])  # type: ignore[misc]
-
-
-def _parents(group: Path, top: Path) -> Iterator[Path]:
-    while group != top:
-        group = group.parent
-        yield group
 
 
 def _limit(file: Path) -> int | None:

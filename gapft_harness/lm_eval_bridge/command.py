@@ -73,10 +73,8 @@ def run_lm_eval(arguments: Sequence[str]) -> int:
 def _with_ours(parsed: Namespace) -> list[str]:
     """Our folders, then the user's: for lm-eval, a later folder's task wins."""
     given: Any = parsed.include_path
-    if given is None and getattr(parsed, "config", None):
-        from lm_eval.config.evaluate_config import EvaluatorConfig
-
-        given = EvaluatorConfig.load_yaml_config(parsed.config).get("include_path")
+    if given is None:
+        given = _of_file(parsed).get("include_path")
     users = [] if given is None else [given] if isinstance(given, str | Path) else list(given)
     return [str(path) for path in [*installed_task_paths(), *users]]
 
@@ -110,13 +108,16 @@ def check_command(parsed: Namespace) -> None:
 
 def _given(parsed: Namespace) -> dict[str, Any]:
     """The ``--config`` file's values under those of the command line, as lm-eval takes them."""
-    values: dict[str, Any] = {}
-    if parsed.config:
-        from lm_eval.config.evaluate_config import EvaluatorConfig
+    return _of_file(parsed) | {key: value for key, value in vars(parsed).items() if value}
 
-        values.update(EvaluatorConfig.load_yaml_config(parsed.config))
-    values.update({key: value for key, value in vars(parsed).items() if value})
-    return values
+
+def _of_file(parsed: Namespace) -> dict[str, Any]:
+    """What the ``--config`` file says; nothing without one."""
+    if not getattr(parsed, "config", None):
+        return {}
+    from lm_eval.config.evaluate_config import EvaluatorConfig
+
+    return dict(EvaluatorConfig.load_yaml_config(parsed.config))
 
 
 def _check_model(given: Mapping[str, Any]) -> None:

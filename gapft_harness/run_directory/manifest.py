@@ -36,13 +36,6 @@ class DecodingFacts(TypedDict):
     until: list[str]
 
 
-class TaskEpisodeFacts(TypedDict):
-    """How a task's episodes go."""
-
-    attempts: int
-    executions: int
-
-
 class TaskFacts(TypedDict, total=False):
     """Section ``task``, written by the search; empty before it."""
 
@@ -55,7 +48,7 @@ class TaskFacts(TypedDict, total=False):
     verifier_params: dict[str, Any]
     keep: str
     decoding: DecodingFacts
-    episode: TaskEpisodeFacts
+    episode: dict[str, int]  # attempts and executions
 
 
 class TakenFacts(TypedDict):

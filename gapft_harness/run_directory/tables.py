@@ -50,23 +50,24 @@ _PROBLEMS_READ = 64
 _PROBLEMS_WRITTEN = 1000
 
 
+def _schema(**columns: str) -> pa.Schema:
+    """Columns with their types: Arrow's names, or ``ids``, token ids, and ``attempts``."""
+    import pyarrow as pa
+
+    text, ids = pa.string(), pa.list_(pa.int32())
+    attempt = {"text": text, "token_ids": ids, "finish_reason": text, "feedback": text}
+    own = {"ids": ids, "attempts": pa.list_(pa.struct(attempt.items()))}
+    return pa.schema({name: own.get(of) or pa.type_for_alias(of) for name, of in columns.items()})
+
+
 @functools.cache
 def problem_schema() -> pa.Schema:
     """The columns.
 
     ``gold`` and ``document`` hold JSON; ``prompt_ids`` are those that the generator saw.
     """
-    import pyarrow as pa
-
-    return pa.schema(
-        [
-            ("problem_id", pa.string()),
-            ("prompt", pa.string()),
-            ("gold", pa.string()),
-            ("document", pa.string()),
-            ("prompt_ids", pa.list_(pa.int32())),
-        ]
-    )
+    texts = dict.fromkeys(("problem_id", "prompt", "gold", "document"), "string")
+    return _schema(**texts, prompt_ids="ids")
 
 
 def write_problems(
@@ -136,32 +137,19 @@ def response_schema() -> pa.Schema:
     and ``context_ids`` are empty but for episodes of more than one attempt. ``answer`` is null
     where the verifier gives none.
     """
-    import pyarrow as pa
-
-    ids = pa.list_(pa.int32())
-    attempt = pa.struct(
-        [
-            ("text", pa.string()),
-            ("token_ids", ids),
-            ("finish_reason", pa.string()),
-            ("feedback", pa.string()),
-        ]
-    )
-    return pa.schema(
-        [
-            ("problem_id", pa.string()),
-            ("index", pa.int32()),
-            ("text", pa.string()),
-            ("token_ids", ids),
-            ("finish_reason", pa.string()),
-            ("seed", pa.int64()),
-            ("tokens_from", pa.string()),
-            ("attempts", pa.list_(attempt)),
-            ("context_ids", ids),
-            ("status", pa.string()),
-            ("reason", pa.string()),
-            ("answer", pa.string()),
-        ]
+    return _schema(
+        problem_id="string",
+        index="int32",
+        text="string",
+        token_ids="ids",
+        finish_reason="string",
+        seed="int64",
+        tokens_from="string",
+        attempts="attempts",
+        context_ids="ids",
+        status="string",
+        reason="string",
+        answer="string",
     )
 
 
@@ -245,18 +233,8 @@ _STATE = tuple(field.name for field in fields(ProblemState))
 @functools.cache
 def state_schema() -> pa.Schema:
     """The columns: those of ``ProblemState``."""
-    import pyarrow as pa
-
-    return pa.schema(
-        [
-            ("problem_id", pa.string()),
-            ("state", pa.string()),
-            ("samples", pa.int32()),
-            ("passing_samples", pa.int32()),
-            ("first_success", pa.int32()),
-            ("kept_index", pa.int32()),
-        ]
-    )
+    numbers = dict.fromkeys(_STATE[2:], "int32")
+    return _schema(problem_id="string", state="string", **numbers)
 
 
 def write_states(
@@ -277,20 +255,15 @@ def read_states(path: Path) -> Iterator[ProblemState]:
 @functools.cache
 def example_schema() -> pa.Schema:
     """The columns: those of ``records.Example``."""
-    import pyarrow as pa
-
-    ids = pa.list_(pa.int32())
-    return pa.schema(
-        [
-            ("problem_id", pa.string()),
-            ("state", pa.string()),
-            ("response_index", pa.int32()),
-            ("first_success", pa.int32()),
-            ("prompt_ids", ids),
-            ("response_ids", ids),
-            ("ended", pa.bool_()),
-            ("origin", pa.string()),
-        ]
+    return _schema(
+        problem_id="string",
+        state="string",
+        response_index="int32",
+        first_success="int32",
+        prompt_ids="ids",
+        response_ids="ids",
+        ended="bool",
+        origin="string",
     )
 
 

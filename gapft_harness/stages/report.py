@@ -18,7 +18,7 @@ from gapft_harness.stages.context import Context, require_selected
 from gapft_harness.stages.experiment import experiments_of, parts
 from gapft_harness.stages.generation.sealing import closing_verifier
 from gapft_harness.stages.selection.stage import arms
-from gapft_harness.verification.judging import verify_unique
+from gapft_harness.verification.judging import once_each, verify_unique
 
 if TYPE_CHECKING:
     import numpy as np
@@ -141,16 +141,15 @@ def _read(
     if answers is None:
         return np.zeros(0, dtype=np.uint8), False
     opening = getattr(verifier, "opening", None)
-    seen: dict[tuple[str, int], int] = {}
-    distinct = {(text, id(gold)): gold for text, gold in zip(texts, golds, strict=True)}
-    given = answers.read([text for text, _ in distinct], list(distinct.values()))
-    for (key, gold), answer in zip(distinct.items(), given, strict=True):
+
+    def code(text: str, gold: Gold, answer: str | None) -> int:
         right = gold.get("answer") if isinstance(gold, Mapping) else gold
         if answer is not None:
-            seen[key] = VALID
-        elif callable(opening) and opening(key[0], gold) == right:
-            seen[key] = OPENS_RIGHT
-        else:
-            seen[key] = INVALID
-    of_each = [seen[text, id(gold)] for text, gold in zip(texts, golds, strict=True)]
-    return np.array(of_each, dtype=np.uint8), callable(opening)
+            return VALID
+        opens = callable(opening) and opening(text, gold) == right
+        return OPENS_RIGHT if opens else INVALID
+
+    def read(texts: Sequence[str], golds: Sequence[Gold]) -> list[int]:
+        return list(map(code, texts, golds, answers.read(texts, golds)))
+
+    return np.array(once_each(read, texts, golds), dtype=np.uint8), callable(opening)

@@ -172,7 +172,10 @@ def read_suite(
             f"{where}: function is {function!r:.40} with kind {kind}; expected a name with kind "
             "function, and null with kind stdin"
         )
-    tests = _plain_tests(gold.get("tests"), where)
+    plain = gold.get("tests")
+    if not isinstance(plain, list | tuple):
+        raise UserError(f"{where}: tests is {type(plain).__name__}, expected a list")
+    tests = [read_test(test, f"{where}: test {n}") for n, test in enumerate(plain, start=1)]
     public = gold.get("public", len(tests))
     if isinstance(public, bool) or not isinstance(public, int) or not 0 <= public <= len(tests):
         raise UserError(f"{where}: public is {public!r:.40}, expected 0 to {len(tests)}")
@@ -188,12 +191,6 @@ def read_suite(
     if not tests and (packed or hidden is None):
         raise UserError(f"{where}: there are no tests, so that every program would pass")
     return Suite(kind, function, tuple(tests), public)
-
-
-def _plain_tests(tests: Any, where: str) -> list[Test]:
-    if not isinstance(tests, list | tuple):
-        raise UserError(f"{where}: tests is {type(tests).__name__}, expected a list")
-    return [read_test(test, f"{where}: test {n}") for n, test in enumerate(tests, start=1)]
 
 
 def read_test(test: Any, where: str) -> Test:

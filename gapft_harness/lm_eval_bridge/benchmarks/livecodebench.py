@@ -16,7 +16,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
@@ -146,9 +146,12 @@ def load(
         pool_from=None if pool_from is None else _day(pool_from, "pool_from"),
         audit_from=_day(audit_from, "audit_from"),
         audit_until=None if audit_until is None else _day(audit_until, "audit_until"),
-        exclude=check_flags(exclude, "exclude"),
+        exclude=frozenset([exclude] if isinstance(exclude, str) else exclude),
         exclude_ids=frozenset(map(str, exclude_ids)),
     )
+    for flag in rule.exclude:
+        if flag not in ERRATA:
+            raise UserError(f"exclude: unknown flag {flag!r}; {did_you_mean(str(flag), ERRATA)}")
     for key, first, last in (
         ("pool_from", rule.pool_from, rule.audit_from),
         ("audit_until", rule.audit_from, rule.audit_until),
@@ -290,16 +293,3 @@ def flag_of(question_id: str, title: str) -> str | None:
     """The problem's flag, found by its id or by the slug of its title; None for a sound one."""
     slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
     return _FLAG_OF.get(question_id) or _FLAG_OF.get(slug)
-
-
-def check_flags(flags: Iterable[str] | str, key: str) -> Collection[str]:
-    """The flags as a set.
-
-    Raises:
-        UserError: one is unknown.
-    """
-    chosen = frozenset([flags] if isinstance(flags, str) else flags)
-    for flag in chosen:
-        if flag not in ERRATA:
-            raise UserError(f"{key}: unknown flag {flag!r}; {did_you_mean(str(flag), ERRATA)}")
-    return chosen

@@ -36,8 +36,6 @@ _WHOLE = "whole test split"
 #: What the real splits come to (Section 4.1, and of the older protocol its appendix).
 PAPER_COUNTS = {"audit": 1_367, "dropped from the pool": 211, _WHOLE: 1_572}
 
-_Prompt = tuple[str, ...]
-
 
 def load(revision: str, **_: Any) -> Splits:
     """The splits ``pool``, ``audit``, ``calibration``, kept apart; ``train`` and ``test``, whole.
@@ -92,7 +90,7 @@ def load(revision: str, **_: Any) -> Splits:
     )
 
 
-def _prompt(document: Document) -> _Prompt:
+def _prompt(document: Document) -> tuple[str, ...]:
     options = tuple(option.strip() for option in document["options"])
     return (document["text"].strip(), document["question"].strip(), *options)
 

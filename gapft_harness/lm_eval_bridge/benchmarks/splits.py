@@ -6,6 +6,8 @@ import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
+from operator import add
 from pathlib import Path
 from typing import TypeVar
 
@@ -111,16 +113,10 @@ def all_local(files: Mapping[str, Sequence[str]]) -> bool:
 def local_splits(files: Mapping[str, Sequence[str]]) -> Splits:
     """Splits of local files, each read when first asked for."""
 
-    def reader(paths: Sequence[str]) -> Callable[[], SplitData]:
-        def read() -> SplitData:
-            first, *others = [read_documents(Path(path)) for path in paths]
-            for other in others:
-                first = first + other
-            return SplitData(first)
+    def read(paths: Sequence[str]) -> SplitData:
+        return SplitData(reduce(add, (read_documents(Path(path)) for path in paths)))
 
-        return read
-
-    return Splits({split: reader(paths) for split, paths in files.items()})
+    return Splits({split: partial(read, paths) for split, paths in files.items()})
 
 
 # Where a benchmark's files come from: ``GAPFT_DATA_DIR`` first, then a pinned download.

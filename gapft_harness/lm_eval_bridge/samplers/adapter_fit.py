@@ -52,7 +52,10 @@ def check_adapter(adapter: AdapterFolder, arguments: Mapping[str, Any]) -> int:
             f"{folder}: the adapter of {adapter.name} has the peft_type {kind!r}; expected LORA"
         )
     try:
-        found = _shapes_found(folder)
+        from peft import load_peft_weights
+
+        weights = load_peft_weights(str(folder), device="cpu")
+        found = {name: tuple(weight.shape) for name, weight in weights.items()}
         expected = _shapes_expected(folder, arguments)
     except (OSError, ValueError, RuntimeError, KeyError, TypeError) as error:
         raise misfit(adapter, arguments["pretrained"], first_line(error)) from error
@@ -64,13 +67,6 @@ def check_adapter(adapter: AdapterFolder, arguments: Mapping[str, Any]) -> int:
                 f"{name}: found {_text(found.get(name))}, expected {_text(expected.get(name))}",
             )
     return max(int(rank) for rank in (config["r"], *(config.get("rank_pattern") or {}).values()))
-
-
-def _shapes_found(folder: Path) -> dict[str, tuple[int, ...]]:
-    from peft import load_peft_weights
-
-    weights = load_peft_weights(str(folder), device="cpu")
-    return {name: tuple(weight.shape) for name, weight in weights.items()}
 
 
 def _shapes_expected(folder: Path, arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:

@@ -23,11 +23,13 @@ class TemplateFault(UserError):
         self.template = template
 
 
-@lru_cache(maxsize=512)
-def _compiled(template: str) -> Template:
+@lru_cache(maxsize=1024)
+def _compiled(template: str, *, nulls: bool = True) -> Template:
+    """A template; without ``nulls`` one that refuses to print a null."""
     from gapft_harness.lm_eval_bridge.task_file.versions import environment
 
-    made: Template = environment().from_string(template)
+    given = environment() if nulls else environment().overlay(finalize=_no_null)
+    made: Template = given.from_string(template)
     return made
 
 
@@ -52,7 +54,7 @@ def refuse_nulls(template: str, document: Mapping[str, Any]) -> None:
         UserError: it does; or the template is malformed.
     """
     try:
-        _strict(template).render(**document)
+        _compiled(template, nulls=False).render(**document)
     except TemplateError as error:
         raise _fault(template, document, error) from error
 
@@ -67,14 +69,6 @@ def _fault(template: str, document: Mapping[str, Any], error: Exception) -> Temp
     line = f", line {number}" if number and "\n" in template else ""
     found = str(error) if isinstance(error, TemplateError) else f"{type(error).__name__}: {error}"
     return TemplateFault(template, f"template {template!r:.80}{line}: {found}; {help_}")
-
-
-@lru_cache(maxsize=512)
-def _strict(template: str) -> Template:
-    from gapft_harness.lm_eval_bridge.task_file.versions import environment
-
-    made: Template = environment().overlay(finalize=_no_null).from_string(template)
-    return made
 
 
 def _no_null(value: Any) -> Any:

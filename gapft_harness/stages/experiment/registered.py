@@ -115,25 +115,21 @@ def _fault(word: str) -> str:
     return "" if not word or word.isidentifier() else word
 
 
-#: Methods that give a list, and of what.
-_LISTS: Mapping[str, type] = {
-    "conditions": str,
-    "searched": str,
-    "stale": str,
-    "reads": str,
-    "plan": str,
-    "answered": Answered,
-}
-#: Methods that give a list of pairs: a name, and this.
-_PAIRS: Mapping[str, Any] = {"audits": Job}
-#: Methods that give one thing.
-_ONE: Mapping[str, tuple[type, ...]] = {"decodes": (Decodes,)}
-
-
 class Checked:
-    """An experiment whose every answer is held to the contract."""
+    """An experiment whose every answer is held to the contract.
 
-    lists, pairs, one = _LISTS, _PAIRS, _ONE
+    Attributes:
+        lists: methods that give a list, and of what.
+        pairs: methods that give a list of pairs: a name, and this.
+        one: methods that give one thing.
+    """
+
+    lists: Mapping[str, type] = {
+        **dict.fromkeys(("conditions", "searched", "stale", "reads", "plan"), str),
+        "answered": Answered,
+    }
+    pairs: Mapping[str, Any] = {"audits": Job}
+    one: Mapping[str, tuple[type, ...]] = {"decodes": (Decodes,)}
 
     def __init__(self, made: object, entry: Registered) -> None:
         self._made, self._entry = made, entry

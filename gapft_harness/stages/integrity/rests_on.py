@@ -313,10 +313,6 @@ def require_shape(manifest: Manifest, where: Path) -> None:
         ) from error
 
 
-#: Sections of what a run rests on that say of a task what it is.
-_OF_TASK = ("task", "code")
-
-
 def together(rests: Mapping[str, Any], more: Mapping[str, Any], audit: str) -> dict[str, Any]:
     """What a run rests on, with what one of its further audits rests on."""
     joined = {
@@ -324,7 +320,7 @@ def together(rests: Mapping[str, Any], more: Mapping[str, Any], audit: str) -> d
         for key in ("data", "plugins", "files")
         if key in more
     }
-    of_task = {key: more[key] for key in _OF_TASK}
+    of_task = {key: more[key] for key in ("task", "code")}
     return {**rests, **joined, AUDITS: {**rests.get(AUDITS, {}), audit: of_task}}
 
 
