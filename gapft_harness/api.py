@@ -155,6 +155,7 @@ if TYPE_CHECKING:  # what is loaded when it is asked for: __getattr__ reads its 
     from gapft_harness.stages.integrity.differences import Differences, unequal
     from gapft_harness.stages.search.states import Window
     from gapft_harness.stages.search.windows import OfWindows, OnWindows
+    from gapft_harness.training.grpo import train_grpo
     from gapft_harness.training.lora import train as train_lora
     from gapft_harness.training.lora import train_together
     from gapft_harness.training.plan import budget
@@ -258,6 +259,7 @@ __all__ = [  # noqa: RUF022 - by use, each with what it is for
     "SearchedPool",  # what an online trainer gets besides: problems, golds, decoding, verifier
     "TaskVerifier",  # who judged the pool's responses, and how to load it
     "RegisterTrainer",  # the type of register in register_trainers
+    "train_grpo",  # trains one arm online, as the bundled trainer does
     "train_lora",  # trains one arm as the bundled trainer does
     "train_together",  # trains several arms on a base that is loaded once
     "Tracking",  # a training's trackers, as its trainer sees them
