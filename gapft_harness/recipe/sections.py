@@ -72,9 +72,7 @@ class Grpo(RecipeSection):
     top_k: int = Field(0, ge=0, description="top-k cut; 0 means none")
     beta: float = Field(0.0, ge=0, description="weight of the KL term against the source")
     epsilon: float = Field(0.2, gt=0, lt=1, description="clipping of the probability ratio below")
-    epsilon_high: float | None = Field(
-        None, gt=0, description="clipping above; default: as below"
-    )
+    epsilon_high: float | None = Field(None, gt=0, description="clipping above; default: as below")
     iterations: int = Field(1, ge=1, description="updates on the same responses")
     loss: Literal["dapo", "bnpo", "grpo", "dr_grpo"] = Field(
         "dapo",

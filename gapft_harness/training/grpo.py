@@ -1,4 +1,4 @@
-"""Trains LoRA adapters online: TRL's ``GRPOTrainer`` on the pool's prompts, with flat groups masked.
+"""Trains LoRA adapters online: TRL's ``GRPOTrainer`` on the pool's prompts, flat groups masked.
 
 TRL has no mask for flat groups (huggingface/trl#3708). Ours goes into what its loss is masked and
 divided by, after the responses are drawn, so sampling is the same with it and without.
@@ -225,9 +225,7 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
         """The ids that the search's sampler gave; a prompt's text is its problem's id here."""
         return [self._ids[id] for id in prompts], None, {}
 
-    def _reward(
-        self, prompts: list[str], completions: list[str], **_: Any
-    ) -> list[float | None]:
+    def _reward(self, prompts: list[str], completions: list[str], **_: Any) -> list[float | None]:
         size = self._grpo.group_size
         self._given = self._rewards.of(
             [

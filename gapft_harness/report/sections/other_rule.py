@@ -127,7 +127,7 @@ class UnderBoth:
     other: Difference
 
 
-def _contrasts(inputs: ReportInputs, findings: Findings) -> list[UnderBoth]:
+def under_both(inputs: ReportInputs, findings: Findings) -> list[UnderBoth]:
     """Every contrast under both rules.
 
     The replicates are those of the report's own contrasts: the same seeds and problems.
@@ -167,7 +167,7 @@ def _contrasts(inputs: ReportInputs, findings: Findings) -> list[UnderBoth]:
 
 def _contrast_table(inputs: ReportInputs, findings: Findings) -> Iterator[Block]:
     first = principal(findings)
-    rows = [row for row in _contrasts(inputs, findings) if row.contrast in first]
+    rows = [row for row in under_both(inputs, findings) if row.contrast in first]
     note = (
         "In percentage points of Pass@1, with the same replicates under both rules. What a rule "
         "could not judge is not passed here."
@@ -190,7 +190,7 @@ CONTRASTS: tuple[Column[UnderBoth], ...] = (
 
 def _invalid(inputs: ReportInputs) -> Iterator[Block]:
     """How many responses have no answer by the run's rule, and open with the right one."""
-    counts = _counts(inputs)
+    counts = invalid_counts(inputs)
     if not counts:
         return
     found = inputs.other_rule
@@ -246,7 +246,7 @@ def _model_name(name: str) -> str:
     return condition_name(name) if name else "source, greedy"
 
 
-def _counts(inputs: ReportInputs) -> dict[str, tuple[int, int, int]]:
+def invalid_counts(inputs: ReportInputs) -> dict[str, tuple[int, int, int]]:
     """Of the source (an empty name) and each condition: responses, invalid ones, right openings."""
     found = inputs.other_rule
     assert found is not None
@@ -344,7 +344,7 @@ def content(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
         return {"none": why}
     source, conditions = agreements(inputs)
 
-    counts, opens = _counts(inputs), found.opens
+    counts, opens = invalid_counts(inputs), found.opens
 
     def told(agreement: Agreement, name: str) -> dict[str, Any]:
         _, invalid, right = counts.get(name, (0, None, None))
@@ -360,5 +360,5 @@ def content(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
         "permissive": found.permissive,
         "source": told(source, ""),
         "conditions": {name: told(of, name) for name, of in conditions.items()},
-        "contrasts": Frame(CONTRASTS, _contrasts(inputs, findings) if conditions else []).entries(),
+        "contrasts": Frame(CONTRASTS, under_both(inputs, findings) if conditions else []).entries(),
     }

@@ -341,7 +341,7 @@ def _check_folder(entry: Registered, job: TrainingJob, facts: dict[str, Any]) ->
 
 
 def missing_packages(recipe: Recipe, plugins: Plugins) -> list[str]:
-    """A sentence for each package that a tracker or trainer of the recipe needs and that is not here.
+    """A sentence for each package that a tracker or trainer needs and this machine lacks.
 
     Raises:
         UserError: a tracker is unknown.
