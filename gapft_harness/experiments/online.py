@@ -57,6 +57,19 @@ class Online(api.Experiment):
         reference = self.settings(recipe).reference
         return [reference, *_online(recipe, reference)]
 
+    def plan(self, recipe: api.Recipe, run_dir: str, adapters: int) -> Iterator[str]:
+        """What every GRPO condition draws, and under which of its settings."""
+        for name in _online(recipe, self.settings(recipe).reference):
+            of = recipe.training_of(name).grpo
+            kl = f"KL {of.beta:g}" if of.beta else "no KL"
+            yield (
+                f"        {name}: J updates of {of.prompts_per_update} prompts x {of.group_size} "
+                f"responses ({of.prompts}), {'flat groups masked' if of.mask_flat else 'none masked'}"
+                f", reward {of.reward}, temperature {of.temperature:g}, {kl}, clipping "
+                f"{of.epsilon:g}, loss {of.loss}, learning rate "
+                f"{recipe.training_of(name).learning_rate:g}"
+            )
+
     def reads(self, context: api.Context) -> Iterator[str]:
         """The adapters' groups, and the pool's states."""
         recipe = context.run.recipe
