@@ -57,18 +57,9 @@ class Online(api.Experiment):
         reference = self.settings(recipe).reference
         return [reference, *_online(recipe, reference)]
 
-    def plan(self, recipe: api.Recipe, run_dir: str, adapters: int) -> Iterator[str]:
+    def plan(self, recipe: api.Recipe, run_dir: str, adapters: int) -> list[str]:
         """What every GRPO condition draws, and under which of its settings."""
-        for name in _online(recipe, self.settings(recipe).reference):
-            of = recipe.training_of(name).grpo
-            kl = f"KL {of.beta:g}" if of.beta else "no KL"
-            yield (
-                f"        {name}: J updates of {of.prompts_per_update} prompts x {of.group_size} "
-                f"responses ({of.prompts}), {'flat groups masked' if of.mask_flat else 'none masked'}"
-                f", reward {of.reward}, temperature {of.temperature:g}, {kl}, clipping "
-                f"{of.epsilon:g}, loss {of.loss}, learning rate "
-                f"{recipe.training_of(name).learning_rate:g}"
-            )
+        return [_plan(recipe, name) for name in _online(recipe, self.settings(recipe).reference)]
 
     def reads(self, context: api.Context) -> Iterator[str]:
         """The adapters' groups, and the pool's states."""
@@ -88,6 +79,22 @@ def _online(recipe: api.Recipe, reference: str) -> list[str]:
         for name in recipe.conditions
         if name != reference and recipe.training_of(name).trainer == "grpo"
     ]
+
+
+def _plan(recipe: api.Recipe, condition: str) -> str:
+    settings = recipe.training_of(condition)
+    of = settings.grpo
+    said = [
+        f"J updates of {of.prompts_per_update} prompts x {of.group_size} responses ({of.prompts})",
+        "flat groups masked" if of.mask_flat else "flat groups not masked",
+        f"reward {of.reward}",
+        f"temperature {of.temperature:g}",
+        f"KL {of.beta:g}" if of.beta else "no KL",
+        f"clipping {of.epsilon:g}",
+        f"loss {of.loss}",
+        f"learning rate {settings.learning_rate:g}",
+    ]
+    return f"        {condition}: {', '.join(said)}"
 
 
 @dataclass(frozen=True, slots=True)
