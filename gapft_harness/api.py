@@ -130,6 +130,7 @@ if TYPE_CHECKING:  # what is loaded when it is asked for: __getattr__ reads its 
         points,
         points_interval,
     )
+    from gapft_harness.report.sections.other_rule import agreements, under_both
     from gapft_harness.run_directory import layout
     from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, Split, require
     from gapft_harness.run_directory.tables import (
@@ -155,6 +156,8 @@ if TYPE_CHECKING:  # what is loaded when it is asked for: __getattr__ reads its 
     from gapft_harness.stages.integrity.differences import Differences, unequal
     from gapft_harness.stages.search.states import Window
     from gapft_harness.stages.search.windows import OfWindows, OnWindows
+    from gapft_harness.training.groups import Group, group_facts, read_groups
+    from gapft_harness.training.grpo import train_grpo
     from gapft_harness.training.lora import train as train_lora
     from gapft_harness.training.lora import train_together
     from gapft_harness.training.plan import budget
@@ -258,6 +261,7 @@ __all__ = [  # noqa: RUF022 - by use, each with what it is for
     "SearchedPool",  # what an online trainer gets besides: problems, golds, decoding, verifier
     "TaskVerifier",  # who judged the pool's responses, and how to load it
     "RegisterTrainer",  # the type of register in register_trainers
+    "train_grpo",  # trains one arm online, as the bundled trainer does
     "train_lora",  # trains one arm as the bundled trainer does
     "train_together",  # trains several arms on a base that is loaded once
     "Tracking",  # a training's trackers, as its trainer sees them
@@ -354,6 +358,11 @@ __all__ += [  # noqa: RUF022 - experiments, and their part of the report
     "read_states",  # of a table of states
     "require",  # ends the command where sealed files contradict each other
     "weights_hash",  # of an adapter's folder
+    "Group",  # the responses that an online trainer drew for one prompt: rewards, tokens, masked
+    "read_groups",  # those of an adapter's folder
+    "group_facts",  # what they come to: how many are flat, tokens
+    "under_both",  # the report's contrasts by the run's rule and by the other
+    "agreements",  # responses under both rules, and those without an answer, by condition
     "decode_split",  # for jobs: decode_arm on any split, problems or adapter
     "ReportProgress",  # called by a job with what is done, and all
     "style",  # what figures share: WIDTH, spread, legend_below, condition_rows, interval_row

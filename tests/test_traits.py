@@ -116,7 +116,10 @@ def test_what_the_bundled_plugins_declare() -> None:
         "hf", "local-completions", "recorded", "vllm",
     }  # fmt: skip
     trainers = {e.name: e.declared(TrainerTraits) for e in bundled("trainer")}
-    assert trainers == {"lora": TrainerTraits(as_documented=True)}
+    assert trainers == {
+        "lora": TrainerTraits(as_documented=True),
+        "grpo": TrainerTraits(needs_problems=True, needs=("trl>=1.16",)),
+    }
     executors = {e.name: e.declared(ExecutorTraits).by_workers for e in bundled("executor")}
     assert executors == {"local": True, "ray": False}
 

@@ -42,6 +42,7 @@ from gapft_harness.stages.search.stage import held_to_paper
 from gapft_harness.stages.selection.budgets import foreseen
 from gapft_harness.stages.selection.stage import arms
 from gapft_harness.stages.train.job import missing_packages
+from gapft_harness.stages.train.online import reward_warnings
 from gapft_harness.stages.train.stage import refused_kernels
 
 #: What a dry run ends with where the run itself can start.
@@ -67,6 +68,8 @@ def describe(choice: Options, run_dir: str | None) -> str:
         experiments = asked(recipe, plugins, set_by(choice))
     include_paths = choice.include_paths or searched_in(Path(place))
     problems, task, warnings, missing = _read(recipe, plugins, include_paths)
+    if task:
+        warnings += reward_warnings(recipe, task, plugins)
     sampler = plugins.get("sampler", recipe.model.backend)
     config, of_model = _model(recipe, sampler)
     size = size_of(recipe, config)

@@ -8,7 +8,11 @@ from importlib.util import find_spec
 from gapft_harness.core.errors import UserError
 
 #: By the package's name, the extra of gapft-harness that brings it.
-_EXTRAS = dict.fromkeys(("torch", "transformers", "peft", "accelerate"), "hf") | {"vllm": "vllm"}
+_EXTRAS = {
+    **dict.fromkeys(("torch", "transformers", "peft", "accelerate"), "hf"),
+    "vllm": "vllm",
+    "trl": "online",
+}
 
 
 def lacking(error: ModuleNotFoundError) -> UserError | None:
@@ -37,4 +41,5 @@ def has(package: str) -> bool:
 
 def install(package: str) -> str:
     """The command that brings a package of an extra."""
-    return f"pip install 'gapft-harness[{_EXTRAS[package]}]'"
+    extra = _EXTRAS.get(package)
+    return f"pip install {package}" if extra is None else f"pip install 'gapft-harness[{extra}]'"

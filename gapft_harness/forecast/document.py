@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
+from gapft_harness.analysis.flat_groups import FlatGroups, solved_share
 from gapft_harness.analysis.forecast.mixtures import PARTS, REJECTED, SHAPES
 from gapft_harness.analysis.pass_at_k import reported_k
 from gapft_harness.forecast.findings import CORRECTED, Fitted, Forecast, Guess, SplitFindings
@@ -94,6 +95,8 @@ def sections(of: Forecast) -> list[Section]:
         Section("", [lead, *(Text(text, "warning") for text in warnings(of))]),
         Section("What search found", [_searched(of), _first(of)]),
     ]
+    if any(each.flat for each in of.splits.values()):
+        found.append(Section("Groups that teach GRPO nothing", [_flat(of)]))
     if of.depths:
         found.append(Section(f"Beyond K = {of.k} samples", _beyond(of)))
     found += [
@@ -218,6 +221,27 @@ def _first(of: Forecast) -> Table:
     return Frame([SPLIT, *map(by, shown)], [*of.splits.items()]).table(
         "The share of S whose first passing sample is among the first k."
     )
+
+
+def _flat(of: Forecast) -> Table:
+    splits = [(split, each) for split, each in of.splits.items() if each.flat]
+    shares = (f"{split} {percent(solved_share(each.flat or ()))}" for split, each in splits)
+    rows = [(split, groups) for split, each in splits for groups in each.flat or ()]
+    return Frame(FLAT, rows).table(
+        f"The K = {of.k} samples of a problem as one group: flat, if all of them pass or none "
+        f"does. Of the flat groups those of G: {', '.join(shares)}. This is of the model that was "
+        "searched; a model in training has other ones."
+    )
+
+
+FLAT: tuple[Column[tuple[str, FlatGroups]], ...] = (
+    Column("", _SPLIT, lambda row: row[0], "split"),
+    Column("", "the problem's state", lambda row: row[1].state, "state"),
+    Column("", _SPLIT, lambda row: row[1].groups, "problems", whole),
+    Column("", "all K samples pass", lambda row: row[1].solved, "all pass", whole),
+    Column("", "no sample passes", lambda row: row[1].failed, "none pass", whole),
+    Column("", "share of the state's problems", lambda row: row[1].share, "flat", percent),
+)
 
 
 def _beyond(of: Forecast) -> list[Block]:
@@ -432,6 +456,7 @@ def results(of: Forecast) -> dict[str, Any]:
             "measured_pass_at_k": None if each.curve is None else list(each.curve),
             "pass_at_k": {str(k): asdict(guess) for k, guess in each.pass_at_k.items()},
             "recoverable": {str(k): asdict(guess) for k, guess in each.recoverable.items()},
+            "flat": each.flat and [asdict(groups) for groups in each.flat],
             "fit": {"all": _fitted(each.all), "failures": _fitted(each.failures)},
         }
     return {

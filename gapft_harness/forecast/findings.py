@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gapft_harness.analysis.flat_groups import FlatGroups, flat_groups
 from gapft_harness.analysis.forecast.extrapolation import Fit, fit, histogram
 from gapft_harness.analysis.forecast.mixtures import OneComponent, one_component
 from gapft_harness.analysis.forecast.power import detectable
@@ -104,6 +105,8 @@ class SplitFindings:
         failures: the fit to the problems that the greedy decode fails, likewise.
         pass_at_k: Pass@k forecast, by k.
         recoverable: |S| forecast, by K.
+        flat: groups of all K samples by state, and which are flat; None where samples were left
+            out.
     """
 
     problems: int
@@ -116,6 +119,7 @@ class SplitFindings:
     failures: Fitted | None
     pass_at_k: Mapping[int, Guess]
     recoverable: Mapping[int, Guess]
+    flat: tuple[FlatGroups, ...] | None
 
     @property
     def solved(self) -> int:
@@ -231,6 +235,12 @@ def _split(
             n: Guess(*(float(recovered.sum()) + x for x in (of_n.value, of_n.low, of_n.high)))
             for n, of_n in further.items()
         },
+        flat=flat_groups(
+            (state, k, passed)
+            for state, passed in zip(of.states.tolist(), of.passing.tolist(), strict=True)
+        )
+        if fits
+        else None,
     )
 
 

@@ -24,6 +24,7 @@ from gapft_harness.core.records import (
     Pool,
     Problem,
     Response,
+    State,
     Verdict,
 )
 from gapft_harness.core.streams import Stream
@@ -339,11 +340,15 @@ class TaskVerifier:
         name: its registered name.
         params: the task's parameters.
         load: makes it, with the task's parameters but for those that are given.
+        permissive: the one that it declares as more permissive; None: it declares none.
+        files: the plugin files that are loaded, for a process of its own that judges.
     """
 
     name: str
     params: Mapping[str, Any]
     load: Callable[..., Verifier]
+    permissive: TaskVerifier | None = None
+    files: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,12 +362,14 @@ class SearchedPool:
             tokenizer.
         decoding: how the K samples were drawn.
         verifier: who judged them.
+        states: by problem id, the source's state.
     """
 
     problems: Sequence[Problem]
     prompt_ids: Mapping[str, tuple[int, ...]]
     decoding: Decoding
     verifier: TaskVerifier
+    states: Mapping[str, State] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,6 +429,9 @@ class RegisterTrainer(Protocol):
 
     ``needs_problems=True``: it generates and judges responses while it trains, so its jobs hold
     what the pool was searched with (``TrainingJob.searched``).
+
+    ``needs``: what it imports, as pip names it (``trl>=1.16``); a run is refused before the search
+    where it is not installed.
     """
 
     def __call__(
@@ -431,6 +441,7 @@ class RegisterTrainer(Protocol):
         *,
         as_documented: bool = False,
         needs_problems: bool = False,
+        needs: Sequence[str] = (),
     ) -> None: ...
 
 

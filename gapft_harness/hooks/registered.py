@@ -96,6 +96,7 @@ class TrainerTraits(Traits):
 
     as_documented: bool = False
     needs_problems: bool = False
+    needs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -348,7 +348,10 @@ def _trained(settings: Training, own: Mapping[str, Any]) -> Training:
     """The section ``training`` with some keys of its own."""
     if not own:
         return settings
-    content = json.dumps({**settings.model_dump(mode="json"), **own})
+    said = settings.model_dump(mode="json")
+    if isinstance(nested := own.get("grpo"), Mapping):
+        own = {**own, "grpo": {**said.get("grpo", {}), **nested}}
+    content = json.dumps({**said, **own})
     return Training.model_validate_json(content, strict=True)
 
 

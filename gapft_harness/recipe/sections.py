@@ -9,8 +9,10 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    SerializerFunctionWrapHandler,
     ValidationInfo,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
@@ -24,10 +26,92 @@ class RecipeSection(BaseModel):
 Normalization = Literal["token_mean", "sequence_mean", "token_sum"]
 
 
+class Grpo(RecipeSection):
+    """Online training by TRL's GRPOTrainer; what no paper says has TRL's default."""
+
+    prompts: Literal["pool", "examples", "G", "S", "U"] = Field(
+        "pool",
+        description="what is prompted with: all problems of the pool, those of the condition's "
+        "training set, or the pool's in one state of the source",
+    )
+    prompts_per_update: int = Field(4, ge=1, description="prompts of one optimizer step")
+    group_size: int = Field(8, ge=2, description="responses drawn for each prompt")
+    mask_flat: bool = Field(
+        False,
+        description="leave groups whose rewards are all equal out of the loss, after they are "
+        "drawn; nothing is drawn in their place",
+    )
+    empty_updates: Literal["count", "stop"] = Field(
+        "count",
+        description="an update whose groups are all flat counts as one, or ends the arm with an "
+        "error",
+    )
+    reward: Literal["task", "permissive"] = Field(
+        "task",
+        description="1 for a response that passes the task's verifier, or the more permissive one "
+        "that it declares; else 0",
+    )
+    reward_seconds: float = Field(
+        10.0, gt=0, description="seconds for a group's rewards, and then for each response's"
+    )
+    max_unjudged: float = Field(
+        0.05,
+        ge=0,
+        le=1,
+        description="share of an arm's responses without a reward above which it ends with an "
+        "error",
+    )
+    max_tokens: int | None = Field(
+        None, ge=1, description="maximum of new tokens in a response; default: the search's"
+    )
+    micro_batch: int | None = Field(
+        None, ge=1, description="responses per forward pass; default: all of an update"
+    )
+    temperature: float = Field(1.0, gt=0, description="sampling temperature")
+    top_p: float = Field(1.0, gt=0, le=1, description="nucleus mass")
+    top_k: int = Field(0, ge=0, description="top-k cut; 0 means none")
+    beta: float = Field(0.0, ge=0, description="weight of the KL term against the source")
+    epsilon: float = Field(0.2, gt=0, lt=1, description="clipping of the probability ratio below")
+    epsilon_high: float | None = Field(None, gt=0, description="clipping above; default: as below")
+    iterations: int = Field(1, ge=1, description="updates on the same responses")
+    loss: Literal["dapo", "bnpo", "grpo", "dr_grpo"] = Field(
+        "dapo",
+        description="divisor of the loss: response tokens of the update, of each forward pass, "
+        "each response's own, or a constant",
+    )
+    scale_rewards: Literal["group", "batch", "none"] = Field(
+        "group", description="advantages are divided by the deviation of these rewards"
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Grpo:
+        if self.update % self.forward:
+            raise ValueError(
+                f"micro_batch is {self.forward}, and an update has {self.update} responses "
+                "(prompts_per_update x group_size); take a divisor"
+            )
+        if self.mask_flat and self.loss in ("grpo", "dr_grpo") and self.beta == 0:
+            raise ValueError(
+                f"mask_flat changes nothing with loss: {self.loss} and beta: 0, as flat groups "
+                "have advantage 0 and no say in the divisor; take loss: dapo or bnpo"
+            )
+        return self
+
+    @property
+    def update(self) -> int:
+        """Responses of one optimizer step."""
+        return self.prompts_per_update * self.group_size
+
+    @property
+    def forward(self) -> int:
+        """Responses of one forward pass."""
+        return self.micro_batch or self.update
+
+
 class Training(RecipeSection):
     """LoRA fine-tuning; the defaults are the paper's logic settings (Table 4)."""
 
-    trainer: str = Field("lora", description="trainer: lora, or a plugin's")
+    trainer: str = Field("lora", description="trainer: lora, grpo, or a plugin's")
     rank: int = Field(8, ge=1, description="LoRA rank")
     alpha: float = Field(16, gt=0, description="LoRA alpha")
     dropout: float = Field(0.05, ge=0, lt=1, description="LoRA dropout")
@@ -94,6 +178,15 @@ class Training(RecipeSection):
         "a CUDA device only: refused elsewhere, before the search",
     )
     gradient_checkpointing: bool = Field(False, description="trade speed for memory")
+    grpo: Grpo = Field(default_factory=Grpo)
+
+    @model_serializer(mode="wrap")
+    def _said(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """As it always was where nothing is said of GRPO: adapters are compared by this."""
+        said: dict[str, Any] = dump(self)
+        if said.get("grpo") == Grpo().model_dump(mode="json"):
+            del said["grpo"]
+        return said
 
     @model_validator(mode="after")
     def _one_fits(self) -> Training:

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -102,13 +102,14 @@ def _batch(facts: Mapping[str, Any]) -> str:
 
 
 def save_adapter(
-    output: Path, model: Any, log: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]
+    output: Path, model: Any, facts: Mapping[str, Any], files: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Writes a standard PEFT folder with its log, its facts and a model card.
+    """Writes a standard PEFT folder with its facts, and texts such as its log and a model card.
 
     Args:
         output: the folder; it does not exist yet.
         facts: of ``training.json``.
+        files: further texts by their names.
 
     Returns:
         The facts as written: with ``adapter_sha256``, the hash of the weight files.
@@ -120,10 +121,9 @@ def save_adapter(
         model.save_pretrained(partial)
         _deterministic_config(partial / "adapter_config.json")
         written = {**facts, "adapter_sha256": weights_hash(partial)}
-        lines = "".join(json.dumps(entry) + "\n" for entry in log)
-        (partial / "training_log.jsonl").write_text(lines, encoding="utf-8")
+        for name, text in files.items():
+            (partial / name).write_text(text, encoding="utf-8")
         (partial / "training.json").write_text(json.dumps(written, indent=1) + "\n", "utf-8")
-        (partial / "README.md").write_text(model_card(written), encoding="utf-8")
     return written
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from gapft_harness.core.streams import derive
 from gapft_harness.core.weights import weights_folder, weights_hash
 from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.recipe.sections import Training
-from gapft_harness.training.adapter import save_adapter
+from gapft_harness.training.adapter import model_card, save_adapter
 from gapft_harness.training.attention import attention_of
 from gapft_harness.training.devices import Devices
 from gapft_harness.training.kernels import check_kernels, kernels
@@ -237,7 +238,9 @@ def _train(job: TrainingJob, settings: Training, planned: _Planned, base: _Base)
             told_after = {"base_model": job.model_args["pretrained"], **ends}
             facts = {**identity, **told_after, "attention": attention_of(base.model)}
             if devices.first:
-                facts = save_adapter(job.output, model, log, facts)
+                lines = "".join(json.dumps(entry) + "\n" for entry in log)
+                files = {"training_log.jsonl": lines, "README.md": model_card(facts)}
+                facts = save_adapter(job.output, model, facts, files)
                 checkpoint.remove()
             devices.wait()
     finally:

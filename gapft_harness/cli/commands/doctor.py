@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import typer
 
 from gapft_harness.core.errors import GapftError
-from gapft_harness.core.extras import install, installed
+from gapft_harness.core.extras import has, install, installed
 from gapft_harness.core.offline import offline
 from gapft_harness.version import __version__
 
@@ -22,7 +22,10 @@ _BACKENDS = {
     "hf": ("transformers", install("transformers")),
     "vllm": ("vllm", install("vllm")),
     "ray": ("ray", "pip install 'gapft-harness[ray]'"),
+    "grpo": ("trl", install("trl")),
 }
+#: TRL 1.16's own extra for vLLM; a later TRL may say otherwise.
+_VLLM_OF_TRL = "TRL 1.16 wants vLLM 0.31 or earlier, gapft-harness[vllm] 0.32 or later"
 _COUNTS = "published counts"
 # Where the data are absent, nothing of theirs can tell that there are counts to verify.
 _WITH_PUBLISHED_COUNTS = ("gapft_logiqa", "gapft_reclor")
@@ -40,7 +43,7 @@ def examine() -> str:
         [
             *_section("machine", _machine()),
             *_section("packages", [_package(name) for name in (*_CORE, *_MODELS)]),
-            *_section("backends", [_backend(name) for name in _BACKENDS]),
+            *_section("backends", [*map(_backend, _BACKENDS), *_conflict()]),
             *_section("sandbox for generated programs", _sandbox()),
             *_section("data", _data()),
             *_section("plugins", _plugins()),
@@ -92,6 +95,13 @@ def _backend(name: str) -> str:
     package, remedy = _BACKENDS[name]
     found = installed(package)
     return f"{name}: yes ({package} {found})" if found else f"{name}: not installed ({remedy})"
+
+
+def _conflict() -> list[str]:
+    """What is there and does not go together."""
+    if not (has("trl") and has("vllm")):
+        return []
+    return [f"grpo and vllm: {_VLLM_OF_TRL}; the trainer grpo draws with transformers"]
 
 
 def _sandbox() -> list[str]:

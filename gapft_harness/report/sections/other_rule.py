@@ -89,7 +89,7 @@ def agreements(inputs: ReportInputs, rule: OtherRule) -> list[Agreement]:
         counts = (judged, ~judged, own, other, own & ~other, other & ~own)
         read = [np.concatenate([rule.read[of] for of in names])] if rule.read else []
         invalid = next((int((of != VALID).sum()) for of in read), None)
-        right = sum(int((of == OPENS_RIGHT).sum()) for of in read) if rule.opens else None
+        right = sum(int((of == OPENS_RIGHT).sum()) for of in read) if rule.opens and read else None
         found.append(Agreement(name, invalid, right, *(int(of.sum()) for of in counts)))
     return found
 
@@ -162,7 +162,7 @@ CONTRASTS: tuple[Column[tuple[Findings, Contrast, Contrast]], ...] = (
 )
 
 
-def contrasts(
+def under_both(
     inputs: ReportInputs, findings: Findings, rule: OtherRule
 ) -> list[tuple[Findings, Contrast, Contrast]]:
     """Every contrast under both rules, from the same replicates: the same seeds and problems."""
@@ -201,7 +201,7 @@ def blocks(inputs: ReportInputs, findings: Findings, rule: OtherRule) -> list[Bl
     found: list[Block] = [*(_sentence(models[0], of) for of in lead)]
     found.append(Frame(AGREEMENT, rows).table(note))
     if first := principal(findings):
-        both = [row for row in contrasts(inputs, findings, rule) if row[1] in first]
+        both = [row for row in under_both(inputs, findings, rule) if row[1] in first]
         note = (
             "In percentage points of Pass@1, with the same replicates under both rules. What a "
             "rule could not judge is not passed here."
@@ -247,7 +247,7 @@ def content(inputs: ReportInputs, findings: Findings, rule: OtherRule) -> dict[s
         return {"none": why}
     rows = [(model, models[0]) for model in models]
     source, *conditions = Frame([*AGREEMENT, *INVALID], rows).entries()
-    both = contrasts(inputs, findings, rule) if conditions else []
+    both = under_both(inputs, findings, rule) if conditions else []
     return {
         "verifier": rule.name,
         "params": dict(rule.params),

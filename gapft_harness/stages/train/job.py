@@ -15,8 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from packaging.requirements import Requirement
+
 from gapft_harness.core.errors import ERRORS, FAULTS, GapftError, UserError, describe
-from gapft_harness.core.extras import installed
+from gapft_harness.core.extras import install, installed
 from gapft_harness.core.files import write_json
 from gapft_harness.core.processes import die_with, thread_limits
 from gapft_harness.core.records import Arm
@@ -31,7 +33,7 @@ from gapft_harness.recipe.recipe import Recipe, model_args
 from gapft_harness.recipe.sections import ExecutorChoice, Training
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.tables import read_examples, read_problems
+from gapft_harness.run_directory.tables import read_examples, read_problems, read_states
 from gapft_harness.stages.generation.generation import decoding_from, sample_phases
 from gapft_harness.stages.integrity.rests_on import codes, require_same
 from gapft_harness.training.ledger import sequences_hash
@@ -232,7 +234,7 @@ def train_here(
     entries = {trainer: plugins.get("trainer", trainer) for trainer in named.values()}
     require_same(run, {"plugins": codes(plugins, [("trainer", name) for name in entries])})
     needed = any(entry.declared(TrainerTraits).needs_problems for entry in entries.values())
-    searched = _searched(run, plugins) if needed else None
+    searched = _searched(run, plugins, plugin_files) if needed else None
     together: dict[str, list[TrainingJob]] = {}  # a base is loaded once for all of one's settings
     for i, arm in enumerate(arms):
         own = searched if entries[named[arm]].declared(TrainerTraits).needs_problems else None
@@ -276,19 +278,25 @@ def _job(
     )
 
 
-def _searched(run: RunDirectory, plugins: Plugins) -> SearchedPool:
+def _searched(run: RunDirectory, plugins: Plugins, files: Sequence[str]) -> SearchedPool:
     """What the pool was searched with, read off the run."""
     task = run.manifest()["task"]
     name, params = task["verifier"], task["verifier_params"]
+    other = plugins.other_rule(name, params)
+
+    def judge(name: str, params: Mapping[str, Any], other: TaskVerifier | None) -> TaskVerifier:
+        made = lambda **given: plugins.verifier(name, {**params, **given})  # noqa: E731
+        return TaskVerifier(name, params, made, other, files)
+
+    permissive = judge(other.name, other.params, None) if other and other.permissive else None
     (samples, *_) = sample_phases(decoding_from(task), run.recipe.search, stop=False)
     pool = list(read_problems(run.sealed(layout.problems("pool"))))
     return SearchedPool(
         problems=[problem for problem, _ in pool],
         prompt_ids={problem.id: ids for problem, ids in pool},
         decoding=samples.decoding,
-        verifier=TaskVerifier(
-            name, params, lambda **given: plugins.verifier(name, {**params, **given})
-        ),
+        verifier=judge(name, params, permissive),
+        states={of.problem_id: of.state for of in read_states(run.sealed(layout.states("pool")))},
     )
 
 
@@ -332,12 +340,20 @@ def _check_folder(entry: Registered, job: TrainingJob, facts: dict[str, Any]) ->
 
 
 def missing_packages(recipe: Recipe, plugins: Plugins) -> list[str]:
-    """A sentence for each package that a tracker of the recipe needs and this machine lacks.
+    """A sentence for each package that a tracker or trainer needs and this machine lacks.
 
     Raises:
         UserError: a tracker is unknown.
     """
-    return [
+    trainers = [
+        f"trainer {name!r} needs {needed}, and {f'{found} is' if found else 'it is not'} "
+        f"installed; {install(Requirement(needed).name)}"
+        for name in recipe.trainers()
+        for needed in plugins.get("trainer", name).declared(TrainerTraits).needs
+        if not (found := installed(Requirement(needed).name))
+        or found not in Requirement(needed).specifier
+    ]
+    return trainers + [
         f"tracker {name!r} needs the package {package!r}, which is not installed; "
         f"pip install {package}, or take {name} out of the recipe's trackers"
         for name in recipe.trackers
@@ -347,10 +363,10 @@ def missing_packages(recipe: Recipe, plugins: Plugins) -> list[str]:
 
 
 def check_trackers(recipe: Recipe, plugins: Plugins) -> None:
-    """Refuses a recipe whose trackers cannot work here, before anything expensive.
+    """Refuses a recipe whose trackers or trainers cannot work here, before anything expensive.
 
     Raises:
-        UserError: a tracker is unknown, or a package that it needs is missing.
+        UserError: a tracker is unknown, or a package that one needs is missing.
     """
     if missing := missing_packages(recipe, plugins):
         raise UserError("\n".join(missing))

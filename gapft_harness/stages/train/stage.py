@@ -18,6 +18,7 @@ from gapft_harness.stages.context import Context, require_selected
 from gapft_harness.stages.integrity.rests_on import record_trainers
 from gapft_harness.stages.selection.stage import arms
 from gapft_harness.stages.train.job import TRACKING_WARNINGS, check_trackers, finished, train_arms
+from gapft_harness.stages.train.online import reward_warnings
 from gapft_harness.stages.train.sharing import remove, shared, stale, take_adapter
 
 
@@ -37,6 +38,9 @@ def begin(context: Context, arms: Sequence[Arm]) -> None:
     run = context.run
     require_selected(run)
     check_trackers(run.recipe, context.plugins)
+    warnings = reward_warnings(run.recipe, run.manifest()["task"], context.plugins)
+    run.update_manifest(partial(record_warnings, warnings=warnings))
+    context.warn(warnings)
     run.update_manifest(partial(record_trainers, plugins=context.plugins, run=run))
     remove(run, stale(run, arms, context.plugins), context.say)
 

@@ -21,6 +21,7 @@ from gapft_harness.run_directory.parquet import read_facts, read_ids
 from gapft_harness.stages.experiment import Answered, Experiment
 from gapft_harness.stages.integrity.differences import Differences, unequal, unequal_ids
 from gapft_harness.stages.train.job import seeds_of
+from gapft_harness.stages.train.online import check_groups
 from gapft_harness.stages.verify.judging import Rejudge
 from gapft_harness.training.ledger import OPTIMIZER, Step, ledger, ledger_facts, sequences_hash
 from gapft_harness.training.plan import budget, plan, sequences
@@ -95,6 +96,7 @@ def check_adapter(
         config = json.loads((folder / "adapter_config.json").read_text("utf-8"))
         if has("peft"):
             yield from _config(f"{where}/adapter_config.json", config, settings)
+    yield from check_groups(run, arm, examples, facts)
     log = folder / "training_log.jsonl"
     if documented or log.exists():
         yield from _log(f"{where}/training_log.jsonl", log, steps, facts)

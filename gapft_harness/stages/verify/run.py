@@ -213,7 +213,8 @@ def _adapters(
         else:
             findings.checked.append(
                 f"{count} adapters of trainer {trainer!r}: what their folders say of steps, "
-                "tokens, weights and settings holds; what they do not say was not verified"
+                "tokens, weights, settings and drawn groups holds; what they do not say was not "
+                "verified"
             )
     check_decisions(run, manifest, [*examples], trained, experiments, judge_of, findings)
     for experiment in experiments:

@@ -1,0 +1,90 @@
+"""Training online: what is said of its reward before anything is trained, and verified after."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Arm, Example
+from gapft_harness.hooks.manager import Plugins
+from gapft_harness.hooks.registered import TrainerTraits
+from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.tables import read_states
+from gapft_harness.stages.integrity.differences import unequal
+from gapft_harness.stages.train.job import seeds_of
+from gapft_harness.training.groups import (
+    GROUPS,
+    group_facts,
+    group_faults,
+    prompt_plan,
+    prompted,
+    read_groups,
+)
+from gapft_harness.training.plan import budget
+
+
+def reward_warnings(recipe: Recipe, task: Mapping[str, Any], plugins: Plugins) -> list[str]:
+    """A sentence where rewards are by another verifier than the audit is.
+
+    Raises:
+        UserError: a permissive reward is asked for, and the task's verifier declares none.
+    """
+    name, params = task["verifier"], task["verifier_params"]
+    asked = [
+        condition
+        for condition in recipe.conditions
+        if recipe.training_of(condition).grpo.reward == "permissive"
+        and _is_online(recipe, condition, plugins)
+    ]
+    if not asked:
+        return []
+    other = plugins.other_rule(name, params)
+    if other is None or not other.permissive:
+        raise UserError(
+            f"training.grpo.reward of {', '.join(asked)} is permissive, and the verifier {name} "
+            f"declares no more permissive rule for {json.dumps(dict(params))}; set it to task"
+        )
+    return [
+        f"the reward of {', '.join(asked)} is {other.name} {json.dumps(dict(other.params))}, and "
+        f"the audit's verifier is {name} {json.dumps(dict(params))}: responses may drift to forms "
+        "that the reward accepts and the audit does not"
+    ]
+
+
+def _is_online(recipe: Recipe, condition: str, plugins: Plugins) -> bool:
+    trainer = recipe.training_of(condition).trainer
+    return plugins.get("trainer", trainer).declared(TrainerTraits).needs_problems
+
+
+def check_groups(
+    run: RunDirectory, arm: Arm, examples: Sequence[Example], facts: Mapping[str, Any]
+) -> Iterable[str]:
+    """For ``gapft verify``: an arm's sealed groups follow from plan, states and rewards.
+
+    Rewards and tokens are not drawn or judged again.
+
+    Args:
+        facts: of its ``training.json``.
+    """
+    folder = run.path / layout.adapter(arm)
+    if (folder / GROUPS).is_file():
+        yield from _check_groups(run, arm, examples, facts)
+
+
+def _check_groups(
+    run: RunDirectory, arm: Arm, examples: Sequence[Example], facts: Mapping[str, Any]
+) -> Iterator[str]:
+    settings, where = run.recipe.training_of(arm.condition), layout.adapter(arm)
+    groups = list(read_groups(run.path / where))
+    table = run.path / layout.states("pool")
+    states = {of.problem_id: of.state for of in read_states(table)}
+    updates = budget(examples, settings).steps
+    chosen = prompted(settings.grpo, states, {example.problem_id for example in examples})
+    plan = prompt_plan(chosen, updates, settings.grpo, seeds_of(arm).get("order", arm.seed))
+    yield from group_faults(f"{where}/{GROUPS}", groups, plan, states, settings.grpo)
+    right = {"updates": updates, **group_facts(groups)}
+    yield from unequal(f"{where}/training.json", facts, right)

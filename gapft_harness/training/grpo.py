@@ -1,0 +1,345 @@
+"""Trains LoRA adapters online: TRL's ``GRPOTrainer`` on the pool's prompts, flat groups masked.
+
+TRL has no mask for flat groups (huggingface/trl#3708). Ours goes into what its loss is masked and
+divided by, after the responses are drawn, so sampling is the same with it and without.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from typing import Any
+
+import torch
+from transformers import AutoTokenizer, TrainerCallback
+from trl import GRPOConfig, GRPOTrainer
+
+from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.streams import derive
+from gapft_harness.core.weights import weights_folder, weights_hash
+from gapft_harness.hooks.protocols import SearchedPool, TrainingJob
+from gapft_harness.recipe.sections import Grpo, Training
+from gapft_harness.training.adapter import save_adapter
+from gapft_harness.training.devices import Devices
+from gapft_harness.training.groups import (
+    GROUPS,
+    Group,
+    group_facts,
+    is_flat,
+    prompt_plan,
+    prompted,
+)
+from gapft_harness.training.ledger import OPTIMIZER
+from gapft_harness.training.memory import give_back
+from gapft_harness.training.model import add_lora, check_targets, load_base, without_weights
+from gapft_harness.training.plan import budget, training_prompt
+from gapft_harness.training.rewards import Rewards, reward_verifier
+
+
+def train_grpo(job: TrainingJob) -> dict[str, Any]:
+    """Trains one arm for as many updates as its training set has steps under the recipe (J).
+
+    Prompts and the initial adapter depend on the arm's seed alone, as do the samples of the first
+    draw, so that two conditions of a seed begin with the same responses.
+
+    Args:
+        job: with what the pool was searched with.
+
+    Returns:
+        Facts for the manifest, also in ``training.json``.
+
+    Raises:
+        UserError: settings that GRPO cannot have, or a task that it cannot draw for.
+        GapftError: too many responses without a reward, or an empty update where the recipe stops.
+    """
+    start = time.monotonic()
+    settings, searched = Training.model_validate(dict(job.settings)), job.searched
+    assert searched is not None
+    _check(job, settings, searched)
+    torch.set_num_threads(job.threads)
+    devices = Devices.of(job)
+    devices.check(settings)
+    check_targets(without_weights(job.model_args, settings), settings)
+    found = weights_hash(weights_folder(job.model_args))
+    if job.base_sha256 is not None and found != job.base_sha256:
+        raise UserError(
+            f"{job.arm.name}: model {job.model_args['pretrained']} is not the one that was "
+            "searched; restore the weights, or start a new run directory"
+        )
+    updates = budget(job.examples, settings).steps
+    chosen = prompted(settings.grpo, searched.states, {e.problem_id for e in job.examples})
+    plan = prompt_plan(chosen, updates, settings.grpo, job.seed_of("order"))
+    model = add_lora(
+        devices.place(load_base(job.model_args, settings, devices.device)),
+        settings,
+        derive(job.seed_of("adapter"), "train/init") >> 33,
+    )
+    verifier = reward_verifier(searched.verifier, settings.grpo)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Rewards(verifier, settings.grpo.reward_seconds) as rewards,
+    ):
+        trainer = _Trainer(
+            job, settings, model.to(devices.device), plan, rewards,
+            _config(job, settings, updates, folder, devices),
+        )  # fmt: skip
+        if job.tracking:
+            with job.tracking.opened(1):
+                trainer.train()
+        else:
+            trainer.train()
+    facts = {
+        "condition": job.arm.condition,
+        "seed": job.arm.seed,
+        "base_sha256": found,
+        "base_model": job.model_args["pretrained"],
+        "updates": trainer.state.global_step,
+        **group_facts(trainer.groups),
+        "reward": {"verifier": verifier.name, "params": dict(verifier.params)},
+        "optimizer": OPTIMIZER,
+        "processes": devices.shares,
+        "settings": settings.model_dump(mode="json"),
+        "versions": {
+            name: version(name) for name in ("torch", "transformers", "peft", "accelerate", "trl")
+        },
+    }
+    if settings.grpo.beta:
+        model.delete_adapter("ref")  # TRL's copy of the adapter before training
+    files = {
+        GROUPS: "".join(group.line() for group in trainer.groups),
+        "updates.jsonl": "".join(json.dumps(line) + "\n" for line in trainer.told),
+        "README.md": _card(facts),
+    }
+    facts = save_adapter(job.output, model, facts, files)
+    del trainer, model
+    give_back()
+    return {**facts, "seconds": round(time.monotonic() - start, 3)}
+
+
+def _check(job: TrainingJob, settings: Training, searched: SearchedPool) -> None:
+    """What TRL cannot do as search and audit do it."""
+    stops = searched.decoding.until
+    faults = {
+        f"the task stops responses at {list(stops)}, and TRL draws without stop strings": stops,
+        "the sampler gave no token ids of prompts": not all(searched.prompt_ids.values()),
+        "training.kernels: fused": settings.kernels == "fused",
+        "training.padding_free": settings.padding_free,
+        "training.quantize": settings.quantize is not None,
+        "executor.fsdp": job.fsdp,
+    }
+    for fault, there in faults.items():
+        if there:
+            raise UserError(f"{job.arm.name}: the trainer grpo cannot do this: {fault}")
+
+
+def _config(
+    job: TrainingJob, settings: Training, updates: int, folder: str, devices: Devices
+) -> Any:
+    """The recipe's settings in TRL's words."""
+    if devices.shares > 1:
+        raise UserError("the trainer grpo trains on one process; set executor.processes: 1")
+    of = settings.grpo
+    warm = "_with_warmup" if settings.schedule == "constant" else ""
+    assert job.searched is not None
+    return GRPOConfig(
+        output_dir=folder,
+        seed=derive(job.arm.seed, "train/grpo") >> 33,
+        max_steps=updates,
+        per_device_train_batch_size=of.forward,
+        gradient_accumulation_steps=of.update // of.forward,
+        num_generations=of.group_size,
+        num_iterations=of.iterations,
+        max_completion_length=of.max_tokens or job.searched.decoding.max_gen_toks,
+        temperature=of.temperature,
+        top_p=of.top_p,
+        top_k=of.top_k,
+        beta=of.beta,
+        epsilon=of.epsilon,
+        epsilon_high=of.epsilon_high,
+        loss_type=of.loss,
+        scale_rewards=of.scale_rewards,
+        learning_rate=settings.learning_rate,
+        lr_scheduler_type=settings.schedule + warm,
+        warmup_steps=settings.warmup_steps,
+        weight_decay=settings.weight_decay,
+        max_grad_norm=settings.clip_norm,
+        optim="adamw_torch",
+        adam_beta1=OPTIMIZER["betas"][0],
+        adam_beta2=OPTIMIZER["betas"][1],
+        adam_epsilon=OPTIMIZER["eps"],
+        gradient_checkpointing=settings.gradient_checkpointing,
+        gradient_checkpointing_kwargs={"use_reentrant": False},
+        bf16=False,  # the base is in the recipe's dtype, the adapter in float32, as lora's are
+        use_cpu=devices.device.type == "cpu",
+        shuffle_dataset=False,  # the plan is the order
+        dataloader_pin_memory=devices.device.type == "cuda",
+        logging_steps=1,
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+    )
+
+
+class _Trainer(GRPOTrainer):  # type: ignore[misc]
+    """TRL's trainer, which draws for prompts by their ids, and whose loss leaves out flat groups.
+
+    Attributes:
+        groups: what was drawn.
+        told: of each update what TRL logs.
+    """
+
+    def __init__(
+        self,
+        job: TrainingJob,
+        settings: Training,
+        model: Any,
+        plan: Sequence[str],
+        rewards: Rewards,
+        config: Any,
+    ) -> None:
+        from datasets import Dataset
+
+        assert job.searched is not None
+        self.groups: list[Group] = []
+        self.told: list[dict[str, Any]] = []
+        self._job, self._grpo, self._rewards = job, settings.grpo, rewards
+        self._golds = {problem.id: problem.gold for problem in job.searched.problems}
+        self._ids = {
+            id: list(training_prompt(ids, settings)) for id, ids in job.searched.prompt_ids.items()
+        }
+        self._given: list[list[float | None]] = []
+        name = job.model_args.get("tokenizer") or job.model_args["pretrained"]
+        super().__init__(
+            model=model,
+            reward_funcs=self._reward,
+            args=config,
+            train_dataset=Dataset.from_dict({"prompt": list(plan)}),
+            processing_class=AutoTokenizer.from_pretrained(name, padding_side="left"),
+            callbacks=[_Told(self)],
+        )
+
+    def _tokenize_prompts(self, prompts: list[str]) -> tuple[list[list[int]], None, dict[str, Any]]:
+        """The ids that the search's sampler gave; a prompt's text is its problem's id here."""
+        return [self._ids[id] for id in prompts], None, {}
+
+    def _reward(self, prompts: list[str], completions: list[str], **_: Any) -> list[float | None]:
+        size = self._grpo.group_size
+        self._given = self._rewards.of(
+            [
+                (completions[at : at + size], self._golds[prompts[at]])
+                for at in range(0, len(prompts), size)
+            ]
+        )
+        return [reward for group in self._given for reward in group]
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        """TRL's, then the mask: flat groups leave the loss and what it is divided by."""
+        output: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        size, searched = self._grpo.group_size, self._job.searched
+        assert searched is not None
+        lengths = output["completion_mask"].sum(dim=1).tolist()
+        flat = [is_flat(rewards) for rewards in self._given]
+        number = self.groups[-1].draw + 1 if self.groups else 1
+        for group, rewards in enumerate(self._given):
+            at = group * size
+            id = inputs[at]["prompt"]
+            self.groups.append(
+                Group(
+                    draw=number,
+                    problem_id=id,
+                    state=searched.states[id],
+                    rewards=tuple(rewards),
+                    tokens=tuple(map(int, lengths[at : at + size])),
+                    masked=self._grpo.mask_flat and flat[group],
+                )
+            )
+        if self._grpo.mask_flat:
+            output |= masked(output, flat, size)
+        self._stop_if_hopeless(all(flat))
+        return output
+
+    def _stop_if_hopeless(self, empty: bool) -> None:
+        said = group_facts(self.groups)
+        share = said["unjudged"] / said["responses"]
+        if share > self._grpo.max_unjudged:
+            raise GapftError(
+                f"{self._job.arm.name}: {said['unjudged']} of {said['responses']} responses got no "
+                f"reward by draw {said['draws']}: the verifier raised or took longer than "
+                f"{self._grpo.reward_seconds:g} s; mend it, or raise training.grpo.reward_seconds "
+                "or training.grpo.max_unjudged"
+            )
+        if empty and self._grpo.empty_updates == "stop":
+            raise GapftError(
+                f"{self._job.arm.name}: all groups of draw {said['draws']} are flat, so it teaches "
+                "nothing; raise training.grpo.group_size or training.grpo.prompts_per_update, or "
+                "set training.grpo.empty_updates: count"
+            )
+
+
+def masked(output: Mapping[str, Any], flat: Sequence[bool], size: int) -> dict[str, Any]:
+    """What masking flat groups changes in what TRL's loss is computed from, and nothing else.
+
+    Args:
+        output: TRL's: ``completion_mask`` of shape (responses, tokens).
+        flat: of each group.
+        size: responses of a group.
+
+    Returns:
+        ``tool_mask``, which multiplies the loss's terms and the forward passes' token counts, and
+        ``num_items_in_batch``, the divisor of the loss ``dapo``.
+    """
+    keep = torch.tensor([not of for of in flat], device=output["completion_mask"].device)
+    kept = keep.repeat_interleave(size).unsqueeze(1).int()
+    mask = torch.ones_like(output["completion_mask"]) * kept
+    return {"tool_mask": mask, "num_items_in_batch": (output["completion_mask"] * mask).sum()}
+
+
+class _Told(TrainerCallback):  # type: ignore[misc]
+    """Keeps what TRL logs of each update, and tells of its progress."""
+
+    def __init__(self, trainer: _Trainer) -> None:
+        self._trainer = trainer
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        """An update's figures; what depends on the clock is not kept."""
+        if "loss" not in logs:
+            return
+        kept = ("loss", "grad_norm", "learning_rate", "reward", "entropy", "kl")
+        line = {"update": state.global_step, **{k: float(logs[k]) for k in kept if k in logs}}
+        self._trainer.told.append(line)
+        values = {key: value for key, value in line.items() if key != "update"}
+        self._trainer._job.tracking.log(state.global_step, values)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """One update more."""
+        self._trainer._job.progress(state.global_step, state.max_steps)
+
+
+def _card(facts: Mapping[str, Any]) -> str:
+    of: Mapping[str, Any] = Grpo.model_validate(facts["settings"].get("grpo", {})).model_dump()
+    rows = "\n".join(f"| {key} | {value} |" for key, value in of.items())
+    return _CARD.format(**facts, rows=rows)
+
+
+_CARD = """---
+base_model: {base_model}
+library_name: peft
+tags: [gapft-harness, lora, grpo]
+---
+
+# {condition}, seed {seed}
+
+A LoRA adapter of `{base_model}`, trained online by GRPO (TRL) for {updates} updates on
+{completion_tokens} tokens of {responses} responses. Of {groups} groups, {flat} were flat and
+{masked} left out of the loss.
+
+| | |
+|---|---|
+{rows}
+
+`groups.jsonl` holds the rewards of every group, `updates.jsonl` the figures of every update,
+`training.json` the settings.
+"""

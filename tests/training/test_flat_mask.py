@@ -1,0 +1,95 @@
+"""What masking flat groups changes in TRL's own loss: its divisor and the KL term, no more."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from trl import GRPOTrainer
+
+from gapft_harness.training.grpo import masked
+
+GROUPS, SIZE, TOKENS = 3, 2, 5
+FLAT = [False, True, False]
+
+
+def trl_loss(loss: str, beta: float, output: dict[str, Any], logps: torch.Tensor) -> float:
+    """TRL's loss of given log-probabilities: everything but the forward pass is its own."""
+    nothing = torch.zeros_like(logps)
+    accelerator = SimpleNamespace(
+        num_processes=1, gather=lambda x: x, reduce=lambda x, reduction: x, sync_gradients=True
+    )
+    trainer = SimpleNamespace(
+        loss_type=loss, beta=beta, epsilon_low=0.2, epsilon_high=0.2, top_entropy_quantile=1.0,
+        off_policy_mask_threshold=None, importance_sampling_level="token", use_vllm=False,
+        aux_loss_enabled=False, _entropy_bonus_enabled=False, max_completion_length=TOKENS,
+        args=SimpleNamespace(use_bias_correction_kl=True, delta=None, steps_per_generation=1),
+        current_gradient_accumulation_steps=1, accelerator=accelerator,
+        model=SimpleNamespace(training=True), _metrics={"train": defaultdict(list)},
+        _get_per_token_logps_and_entropies=lambda *_, **__: (logps, nothing, None),
+    )  # fmt: skip
+    return float(GRPOTrainer._compute_loss(trainer, None, output))
+
+
+@pytest.fixture
+def drawn() -> tuple[dict[str, Any], torch.Tensor]:
+    """Three groups of two responses, the second with advantage 0, as of a policy that moved on."""
+    torch.manual_seed(0)
+    rows = GROUPS * SIZE
+    mask = (torch.arange(TOKENS) < torch.tensor([5, 3, 4, 2, 5, 1]).unsqueeze(1)).int()
+    logps = -torch.rand(rows, TOKENS, dtype=torch.float64)
+    output = {
+        "prompt_ids": torch.ones(rows, 1, dtype=torch.long),
+        "prompt_mask": torch.ones(rows, 1, dtype=torch.long),
+        "completion_ids": torch.ones(rows, TOKENS, dtype=torch.long),
+        "completion_mask": mask,
+        "advantages": torch.tensor([1.0, -1.0, 0.0, 0.0, 0.7, -0.7], dtype=torch.float64),
+        "num_items_in_batch": mask.sum(),
+        "old_per_token_logps": logps + 0.05 * torch.randn_like(logps),
+        "ref_per_token_logps": logps + 0.5 * torch.randn_like(logps),
+    }
+    return output, logps
+
+
+def without_the_flat(output: dict[str, Any]) -> tuple[dict[str, Any], torch.Tensor]:
+    """The same draw as if the flat group had never been."""
+    keep = torch.tensor([not flat for flat in FLAT for _ in range(SIZE)])
+    kept = {key: of[keep] for key, of in output.items() if key != "num_items_in_batch"}
+    return {**kept, "num_items_in_batch": kept["completion_mask"].sum()}, keep
+
+
+@pytest.mark.parametrize("loss", ["dapo", "bnpo"])
+@pytest.mark.parametrize("beta", [0.0, 0.1])
+def test_the_loss_is_that_of_the_other_groups_alone(
+    drawn: tuple[dict[str, Any], torch.Tensor], loss: str, beta: float
+) -> None:
+    output, logps = drawn
+    changed = masked(output, FLAT, SIZE)
+    assert changed.keys() == {"tool_mask", "num_items_in_batch"}
+    alone, keep = without_the_flat(output)
+    expected = trl_loss(loss, beta, alone, logps[keep])
+    assert trl_loss(loss, beta, {**output, **changed}, logps) == pytest.approx(expected, rel=1e-12)
+    whole = trl_loss(loss, beta, output, logps)
+    assert whole != pytest.approx(expected, rel=1e-3)
+    if beta == 0:  # then the divisor is all that differs
+        tokens = output["completion_mask"].sum(), alone["completion_mask"].sum()
+        assert whole * int(tokens[0]) == pytest.approx(expected * int(tokens[1]), rel=1e-12)
+
+
+def test_without_flat_groups_nothing_changes(drawn: tuple[dict[str, Any], torch.Tensor]) -> None:
+    output, logps = drawn
+    changed = masked(output, [False] * GROUPS, SIZE)
+    assert trl_loss("dapo", 0.1, {**output, **changed}, logps) == trl_loss(
+        "dapo", 0.1, output, logps
+    )
+
+
+def test_an_update_of_flat_groups_alone_has_the_loss_zero(
+    drawn: tuple[dict[str, Any], torch.Tensor],
+) -> None:
+    output, logps = drawn
+    changed = masked(output, [True] * GROUPS, SIZE)
+    assert trl_loss("dapo", 0.1, {**output, **changed}, logps) == 0

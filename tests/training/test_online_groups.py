@@ -1,0 +1,162 @@
+"""Which prompts an online arm draws for, which groups are flat, and what verify says of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from gapft_harness.analysis.flat_groups import flat_groups, solved_share
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import State
+from gapft_harness.recipe.sections import Grpo, Training
+from gapft_harness.training.groups import (
+    Group,
+    group_facts,
+    group_faults,
+    is_flat,
+    prompt_plan,
+    prompted,
+    read_groups,
+)
+
+REWARDS = st.lists(st.sampled_from([0.0, 0.1, 0.3, 1.0, None]), min_size=2, max_size=8)
+
+
+@given(REWARDS)
+def test_a_group_is_flat_if_no_two_of_its_rewards_differ(rewards: list[float | None]) -> None:
+    given = [reward for reward in rewards if reward is not None]
+    assert is_flat(rewards) == all(a == b for a in given for b in given)
+
+
+def test_a_group_whose_mean_rounds_is_decided_by_its_rewards() -> None:
+    tenths = [0.1, 0.1, 0.1]
+    assert sum(tenths) / 3 != 0.1
+    assert is_flat(tenths)
+    assert not is_flat([1.0, 1.0, 1.0 - 2**-53])
+
+
+IDS = st.lists(st.text(min_size=1, max_size=3), min_size=1, max_size=12, unique=True)
+
+
+@given(IDS, st.integers(1, 20), st.integers(1, 5), st.integers(1, 3), st.randoms())
+def test_no_prompt_comes_again_before_all_have_come(
+    ids: list[str], updates: int, prompts: int, iterations: int, shuffler: Any
+) -> None:
+    settings = Grpo(prompts_per_update=prompts, iterations=iterations)
+    plan = prompt_plan(ids, updates, settings, 13)
+    assert len(plan) == -(-updates // iterations) * prompts
+    for start in range(0, len(plan), len(ids)):
+        one_pass = plan[start : start + len(ids)]
+        assert len(set(one_pass)) == len(one_pass)
+    shuffled = list(ids)
+    shuffler.shuffle(shuffled)
+    assert prompt_plan(shuffled, updates, settings, 13) == plan
+
+
+STATES: dict[str, State] = {"a": "G", "b": "S", "c": "U", "d": "G"}
+
+
+@pytest.mark.parametrize(
+    ("prompts", "expected"),
+    [("pool", "abcd"), ("examples", "bd"), ("G", "ad"), ("S", "b"), ("U", "c")],
+)
+def test_prompts_are_the_pools_or_of_the_training_set_or_of_a_state(
+    prompts: Any, expected: str
+) -> None:
+    assert prompted(Grpo(prompts=prompts), STATES, ["d", "b", "b"]) == list(expected)
+
+
+def test_a_state_without_problems_is_refused() -> None:
+    with pytest.raises(UserError, match=r"training\.grpo\.prompts: U, and the pool has no such"):
+        prompted(Grpo(prompts="U"), {"a": "G"}, [])
+
+
+SETTINGS = Grpo(prompts_per_update=2, group_size=2, mask_flat=True)
+GROUPS = [
+    Group(1, "a", "G", (1.0, 1.0), (3, 4), True),
+    Group(1, "b", "S", (1.0, 0.0), (3, 4), False),
+    Group(2, "c", "U", (0.0, None), (5, 5), True),
+    Group(2, "d", "G", (None, None), (5, 5), True),
+]
+
+
+def faults(groups: list[Group], settings: Grpo = SETTINGS) -> list[str]:
+    return list(group_faults("f", groups, list("abcd"), STATES, settings))
+
+
+def test_groups_that_follow_from_plan_states_and_rewards_have_no_fault(tmp_path: Path) -> None:
+    assert faults(GROUPS) == []
+    (tmp_path / "groups.jsonl").write_text("".join(group.line() for group in GROUPS))
+    assert list(read_groups(tmp_path)) == GROUPS
+    assert list(read_groups(tmp_path / "none")) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"masked": True}, "line 2: masked is True, computed again it is False"),
+        ({"rewards": (1.0, 1.0)}, "line 2: masked is False, computed again it is True"),
+        ({"state": "U"}, "line 2: state is U, computed again it is S"),
+        ({"problem_id": "c"}, "line 2: problem_id is c, computed again it is b"),
+        ({"draw": 2}, "line 2: draw is 2, computed again it is 1"),
+        ({"tokens": (3,)}, "line 2: has not 2 rewards"),
+    ],
+)
+def test_a_changed_group_is_told(change: dict[str, Any], said: str) -> None:
+    changed = [GROUPS[0], replace(GROUPS[1], **change), *GROUPS[2:]]
+    assert any(said in fault for fault in faults(changed))
+
+
+def test_a_group_left_out_is_told() -> None:
+    assert faults(GROUPS[:-1]) == ["f: has 3 groups, the plan 4"]
+
+
+def test_nothing_is_masked_where_the_recipe_does_not_mask() -> None:
+    assert len(faults(GROUPS, SETTINGS.model_copy(update={"mask_flat": False}))) == 3
+
+
+def test_what_groups_come_to() -> None:
+    assert group_facts(GROUPS) == {
+        "draws": 2, "groups": 4, "flat": 3, "masked": 3, "empty_draws": 1, "responses": 8,
+        "unjudged": 3, "completion_tokens": 34,
+    }  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.sampled_from("GSU"), st.integers(0, 3), st.integers(0, 3))))
+def test_flat_groups_are_those_that_all_pass_or_all_fail(drawn: list[Any]) -> None:
+    drawn = [(state, max(size, passed), passed) for state, size, passed in drawn]
+    found = flat_groups(drawn)
+    assert [of.state for of in found] == ["G", "S", "U"]
+    assert sum(of.groups for of in found) == len(drawn)
+    flat = [state for state, size, passed in drawn if passed in (0, size)]
+    assert [of.flat for of in found] == [flat.count(state) for state in "GSU"]
+    share = solved_share(found)
+    assert share == (Fraction(flat.count("G"), len(flat)) if flat else None)
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"micro_batch": 5}, "micro_batch is 5, and an update has 32 responses"),
+        ({"mask_flat": True, "loss": "grpo"}, "mask_flat changes nothing with loss: grpo"),
+        ({"mask_flat": True, "loss": "dr_grpo"}, "mask_flat changes nothing with loss: dr_grpo"),
+        ({"group_size": 1}, "greater than or equal to 2"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(said: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValidationError, match=why):
+        Grpo(**said)
+    assert Grpo(mask_flat=True, loss="grpo", beta=0.1).mask_flat
+
+
+def test_a_recipe_that_says_nothing_of_grpo_dumps_as_before() -> None:
+    assert "grpo" not in Training().model_dump(mode="json")
+    said = Training(grpo=Grpo(beta=0.5))
+    assert Training.model_validate_json(said.model_dump_json()) == said
