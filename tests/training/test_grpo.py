@@ -232,7 +232,7 @@ def test_a_machine_without_trl_is_told_what_to_install(monkeypatch: pytest.Monke
     recipe, plugins = load_recipe(find_recipe("controls/online")), load_plugins()
     assert job.missing_packages(recipe, plugins) == []
     for version, there in (("", "it is not"), ("1.0.0", "1.0.0 is")):
-        monkeypatch.setattr(job, "_installed", lambda package, version=version: version)
+        monkeypatch.setattr(job, "installed", lambda package, version=version: version)
         assert job.missing_packages(recipe, plugins) == [
             f"trainer 'grpo' needs trl>=1.16, and {there} installed; "
             "pip install 'gapft-harness[online]'"
