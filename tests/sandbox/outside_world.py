@@ -102,14 +102,15 @@ def mounts() -> list[str]:
 
 
 def descendants(settle: float = 2.0) -> int:
-    """Living processes below this one, once no more of them are ending."""
+    """Living processes below this one, once no more of them are ending.
+
+    On a busy machine one that was killed is there for a while: three counts must agree.
+    """
     deadline = time.monotonic() + settle
     counts = [len(living_below())]
-    while time.monotonic() < deadline and len(counts) < 3:
-        time.sleep(0.01)
+    while time.monotonic() < deadline and not (len(counts) > 2 and len({*counts[-3:]}) == 1):
+        time.sleep(0.02)
         counts.append(len(living_below()))
-        if counts[-1] == counts[-2]:
-            break
     return counts[-1]
 
 
