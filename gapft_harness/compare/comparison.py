@@ -22,7 +22,7 @@ from gapft_harness.compare.samples import Sampled, SampleReader
 from gapft_harness.core.errors import UserError, plain
 from gapft_harness.report.rendering.blocks import Text
 from gapft_harness.verdicts.places import Evaluation, Log, Model, models, single
-from gapft_harness.verdicts.sample_logs import SampleLog
+from gapft_harness.verdicts.sample_logs import OF_ALL, SampleLog
 from gapft_harness.verdicts.table import Verdicts
 
 #: More groups than these are no groups.
@@ -215,7 +215,8 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
         )
     samples, drawn, by_curve = None, None, {}
     figure = _same(figures.values())
-    several = not choice.source_samples and all(_several(run) for run in everything)
+    kind = source.logs[0].kind
+    several = not choice.source_samples and all(_several(run, kind) for run in everything)
     if choice.tuned_samples and not choice.source_samples:
         raise UserError(
             "--tuned-samples: Pass@k after is compared with Pass@k before; give its samples by "
@@ -270,9 +271,11 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
     )
 
 
-def _several(run: Evaluation) -> bool:
-    """Whether every log of a run has several responses to a document."""
-    return all(SampleLog(log).first.count > 1 for log in run.logs)
+def _several(run: Evaluation, kind: str) -> bool:
+    """Whether every log, of BEFORE's kind, has several responses and says how many passed."""
+    firsts = [SampleLog(log).first for log in run.logs if log.kind == kind]
+    tells = [row.statuses is not None or OF_ALL in row.fields for row in firsts if row.count > 1]
+    return len(tells) == len(run.logs) and all(tells)
 
 
 def _copies(before: Sampled | None, after: Mapping[str, Curves]) -> list[Text]:
