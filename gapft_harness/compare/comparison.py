@@ -22,7 +22,7 @@ from gapft_harness.compare.samples import Sampled, SampleReader
 from gapft_harness.core.errors import UserError, plain
 from gapft_harness.report.rendering.blocks import Text
 from gapft_harness.verdicts.places import Evaluation, Log, Model, models, single
-from gapft_harness.verdicts.sample_logs import SampleLog
+from gapft_harness.verdicts.sample_logs import OF_ALL, SampleLog
 from gapft_harness.verdicts.table import Verdicts
 
 #: More groups than these are no groups.
@@ -215,7 +215,8 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
         )
     samples, drawn, by_curve = None, None, {}
     figure = _same(figures.values())
-    several = not choice.source_samples and _several(everything)
+    kind = source.logs[0].kind
+    several = not choice.source_samples and all(_several(run, kind) for run in everything)
     if choice.tuned_samples and not choice.source_samples:
         raise UserError(
             "--tuned-samples: Pass@k after is compared with Pass@k before; give its samples by "
@@ -263,19 +264,18 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
         curves=by_curve,
         notes=(
             *notes(choice, figures, directions, joined, first, by_model, table),
-            *_copies(drawn, by_curve),
             *of_kinds,
+            *_copies(drawn, by_curve),
             *map(Text, left_out),
         ),
     )
 
 
-def _several(runs: Iterable[Evaluation]) -> bool:
-    """Whether every log, all of one kind, has several responses to a document."""
-    logs = [log for run in runs for log in run.logs]
-    return len({log.kind for log in logs}) == 1 and all(
-        SampleLog(log).first.count > 1 for log in logs
-    )
+def _several(run: Evaluation, kind: str) -> bool:
+    """Whether every log, of BEFORE's kind, has several responses and says how many passed."""
+    firsts = [SampleLog(log).first for log in run.logs if log.kind == kind]
+    tells = [row.statuses is not None or OF_ALL in row.fields for row in firsts if row.count > 1]
+    return len(tells) == len(run.logs) and all(tells)
 
 
 def _copies(before: Sampled | None, after: Mapping[str, Curves]) -> list[Text]:

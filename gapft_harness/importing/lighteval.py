@@ -27,11 +27,11 @@ _BATCH = 1_000
 
 def of_lighteval(path: Path) -> bool:
     """Whether a file is parquet with the columns of lighteval's details."""
+    if path.suffix != ".parquet" or not path.is_file():
+        return False
     import pyarrow.parquet as pq
     from pyarrow import ArrowException
 
-    if path.suffix != ".parquet" or not path.is_file():
-        return False
     try:
         return {*COLUMNS} <= {*pq.read_schema(path).names}
     except (ArrowException, OSError):

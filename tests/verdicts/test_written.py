@@ -76,6 +76,13 @@ def test_records_are_compared() -> None:
     assert (paired.before, paired.after) == (pytest.approx(2 / 3), 0.5)
 
 
+def test_epochs_without_verdicts_have_a_mean_and_no_curve() -> None:
+    epochs = str(WRITTEN / "every_eval_ever_epochs.jsonl")
+    found = compare(epochs, [epochs], CompareChoice())
+    (paired,) = found.found.models.values()
+    assert (paired.before, found.curves) == (0.5, {})
+
+
 def test_records_of_one_result_with_several_scores_are_refused(tmp_path: Path) -> None:
     lines = (WRITTEN / "every_eval_ever_epochs.jsonl").read_text().splitlines()
     changed = json.loads(lines[-1])
