@@ -26,6 +26,7 @@ BENCHMARKS = (
     "sandbox_scale",
     "ray_grid",
     "training_speed",
+    "online_step",
     "batched_adapters",
 )
 #: These need vLLM, and run by name alone (``make bench-vllm``).
