@@ -18,7 +18,8 @@ from gapft_harness.core.streams import derive
 from gapft_harness.hooks.protocols import Generated, Generation, Request
 from gapft_harness.run_directory.journal import Journal
 from gapft_harness.stages.generation.generation import Phase, generate, greedy_phase
-from gapft_harness.stages.generation.sealing import AlikeWatch, write_responses
+from gapft_harness.stages.generation.sealing import write_responses
+from gapft_harness.verdicts.copies import AlikeWatch
 
 GREEDY = Decoding(do_sample=False, max_gen_toks=4)
 SAMPLED = Decoding(do_sample=True, max_gen_toks=4, temperature=0.7)

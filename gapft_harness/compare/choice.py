@@ -27,6 +27,8 @@ class CompareChoice:
         common: compare the documents that all logs hold; else a missing one is an error.
         seeds: all AFTERs are training seeds of one model.
         source_samples: logs with several samples a document of the model before.
+        tuned_samples: likewise of the models after; none: their own logs may have several.
+        drop_copies: leave out samples that are the same as an earlier one on every document.
         higher_is_better: of the metric; None: as lm_eval's results files say.
         latest: of several logs of one task in a folder, take the newest.
         margin: by how much a model may be worse; None: nothing is held to it.
@@ -43,6 +45,8 @@ class CompareChoice:
     common: bool = False
     seeds: bool = False
     source_samples: Sequence[str] = ()
+    tuned_samples: Sequence[str] = ()
+    drop_copies: bool = False
     higher_is_better: bool | None = None
     latest: bool = False
     margin: float | None = None

@@ -11,15 +11,17 @@ from numpy.typing import NDArray
 
 from gapft_harness.analysis.forecast.power import times_as_many
 from gapft_harness.compare.choice import CompareChoice
+from gapft_harness.compare.curves import Curves, curves, tuned_models
 from gapft_harness.compare.findings import Aggregate, CompareFindings, Numbers, Paired, find
 from gapft_harness.compare.groups import aggregates
 from gapft_harness.compare.joining import Item, Joined, join, refuse_other_tasks
 from gapft_harness.compare.notes import notes
 from gapft_harness.compare.reading import Figure, Rows, figures_of, read
-from gapft_harness.compare.source_samples import source_samples
+from gapft_harness.compare.samples import Sampled, SampleReader
 from gapft_harness.core.errors import UserError, plain
 from gapft_harness.report.rendering.blocks import Text
 from gapft_harness.verdicts.places import Evaluation, Log, models, single
+from gapft_harness.verdicts.sample_logs import SampleLog
 from gapft_harness.verdicts.table import Verdicts
 
 #: More groups than these are no groups.
@@ -47,6 +49,7 @@ class Comparison:
         table: the numbers.
         found: what they say.
         samples: the source's samples, if they were given.
+        curves: by model, Pass@k before and after, where there are several samples of both.
         notes: what was chosen for the user, and what to know.
     """
 
@@ -63,6 +66,7 @@ class Comparison:
     table: Numbers
     found: CompareFindings
     samples: Verdicts | None
+    curves: dict[str, Curves]
     notes: tuple[Text, ...]
 
     @property
@@ -197,21 +201,37 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
             f"({', '.join(sorted({plain(f.metric) for f in figures.values()}))}), which have no "
             "mean in common; take one task: --task NAME"
         )
-    samples = None
-    if choice.source_samples:
-        figure = _same(figures.values())
-        if figure is None:
-            raise UserError(
-                "--source-samples: the tasks are compared by several metrics or filters; take one "
-                "task: --task NAME"
-            )
-        if not right:
+    samples, drawn, by_curve = None, None, {}
+    figure = _same(figures.values())
+    several = not choice.source_samples and all(_several(run) for run in everything)
+    if choice.tuned_samples and not choice.source_samples:
+        raise UserError(
+            "--tuned-samples: Pass@k after is compared with Pass@k before; give its samples by "
+            "--source-samples"
+        )
+    if figure is None and choice.source_samples:
+        raise UserError(
+            "--source-samples: the tasks are compared by several metrics or filters; take one "
+            "task: --task NAME"
+        )
+    if figure is not None:
+        reader = SampleReader(choice, joined.items, figure, source)
+        if choice.source_samples and not right:
             known = dict.fromkeys(name for names in first.metrics.values() for name in names)
             raise UserError(
                 "--source-samples: states need a metric of 0 or 1 that is better when higher, and "
                 f"{plain(figure.metric)} is not; known: {', '.join(map(plain, known))}"
             )
-        samples = source_samples(choice, joined.items, figure, source, table.before == 1)
+        if choice.source_samples:
+            drawn = reader.named(choice.source_samples, "--source-samples")
+            samples = Verdicts(table.before == 1, drawn.passing, drawn.k)
+        elif several:
+            drawn = reader.read([source], before, own=True)
+        if choice.tuned_samples or several:
+            assert drawn is not None
+            tuned = others if several else tuned_models(choice.tuned_samples, [*by_model])
+            states = None if samples is None else samples.states
+            by_curve = curves(reader, drawn, tuned, states, table.clusters)
     together, left_out = aggregates(everything, figures) if len(figures) > 1 else ([], [])
     tasks = np.array([first.task(row) for row in joined.before.tolist()])
     return Comparison(
@@ -228,11 +248,25 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
         table=table,
         found=find(table, samples, tasks=tasks, aggregates=together, whole=whole),
         samples=samples,
+        curves=by_curve,
         notes=(
             *notes(choice, figures, directions, joined, first, by_model, table),
+            *_copies(drawn, by_curve),
             *map(Text, left_out),
         ),
     )
+
+
+def _several(run: Evaluation) -> bool:
+    """Whether every log of a run has several responses to a document."""
+    return all(SampleLog(log).first.count > 1 for log in run.logs)
+
+
+def _copies(before: Sampled | None, after: Mapping[str, Curves]) -> list[Text]:
+    """What suggests that samples are no independent ones."""
+    told = [before.warning] if before is not None and before.warning else []
+    told += [warning for one in after.values() for warning in one.warnings]
+    return [Text(one, "warning") for one in told]
 
 
 def _same(values: Iterable[Value]) -> Value | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gapft_harness.analysis.bootstrap import Interval
+from gapft_harness.analysis.curves import CurveDifference
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.analysis.pass_at_k import k_label, reported_k
 from gapft_harness.compare.choice import REPLICATES
@@ -30,18 +31,25 @@ from gapft_harness.report.frame import CI95, Column, Frame, Rows
 from gapft_harness.report.rendering import page, wording
 from gapft_harness.report.rendering.blocks import Block, Case, Cases, Section, Table, Text, remarks
 from gapft_harness.report.rendering.document import Document
-from gapft_harness.report.rendering.wording import UNSTABLE, percent, points, whole
+from gapft_harness.report.rendering.wording import UNSTABLE, percent, points, points_interval, whole
 from gapft_harness.report.sections.comparison import TERMS, by_state
 
 #: Of a model's gained documents, and of its lost ones, the most that a written page shows.
 PAGE_SHOWN = 25
 #: Characters of a prompt or response that a page shows: its start and its end.
 _TEXT = 4_000
+#: Where there are several samples before and after.
+CURVES_FILE = "curves.csv"
 #: The files that ``--out`` writes, those for people first.
 FILES = (
     "comparison.html", "comparison.md", "explorer.html", "results.json", "comparison.csv",
-    "items.csv",
+    "items.csv", CURVES_FILE,
 )  # fmt: skip
+
+
+def written(of: Comparison) -> list[str]:
+    """The files of a comparison."""
+    return [name for name in FILES if of.curves or name != CURVES_FILE]
 
 
 def write(of: Comparison, folder: Path, *, overwrite: bool = False) -> None:
@@ -57,10 +65,15 @@ def write(of: Comparison, folder: Path, *, overwrite: bool = False) -> None:
         GapftError: the folder cannot be written, or the disk is full.
     """
     require_free(folder, FILES, overwrite=overwrite)
+    (folder / CURVES_FILE).unlink(missing_ok=True)  # of a comparison that this one replaces
     shown = explored_positions(of)
     replace(
         document(of, dict(zip(shown, names_of(of, shown), strict=True))),
-        tables={"comparison.csv": _rows(of), "items.csv": item_rows(of, *changes(of))},
+        tables={
+            "comparison.csv": _rows(of),
+            "items.csv": item_rows(of, *changes(of)),
+            **({CURVES_FILE: Frame(CURVES, points_of(of)).csv()} if of.curves else {}),
+        },
         explorers={"": explorer.render(explored(of))},
     ).write(folder)
 
@@ -113,6 +126,8 @@ def sections(of: Comparison, names: Mapping[int, str] | None = None) -> list[Sec
         found.append(Section(f"By {of.choice.by or 'task'}", [_groups(of)]))
     if of.samples is not None:
         found.append(Section("Where the change comes from", _states(of)))
+    if of.curves:
+        found.append(Section("With k samples", _curves(of)))
     order = list(of.table.after)
     few = sorted(changed(of, shown), key=lambda one: (order.index(one.model), not one.gained))
     cases = [_case(of, one, names or {}) for one in few]
@@ -478,6 +493,143 @@ BY_STATE: tuple[Column[Line], ...] = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A model at one k, on all documents or on those of a state."""
+
+    model: str
+    state: str
+    documents: int
+    number: int
+    any_right: CurveDifference
+    all_right: CurveDifference | None
+
+    @property
+    def k(self) -> int:
+        """How many samples."""
+        return self.any_right.k[self.number]
+
+    def of(self, values: Any) -> float | None:
+        """This point of a curve."""
+        return None if values is None else float(values[self.number])
+
+    @property
+    def band(self) -> tuple[float, float] | None:
+        """The ends of the simultaneous band."""
+        low, high = self.of(self.any_right.low), self.of(self.any_right.high)
+        return None if low is None or high is None else (low, high)
+
+
+_PASS_AT_K = "Pass@k: one of k samples is right; unbiased (Equation 1)"
+_PASS_HAT_K = "pass^k: all k samples are right; unbiased"
+_BAND = "of Pass@k after minus before; holds at all k together"
+
+
+def _optional(shown: Callable[[float], str]) -> Callable[[float | None], str]:
+    return lambda value: "" if value is None else shown(value)
+
+
+def _all_right(value: Callable[[CurveDifference], Any]) -> Callable[[Point], float | None]:
+    return lambda one: None if one.all_right is None else one.of(value(one.all_right))
+
+
+#: A model's samples, at each k.
+CURVES: tuple[Column[Point], ...] = (
+    Column("model", "AFTER's name", lambda one: one.model, "model"),
+    Column("state", "of the documents, by the model before", lambda one: one.state, "state"),
+    Column("documents", _HOW_MANY, lambda one: one.documents, "documents", whole),
+    Column("k", "samples", lambda one: one.k, "k"),
+    Column("before", _PASS_AT_K, lambda one: one.of(one.any_right.before), "before", percent),
+    Column("after", _PASS_AT_K, lambda one: one.of(one.any_right.after), "after", percent),
+    Column(
+        "difference", _MINUS, lambda one: one.of(one.any_right.difference),
+        "difference (points)", points,
+    ),
+    Column("band95", "", lambda one: one.band, names=("band95_low", "band95_high")),
+    Column(
+        "", _BAND,
+        lambda one: "–" if one.band is None else points_interval(Interval(*one.band)),
+        "95% band",
+    ),
+    Column(
+        "all_before", _PASS_HAT_K, _all_right(lambda curve: curve.before),
+        "all k before", _optional(percent),
+    ),
+    Column(
+        "all_after", _PASS_HAT_K, _all_right(lambda curve: curve.after),
+        "all k after", _optional(percent),
+    ),
+)  # fmt: skip
+
+
+def points_of(of: Comparison, *, every: bool = True, states: bool = True) -> list[Point]:
+    """All points of all models, or those at the reported k; on all documents, then by state."""
+    points = []
+    for name, one in of.curves.items():
+        parts: list[tuple[str, int, CurveDifference, CurveDifference | None]] = [
+            ("", len(of.items), one.any_right, one.all_right)
+        ]
+        if states:
+            parts += [(state, *part, None) for state, part in one.by_state.items()]
+        shown = set(one.any_right.k if every else reported_k(one.any_right.k[-1]))
+        points += [
+            Point(name, state, documents, number, any_right, all_right)
+            for state, documents, any_right, all_right in parts
+            for number, k in enumerate(any_right.k)
+            if k in shown
+        ]
+    return points
+
+
+def _curves(of: Comparison) -> list[Block]:
+    several = len(of.curves) > 1
+    left_out = {"state", "documents", *(() if several else ("model",))}
+    columns = [column for column in CURVES if column.key not in left_out]
+    seeds = {one.any_right.seeds for one in of.curves.values()}
+    note = (
+        "before, after: Pass@k of samples, one of k right; all k: every one of k right. The band "
+        "holds at all k together, over documents"
+    )
+    note += " and training seeds" if max(seeds) > 1 else ""
+    if 1 in seeds:
+        note += ". Of one training seed it says nothing of others"
+    if 2 in seeds:
+        note += ". Of two training seeds it is wide"
+    rows = points_of(of, every=False, states=False)
+    blocks: list[Block] = [
+        *(Text(_behind(name, one.any_right, several)) for name, one in of.curves.items()),
+        Frame(columns, rows).table(f"{note}."),
+    ]
+    by_state = [one for one in points_of(of, every=False) if one.state]
+    if by_state:
+        left_out = {"all_before", "all_after", *(() if several else ("model",))}
+        columns = [column for column in CURVES if column.key not in left_out]
+        note = (
+            "By the state before. The samples before decide between S and U: their Pass@K is 100% "
+            "on S and 0% on U, so that other samples of the same model would fall on S and rise on "
+            "U, too."
+        )
+        blocks.append(Frame(columns, by_state).table(note, words=1 + several))
+    return blocks
+
+
+def _behind(name: str, curve: CurveDifference, several: bool) -> str:
+    """From which k on a model falls behind, and which others the band leaves possible."""
+    told = f"{name}: " if several else ""
+    if curve.behind is None:
+        told += f"Pass@k after is below that before at no k up to {curve.k[-1]}"
+    else:
+        told += f"Pass@k after falls below that before first at k = {curve.behind}"
+    possible = [k for k in curve.behind_set if k is not None]
+    none = None in curve.behind_set
+    if not possible:
+        return f"{told} (95% confidence: at none)."
+    span = f"k = {possible[0]}"
+    if len(possible) > 1:
+        span = f"a k from {possible[0]} to {possible[-1]}"
+    return f"{told} (95% confidence: first at {span}{', or at none' if none else ''})."
+
+
 def _case(of: Comparison, one: Changed, names: Mapping[int, str]) -> Case:
     name = of.seeds[one.model][one.seed - 1]
     which = f"{one.model}, seed {name}" if len(of.seeds[one.model]) > 1 else one.model
@@ -527,6 +679,19 @@ def results(of: Comparison) -> dict[str, Any]:
         if name in of.found.by_state:
             line = Line(of.found.models[name], by_state=of.found.by_state[name])
             (models[name]["decomposition"],) = Frame(BY_STATE, [line]).entries()
+        if name in of.curves:
+            curve = of.curves[name]
+            models[name]["curves"] = {
+                "samples": curve.samples,
+                "seeds": curve.any_right.seeds,
+                "behind": curve.any_right.behind,
+                "behind_set": [k for k in curve.any_right.behind_set if k is not None],
+                "behind_at_none": None in curve.any_right.behind_set,
+                "points": Frame(
+                    [column for column in CURVES if column.key != "model"],
+                    [point for point in points_of(of) if point.model == name],
+                ).entries(),
+            }
     clusters, figure = of.table.clusters, of.figure
     content: dict[str, Any] = {
         "schema": 1,

@@ -17,6 +17,7 @@ BENCHMARKS = (
     "start_up",
     "statistics_speed",
     "forecast",
+    "curves",
     "study_report",
     "generation",
     "dummy_search",
@@ -29,13 +30,13 @@ BENCHMARKS = (
     "online_step",
     "batched_adapters",
 )
-#: These need vLLM, and run by name alone (``make bench-vllm``).
-ENGINE_BENCHMARKS = ("vllm_search",)
+#: These need vLLM (``make bench-vllm``) or code of the hub, and run by name alone.
+FURTHER_BENCHMARKS = ("vllm_search", "code_eval")
 
 
 def main(names: list[str]) -> int:
     """Runs them one after another. Exit status 1 if a figure is beyond its limit."""
-    known = BENCHMARKS + ENGINE_BENCHMARKS
+    known = BENCHMARKS + FURTHER_BENCHMARKS
     if unknown := set(names) - set(known):
         sys.exit(f"unknown benchmark {sorted(unknown)}; known: {', '.join(known)}")
     table = Table("benchmark", "figure", "measured", "limit", "", "detail")

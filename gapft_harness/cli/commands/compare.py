@@ -89,6 +89,21 @@ def command(
             help="logs of several samples before, for G, S and U; repeatable",
         ),
     ] = [],
+    tuned_samples: Annotated[
+        list[str],
+        typer.Option(
+            "--tuned-samples",
+            metavar="LOGS",
+            help="likewise after, for Pass@k at every k; of several AFTERs NAME=LOGS; repeatable",
+        ),
+    ] = [],
+    drop_copies: Annotated[
+        bool,
+        typer.Option(
+            "--drop-copies",
+            help="leave out samples that are the same as an earlier one on every document",
+        ),
+    ] = False,
     fail_if_worse: Annotated[
         float | None,
         typer.Option(
@@ -144,7 +159,7 @@ def command(
         from gapft_harness.cli.display import tell
         from gapft_harness.compare.choice import CompareChoice
         from gapft_harness.compare.comparison import compare as compared
-        from gapft_harness.compare.document import FILES, document, write
+        from gapft_harness.compare.document import FILES, document, write, written
         from gapft_harness.core.files import require_free
         from gapft_harness.exporting.tables import require_new, write_tables
 
@@ -166,6 +181,8 @@ def command(
             require_free(out, FILES, overwrite=overwrite)
         choice = CompareChoice(
             *(metric, filter, task, on, cluster, by, common, seeds, source_samples),
+            tuned_samples=tuned_samples,
+            drop_copies=drop_copies,
             higher_is_better=higher_is_better,
             latest=latest,
             margin=margin,
@@ -179,7 +196,7 @@ def command(
         lines, told = [], document(found)
         if out is not None:
             write(found, out, overwrite=overwrite)
-            lines.append(f"written: {out / FILES[0]}, {', '.join(FILES[1:])}")
+            lines.append(f"written: {', '.join([str(out / FILES[0]), *written(found)[1:]])}")
         if tables is not None:
             write_tables(told.sections, tables)
             lines.append(f"tables: {tables}")

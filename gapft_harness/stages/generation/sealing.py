@@ -6,7 +6,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,56 +18,9 @@ from gapft_harness.run_directory.journal import Entry, Journal
 from gapft_harness.run_directory.parquet import Values, read_facts, write_batches
 from gapft_harness.run_directory.tables import response_row, response_schema
 from gapft_harness.stages.generation.episodes import Episodes
+from gapft_harness.verdicts.copies import AlikeWatch
 from gapft_harness.verification.judging import judge_and_answer, verify_responses
 from gapft_harness.verification.reasons import Reasons
-
-
-class AlikeWatch:
-    """Watches for K samples that are no independent samples.
-
-    Engines that share one random stream deal the same response to two sample numbers on every
-    problem; engines that ignore ``do_sample`` deal one response K times. Short answers are often
-    alike by right, so only agreement on *every* problem counts, over at least 20 problems that
-    have both samples, and a pair of sample numbers is suspicious only while other pairs do differ.
-    """
-
-    _LEAST = 20
-
-    def __init__(self) -> None:
-        self._drawn: Counter[int] = Counter()
-        self._agreeing: Counter[tuple[int, int]] = Counter()
-
-    def see(self, samples: Sequence[str]) -> None:
-        """Takes in one problem's samples, in order of their numbers."""
-        self._drawn[len(samples)] += 1
-        if len(set(samples)) == len(samples):
-            return
-        for i, j in combinations(range(len(samples)), 2):
-            if samples[i] == samples[j]:
-                self._agreeing[i, j] += 1
-
-    def warning(self) -> str:
-        """A sentence for people, empty if nothing is suspicious."""
-        seen = {
-            (i, j): problems
-            for i, j in combinations(range(max(self._drawn, default=0)), 2)
-            if (problems := sum(n for k, n in self._drawn.items() if k > j)) >= self._LEAST
-        }
-        always = [pair for pair, problems in seen.items() if self._agreeing[pair] == problems]
-        if not always:
-            return ""
-        problems = seen[always[0]]
-        if len(always) == len(seen):
-            return (
-                f"all {max(j for _, j in seen) + 1} samples are the same on every one of "
-                f"{problems} problems: the backend may be ignoring the sampling settings or fixing "
-                "one seed"
-            )
-        pairs = ", ".join(f"{i} and {j}" for i, j in always[:3])
-        return (
-            f"samples {pairs} are the same on every one of {problems} problems while others "
-            "differ: the engine may be dealing one random stream twice"
-        )
 
 
 def majority(verdicts: Sequence[Verdict]) -> Verdict:

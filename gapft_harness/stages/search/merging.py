@@ -28,8 +28,8 @@ from gapft_harness.run_directory.shards import (
     require_unbegun,
 )
 from gapft_harness.run_directory.tables import problem_schema, response_schema
-from gapft_harness.stages.generation.sealing import AlikeWatch
 from gapft_harness.stages.integrity.rests_on import require_common
+from gapft_harness.verdicts.copies import AlikeWatch
 
 #: Facts of a part alone, or that have a rule of their own below.
 _OWN = frozenset({"shard", "recipe", "task", "source", "said", "judged_by", "warnings"})

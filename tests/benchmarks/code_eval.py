@@ -1,0 +1,66 @@
+"""lm-eval's code tasks: the sandbox beside the hub's own ``code_eval``, which confines nothing.
+
+The hub's code is not part of this project. ``GAPFT_CODE_EVAL_AT`` names a folder that holds it, as
+``metrics/code_eval`` of a clone of github.com/huggingface/evaluate does. It runs in a process that
+has imported what lm_eval imports, as in an evaluation.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from pathlib import Path
+
+from gapft_harness.lm_eval_bridge.code_eval import CodeEval
+from tests.benchmarks.measure import Figure, in_turn
+from tests.lm_eval_bridge.test_code_eval import CANDIDATES
+
+PLACE = "GAPFT_CODE_EVAL_AT"
+_TASKS, _CANDIDATES, _ROUNDS = 24, 8, 5
+#: What these ask for is confinement's to refuse, so that they pass there and fail here.
+_CONFINED = ("subprocess.run", "/etc/passwd")
+
+
+def measure(folder: Path) -> list[Figure]:
+    """Seconds for programs that end at once, and verdicts on what candidates may do."""
+    import evaluate
+    import lm_eval.evaluator  # noqa: F401
+
+    if not os.environ.get(PLACE):
+        sys.exit(f"{PLACE} is not set: name the folder metrics/code_eval of huggingface/evaluate")
+    os.environ["HF_ALLOW_CODE_EVAL"] = "1"
+    theirs, ours = evaluate.load(os.environ[PLACE], cache_dir=str(folder)), CodeEval()
+    predictions = [
+        [f"def f(x):\n    return x + {task} + {number % 2}" for number in range(_CANDIDATES)]
+        for task in range(_TASKS)
+    ]
+    tests = [f"assert [f(x) for x in range(9)] == [x + {task} for x in range(9)]"
+             for task in range(_TASKS)]  # fmt: skip
+    programs = {"predictions": predictions, "references": tests, "k": [1, 4]}
+    rates = ours.compute(**programs)[0], theirs.compute(**programs)[0]
+    for name, rate in rates[0].items():
+        assert math.isclose(rate, rates[1][name]), rates
+    ratio, mine, other = in_turn(
+        lambda: ours.compute(**programs), lambda: theirs.compute(**programs), _ROUNDS
+    )
+    count = _TASKS * _CANDIDATES
+    detail = f"{count / mine:.0f} and {count / other:.0f} programs a second"
+    return [
+        Figure("time for programs that end at once", ratio, 0.2, detail=detail),
+        _verdicts(ours, theirs),
+    ]
+
+
+def _verdicts(ours: CodeEval, theirs: object) -> Figure:
+    """What candidates may do, but for what only confinement refuses."""
+    candidates = [one for one in CANDIDATES if not any(part in one for part in _CONFINED)]
+    programs = {"predictions": [candidates], "references": ["assert add(2, 3) == 5"], "k": [1]}
+    passed = [
+        [outcome["passed"] for _, outcome in metric.compute(**programs)[1][0]]  # type: ignore[attr-defined]
+        for metric in (ours, theirs)
+    ]
+    differ = [one for one, a, b in zip(candidates, *passed, strict=True) if a != b]
+    return Figure(
+        "verdicts that differ", len(differ), 0, f"of {len(candidates)}", detail=str(differ or "")
+    )
