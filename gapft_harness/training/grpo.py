@@ -14,7 +14,7 @@ from importlib.metadata import version
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer, TrainerCallback
+from transformers import AutoTokenizer, PrinterCallback, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from gapft_harness.core.errors import GapftError, UserError
@@ -220,6 +220,7 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
             processing_class=AutoTokenizer.from_pretrained(name, padding_side="left"),
             callbacks=[_Told(self)],
         )
+        self.remove_callback(PrinterCallback)
 
     def _tokenize_prompts(self, prompts: list[str]) -> tuple[list[list[int]], None, dict[str, Any]]:
         """The ids that the search's sampler gave; a prompt's text is its problem's id here."""

@@ -27,6 +27,7 @@ BENCHMARKS = (
     "sandbox_scale",
     "ray_grid",
     "training_speed",
+    "online_step",
     "batched_adapters",
 )
 #: These need vLLM (``make bench-vllm``) or code of the hub, and run by name alone.

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Arm
+from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
 
@@ -139,9 +148,21 @@ def test_the_report_has_the_papers_table(run: Path) -> None:
     assert results["search"][2]["flat"] in (1, None)
 
 
-def test_the_same_arm_gives_the_same_bytes(run: Path, searched: Path, tmp_path: Path) -> None:
+def test_a_killed_arm_starts_again_and_gives_the_same_bytes(
+    run: Path, searched: Path, tmp_path: Path
+) -> None:
     copy = tmp_path / "run"
     shutil.copytree(searched, copy)
+    words = [sys.executable, "-m", "gapft_harness.cli.main", "run", str(copy), "--only", "train"]
+    command = subprocess.Popen(words, start_new_session=True, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 300
+    while not (copy / "adapters" / "grpo_all-seed13").exists():
+        assert command.poll() is None, "it ended before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(command.pid, signal.SIGKILL)  # the next arm has begun
+    command.wait()
+    assert not (copy / "adapters" / "grpo_masked-seed13").exists()
     succeed("run", copy, "--only", "train")
 
     def hashes(of: Path) -> dict[str, str]:
@@ -149,6 +170,38 @@ def test_the_same_arm_gives_the_same_bytes(run: Path, searched: Path, tmp_path: 
         return {f.name: hashlib.sha256(f.read_bytes()).hexdigest() for f in folder.iterdir()}
 
     assert hashes(copy) == hashes(run)
+
+
+def trained(run: Path, output: Path, **own: Any) -> list[dict[str, Any]]:
+    """What an arm tells of its updates if it is trained by itself, without dropout."""
+    from gapft_harness.stages.train.job import _job, _searched, tracking
+    from gapft_harness.training.grpo import train_grpo
+
+    opened, plugins, arm = RunDirectory.open(run), load_plugins(), Arm("grpo_masked", 13)
+    job = _job(
+        opened, arm, lambda done, total: None, tracking(opened, arm, plugins), False,
+        _searched(opened, plugins, ()),
+    )  # fmt: skip
+    settings = {**job.settings, "dropout": 0.0, "grpo": {**job.settings["grpo"], **own}}
+    train_grpo(replace(job, settings=settings, output=output))
+    return [json.loads(line) for line in (output / "updates.jsonl").read_text().splitlines()]
+
+
+def test_how_an_update_is_cut_into_passes_changes_nothing(searched: Path, tmp_path: Path) -> None:
+    whole = trained(searched, tmp_path / "whole")
+    cut = trained(searched, tmp_path / "cut", micro_batch=16)
+    for one, other in zip(whole, cut, strict=True):
+        assert one["loss"] == pytest.approx(other["loss"], rel=1e-4)
+        assert one["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-4)
+
+
+def test_kl_and_several_updates_on_one_draw(searched: Path, tmp_path: Path) -> None:
+    told = trained(searched, tmp_path / "kl", beta=0.1)
+    assert told[0]["kl"] == 0 < told[-1]["kl"]
+    assert not (tmp_path / "kl" / "ref").exists(), "TRL's copy of the first adapter is none of ours"
+    assert len(trained(searched, tmp_path / "twice", iterations=2)) == UPDATES
+    draws = [json.loads(line)["draw"] for line in (tmp_path / "twice" / "groups.jsonl").open()]
+    assert draws == [1] * PROMPTS + [2] * PROMPTS
 
 
 @pytest.mark.parametrize(
@@ -199,7 +252,6 @@ def test_a_reward_that_raises_or_hangs_is_none_and_counted(tmp_path: Path) -> No
 def test_a_hanging_verifier_is_ended(tmp_path: Path) -> None:
     from functools import partial
 
-    from gapft_harness.hooks.manager import load_plugins
     from gapft_harness.hooks.protocols import TaskVerifier
     from gapft_harness.training.rewards import Rewards
 
@@ -224,7 +276,6 @@ def test_a_recipe_without_a_permissive_rule_is_refused_before_training(tmp_path:
 
 
 def test_a_machine_without_trl_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gapft_harness.hooks.manager import load_plugins
     from gapft_harness.recipe.bundled import find_recipe
     from gapft_harness.recipe.reading import load_recipe
     from gapft_harness.stages.train import job

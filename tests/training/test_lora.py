@@ -289,10 +289,11 @@ def test_a_loss_that_is_no_number_names_step_and_examples_and_writes_nothing(
 def test_a_failure_while_saving_leaves_nothing(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(facts: Any) -> str:
+    def fail(folder: Path) -> str:
+        assert (folder / "adapter_config.json").exists()
         raise KeyError("condition")
 
-    monkeypatch.setattr(adapter, "model_card", fail)
+    monkeypatch.setattr(adapter, "weights_hash", fail)
     with pytest.raises(KeyError):
         lora(job(model, tmp_path / "a", examples(5)))
     assert list(tmp_path.iterdir()) == []
