@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
@@ -278,11 +278,19 @@ def _several(run: Evaluation, kind: str) -> bool:
     return len(tells) == len(run.logs) and all(tells)
 
 
-def _copies(before: Sampled | None, after: Mapping[str, Curves]) -> list[Text]:
-    """What suggests that samples are no independent ones."""
-    told = [before.warning] if before is not None and before.warning else []
-    told += [warning for one in after.values() for warning in one.warnings]
-    return [Text(one, "warning") for one in told]
+def _copies(before: Sampled | None, after: Mapping[str, Curves]) -> Iterator[Text]:
+    """What suggests that samples are no independent ones, and how many are alike."""
+    if before is None:
+        return
+    told = [before.warning, *(warning for one in after.values() for warning in one.warnings)]
+    yield from (Text(one, "warning") for one in told if one)
+    alike = {"before": (before.alike,), **{name: one.alike for name, one in after.items()}}
+    if any(map(any, alike.values())):
+        counts = (f"{name} {', '.join(map(str, one))}" for name, one in alike.items())
+        yield Text(
+            f"documents all of whose samples have one text: {'; '.join(counts)} of "
+            f"{len(before.passing):,}; many, where answers are long, suggest a cache or one seed"
+        )
 
 
 def _same(values: Iterable[Value]) -> Value | None:

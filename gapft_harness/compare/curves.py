@@ -30,6 +30,7 @@ class Curves:
         all_right: pass^k, whether all k do.
         by_state: Pass@k on the documents of each state before, with how many these are.
         warnings: what suggests that its samples are no independent ones.
+        alike: under each seed, how many documents have one text in all their samples.
     """
 
     samples: int
@@ -37,6 +38,7 @@ class Curves:
     all_right: CurveDifference
     by_state: dict[str, tuple[int, CurveDifference]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    alike: tuple[int, ...] = ()
 
 
 def curves(
@@ -107,6 +109,7 @@ def _of_model(
         compared(everything, "all", True),
         by_state,
         tuple(run.warning for run in runs if run.warning),
+        tuple(run.alike for run in runs),
     )
 
 

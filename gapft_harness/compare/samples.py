@@ -65,12 +65,14 @@ class Sampled:
         k: samples of each document.
         paths: the logs.
         warning: what suggests that they are no independent samples; empty: nothing does.
+        alike: how many documents have one text in all their samples, as short answers often do.
     """
 
     passing: NDArray[np.int64]
     k: int
     paths: tuple[Path, ...]
     warning: str = ""
+    alike: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +151,16 @@ class SampleReader:
             if len(count.texts) == k > 1:
                 watch.see(count.texts)
         warning = watch.warning()
+        alike = sum(len(count.texts) == k > 1 == len({*count.texts}) for count in counts)
         copies = watch.copies if self.choice.drop_copies else []
         if not copies:
             told = f"{what}: {warning}" if warning else ""
-            return Sampled(np.array([c.passing for c in counts], dtype=np.int64), k, paths, told)
+            passing = np.array([c.passing for c in counts], dtype=np.int64)
+            return Sampled(passing, k, paths, told, alike)
         kept = [number for number in range(k) if number not in copies]
         passing = np.array([sum(c.passed[n] for n in kept) for c in counts], dtype=np.int64)
         told = f"{what}: {warning}; {len(copies)} of {k} are left out, {len(kept)} kept"
-        return Sampled(passing, len(kept), paths, told)
+        return Sampled(passing, len(kept), paths, told, alike)
 
     def _of_run(self, run: Evaluation, wanted: set[_Key], *, own: bool) -> dict[_Key, _Count]:
         counted: dict[_Key, _Count] = {}

@@ -77,6 +77,9 @@ def test_copies_are_told_and_left_out_on_request(logs: dict[str, Any], tmp_path:
     copied = samples(tmp_path / "copied", BEFORE, texts=["a", "a", "b", "c"])
     told = found(logs, source_samples=[copied])
     assert any("samples 0 and 1 are the same" in note.line for note in told.notes)
+    cached = found(logs, source_samples=[samples(tmp_path / "cached", BEFORE, texts=["a"] * K)])
+    assert any("one text: before 24; after 0, 0 of 24" in note.line for note in cached.notes)
+    assert not any("one text" in note.line for note in told.notes)
     assert told.samples is not None
     assert told.samples.k == K
     kept = found(logs, source_samples=[copied], drop_copies=True)
