@@ -25,7 +25,7 @@ demo: $(VENV)/installed
 	$(BIN)/gapft demo
 
 test: $(VENV)/installed-test browser
-	$(BIN)/python -m pytest -n 3 --ignore tests/engines --ignore tests/next_lm_eval
+	$(BIN)/python -m pytest -n 4 --ignore tests/engines --ignore tests/next_lm_eval
 	@$(MAKE) --no-print-directory test-next
 	@$(MAKE) --no-print-directory test-inspect
 	@$(MAKE) --no-print-directory test-vllm

@@ -21,8 +21,8 @@ def command(
         typer.Option(
             "--to",
             metavar="NAME",
-            help="trl, axolotl or llama-factory: training sets; trl-grpo, verl, prime-rl or "
-            "nemo-gym: the pool's prompts for online training; dataset: the evidence; adapters: "
+            help="trl, axolotl or llama-factory: training sets; verl, prime-rl, nemo-gym "
+            "or trl-grpo: the pool's prompts for online training; dataset: the evidence; adapters: "
             "with model cards; inspect: logs of Inspect; tables: the report's",
         ),
     ],
