@@ -69,7 +69,7 @@ def even_solve_rates(pool: Pool, n: int, rng: Stream) -> Sequence[Evidence]:
     """
     drawn = pool.draw(pool.verified, len(pool.verified), rng)
     place: dict[int, int] = defaultdict(int)
-    order = []
+    order: list[tuple[int, int, int]] = []
     for evidence in drawn:
         passing = evidence.passing_samples
         order.append((place[passing], passing, len(order)))
