@@ -1,4 +1,4 @@
-"""Retraining noise: arms trained a second time, and how many of their decisions change."""
+"""Retraining noise: arms trained again, how many decisions change, and what moves a gain."""
 
 from __future__ import annotations
 
@@ -7,18 +7,29 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from pydantic import Field
 
 from gapft_harness import api
+from gapft_harness.analysis.bootstrap import Interval
 from gapft_harness.analysis.paired import Changes, changes, mean_share
-from gapft_harness.api import condition_name, layout, percent, points, wording
-from gapft_harness.hooks.registered import SamplerTraits, TrainerTraits
+from gapft_harness.analysis.variance import (
+    ITEMS,
+    SELECTION,
+    Component,
+    components,
+    prediction_interval,
+    seeds_needed,
+)
+from gapft_harness.api import condition_name, layout, percent, points, style, wording
+from gapft_harness.hooks.registered import TrainerTraits
 from gapft_harness.stages.train.job import VARIED
 from gapft_harness.stages.train.stage import begin, train
-from gapft_harness.stages.verify.arms import decoded_with
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class NoiseSettings(api.RecipeSection):
@@ -121,7 +132,7 @@ class RetrainingNoise(api.Experiment):
         """
         recipe, where = context.run.recipe, f"experiments.{self.name}"
         sampler = context.plugins.get("sampler", recipe.model.backend)
-        if not sampler.declared(SamplerTraits).generates:
+        if not sampler.declared(api.SamplerTraits).generates:
             raise api.UserError(
                 f"{where}: needs a backend that generates: the responses of "
                 f"{recipe.model.backend!r} are of each arm's own adapter, and of no replicate"
@@ -155,9 +166,10 @@ class RetrainingNoise(api.Experiment):
             yield replicate_file(arm), context.arm_job(verb, job, arm.original)
 
     def reads(self, context: api.Context) -> Iterator[str]:
-        """Their decisions, and their adapters with those that they are replicates of."""
+        """Their decisions, and of those that they are replicates of adapter and training set."""
         for arm in self._replicates(context):
             yield from (replicate_file(arm), layout.adapter(arm), layout.adapter(arm.original))
+            yield layout.selection(arm)
 
     def _replicates(self, context: api.Context) -> list[api.Arm]:
         found: NoiseSettings = self.settings(context.run.recipe)
@@ -188,7 +200,7 @@ class RetrainingNoise(api.Experiment):
         ]
         tables = {arm: replicate_file(arm) for arm in wanted}
         audited = {arm: file for arm, file in tables.items() if file in manifest["files"]}
-        found.gather(layout.DECISIONS, partial(decoded_with, run, audited))
+        found.gather(layout.DECISIONS, partial(api.decoded_with, run, audited))
         if audited:
             found.checked.append(f"{len(audited)} replicates were decoded with their own adapters")
 
@@ -254,16 +266,61 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
+class NoiseRead:
+    """What is read of a run.
+
+    Attributes:
+        replicates: by condition, what was drawn anew, seed.
+        fixed: conditions whose seeds are all trained on the same examples.
+    """
+
+    replicates: tuple[Replicate, ...]
+    fixed: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Causes:
+    """What moves one arm's gain over the source, of a condition.
+
+    Attributes:
+        condition: its name.
+        components: by cause; none of fewer than two seeds.
+        predicted: where a further seed's gain on this audit falls in 80 of 100 cases.
+        deviation: of the seeds' gains, a fraction.
+        problems: of the audit.
+        fixed: its seeds are trained on the same examples.
+    """
+
+    condition: str
+    components: Sequence[Component]
+    predicted: Interval
+    deviation: float
+    problems: int
+    fixed: bool
+
+
+#: A condition's component.
+Cause = tuple[Causes, Component]
+
+
+@dataclass(frozen=True, slots=True)
 class NoiseFindings:
     """All of it.
 
     Attributes:
         replicates: by condition, what was drawn anew, seed.
         spreads: by condition.
+        causes: by condition, of those with two seeds or more.
     """
 
     replicates: Sequence[Replicate]
     spreads: Sequence[Spread]
+    causes: Sequence[Causes] = ()
+
+    @property
+    def components(self) -> list[Cause]:
+        """Every cause of every condition."""
+        return [(of, component) for of in self.causes for component in of.components]
 
 
 def total(group: Iterable[Replicate]) -> Changes:
@@ -362,6 +419,50 @@ def _spread_columns(
 
 SPREADS = tuple(_spread_columns(_ANEW))
 
+#: A cause as people read it.
+_CAUSES = {
+    "none": "engine: nothing drawn anew",
+    "order": "order of examples",
+    "dropout": "dropout",
+    "adapter": "initial adapter",
+    "all": "these three and the engine",
+    SELECTION: "choice of examples",
+    ITEMS: "another audit",
+}
+
+
+def _deviation(component: Component) -> str:
+    low, high = component.points_interval.low, component.points_interval.high
+    return f"{component.points:.2f} [{low:.2f}, {high:.2f}]"
+
+
+CAUSES: tuple[api.Column[Cause], ...] = (
+    api.Column("condition", "", lambda row: row[0].condition, "condition", condition_name),
+    api.Column("cause", "what varies", lambda row: row[1].cause, "cause", _CAUSES.__getitem__),
+    api.Column("variance", "of one arm's gain, a fraction squared", lambda row: row[1].variance),
+    api.Column(
+        "variance_ci95",
+        "",
+        lambda row: (row[1].interval.low, row[1].interval.high),
+        names=("variance_ci95_low", "variance_ci95_high"),
+    ),
+    api.Column(
+        "",
+        "standard deviation of one arm's gain that the cause makes, in points, with its 95% "
+        "interval",
+        lambda row: row[1],
+        "deviation (points)",
+        _deviation,
+    ),
+    api.Column(
+        "freedom",
+        "of the estimate: seeds, or problems",
+        lambda row: row[1].freedom,
+        "degrees of freedom",
+        wording.whole,
+    ),
+)
+
 
 class NoisePart(api.Part):
     """Retraining noise: a section and a table."""
@@ -371,7 +472,7 @@ class NoisePart(api.Part):
 
     def read(
         self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
-    ) -> tuple[Replicate, ...] | None:
+    ) -> NoiseRead | None:
         """The decisions and weights of every replicate of the report's arms, with its arm's.
 
         By condition and source of noise as they are asked for, then by ascending seed.
@@ -382,19 +483,27 @@ class NoisePart(api.Part):
         groups = list(dict.fromkeys(arm.condition for arm in wanted))
         sources = list(dict.fromkeys(arm.variant for arm in wanted))
         wanted.sort(key=lambda arm: (groups.index(arm.condition), sources.index(arm.variant)))
-        return tuple(_replicate(run_path, arm) for arm in wanted) or None
+        sets: dict[str, set[tuple[str, ...]]] = {}
+        for arm in dict.fromkeys(arm.original for arm in wanted):
+            examples = api.read_examples(run_path / layout.selection(arm))
+            ids = tuple(sorted(example.problem_id for example in examples))
+            sets.setdefault(arm.condition, set()).add(ids)
+        fixed = frozenset(name for name, of in sets.items() if len(of) == 1)
+        found = tuple(_replicate(run_path, arm) for arm in wanted)
+        return NoiseRead(found, fixed) if found else None
 
-    def compute(self, inputs: api.ReportInputs, read: tuple[Replicate, ...]) -> NoiseFindings:
-        """What changed, and beside it how far the training seeds are apart."""
+    def compute(self, inputs: api.ReportInputs, read: NoiseRead) -> NoiseFindings:
+        """What changed, and beside it how far the training seeds are apart, and by what."""
         conditions, sources = (
-            [*dict.fromkeys(getattr(of.arm, key) for of in read)]
+            [*dict.fromkeys(getattr(of.arm, key) for of in read.replicates)]
             for key in ("condition", "variant")
         )
-        spreads = []
+        spreads, causes = [], list[Causes]()
         for name in conditions:
             passed = np.array([arm.passed for arm in inputs.of(name)])
             rates = [Fraction(int(of.sum()), of.size) for of in passed]
-            own = [of for of in read if of.arm.condition == name]
+            own = [of for of in read.replicates if of.arm.condition == name]
+            causes += _causes(inputs, name, own, name in read.fixed)
             shares = {
                 source: total(of for of in own if of.arm.variant == source).share
                 for source in sources
@@ -402,7 +511,7 @@ class NoisePart(api.Part):
             spreads.append(
                 Spread(name, len(rates), mean_share(passed), min(rates), max(rates), shares)
             )
-        return NoiseFindings(read, spreads)
+        return NoiseFindings(read.replicates, spreads, causes)
 
     def sections(
         self, inputs: api.ReportInputs, findings: api.ReportFindings, found: NoiseFindings
@@ -423,13 +532,22 @@ class NoisePart(api.Part):
             "examples, too. Interval: of the condition's mean Pass@1, over seeds and problems. "
             "Conditions are compared by such intervals, and not by single trainings.",
         )
-        yield api.Section("Retraining noise", [api.Text(_result(found)), replicates, spreads])
+        blocks: list[api.Block] = [api.Text(_result(found)), replicates, spreads]
+        if found.causes:
+            blocks += _anatomy(found)
+        yield api.Section("Retraining noise", blocks)
+
+    def figures(self, findings: api.ReportFindings, found: NoiseFindings) -> api.Figures:
+        """The causes as bars."""
+        if found.causes:
+            yield self.name, partial(_draw, found=found)
 
     def tables(
         self, inputs: api.ReportInputs, findings: api.ReportFindings, found: NoiseFindings
     ) -> Iterator[tuple[str, api.Rows]]:
-        """Every replicate, unrounded."""
+        """Every replicate and every cause, unrounded."""
         yield "retraining_noise.csv", api.Frame(REPLICATES, found.replicates).csv()
+        yield "retraining_noise_causes.csv", api.Frame(CAUSES, found.components).csv()
 
     def results(self, found: NoiseFindings) -> dict[str, Any]:
         """For results.json."""
@@ -438,6 +556,10 @@ class NoisePart(api.Part):
         return {
             "replicates": api.Frame(REPLICATES, found.replicates).entries(),
             "between_seeds": dict(zip(names, spreads, strict=True)),
+            "causes": api.Frame(CAUSES, found.components).entries(),
+            "predicted": {
+                of.condition: [of.predicted.low, of.predicted.high] for of in found.causes
+            },
         }
 
 
@@ -453,6 +575,82 @@ def _replicate(run_path: Path, arm: api.Arm) -> Replicate:
     passed = (api.codes(of["status"]) == api.PASS for of in (first, second))
     worded = sum(a != b for a, b in zip(first["text"], second["text"], strict=True))
     return Replicate(arm, changes(*passed), worded, len(weights) == 1)
+
+
+def _causes(
+    inputs: api.ReportInputs, name: str, replicates: Sequence[Replicate], fixed: bool
+) -> Iterator[Causes]:
+    """None where fewer than two seeds were trained again."""
+    again: dict[str, dict[int, float]] = {}
+    for of in replicates:
+        again.setdefault(of.arm.variant, {})[of.arm.seed] = float(of.changes.difference)
+    seeds = sorted(next(iter(again.values())))
+    if len(seeds) < 2:
+        return
+    arms = {arm.arm.seed: arm.passed for arm in inputs.of(name)}
+    source = inputs.audit.verdicts.greedy.astype(float)
+    differences = np.array([arms[seed] - source for seed in seeds])
+    gains = differences.mean(axis=1)
+    anew = {cause: gains + np.array([of[seed] for seed in seeds]) for cause, of in again.items()}
+    stream = api.Stream(0, f"retraining noise/{name}")
+    found = components(gains, anew, differences, stream)
+    if fixed:  # no draw: what the seeds' spread would say is noise
+        nothing = Component(SELECTION, 0.0, Interval(0.0, 0.0), len(seeds) - 1)
+        found = [nothing if of.cause == SELECTION else of for of in found]
+    deviation = float(np.std(gains, ddof=1))
+    predicted = prediction_interval(gains)
+    yield Causes(name, found, predicted, deviation, differences.shape[1], fixed)
+
+
+def _anatomy(found: NoiseFindings) -> Iterator[api.Block]:
+    """What moves a gain, in words, as a figure and as a table."""
+    for of in found.causes:
+        one, two = (seeds_needed(2**0.5 * of.deviation, claim) for claim in (0.01, 0.02))
+        same = (
+            " Its seeds have the same examples, so their choice moves nothing." if of.fixed else ""
+        )
+        yield api.Text(
+            f"{wording.capital(condition_name(of.condition))}: 80 of 100 further training seeds "
+            f"would gain {points(of.predicted.low)} to {points(of.predicted.high)} points over the "
+            "source on this audit. A true difference of 1 point between two conditions whose seeds "
+            f"differ so takes {wording.whole(one)} seeds of each to be found in 80 of 100 studies, "
+            f"one of 2 points {wording.whole(two)}.{same}"
+        )
+    told = (
+        f"{condition_name(of.condition)}, {_CAUSES[component.cause]}: {_deviation(component)}"
+        for of, component in found.components
+    )
+    yield api.Figure(
+        "retraining_noise",
+        "; ".join(told),
+        "How far one cause alone moves the gain of one training: standard deviations in points, "
+        "with 95% intervals.",
+    )
+    audits = {of.problems for of in found.causes}
+    yield api.Frame(CAUSES, found.components).table(
+        "Standard deviation of one arm's gain over the source that each cause makes, in points. "
+        "From arms that differ in it alone; the choice of examples from what the seeds' spread "
+        f"holds beyond the others. Another audit: of {', '.join(map(wording.whole, audits))} "
+        "problems like these. Another search of the pool is not among them: a run has one.",
+        words=2,
+    )
+
+
+def _draw(findings: api.ReportFindings, found: NoiseFindings) -> Figure:
+    rows = [len(of.components) for of in found.causes]
+    figure, axes = style.panels(
+        0.27 * sum(rows) + 0.75 * len(rows), len(rows), height_ratios=rows, sharex=True
+    )
+    for at, of in zip(axes, found.causes, strict=True):
+        for y, component in enumerate(of.components):
+            ends = component.points_interval
+            at.barh(y, component.points, color=api.palette.RIGHT_PALE, height=0.62)
+            at.plot([ends.low, ends.high], [y, y], color=api.palette.RIGHT, linewidth=1.6)
+        style.name_rows(at, [_CAUSES[component.cause] for component in of.components])
+        at.set_title(condition_name(of.condition), x=0)
+        at.set_xlim(left=0)
+    axes[-1].set_xlabel("standard deviation, points")
+    return figure
 
 
 def _result(found: NoiseFindings) -> str:

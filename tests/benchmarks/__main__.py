@@ -18,6 +18,7 @@ BENCHMARKS = (
     "statistics_speed",
     "forecast",
     "curves",
+    "noise",
     "study_report",
     "generation",
     "dummy_search",

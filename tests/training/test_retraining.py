@@ -116,6 +116,27 @@ def test_what_is_drawn_anew_changes_that_alone(made: Path) -> None:
         assert found["budget"] == of["none"]["budget"]
 
 
+def test_the_report_tells_what_moves_a_gain(made: Path) -> None:
+    run = made / "run"
+    found = json.loads((run / "report/results.json").read_text())["retraining_noise"]
+    by_cause = {of["cause"]: of for of in found["causes"]}
+    assert [*by_cause] == [*ASKED, "items"]
+    deltas = {
+        cause: [of["delta"] for of in found["replicates"] if of["vary"] == cause] for cause in ASKED
+    }
+    for cause, of in deltas.items():
+        assert by_cause[cause]["variance"] == pytest.approx(np.mean(np.square(of)) / 2)
+        assert by_cause[cause]["freedom"] == 2
+    rates = [passed(run, layout.decisions(Arm("gapft", seed))).mean() for seed in (13, 21)]
+    low, high = found["predicted"]["gapft"]
+    source = json.loads((run / "report/results.json").read_text())["source"]["pass_at_1"]
+    assert (low + high) / 2 == pytest.approx(np.mean(rates) - source)
+    page = (run / "report/report.md").read_text("utf-8")
+    assert "GapFT: 80 of 100 further training seeds would gain" in page
+    with (run / "report/tables/retraining_noise_causes.csv").open() as file:
+        assert [row["cause"] for row in csv.DictReader(file)] == [*by_cause]
+
+
 def test_the_report_counts_the_decisions_that_changed(made: Path) -> None:
     run = made / "run"
     found = json.loads((run / "report/results.json").read_text())["retraining_noise"]

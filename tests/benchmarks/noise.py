@@ -1,0 +1,74 @@
+"""Planted components of a gain's variance: how near the recovered ones are, and what is predicted.
+
+Each simulated experiment has 8 training seeds with a replicate of each cause. A figure is how far
+the mean of the recovered variances is from the planted one; and how far from 80% the share of 20
+fresh replicates is that fall into the 80% prediction interval of these seeds. Half a minute.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from gapft_harness.analysis.variance import components, prediction_interval
+from gapft_harness.core.streams import Stream
+from tests.benchmarks.measure import Figure
+
+EXPERIMENTS, SEEDS, PROBLEMS, FRESH = 1_000, 8, 400, 20
+#: Standard deviations in points, of each cause.
+PLANTED = {"none": 0.3, "order": 0.8, "dropout": 0.5, "adapter": 1.0, "selection": 1.2}
+#: Of the three that a replicate ``all`` draws anew, and the engine.
+THREE = ("order", "dropout", "adapter", "none")
+
+
+def experiment(rng: np.random.Generator) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray]:
+    """Gains of training seeds, of their replicates, and a fresh seed's for each of ``FRESH``."""
+    drawn = {cause: rng.normal(0, sd / 100, SEEDS) for cause, sd in PLANTED.items()}
+    gains = 0.1 + sum(drawn.values())
+    replicates = {}
+    for cause in ("none", "order", "dropout", "adapter", "all"):
+        anew = {*THREE} if cause == "all" else {cause, "none"}
+        kept = sum(of for name, of in drawn.items() if name not in anew)
+        again = sum(rng.normal(0, PLANTED[name] / 100, SEEDS) for name in anew)
+        replicates[cause] = 0.1 + kept + again
+    spread = np.sqrt(sum((sd / 100) ** 2 for sd in PLANTED.values()))
+    return gains, replicates, rng.normal(0.1, spread, FRESH)
+
+
+def recovered(experiments: int, seed: int) -> tuple[dict[str, float], dict[str, float], float]:
+    """By cause the mean variance over the planted one, and how often its interval holds that.
+
+    And the share of fresh gains inside the prediction intervals.
+    """
+    rng = np.random.default_rng(seed)
+    truth = {cause: (sd / 100) ** 2 for cause, sd in PLANTED.items()}
+    truth["all"] = sum(truth[cause] for cause in THREE)
+    sums, held, inside = dict.fromkeys(truth, 0.0), dict.fromkeys(truth, 0), 0
+    for number in range(experiments):
+        gains, replicates, fresh = experiment(rng)
+        nothing = rng.choice([-1.0, 0.0, 1.0], (SEEDS, PROBLEMS))
+        for of in components(gains, replicates, nothing, Stream(seed, f"noise/{number}")):
+            if of.cause in truth:
+                sums[of.cause] += of.variance
+                held[of.cause] += of.interval.low <= truth[of.cause] <= of.interval.high
+        predicted = prediction_interval(gains)
+        inside += int(((predicted.low <= fresh) & (fresh <= predicted.high)).sum())
+    ratios = {cause: sums[cause] / experiments / truth[cause] for cause in truth}
+    coverage = {cause: held[cause] / experiments for cause in truth}
+    return ratios, coverage, inside / experiments / FRESH
+
+
+def measure(folder: Path) -> list[Figure]:
+    """Every cause, then the prediction."""
+    ratios, coverage, inside = recovered(EXPERIMENTS, 31)
+    figures = [
+        Figure(
+            f"variance of {cause}: recovered from planted", 100 * abs(ratio - 1), 20, "percent",
+            detail=f"{ratio:.3f} times; 95% interval holds it in {coverage[cause]:.1%}",
+        )
+        for cause, ratio in ratios.items()
+    ]  # fmt: skip
+    told = f"{inside:.1%} of {EXPERIMENTS * FRESH:,} fresh replicates"
+    away = 100 * abs(inside - 0.8)
+    return [*figures, Figure("80% prediction interval", away, 5, "points", detail=told)]
