@@ -1,0 +1,404 @@
+"""A bank of arms whose training sets vary, and who can tell from a set what its arm decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from gapft_harness import api
+from gapft_harness.analysis.attribution import Agreement, HeldOut, Slope, agreement, slope
+from gapft_harness.analysis.bootstrap import Interval
+from gapft_harness.api import condition_name, palette, percent, points, points_interval, style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: The fewest arms: half of them rank the other half.
+FEWEST = 8
+
+
+class BankSettings(api.RecipeSection):
+    """What a recipe says under ``experiments.bank``."""
+
+    condition: str = Field(
+        "bank", description="condition whose arms it is, one for each of the recipe's seeds"
+    )
+    attributions: tuple[str, ...] = Field(
+        ("states", "similarity"), description="methods that are scored; see [the bank](bank.md)"
+    )
+
+
+class BankExperiment(api.Experiment):
+    """A bank of arms whose training sets vary, and methods that say which example does what."""
+
+    name = "bank"
+    section = BankSettings
+
+    def part(self) -> BankPart:
+        """Its section, figure and tables."""
+        return BankPart(self)
+
+    def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
+        """See ``Experiment.settings``.
+
+        Raises:
+            UserError: it has no such condition, too few seeds, or a method that nobody registered.
+        """
+        found = super().settings(recipe, options)
+        if found is None:
+            return None
+        where = f"recipe {recipe.name}: key 'experiments.{self.name}"
+        if found.condition not in recipe.conditions:
+            raise api.UserError(
+                f"{where}.condition': {found.condition!r} is no condition of the recipe; "
+                f"{api.did_you_mean(found.condition, recipe.conditions)}"
+            )
+        if len(recipe.seeds) < FEWEST:
+            raise api.UserError(
+                f"{where}': has an arm for each seed, and needs {FEWEST} or more; found "
+                f"{len(recipe.seeds)}: give seeds: 0-63 for 64"
+            )
+        for name in found.attributions:
+            self.plugins.get("attribution", name)
+        return found
+
+    def conditions(self, recipe: api.Recipe) -> Sequence[str]:
+        """The bank's."""
+        return [self.settings(recipe).condition]
+
+    def reads(self, context: api.Context) -> Iterator[str]:
+        """Training sets and decisions."""
+        (name,) = self.conditions(context.run.recipe)
+        yield from api.bank_files(arm for arm in context.arms() if arm.condition == name)
+
+    def plan(self, recipe: api.Recipe, run_dir: str, adapters: int) -> Sequence[str]:
+        """What the bank is of."""
+        found: BankSettings = self.settings(recipe)
+        return [
+            f"bank    {len(recipe.seeds)} of the adapters, {found.condition}; scored on it: "
+            f"{', '.join(found.attributions) or 'no method'}"
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Rise:
+    """Pass@1 from no recovered failure in the training set to nothing else, on some problems.
+
+    Attributes:
+        state: of these problems; empty: all.
+        problems: how many.
+        slope: the difference; None where all arms have one share, or there is no problem.
+    """
+
+    state: str
+    problems: int
+    slope: Slope | None
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """How well a method ranks the arms that it was not fitted on.
+
+    Attributes:
+        method: its name.
+        problems: by the decision on a problem, mean over problems; None where none tells arms
+            apart.
+        arms: by their Pass@1.
+    """
+
+    method: str
+    problems: Agreement | None
+    arms: Agreement | None
+
+
+@dataclass(frozen=True, slots=True)
+class BankFindings:
+    """All of it; ``pass_at_1`` is that of each arm, shape (A,)."""
+
+    bank: api.Bank
+    pass_at_1: NDArray[np.float64]
+    rises: tuple[Rise, ...]
+    scored: tuple[Scored, ...]
+
+
+_RISES = "of the arm's share of recovered failures among its slots, 0 to 1, least squares over arms"
+RISES: tuple[api.Column[Rise], ...] = (
+    api.Column("state", "of the source", lambda row: row.state or "all", "audit problems"),
+    api.Column("problems", "", lambda row: row.problems, "problems", api.wording.whole),
+    api.Column(
+        "rise",
+        _RISES,
+        lambda row: row.slope and row.slope.rise,
+        "all recovered − all solved",
+        lambda value: "–" if value is None else points(value),
+    ),
+    api.Column(
+        "ci95",
+        "",
+        lambda row: row.slope and (row.slope.interval.low, row.slope.interval.high),
+        names=("ci95_low", "ci95_high"),
+    ),
+    api.Column(
+        "",
+        "over arms and problems",
+        lambda row: row.slope and row.slope.interval,
+        "95% interval",
+        lambda value: "–" if value is None else points_interval(value),
+    ),
+)
+
+
+def correlation(value: float | None) -> str:
+    """A rank correlation as people read it: ``+0.12``."""
+    return "–" if value is None else f"{value:+.2f}".replace("-", "−")
+
+
+def _ends(value: Interval | None) -> str:
+    return "–" if value is None else f"[{correlation(value.low)}, {correlation(value.high)}]"
+
+
+def _agreement(of: str, title: str, meaning: str) -> Iterator[api.Column[Scored]]:
+    """A method's score, its interval, and that of permuted inclusion."""
+
+    def part(name: str, row: Scored) -> Any:
+        found = getattr(row, of)
+        return None if found is None else getattr(found, name)
+
+    def ends(name: str, row: Scored) -> tuple[float, float] | None:
+        found = part(name, row)
+        return None if found is None else (found.low, found.high)
+
+    yield api.Column(of, meaning, partial(part, "score"), title, correlation)
+    for name, heading, told in (
+        ("interval", "95% interval", "over arms and problems"),
+        ("permuted", "permuted inclusion", "95% where arms exchange their training sets"),
+    ):
+        key = f"{of}_{'ci95' if name == 'interval' else name}"
+        names = (f"{key}_low", f"{key}_high")
+        yield api.Column(key, "", partial(ends, name), names=names)
+        yield api.Column("", told, partial(part, name), heading, _ends)
+
+
+SCORES: tuple[api.Column[Scored], ...] = (
+    api.Column("method", "", lambda row: row.method, "method"),
+    *_agreement(
+        "problems",
+        "by problem",
+        "Spearman's correlation over held-out arms of predicted and actual decision, mean over "
+        "audit problems (linear datamodeling score)",
+    ),
+    api.Column(
+        "differ",
+        "audit problems on which held-out arms differ",
+        lambda row: row.problems and row.problems.columns,
+    ),
+    *_agreement("arms", "by Pass@1", "the same of an arm's Pass@1"),
+)
+
+
+class BankPart(api.Part):
+    """What the share of recovered failures does, and how well methods predict decisions."""
+
+    name = "bank"
+    after = "Contrasts"
+
+    def __init__(self, experiment: BankExperiment) -> None:
+        self._experiment = experiment
+
+    def read(
+        self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
+    ) -> api.Bank | None:
+        """The bank's arms, if the report shows them."""
+        said = manifest["recipe"]["experiments"].get(self.name)
+        if said is None:
+            return None
+        name = BankSettings.model_validate(said).condition
+        shown = [arm for arm in arms if arm.condition == name]
+        return api.read_bank(run_path, shown) if len(shown) >= FEWEST else None
+
+    def compute(self, inputs: api.ReportInputs, read: api.Bank) -> BankFindings:
+        """The rises by state, and every method's scores."""
+        settings = BankSettings.model_validate(inputs.recipe["experiments"][self.name])
+        said = inputs.recipe["statistics"]
+        stream, replicates = api.Stream(said["seed"], "bank"), said["replicates"]
+        args = inputs.recipe["model"]["args"]
+        scored = (
+            score(read, name, self._method(name), args, replicates, stream)
+            for name in settings.attributions
+        )
+        passed = read.passed.mean(axis=1)
+        return BankFindings(read, passed, (*_rises(read, replicates, stream),), (*scored,))
+
+    def _method(self, name: str) -> Any:
+        return self._experiment.plugins.get("attribution", name)
+
+    def sections(
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: BankFindings
+    ) -> Iterator[api.Section]:
+        """The figure, and both tables."""
+        rises = api.Frame(RISES, found.rises).table(
+            f"Of {len(found.bank.arms)} arms of one n, whose share of recovered failures varies; "
+            "the other slots are filled with the rest of the pool. In percentage points."
+        )
+        scores = api.Frame(SCORES, found.scored).table(
+            "Every half of the arms is held out once; a method is fitted on the other. 0: no "
+            "better than chance. One greedy decode of one training is noisy, so that no method "
+            "reaches 1."
+        )
+        alt = "; ".join(f"{of.method} {correlation(_score(of))}" for of in found.scored)
+        figure = api.Figure(
+            self.name,
+            f"{_result(found)} Scores of methods, by problem: {alt or 'none'}.",
+            "Above: each arm's Pass@1 by what its training set holds. Below: how well methods "
+            "rank held-out arms on a problem; grey, where arms exchange their training sets.",
+        )
+        title = f"The bank of {condition_name(found.bank.arms[0].condition)}"
+        tables = [rises, scores] if found.scored else [rises]
+        yield api.Section(title, [api.Text(_result(found)), figure, *tables])
+
+    def figures(self, findings: api.ReportFindings, found: BankFindings) -> api.Figures:
+        """Arms and methods."""
+        yield self.name, partial(_draw, found=found)
+
+    def tables(
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: BankFindings
+    ) -> Iterator[tuple[str, api.Rows]]:
+        """Both, unrounded."""
+        yield "bank_rises.csv", api.Frame(RISES, found.rises).csv()
+        yield "bank_scores.csv", api.Frame(SCORES, found.scored).csv()
+
+    def results(self, found: BankFindings) -> dict[str, Any]:
+        """For results.json."""
+        return {
+            "condition": found.bank.arms[0].condition,
+            "arms": len(found.bank.arms),
+            "examples": len(found.bank.examples),
+            "rises": api.Frame(RISES, found.rises).entries(),
+            "scores": api.Frame(SCORES, found.scored).entries(),
+        }
+
+
+def score(
+    bank: api.Bank,
+    name: str,
+    method: Any,
+    model_args: Mapping[str, Any],
+    replicates: int,
+    stream: api.Stream,
+) -> Scored:
+    """Fits a method on every other arm, scores it on the rest, and the other way round.
+
+    Args:
+        bank: the arms.
+        name: the method's.
+        method: what is registered under it.
+        model_args: the recipe's.
+        replicates: of the intervals.
+        stream: their randomness.
+
+    Raises:
+        PluginError: the method failed, or gave no finite scores of shape (E, P).
+    """
+    included, passed = bank.included, bank.passed
+    by_problem, by_arm = [], []
+    for first in (0, 1):
+        fitted, held = slice(first, None, 2), slice(1 - first, None, 2)
+        task = api.AttributionTask(
+            bank.examples, bank.problems, included[fitted], passed[fitted], model_args
+        )
+        shape = len(bank.examples), len(bank.problems)
+        with method.blamed():
+            scores = np.asarray(method.value(task), dtype=np.float64)
+        if scores.shape != shape or not np.isfinite(scores).all():
+            raise method.broke(
+                f"gave scores of shape {scores.shape}, expected finite ones of shape {shape}: a "
+                "row an example, a column an audit problem"
+            )
+        predicted, observed = included[held] @ scores, passed[held].astype(np.float64)
+        by_problem.append(HeldOut(predicted, observed))
+        means = (of.mean(axis=1, keepdims=True) for of in (predicted, observed))
+        by_arm.append(HeldOut(*means))
+    agreed = partial(agreement, replicates=replicates, stream=stream.child("scores"))
+    return Scored(name, agreed(by_problem), agreed(by_arm))
+
+
+def _rises(bank: api.Bank, replicates: int, stream: api.Stream) -> Iterator[Rise]:
+    """On all audit problems, and on those of each state."""
+    states, shares = np.array([problem.state for problem in bank.problems]), bank.shares
+    for state in ("", "S", "U", "G"):
+        of = np.flatnonzero(states == state) if state else np.arange(len(states))
+        found = None
+        if len(of) and np.ptp(shares):
+            passed = bank.passed[:, of]
+            found = slope(shares, passed, replicates=replicates, stream=stream.child(f"on {state}"))
+        yield Rise(state, len(of), found)
+
+
+def _score(scored: Scored) -> float | None:
+    return None if scored.problems is None else scored.problems.score
+
+
+def _result(found: BankFindings) -> str:
+    low, high = (percent(end(found.pass_at_1)) for end in (min, max))
+    whole = found.rises[0].slope
+    said = f"The {len(found.bank.arms)} arms reach from {low} to {high}."
+    if whole is None:
+        return f"{said} All have one share of recovered failures."
+    return (
+        f"{said} Recovered failures in all slots, in place of none, are {points(whole.rise)} "
+        f"points {points_interval(whole.interval)}."
+    )
+
+
+def _draw(findings: api.ReportFindings, found: BankFindings) -> Figure:
+    """Above, arms by their share; below, the methods' scores."""
+    rows = len(found.scored)
+    heights = [2.6, 0.4 * rows + 0.7]
+    figure, (above, below) = style.panels(sum(heights), height_ratios=heights)
+    _draw_arms(above, found)
+    _draw_scores(below, found.scored)
+    return figure
+
+
+def _draw_arms(axes: Axes, found: BankFindings) -> None:
+    shares = 100 * found.bank.shares
+    axes.plot(shares, 100 * found.pass_at_1, "o", color=palette.RIGHT, markersize=4, alpha=0.6)
+    whole = found.rises[0].slope
+    if whole is not None:
+        middle = float(found.pass_at_1.mean())
+        ends = np.array([0.0, 1.0])
+        line = middle + whole.rise * (ends - float(found.bank.shares.mean()))
+        axes.plot(100 * ends, 100 * line, color=palette.INK, linewidth=1.2)
+    axes.set_xlabel("recovered failures among an arm's training examples, %")
+    axes.set_title(f"Pass@1 of {len(found.bank.arms)} arms, %", x=0)
+
+
+def _draw_scores(axes: Axes, scored: Sequence[Scored]) -> None:
+    for y, of in enumerate(scored):
+        if of.problems is None:
+            continue
+        chance, ends = of.problems.permuted, of.problems.interval
+        axes.barh(
+            y, chance.high - chance.low, left=chance.low, height=0.5, color=palette.WRONG_PALE
+        )
+        axes.plot([ends.low, ends.high], [y, y], color=palette.RIGHT, linewidth=1.6)
+        axes.plot(of.problems.score, y, "o", color=palette.RIGHT, markersize=6)
+        style.beside(axes, y, correlation(of.problems.score))
+    axes.axvline(0, color=palette.MUTED, linewidth=0.9)
+    style.name_rows(axes, [of.method for of in scored])
+    axes.set_xlabel("rank correlation with decisions of held-out arms")
+    axes.set_title("What tells which arm solves a problem", x=0)
+
+
+@api.hookimpl
+def register_experiments(register):  # type: ignore[no-untyped-def]
+    """Registers the bank."""
+    register("bank", BankExperiment)
