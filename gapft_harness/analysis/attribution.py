@@ -9,7 +9,7 @@ fitted on, a problem at a time, and its mean over problems.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,10 +34,13 @@ class HeldOut:
     Attributes:
         predicted: shape (A, M), in any unit.
         observed: shape (A, M).
+        given: shape (A,), what is known of arms anyway: correlations are partial ones, of what its
+            ranks do not explain; None: nothing.
     """
 
     predicted: Array
     observed: Array
+    given: Array | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,78 +64,72 @@ class Agreement:
 def agreement(folds: Sequence[HeldOut], *, replicates: int, stream: Stream) -> Agreement | None:
     """Scores predictions on the arms of each fold, which are disjoint.
 
-    An interval's replicates draw arms within each fold and columns, the same in every fold; ranks
-    are those among all arms of the fold.
+    An interval's replicates draw arms within each fold and columns, the same in every fold. A
+    correlation's change with them is its linear part (the influence function of a correlation of
+    ranks): to compute it anew would leave out columns in which the drawn arms do not differ, and
+    so favour those with few arms that do.
 
     Returns:
         None where the arms of a fold decide all columns alike.
     """
-    ranked = [(_ranks(of.predicted), _ranks(of.observed)) for of in folds]
+    ranked = [(_ranks(of.predicted, of.given), _ranks(of.observed, of.given)) for of in folds]
     differ = [observed.any(axis=0) for _, observed in ranked]
     if not all(of.any() for of in differ):
         return None
-    # by fold, of what arm a is predicted and arm b decides: their product, mean over columns
-    products = [
-        (predicted @ observed.T) / of.sum()
-        for (predicted, observed), of in zip(ranked, differ, strict=True)
-    ]
-    exchanged = np.mean(
-        [_permuted(of, replicates, stream.child(f"{i}")) for i, of in enumerate(products)], axis=0
-    )
-    drawn = np.mean([*_resampled(ranked, replicates, stream)], axis=0)
+    scores, exchanged, drawn = [], [], []
+    of_column = np.zeros(folds[0].observed.shape[1])
+    for fold, ((predicted, observed), told) in enumerate(zip(ranked, differ, strict=True)):
+        predicted, observed = predicted[:, told], observed[:, told]
+        products, own = predicted * observed, stream.child(f"fold {fold}")
+        correlations = products.sum(axis=0)
+        scores.append(correlations.mean())
+        of_column[told] += (correlations - scores[-1]) / told.sum()
+        of_arm = (products - correlations * (predicted**2 + observed**2) / 2).mean(axis=1)
+        drawn.append(seed_weights(len(of_arm), replicates, own) @ of_arm)
+        exchanged.append(_permuted(predicted @ observed.T / told.sum(), replicates, own))
+    columns = item_weights(len(of_column), replicates, stream.child("items").generator())
+    by_column = np.concatenate([of @ of_column for of in columns]) / len(folds)
+    score = float(np.mean(scores))
     return Agreement(
-        float(np.mean([np.trace(of) for of in products])),
-        percentile_interval(drawn),
-        percentile_interval(exchanged),
+        score,
+        percentile_interval(score + np.mean(drawn, axis=0) + by_column),
+        percentile_interval(np.mean(exchanged, axis=0)),
         int(np.any(differ, axis=0).sum()),
     )
 
 
-def _ranks(values: Array) -> Array:
-    """Ranks over the first axis, centred and of length 1; 0 where all values are equal."""
-    ranks = rankdata(values, axis=0)
+def _ranks(values: Array, given: Array | None = None) -> Array:
+    """Ranks over the first axis, less what those of ``given`` explain, centred and of length 1.
+
+    They are 0 where nothing is left: where all values are equal, or ``given`` explains them. Values
+    that differ by rounding are equal: a sum of the same scores in another order is a tie.
+    """
+    ranks = rankdata(np.round(values / (np.abs(values).max() or 1), 10), axis=0)
     ranks = ranks - ranks.mean(axis=0)
+    if given is not None:
+        known = _ranks(given[:, None])
+        ranks = ranks - known * (known.T @ ranks)
     lengths = np.sqrt((ranks**2).sum(axis=0))
-    found: Array = np.divide(ranks, lengths, out=np.zeros_like(ranks), where=lengths > 0)
+    found: Array = np.divide(ranks, lengths, out=np.zeros_like(ranks), where=lengths > _ROUNDING)
     return found
 
 
+#: The length of ranks, which are whole or half numbers, that only rounding has left.
+_ROUNDING = 1e-6
+
+
 def _permuted(products: Array, replicates: int, stream: Stream) -> Array:
-    """Shape (B,): the score where each arm is predicted by the training set of another."""
+    """Shape (B,): the score where each arm is predicted by the training set of another.
+
+    Args:
+        products: shape (A, A), of what arm a is predicted and arm b decides, mean over columns.
+        replicates: B.
+        stream: the randomness.
+    """
     own = np.arange(len(products))
     others = stream.generator().permuted(np.tile(own, (replicates, 1)), axis=1)
     scores: Array = products[others, own].sum(axis=1)
     return scores
-
-
-def _resampled(
-    ranked: Sequence[tuple[Array, Array]], replicates: int, stream: Stream
-) -> Iterator[Array]:
-    """Yields a fold's scores, shape (B,): correlations of ranks, weighted by arms and columns."""
-    for fold, (predicted, observed) in enumerate(ranked):
-        arms = seed_weights(len(observed), replicates, stream.child(f"arms {fold}"))
-        arms = arms / len(observed)
-        columns = item_weights(observed.shape[1], replicates, stream.child("items").generator())
-        scores, done = [], 0
-        for of in columns:
-            drawn = arms[done : done + len(of)]
-            done += len(of)
-            mean_p, mean_o = drawn @ predicted, drawn @ observed
-            spread_p, spread_o = (
-                np.maximum(drawn @ ranks**2 - mean**2, 0)
-                for ranks, mean in ((predicted, mean_p), (observed, mean_o))
-            )
-            product = drawn @ (predicted * observed) - mean_p * mean_o
-            scale = np.sqrt(spread_p * spread_o)
-            rates = np.divide(product, scale, out=np.zeros_like(scale), where=scale > _TINY)
-            weights = of * (spread_o > _TINY)
-            total = weights.sum(axis=1)
-            scores.append((rates * weights).sum(axis=1) / np.maximum(total, 1))
-        yield np.concatenate(scores)
-
-
-#: A spread of ranks of length 1 that is rounding alone.
-_TINY = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +156,7 @@ def slope(share: Array, passed: NDArray[np.bool_], *, replicates: int, stream: S
     means = drawn @ share
     spread = drawn @ share**2 - means**2
     product = (drawn * rates) @ share - means * (drawn * rates).sum(axis=1)
-    rises = product / np.maximum(spread, _TINY)
+    rises = product / np.maximum(spread, np.finfo(float).tiny)
     centred = share - share.mean()
     rise = centred @ passed.mean(axis=1) / (centred @ centred)
     return Slope(float(rise), percentile_interval(rises))

@@ -32,7 +32,8 @@ class BankSettings(api.RecipeSection):
         "bank", description="condition whose arms it is, one for each of the recipe's seeds"
     )
     attributions: tuple[str, ...] = Field(
-        ("states", "similarity"), description="methods that are scored; see [the bank](bank.md)"
+        ("states", "similarity", "datamodel"),
+        description="methods that are scored; see [the bank](bank.md)",
     )
 
 
@@ -105,18 +106,25 @@ class Rise:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """How well a method ranks the arms that it was not fitted on.
+    """How well a method ranks arms that it was not fitted on.
 
     Attributes:
         method: its name.
-        problems: by the decision on a problem, mean over problems; None where none tells arms
-            apart.
-        arms: by their Pass@1.
+        by: of ``RANKED``.
+        agreement: None where it is not defined: nothing tells arms apart.
     """
 
     method: str
-    problems: Agreement | None
-    arms: Agreement | None
+    by: str
+    agreement: Agreement | None
+
+
+#: By what arms are ranked.
+RANKED = {
+    "problem": "decision on a problem",
+    "given_share": "the same, given the share",
+    "pass_at_1": "Pass@1",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,42 +173,56 @@ def _ends(value: Interval | None) -> str:
     return "–" if value is None else f"[{correlation(value.low)}, {correlation(value.high)}]"
 
 
-def _agreement(of: str, title: str, meaning: str) -> Iterator[api.Column[Scored]]:
-    """A method's score, its interval, and that of permuted inclusion."""
-
-    def part(name: str, row: Scored) -> Any:
-        found = getattr(row, of)
-        return None if found is None else getattr(found, name)
-
-    def ends(name: str, row: Scored) -> tuple[float, float] | None:
-        found = part(name, row)
-        return None if found is None else (found.low, found.high)
-
-    yield api.Column(of, meaning, partial(part, "score"), title, correlation)
-    for name, heading, told in (
-        ("interval", "95% interval", "over arms and problems"),
-        ("permuted", "permuted inclusion", "95% where arms exchange their training sets"),
-    ):
-        key = f"{of}_{'ci95' if name == 'interval' else name}"
-        names = (f"{key}_low", f"{key}_high")
-        yield api.Column(key, "", partial(ends, name), names=names)
-        yield api.Column("", told, partial(part, name), heading, _ends)
+def _plain(value: Interval | None) -> tuple[float, float] | None:
+    return None if value is None else (value.low, value.high)
 
 
+_CI95 = "over arms and problems"
+_PERMUTED = "95% where arms exchange their training sets"
 SCORES: tuple[api.Column[Scored], ...] = (
     api.Column("method", "", lambda row: row.method, "method"),
-    *_agreement(
-        "problems",
-        "by problem",
-        "Spearman's correlation over held-out arms of predicted and actual decision, mean over "
-        "audit problems (linear datamodeling score)",
+    api.Column("by", "", lambda row: row.by),
+    api.Column(
+        "",
+        "what held-out arms are ranked by; a mean over audit problems (the linear datamodeling "
+        "score), given the share of recovered failures (a partial correlation), or their Pass@1",
+        lambda row: RANKED[row.by],
+        "ranks arms by",
     ),
     api.Column(
-        "differ",
-        "audit problems on which held-out arms differ",
-        lambda row: row.problems and row.problems.columns,
+        "correlation",
+        "Spearman's, of prediction and outcome over held-out arms",
+        lambda row: row.agreement and row.agreement.score,
+        "correlation",
+        correlation,
     ),
-    *_agreement("arms", "by Pass@1", "the same of an arm's Pass@1"),
+    api.Column(
+        "ci95",
+        "",
+        lambda row: row.agreement and _plain(row.agreement.interval),
+        names=("ci95_low", "ci95_high"),
+    ),
+    api.Column(
+        "", _CI95, lambda row: row.agreement and row.agreement.interval, "95% interval", _ends
+    ),
+    api.Column(
+        "permuted",
+        "",
+        lambda row: row.agreement and _plain(row.agreement.permuted),
+        names=("permuted_low", "permuted_high"),
+    ),
+    api.Column(
+        "",
+        _PERMUTED,
+        lambda row: row.agreement and row.agreement.permuted,
+        "permuted inclusion",
+        _ends,
+    ),
+    api.Column(
+        "columns",
+        "audit problems that arms decide differently; 1 of Pass@1",
+        lambda row: row.agreement and row.agreement.columns,
+    ),
 )
 
 
@@ -231,8 +253,9 @@ class BankPart(api.Part):
         stream, replicates = api.Stream(said["seed"], "bank"), said["replicates"]
         args = inputs.recipe["model"]["args"]
         scored = (
-            score(read, name, self._method(name), args, replicates, stream)
+            found
             for name in settings.attributions
+            for found in score(read, name, self._method(name), args, replicates, stream)
         )
         passed = read.passed.mean(axis=1)
         return BankFindings(read, passed, (*_rises(read, replicates, stream),), (*scored,))
@@ -249,16 +272,23 @@ class BankPart(api.Part):
             "the other slots are filled with the rest of the pool. In percentage points."
         )
         scores = api.Frame(SCORES, found.scored).table(
-            "Every half of the arms is held out once; a method is fitted on the other. 0: no "
-            "better than chance. One greedy decode of one training is noisy, so that no method "
-            "reaches 1."
+            "Each half of the arms is held out once, and a method is fitted on the other. 0: no "
+            "better than chance. Given the share: what a method knows beyond how many of an arm's "
+            "examples are recovered failures. One decode of one training is noisy, so no method "
+            "reaches 1.",
+            words=2,
         )
-        alt = "; ".join(f"{of.method} {correlation(_score(of))}" for of in found.scored)
+        alt = "; ".join(
+            f"{of.method}, {RANKED[of.by]} {correlation(of.agreement.score)}"
+            for of in found.scored
+            if of.agreement
+        )
         figure = api.Figure(
             self.name,
-            f"{_result(found)} Scores of methods, by problem: {alt or 'none'}.",
+            f"{_result(found)} Rank correlations of methods: {alt or 'none'}.",
             "Above: each arm's Pass@1 by what its training set holds. Below: how well methods "
-            "rank held-out arms on a problem; grey, where arms exchange their training sets.",
+            "rank held-out arms on a problem; open, beyond that share; grey, where arms exchange "
+            "their training sets.",
         )
         title = f"The bank of {condition_name(found.bank.arms[0].condition)}"
         tables = [rises, scores] if found.scored else [rises]
@@ -293,8 +323,8 @@ def score(
     model_args: Mapping[str, Any],
     replicates: int,
     stream: api.Stream,
-) -> Scored:
-    """Fits a method on every other arm, scores it on the rest, and the other way round.
+) -> Iterator[Scored]:
+    """Fits a method on every other arm, ranks the rest by it, and the other way round.
 
     Args:
         bank: the arms.
@@ -304,17 +334,20 @@ def score(
         replicates: of the intervals.
         stream: their randomness.
 
+    Yields:
+        A score for each of ``RANKED``.
+
     Raises:
         PluginError: the method failed, or gave no finite scores of shape (E, P).
     """
-    included, passed = bank.included, bank.passed
-    by_problem, by_arm = [], []
+    included, passed, shares = bank.included, bank.passed, bank.shares
+    shape = len(bank.examples), len(bank.problems)
+    folds: dict[str, list[HeldOut]] = {by: [] for by in RANKED}
     for first in (0, 1):
         fitted, held = slice(first, None, 2), slice(1 - first, None, 2)
         task = api.AttributionTask(
             bank.examples, bank.problems, included[fitted], passed[fitted], model_args
         )
-        shape = len(bank.examples), len(bank.problems)
         with method.blamed():
             scores = np.asarray(method.value(task), dtype=np.float64)
         if scores.shape != shape or not np.isfinite(scores).all():
@@ -322,12 +355,12 @@ def score(
                 f"gave scores of shape {scores.shape}, expected finite ones of shape {shape}: a "
                 "row an example, a column an audit problem"
             )
-        predicted, observed = included[held] @ scores, passed[held].astype(np.float64)
-        by_problem.append(HeldOut(predicted, observed))
-        means = (of.mean(axis=1, keepdims=True) for of in (predicted, observed))
-        by_arm.append(HeldOut(*means))
-    agreed = partial(agreement, replicates=replicates, stream=stream.child("scores"))
-    return Scored(name, agreed(by_problem), agreed(by_arm))
+        pair = included[held] @ scores, passed[held].astype(np.float64)
+        folds["problem"].append(HeldOut(*pair))
+        folds["given_share"].append(HeldOut(*pair, shares[held]))
+        folds["pass_at_1"].append(HeldOut(*(of.mean(axis=1, keepdims=True) for of in pair)))
+    for by, of in folds.items():
+        yield Scored(name, by, agreement(of, replicates=replicates, stream=stream.child(by)))
 
 
 def _rises(bank: api.Bank, replicates: int, stream: api.Stream) -> Iterator[Rise]:
@@ -340,10 +373,6 @@ def _rises(bank: api.Bank, replicates: int, stream: api.Stream) -> Iterator[Rise
             passed = bank.passed[:, of]
             found = slope(shares, passed, replicates=replicates, stream=stream.child(f"on {state}"))
         yield Rise(state, len(of), found)
-
-
-def _score(scored: Scored) -> float | None:
-    return None if scored.problems is None else scored.problems.score
 
 
 def _result(found: BankFindings) -> str:
@@ -360,11 +389,11 @@ def _result(found: BankFindings) -> str:
 
 def _draw(findings: api.ReportFindings, found: BankFindings) -> Figure:
     """Above, arms by their share; below, the methods' scores."""
-    rows = len(found.scored)
-    heights = [2.6, 0.4 * rows + 0.7]
+    methods = list(dict.fromkeys(of.method for of in found.scored))
+    heights = [2.6, 0.5 * len(methods) + 0.8]
     figure, (above, below) = style.panels(sum(heights), height_ratios=heights)
     _draw_arms(above, found)
-    _draw_scores(below, found.scored)
+    _draw_scores(below, methods, found.scored)
     return figure
 
 
@@ -381,21 +410,26 @@ def _draw_arms(axes: Axes, found: BankFindings) -> None:
     axes.set_title(f"Pass@1 of {len(found.bank.arms)} arms, %", x=0)
 
 
-def _draw_scores(axes: Axes, scored: Sequence[Scored]) -> None:
-    for y, of in enumerate(scored):
-        if of.problems is None:
+def _draw_scores(axes: Axes, methods: Sequence[str], scored: Sequence[Scored]) -> None:
+    """A row a method: on all that arms differ in, and, open, on what their share leaves."""
+    for of in scored:
+        if of.agreement is None or of.by == "pass_at_1":
             continue
-        chance, ends = of.problems.permuted, of.problems.interval
-        axes.barh(
-            y, chance.high - chance.low, left=chance.low, height=0.5, color=palette.WRONG_PALE
-        )
+        whole = of.by == "problem"
+        y = methods.index(of.method) + (-0.16 if whole else 0.16)
+        chance, ends = of.agreement.permuted, of.agreement.interval
+        axes.barh(y, chance.high - chance.low, 0.28, chance.low, color=palette.WRONG_PALE)
         axes.plot([ends.low, ends.high], [y, y], color=palette.RIGHT, linewidth=1.6)
-        axes.plot(of.problems.score, y, "o", color=palette.RIGHT, markersize=6)
-        style.beside(axes, y, correlation(of.problems.score))
+        filled = palette.RIGHT if whole else palette.PAPER
+        axes.plot(
+            of.agreement.score, y, "o", markersize=6, markeredgecolor=palette.RIGHT,
+            markeredgewidth=1.4, markerfacecolor=filled,
+        )  # fmt: skip
+        style.beside(axes, y, correlation(of.agreement.score))
     axes.axvline(0, color=palette.MUTED, linewidth=0.9)
-    style.name_rows(axes, [of.method for of in scored])
+    style.name_rows(axes, methods)
     axes.set_xlabel("rank correlation with decisions of held-out arms")
-    axes.set_title("What tells which arm solves a problem", x=0)
+    axes.set_title("What tells which arms solve a problem", x=0)
 
 
 @api.hookimpl

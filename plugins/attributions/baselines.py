@@ -1,4 +1,4 @@
-"""Attributions that every method should beat: states alone, and alike words."""
+"""Attributions that every method should beat: states alone, alike words, a linear datamodel."""
 
 from __future__ import annotations
 
@@ -45,8 +45,24 @@ def similarity(task: AttributionTask) -> NDArray[np.float64]:
     return np.asarray((examples @ problems.T).todense())
 
 
+def datamodel(task: AttributionTask) -> NDArray[np.float64]:
+    """A datamodel: ridge regression of each problem's decisions on which examples an arm has.
+
+    After Ilyas et al. 2022, whose penalty is the lasso's. The penalty here is the mean squared
+    length of the arms' centred inclusions, so that nothing is tuned.
+    """
+    import numpy as np
+
+    included, passed = (of - of.mean(axis=0) for of in (task.included, task.passed))
+    products = included @ included.T
+    penalty = max(np.trace(products) / len(products), 1.0)
+    weights = np.linalg.solve(products + penalty * np.eye(len(products)), passed)
+    return np.asarray(included.T @ weights)
+
+
 @hookimpl
 def register_attributions(register: RegisterAttribution) -> None:
-    """Registers both."""
+    """Registers the three."""
     register("states", states)
     register("similarity", similarity)
+    register("datamodel", datamodel)
