@@ -33,7 +33,8 @@ class BankSettings(api.RecipeSection):
     )
     attributions: tuple[str, ...] = Field(
         ("states", "similarity", "datamodel"),
-        description="methods that are scored; see [the bank](bank.md)",
+        min_length=1,
+        description="[methods](bank.md) that are scored",
     )
 
 
@@ -85,7 +86,7 @@ class BankExperiment(api.Experiment):
         found: BankSettings = self.settings(recipe)
         return [
             f"bank    {len(recipe.seeds)} of the adapters, {found.condition}; scored on it: "
-            f"{', '.join(found.attributions) or 'no method'}"
+            f"{', '.join(found.attributions)}"
         ]
 
 
@@ -268,8 +269,9 @@ class BankPart(api.Part):
     ) -> Iterator[api.Section]:
         """The figure, and both tables."""
         rises = api.Frame(RISES, found.rises).table(
-            f"Of {len(found.bank.arms)} arms of one n, whose share of recovered failures varies; "
-            "the other slots are filled with the rest of the pool. In percentage points."
+            f"The arms of {condition_name(found.bank.arms[0].condition)}, of one n, by the share "
+            "of recovered failures among their examples: what all of them in place of none would "
+            "change, in percentage points of Pass@1 on these problems."
         )
         scores = api.Frame(SCORES, found.scored).table(
             "Each half of the arms is held out once, and a method is fitted on the other. 0: no "
@@ -285,14 +287,13 @@ class BankPart(api.Part):
         )
         figure = api.Figure(
             self.name,
-            f"{_result(found)} Rank correlations of methods: {alt or 'none'}.",
+            f"{_result(found)} Rank correlations: {alt or 'none'}.",
             "Above: each arm's Pass@1 by what its training set holds. Below: how well methods "
             "rank held-out arms on a problem; open, beyond that share; grey, where arms exchange "
             "their training sets.",
         )
-        title = f"The bank of {condition_name(found.bank.arms[0].condition)}"
-        tables = [rises, scores] if found.scored else [rises]
-        yield api.Section(title, [api.Text(_result(found)), figure, *tables])
+        title = f"A bank of {len(found.bank.arms)} arms"
+        yield api.Section(title, [api.Text(_result(found)), figure, rises, scores])
 
     def figures(self, findings: api.ReportFindings, found: BankFindings) -> api.Figures:
         """Arms and methods."""
@@ -390,7 +391,7 @@ def _result(found: BankFindings) -> str:
 def _draw(findings: api.ReportFindings, found: BankFindings) -> Figure:
     """Above, arms by their share; below, the methods' scores."""
     methods = list(dict.fromkeys(of.method for of in found.scored))
-    heights = [2.6, 0.5 * len(methods) + 0.8]
+    heights = [2.6, 0.5 * len(methods) + 1.0]
     figure, (above, below) = style.panels(sum(heights), height_ratios=heights)
     _draw_arms(above, found)
     _draw_scores(below, methods, found.scored)
@@ -406,30 +407,36 @@ def _draw_arms(axes: Axes, found: BankFindings) -> None:
         ends = np.array([0.0, 1.0])
         line = middle + whole.rise * (ends - float(found.bank.shares.mean()))
         axes.plot(100 * ends, 100 * line, color=palette.INK, linewidth=1.2)
-    axes.set_xlabel("recovered failures among an arm's training examples, %")
+    axes.set_xlabel("recovered failures in the training set, %")
     axes.set_title(f"Pass@1 of {len(found.bank.arms)} arms, %", x=0)
 
 
 def _draw_scores(axes: Axes, methods: Sequence[str], scored: Sequence[Scored]) -> None:
     """A row a method: on all that arms differ in, and, open, on what their share leaves."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    fills = {"problem": palette.RIGHT, "given_share": palette.PAPER}
+    look: Any = {"marker": "o", "markersize": 6, "color": palette.RIGHT, "markeredgewidth": 1.4}
     for of in scored:
-        if of.agreement is None or of.by == "pass_at_1":
+        if of.agreement is None or of.by not in fills:
             continue
-        whole = of.by == "problem"
-        y = methods.index(of.method) + (-0.16 if whole else 0.16)
+        y = methods.index(of.method) + (-0.16 if of.by == "problem" else 0.16)
         chance, ends = of.agreement.permuted, of.agreement.interval
         axes.barh(y, chance.high - chance.low, 0.28, chance.low, color=palette.WRONG_PALE)
         axes.plot([ends.low, ends.high], [y, y], color=palette.RIGHT, linewidth=1.6)
-        filled = palette.RIGHT if whole else palette.PAPER
-        axes.plot(
-            of.agreement.score, y, "o", markersize=6, markeredgecolor=palette.RIGHT,
-            markeredgewidth=1.4, markerfacecolor=filled,
-        )  # fmt: skip
+        axes.plot(of.agreement.score, y, markerfacecolor=fills[of.by], **look)
         style.beside(axes, y, correlation(of.agreement.score))
     axes.axvline(0, color=palette.MUTED, linewidth=0.9)
     style.name_rows(axes, methods)
     axes.set_xlabel("rank correlation with decisions of held-out arms")
     axes.set_title("What tells which arms solve a problem", x=0)
+    labels = ("all", "beyond that share")
+    handles = [
+        Line2D([], [], linewidth=1.6, markerfacecolor=fill, label=label, **look)
+        for fill, label in zip(fills.values(), labels, strict=True)
+    ]
+    style.legend_below(axes, [*handles, Patch(color=palette.WRONG_PALE, label="chance")])
 
 
 @api.hookimpl

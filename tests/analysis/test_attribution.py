@@ -126,3 +126,15 @@ def test_the_slope_is_least_squares_and_its_interval_holds_the_planted_one(rise:
         assert found.rise == pytest.approx(np.polyfit(share, passed.mean(axis=1), 1)[0])
         holds.append(found.interval.low <= rise <= found.interval.high)
     assert sum(holds) >= 17
+
+
+def test_predictions_that_differ_by_rounding_alone_are_ties() -> None:
+    of = planted(6)
+    counts = of.included.sum(axis=1, keepdims=True) * np.ones(60)
+    rounded = counts * (1 + 1e-14 * np.random.default_rng(0).normal(size=counts.shape))
+    folds = [
+        [HeldOut(given[i::2], of.passed[i::2].astype(float)) for i in (0, 1)]
+        for given in (counts, rounded)
+    ]
+    exact, other = (agreement(found, replicates=40, stream=STREAM) for found in folds)
+    assert exact == other
