@@ -163,7 +163,6 @@ def test_an_export_of_some_arms_has_these_alone(run: RunDirectory, tmp_path: Pat
     ("changes", "expected"),
     [
         ({"conditions": ["gapft"]}, r"'experiments.bank.condition': 'bank' is no condition"),
-        ({"seeds": [1, 2]}, r"needs 8 or more; found 2: give seeds: 0-63 for 64"),
         (
             {"experiments": {"bank": {"attributions": ["state"]}}},
             r"attribution 'state'.*did you mean 'states'",
@@ -176,6 +175,19 @@ def test_a_recipe_that_can_be_no_bank_is_refused_at_once(
     content = {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "m"}}}
     with pytest.raises(UserError, match=expected):
         asked(check_recipe({**content, **BANK, **changes}, "test"), load_plugins())
+
+
+def test_too_few_arms_are_refused_before_training_and_left_out_of_a_report(
+    finished: Changing, tmp_path: Path
+) -> None:
+    expected = r"needs 8 or more; found 2: give seeds: 0-63 for 64"
+    with pytest.raises(UserError, match=expected):
+        write(tmp_path).change(**BANK | {"seeds": [1, 2]})
+    assert not (tmp_path / "r/adapters").exists()
+    with pytest.raises(UserError, match=expected):
+        describe(Options("controls/bank", seeds=[1, 2]), None)
+    assert "bank" not in finished.report(seeds=[1, 2])
+    assert "bank" in finished.report()
 
 
 def test_a_dry_run_tells_what_the_bank_costs() -> None:

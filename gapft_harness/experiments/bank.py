@@ -52,7 +52,7 @@ class BankExperiment(api.Experiment):
         """See ``Experiment.settings``.
 
         Raises:
-            UserError: it has no such condition, too few seeds, or a method that nobody registered.
+            UserError: it has no such condition, or a method that nobody registered.
         """
         found = super().settings(recipe, options)
         if found is None:
@@ -63,11 +63,6 @@ class BankExperiment(api.Experiment):
                 f"{where}.condition': {found.condition!r} is no condition of the recipe; "
                 f"{api.did_you_mean(found.condition, recipe.conditions)}"
             )
-        if len(recipe.seeds) < FEWEST:
-            raise api.UserError(
-                f"{where}': has an arm for each seed, and needs {FEWEST} or more; found "
-                f"{len(recipe.seeds)}: give seeds: 0-63 for 64"
-            )
         for name in found.attributions:
             self.plugins.get("attribution", name)
         return found
@@ -76,6 +71,18 @@ class BankExperiment(api.Experiment):
         """The bank's."""
         return [self.settings(recipe).condition]
 
+    def selected(self, context: api.Context) -> None:
+        """Too few arms are refused."""
+        self._require_arms(context.run.recipe)
+
+    def _require_arms(self, recipe: api.Recipe) -> None:
+        """A report may show fewer, and leaves the bank out then."""
+        if len(recipe.seeds) < FEWEST:
+            raise api.UserError(
+                f"recipe {recipe.name}: key 'experiments.{self.name}': has an arm for each seed, "
+                f"and needs {FEWEST} or more; found {len(recipe.seeds)}: give seeds: 0-63 for 64"
+            )
+
     def reads(self, context: api.Context) -> Iterator[str]:
         """Training sets and decisions."""
         (name,) = self.conditions(context.run.recipe)
@@ -83,6 +90,7 @@ class BankExperiment(api.Experiment):
 
     def plan(self, recipe: api.Recipe, run_dir: str, adapters: int) -> Sequence[str]:
         """What the bank is of."""
+        self._require_arms(recipe)
         found: BankSettings = self.settings(recipe)
         return [
             f"bank    {len(recipe.seeds)} of the adapters, {found.condition}; scored on it: "

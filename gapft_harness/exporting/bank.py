@@ -11,8 +11,10 @@ from gapft_harness.exporting.cards import model_name
 from gapft_harness.exporting.dataset import dataset_card
 from gapft_harness.exporting.formats import arms_of
 from gapft_harness.hooks.protocols import AttributionItem
+from gapft_harness.report.frame import Frame
 from gapft_harness.report.reading.bank import Bank, bank_files, read_bank
 from gapft_harness.report.rendering.blocks import Text
+from gapft_harness.report.sections.provenance import SETTINGS, flat
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory
 from gapft_harness.run_directory.parquet import Values, write_batches
@@ -38,8 +40,8 @@ TABLES = {
         "arm": ("string", "condition and seed, the seed of its training set and of its training"),
         "recovered_share": ("float64", "share of its training set that is of state S"),
         "pass_at_1": ("float64", "share of the problems that it solves in one greedy decode"),
-        "slots": ("int32s", "its training set in order, as row numbers of examples, from 0"),
-        "passed": ("bools", "whether it solves each problem, in the order of problems"),
+        "slots": ("list of int32", "its training set in order, as row numbers of examples, from 0"),
+        "passed": ("list of bool", "whether it solves each problem, in the order of problems"),
         "selection_sha256": ("string", "of its sealed training set"),
         "adapter_sha256": ("string", "of its sealed adapter"),
         "decisions_sha256": ("string", "of its sealed responses to the problems"),
@@ -94,13 +96,21 @@ def write_bank(
         write_batches(out / file, _schema(name), iter([rows[name]]))
     task = run.manifest()["task"]["name"]
     told = (
-        f"{len(arms)} adapters of {model_name(run.recipe)}, each trained on another set of "
-        f"{len(bank.examples)} verified responses to {task}, and what each decides on "
+        f"{len(arms)} adapters of {model_name(run.recipe)}, each trained on another choice "
+        f"of {len(bank.examples)} verified responses to {task}, and what each decides on "
         f"{len(bank.problems)} other problems in one greedy decode: a ground truth of which "
         "training examples correct or break which problems. Arms also differ in their training "
         "seed. The problems are those of the benchmark, under its licence; the responses are the "
         "source model's, under what its licence says of outputs."
     )
+    said = {
+        name: {
+            "selector": run.recipe.conditions[name].selector,
+            "params": dict(run.recipe.conditions[name].params),
+            "training": run.recipe.training_of(name).model_dump(mode="json"),
+        }
+        for name in dict.fromkeys(arm.condition for arm in arms)
+    }
     card = dataset_card(
         run,
         f"Bank of {run.recipe.name}",
@@ -108,11 +118,12 @@ def write_bank(
         files,
         [Text(told)],
         {
-            f"Columns of {name}": {column: means for column, (_, means) in of.items()}
+            f"Columns of {name}": {column: f"{kind}: {told}" for column, (kind, told) in of.items()}
             for name, of in TABLES.items()
         },
         places,
         LOADER,
+        [Frame(SETTINGS, [*flat(said)]).table(words=2)],
     )
     write_text(out / "README.md", card)
     return [*(out / file for file in files.values()), out / "README.md"]
@@ -121,7 +132,7 @@ def write_bank(
 def _schema(name: str) -> pa.Schema:
     import pyarrow as pa
 
-    lists = {"int32s": pa.list_(pa.int32()), "bools": pa.list_(pa.bool_())}
+    lists = {"list of int32": pa.list_(pa.int32()), "list of bool": pa.list_(pa.bool_())}
     return pa.schema(
         [
             (column, lists.get(of) or pa.type_for_alias(of))

@@ -176,6 +176,7 @@ def dataset_card(
     columns: Mapping[str, Mapping[str, str]],
     places: Iterable[str],
     loader: str = "",
+    made: Sequence[Block] = (),
 ) -> str:
     """A dataset's README.md.
 
@@ -189,6 +190,7 @@ def dataset_card(
         places: the sealed files that it is made of.
         loader: code that reads files of different columns, each a configuration; empty: all files
             are splits of one.
+        made: how it was made, besides what the model was asked.
     """
     from huggingface_hub import DatasetCardData
 
@@ -209,7 +211,7 @@ def dataset_card(
                 Section(heading, [Frame(MEANINGS, [*meanings.items()]).table(words=2)])
                 for heading, meanings in columns.items()
             ),
-            Section("How it was made", asked(run)),
+            Section("How it was made", [*asked(run), *made]),
             Section("Seals", [seals(run, places)]),
         ],
     )
