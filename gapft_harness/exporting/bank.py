@@ -110,6 +110,7 @@ def write_bank(
             "training": run.recipe.training_of(name).model_dump(mode="json"),
         }
         for name in dict.fromkeys(arm.condition for arm in arms)
+        if name in run.recipe.conditions
     }
     card = dataset_card(
         run,
