@@ -146,6 +146,7 @@ class BankFindings:
     scored: tuple[Scored, ...]
 
 
+_CI95 = "over arms and problems"
 _RISES = "of the arm's share of recovered failures among its slots, 0 to 1, least squares over arms"
 RISES: tuple[api.Column[Rise], ...] = (
     api.Column("state", "of the source", lambda row: row.state or "all", "audit problems"),
@@ -159,16 +160,11 @@ RISES: tuple[api.Column[Rise], ...] = (
     ),
     api.Column(
         "ci95",
-        "",
-        lambda row: row.slope and (row.slope.interval.low, row.slope.interval.high),
-        names=("ci95_low", "ci95_high"),
-    ),
-    api.Column(
-        "",
-        "over arms and problems",
+        _CI95,
         lambda row: row.slope and row.slope.interval,
         "95% interval",
         lambda value: "–" if value is None else points_interval(value),
+        names=("ci95_low", "ci95_high"),
     ),
 )
 
@@ -182,12 +178,6 @@ def _ends(value: Interval | None) -> str:
     return "–" if value is None else f"[{correlation(value.low)}, {correlation(value.high)}]"
 
 
-def _plain(value: Interval | None) -> tuple[float, float] | None:
-    return None if value is None else (value.low, value.high)
-
-
-_CI95 = "over arms and problems"
-_PERMUTED = "95% where arms exchange their training sets"
 SCORES: tuple[api.Column[Scored], ...] = (
     api.Column("method", "", lambda row: row.method, "method"),
     api.Column("by", "", lambda row: row.by),
@@ -207,25 +197,19 @@ SCORES: tuple[api.Column[Scored], ...] = (
     ),
     api.Column(
         "ci95",
-        "",
-        lambda row: row.agreement and _plain(row.agreement.interval),
+        _CI95,
+        lambda row: row.agreement and row.agreement.interval,
+        "95% interval",
+        _ends,
         names=("ci95_low", "ci95_high"),
     ),
     api.Column(
-        "", _CI95, lambda row: row.agreement and row.agreement.interval, "95% interval", _ends
-    ),
-    api.Column(
         "permuted",
-        "",
-        lambda row: row.agreement and _plain(row.agreement.permuted),
-        names=("permuted_low", "permuted_high"),
-    ),
-    api.Column(
-        "",
-        _PERMUTED,
+        "95% where arms exchange their training sets",
         lambda row: row.agreement and row.agreement.permuted,
         "permuted inclusion",
         _ends,
+        names=("permuted_low", "permuted_high"),
     ),
     api.Column(
         "columns",
@@ -248,7 +232,7 @@ class BankPart(api.Part):
         self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
     ) -> api.Bank | None:
         """The bank's arms, if the report shows them."""
-        said = manifest["recipe"]["experiments"].get(self.name)
+        said = manifest["recipe"].get("experiments", {}).get(self.name)
         if said is None:
             return None
         name = BankSettings.model_validate(said).condition
