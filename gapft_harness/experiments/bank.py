@@ -375,8 +375,8 @@ def _result(found: BankFindings) -> str:
     if whole is None:
         return f"{said} All have one share of recovered failures."
     return (
-        f"{said} Recovered failures in all slots, in place of none, are {points(whole.rise)} "
-        f"points {points_interval(whole.interval)}."
+        f"{said} Recovered failures in all slots, in place of none, change Pass@1 by "
+        f"{points(whole.rise)} points {points_interval(whole.interval)}."
     )
 
 
