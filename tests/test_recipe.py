@@ -60,6 +60,8 @@ def test_defaults_are_the_papers_logic_settings() -> None:
         ({"search": {"k": "8"}}, "key 'search.k': input should be a valid integer"),
         ({"data": {"task": "t", "deduplicate": 1}}, "key 'data.deduplicate'"),
         ({"seeds": ["13"]}, "key 'seeds.0'"),
+        ({"seeds": "9-3"}, "key 'seeds'"),
+        ({"seeds": "3-"}, "key 'seeds': expected a list, e.g. [13, 21, 73]; found '3-'"),
         ({"search": {"k": 0}}, "key 'search.k': input should be greater than or equal to 1"),
         ({"model": {"args": {"dtype": "float32"}}}, "key 'model.args': needs `pretrained`"),
         ({"seeds": [13, 13]}, "key 'seeds': names one thing twice"),
@@ -118,6 +120,7 @@ def test_overrides_reach_nested_keys_and_are_checked(tmp_path: Path) -> None:
     path.write_text("name: r\ndata: {task: t}\nmodel: {args: {pretrained: m}}\n")
     recipe = load_recipe(path, ["search.k=16", "seeds=[1, 2]", "model.args.dtype=float32"])
     assert (recipe.search.k, recipe.seeds) == (16, (1, 2))
+    assert load_recipe(path, ["seeds=7-10"]).seeds == (7, 8, 9, 10)
     assert recipe.model.args == {"pretrained": "m", "dtype": "float32"}
     with pytest.raises(UserError, match=r"unknown key 'search\.kk'"):
         load_recipe(path, ["search.kk=16"])

@@ -90,10 +90,12 @@ def build(inputs: ReportInputs, findings: Findings) -> list[Section]:
 def _conditions(inputs: ReportInputs, findings: Findings) -> list[Block]:
     names = {of: f"{of}.pass_at_1" for of in findings.conditions}
     printed = paper.column(inputs, {SOURCE: "audit.greedy", **names})
-    seeds = listed([str(seed) for seed in inputs.seeds])
+    seeds = f"{listed([str(seed) for seed in inputs.seeds])}, in this order"
+    if len(inputs.seeds) > comparison.SEEDS_SHOWN:
+        seeds = f"of {len(inputs.seeds)}, from the lowest to the highest"
     note = (
         f"Pass@1: share of audit problems whose one greedy decode passes, mean over seeds. Each "
-        f"seed: {seeds}, in this order. K_eq: the most source samples, with a verifier to choose "
+        f"seed: {seeds}. K_eq: the most source samples, with a verifier to choose "
         "among them, that one decode of this condition matches. Budget: n example slots, N "
         "exposures, L processed tokens (mean over seeds), J optimizer steps."
     )

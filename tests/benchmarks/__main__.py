@@ -29,6 +29,7 @@ BENCHMARKS = (
     "ray_grid",
     "training_speed",
     "online_step",
+    "bank",
     "coverage_ledger",
     "batched_adapters",
 )

@@ -73,8 +73,14 @@ def _trained(
     )
 
 
+#: The most seeds whose figures are shown side by side; of more, the lowest and the highest.
+SEEDS_SHOWN = 16
+
+
 def _each_seed(condition: ConditionFindings) -> str:
-    rates = (float(seed.decomposition.pass_at_1) for seed in condition.seeds.values())
+    rates = [float(seed.decomposition.pass_at_1) for seed in condition.seeds.values()]
+    if len(rates) > SEEDS_SHOWN:
+        return " to ".join(f"{100 * end:.1f}" for end in (min(rates), max(rates)))
     return " ".join(f"{100 * rate:.1f}" for rate in rates)
 
 

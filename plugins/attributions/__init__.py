@@ -1,0 +1,1 @@
+"""Attributions: which training examples correct or break which audit problems."""
