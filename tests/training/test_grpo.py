@@ -240,7 +240,7 @@ def test_a_reward_that_raises_or_hangs_is_none_and_counted(tmp_path: Path) -> No
     ]
     done = gapft(*common, cwd=tmp_path)
     assert done.returncode == 1
-    assert "responses got no reward by draw 1: the verifier raised or took longer" in done.stderr
+    assert "responses got no verdict by draw 1: the verifier raised or took longer" in done.stderr
     succeed(*common, "--set", "training.grpo.max_unjudged=1", cwd=tmp_path)
     groups = lines(tmp_path / "run", "grpo_all", "groups")
     rewards = [reward for group in groups for reward in group["rewards"]]
