@@ -66,6 +66,7 @@ from gapft_harness.hooks.protocols import (
     Verifier,
     beyond_context,
 )
+from gapft_harness.hooks.registered import SamplerTraits
 from gapft_harness.hooks.specs import hookimpl
 from gapft_harness.hooks.tracking import (
     RegisterTracker,
@@ -133,6 +134,7 @@ if TYPE_CHECKING:  # what is loaded when it is asked for: __getattr__ reads its 
     from gapft_harness.report.sections.other_rule import agreements, under_both
     from gapft_harness.run_directory import layout
     from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, Split, require
+    from gapft_harness.run_directory.parquet import read_facts
     from gapft_harness.run_directory.tables import (
         Judged,
         read_examples,
@@ -156,6 +158,7 @@ if TYPE_CHECKING:  # what is loaded when it is asked for: __getattr__ reads its 
     from gapft_harness.stages.integrity.differences import Differences, unequal
     from gapft_harness.stages.search.states import Window
     from gapft_harness.stages.search.windows import OfWindows, OnWindows
+    from gapft_harness.stages.verify.arms import decoded_with
     from gapft_harness.training.groups import Group, group_facts, read_groups
     from gapft_harness.training.grpo import train_grpo
     from gapft_harness.training.lora import train as train_lora
@@ -240,6 +243,7 @@ __all__ = [  # noqa: RUF022 - by use, each with what it is for
     "Sampler",  # what a factory gives: generate, describe, close
     "SamplerFactory",  # factory(settings, adapter)
     "SamplerSettings",  # what a sampler is told of the recipe
+    "SamplerTraits",  # what a sampler declares of itself
     "RegisterSampler",  # the type of register in register_samplers
     "Request",  # a prompt and the responses wanted for it
     "Generated",  # the answer to a request
@@ -356,6 +360,8 @@ __all__ += [  # noqa: RUF022 - experiments, and their part of the report
     "read_decisions",  # the codes of a table of decisions, held to its problems
     "read_columns",  # of a sealed table, each as a list
     "read_states",  # of a table of states
+    "read_facts",  # what a sealed table says of itself
+    "decoded_with",  # for gapft verify: whether decisions are of the adapters that are there
     "require",  # ends the command where sealed files contradict each other
     "weights_hash",  # of an adapter's folder
     "Group",  # the responses that an online trainer drew for one prompt: rewards, tokens, masked

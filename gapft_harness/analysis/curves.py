@@ -87,7 +87,8 @@ def compare_curves(
     """Compares the curves of one model before and of one or more training seeds after.
 
     Args:
-        before: shape (P,), how many of a problem's samples passed, P >= 1.
+        before: shape (P,), how many of a problem's samples passed, P >= 1; or (S, P), where what is
+            compared with has the same training seeds.
         samples_before: samples of every problem.
         after: shape (S, P), the same of each training seed.
         samples_after: samples of every problem under every seed.
@@ -114,7 +115,7 @@ def compare_curves(
     middle = differences.mean(axis=(0, 1))
     return CurveDifference(
         tuple(ks),
-        source.mean(axis=0),
+        source.reshape(-1, len(ks)).mean(axis=0),
         tuned.mean(axis=(0, 1)),
         None if half is None else middle - half,
         None if half is None else middle + half,

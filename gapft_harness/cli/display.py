@@ -23,13 +23,14 @@ _WORDS = {
     "train": ("steps", "loading the model"),
     "scale": ("responses", "loading the model"),
     "audit": ("responses", "loading the model"),
+    "sample": ("responses", "loading the model"),
     "decode": ("responses", "loading the model"),
     "judge": ("programs", "starting the sandbox"),
     "verdicts": ("verdicts", "judging"),
 }
 
 #: Jobs that judge what they made: their count begins anew, then of verdicts.
-_JUDGED = ("import", "search", "audit", "decode")
+_JUDGED = ("import", "search", "audit", "sample", "decode")
 
 #: Seconds between two lines on the same job where there is no terminal to draw bars on.
 _QUIET_S = 60.0

@@ -107,13 +107,11 @@ class OnlineRead:
     Attributes:
         reference: the condition that is compared with.
         drawn: by condition, what each of its arms drew, by ascending seed.
-        searched: by condition, new tokens of its policies' own searches, all seeds together.
         sampled: groups of the pool's K samples, by state.
     """
 
     reference: str
     drawn: Mapping[str, Sequence[Sequence[api.Group]]]
-    searched: Mapping[str, int]
     sampled: tuple[FlatGroups, ...]
 
 
@@ -339,22 +337,19 @@ class OnlinePart(api.Part):
         if said is None:
             return None
         drawn: dict[str, list[Sequence[api.Group]]] = {}
-        searched: dict[str, int] = {}
         for arm in sorted(arms, key=lambda arm: arm.seed):
             if groups := list(api.read_groups(run_path / layout.adapter(arm))):
                 drawn.setdefault(arm.condition, []).append(groups)
-                tokens = manifest["training"][arm.name].get("search_tokens", 0)
-                searched[arm.condition] = searched.get(arm.condition, 0) + tokens
         states = api.read_states(run_path / layout.states("pool"))
         sampled = flat_groups((of.state, of.samples, of.passing_samples) for of in states)
         reference = OnlineSettings.model_validate(said).reference
-        shown = reference in {arm.condition for arm in arms}
-        return OnlineRead(reference, drawn, searched, sampled) if shown and drawn else None
+        shown = {arm.condition for arm in arms}
+        return OnlineRead(reference, drawn, sampled) if reference in shown and drawn else None
 
     def compute(self, inputs: api.ReportInputs, read: OnlineRead) -> OnlineFindings:
         """What was drawn."""
         names = [read.reference, *(name for name in inputs.conditions if name in read.drawn)]
-        drawn = tuple(_drawn_row(inputs, name, read) for name in names)
+        drawn = tuple(_drawn_row(inputs, name, read.drawn.get(name, ())) for name in names)
         return OnlineFindings(read.reference, drawn, read.sampled)
 
     def sections(
@@ -389,15 +384,18 @@ class OnlinePart(api.Part):
         }
 
 
-def _drawn_row(inputs: api.ReportInputs, name: str, read: OnlineRead) -> DrawnRow:
+def _drawn_row(
+    inputs: api.ReportInputs, name: str, arms: Sequence[Sequence[api.Group]]
+) -> DrawnRow:
     """A condition's; without groups it is the reference, which trains on its examples."""
     budgets = [trained.budget for trained in inputs.of(name)]
-    if not (arms := read.drawn.get(name, ())):
+    if not arms:
         processed = Fraction(sum(of.tokens for of in budgets), len(budgets))
         return DrawnRow(name, budgets[0].steps, processed, None, (), len(budgets))
     counted = [api.group_facts(groups) for groups in arms]
     facts = {key: sum(of[key] for of in counted) for key in counted[0]}
-    facts["search_tokens"] = read.searched[name]
+    said = [inputs.training.get(of.arm.name, {}) for of in inputs.of(name)]
+    facts["search_tokens"] = sum(of.get("search_tokens", 0) for of in said)
     flat = flat_groups(_rewarded(group) for groups in arms for group in groups)
     return DrawnRow(name, budgets[0].steps, None, facts, flat, len(arms))
 

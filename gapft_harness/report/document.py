@@ -31,6 +31,7 @@ from gapft_harness.report.rendering.blocks import (
 )
 from gapft_harness.report.rendering.wording import (
     STATE_NAMES,
+    capital,
     condition_name,
     listed,
     percent,
@@ -98,6 +99,16 @@ def _conditions(inputs: ReportInputs, findings: Findings) -> list[Block]:
     )
     if not all(condition.matched for condition in findings.conditions.values()):
         note += " * A reference with a budget of its own, not budget-matched."
+    online = [
+        condition_name(of.arm.condition)
+        for of in inputs.arms
+        if "groups" in inputs.training.get(of.arm.name, {})
+    ]
+    if online:
+        note += (
+            f" {capital(listed([*dict.fromkeys(online)]))}: trained online; n, N and L are of the "
+            "set that gives them J, which is no training set of theirs."
+        )
     if len(findings.groups) > 1:
         note += (
             " Budgets match within each of these groups: "

@@ -13,14 +13,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.records import Adapter, Arm, Problem
+from gapft_harness.core.records import SOURCE, Adapter, Arm, Problem
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import ReportProgress
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.manifest import task_of
 from gapft_harness.run_directory.tables import read_problems
-from gapft_harness.stages.generation.generation import answer, decoding_from, greedy_phase
+from gapft_harness.stages.generation.generation import (
+    answer,
+    decoding_from,
+    greedy_phase,
+    sample_phases,
+)
 from gapft_harness.stages.generation.sealing import take_up
 from gapft_harness.stages.integrity.rests_on import codes, named, require_same
 
@@ -59,12 +64,14 @@ def decode_split(
     *,
     only: Callable[[], Collection[str]] | None = None,
     adapter: Callable[[], AbstractContextManager[Adapter]] | None = None,
+    samples: int = 0,
 ) -> dict[str, Any]:
     """Decodes a sealed split's problems with an arm's adapter; takes up what is there already.
 
     Args:
         only: gives the ids of the problems to decode; default: all of the split.
-        adapter: gives what to decode with; default: the arm's sealed adapter.
+        adapter: gives what to decode with; default: as ``decode_arm``.
+        samples: as ``decode_arm``.
 
     Returns:
         The facts of ``sealing.write_responses``.
@@ -80,8 +87,9 @@ def decode_split(
     ]
     with contextlib.nullcontext() if adapter is None else adapter() as made:
         return decode_arm(
-            run, arm, problems, path, purpose, plugin_files, progress, made, split=split
-        )
+            run, arm, problems, path, purpose, plugin_files, progress, made, split=split,
+            samples=samples,
+        )  # fmt: skip
 
 
 def decode_arm(
@@ -95,13 +103,16 @@ def decode_arm(
     adapter: Adapter | None = None,
     *,
     split: str = "audit",
+    samples: int = 0,
 ) -> dict[str, Any]:
     """One deployment decode of each problem with an arm's adapter, verified and sealed.
 
     Args:
         path: the table to write; its journal stands beside it until then.
         progress: called with (0, 0) before the model is loaded, then as ``generate`` does.
+        adapter: what to decode with; default: the arm's sealed one, and of ``SOURCE`` none.
         split: whose problems they are: a further audit has its own task.
+        samples: in place of that decode so many samples, drawn as the search draws its own.
 
     Returns:
         The facts of ``sealing.write_responses``.
@@ -110,11 +121,15 @@ def decode_arm(
     plugins = load_plugins(plugin_files)
     task = task_of(run.manifest(), split)
     require_same(run, {"plugins": codes(plugins, named(run.recipe, task))})
+    greedy = decoding_from(task)
+    drawn = run.recipe.search.model_copy(update={"k": samples})
+    if adapter is None and arm.condition != SOURCE:
+        adapter = Adapter(arm, str(run.sealed(layout.adapter(arm))))
     return answer(
         run,
         task,
         problems,
-        [greedy_phase(decoding_from(task))],
+        sample_phases(greedy, drawn, stop=False) if samples else [greedy_phase(greedy)],
         path,
         plugins,
         plugins.verifier(task["verifier"], task["verifier_params"]),
@@ -122,5 +137,5 @@ def decode_arm(
         purpose=purpose,
         progress=progress,
         extra=lambda source: {"adapter": source.get("adapter")},
-        adapter=adapter or Adapter(arm, str(run.sealed(layout.adapter(arm)))),
+        adapter=adapter,
     )

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gapft_harness.core.records import SOURCE
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import came_of_adapters
 from gapft_harness.run_directory.directory import RunDirectory, stated
@@ -112,6 +113,8 @@ def _made_otherwise(run: RunDirectory) -> list[str]:
     for name in filter(came_of_adapters, manifest["files"]):
         place = layout.read(name)
         arm = place.arm.original if place and place.arm else None
+        if arm is not None and arm.condition == SOURCE:
+            continue  # what an experiment has of the model before training
         if (
             arm is None
             or arm.condition not in recipe.conditions

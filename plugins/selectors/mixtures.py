@@ -1,4 +1,4 @@
-"""Mixtures of evidence states, and a twin of the recovered failures that is as hard and solved."""
+"""Mixtures of evidence states and solve rates, and a twin of S that is as hard and solved."""
 
 from __future__ import annotations
 
@@ -60,9 +60,29 @@ def solve_rate_twin(pool: Pool, n: int, rng: Stream) -> Sequence[Evidence]:
     return found
 
 
+def even_solve_rates(pool: Pool, n: int, rng: Stream) -> Sequence[Evidence]:
+    """Slots spread evenly over how many samples solved a problem, so that no class goes without.
+
+    A constraint against losing coverage: every solve rate that search met, G and S together, has as
+    many slots as any other while it has problems; the rarest solved come first. Whether it keeps
+    Pass@k is what the experiment coverage_ledger tells.
+    """
+    drawn = pool.draw(pool.verified, len(pool.verified), rng)
+    place: dict[int, int] = defaultdict(int)
+    order: list[tuple[int, int, int]] = []
+    for evidence in drawn:
+        passing = evidence.passing_samples
+        order.append((place[passing], passing, len(order)))
+        place[passing] += 1
+    if n > len(drawn):
+        return pool.draw(pool.verified, n, rng)  # which says that there are too few
+    return [drawn[at] for _, _, at in sorted(order)[:n]]
+
+
 @hookimpl
 def register_selectors(register: RegisterSelector) -> None:
-    """Registers the three."""
+    """Registers the four."""
     register("gapft_with_replay", gapft_with_replay)
     register("coverage_first", coverage_first, repeats=True)
     register("solve_rate_twin", solve_rate_twin)
+    register("even_solve_rates", even_solve_rates)

@@ -28,6 +28,7 @@ BENCHMARKS = (
     "ray_grid",
     "training_speed",
     "online_step",
+    "coverage_ledger",
     "batched_adapters",
 )
 #: These need vLLM (``make bench-vllm``) or code of the hub, and run by name alone.

@@ -16,6 +16,7 @@ from gapft_harness.core.streams import Stream
 from gapft_harness.plugins.selectors.evidence_states import gapft, replay
 from gapft_harness.plugins.selectors.mixtures import (
     coverage_first,
+    even_solve_rates,
     gapft_with_replay,
     solve_rate_twin,
 )
@@ -86,3 +87,35 @@ def test_the_nearest_rate_stands_in_and_too_few_solved_problems_are_told() -> No
         solve_rate_twin(rated([1], [1, 1]), 2, RNG)
     with pytest.raises(PoolTooSmallError):
         coverage_first(pool(3, 0), 1, RNG)
+
+
+@given(
+    st.lists(st.integers(1, 8), min_size=1, max_size=30),
+    st.lists(st.integers(1, 8), min_size=1, max_size=30),
+    st.data(),
+)
+def test_even_solve_rates_leave_no_rate_behind(
+    solved: list[int], recovered: list[int], data: st.DataObject
+) -> None:
+    of = rated(solved, recovered)
+    there = Counter([*solved, *recovered])
+    n = data.draw(st.integers(1, len(solved) + len(recovered)))
+    found = even_solve_rates(of, n, RNG)
+    slots = Counter(e.passing_samples for e in found)
+    assert len(found) == n == len({e.problem_id for e in found})
+    left = [rate for rate in there if slots[rate] < there[rate]]
+    for rate in left:
+        assert slots[rate] >= max(slots.values()) - 1, "who has problems left has as many"
+    for rate in left:
+        later = [other for other in left if other > rate]
+        assert all(slots[rate] >= slots[other] for other in later), "the rarest come first"
+
+
+def test_even_solve_rates_are_a_prefix_of_those_for_more_slots() -> None:
+    of = rated([1, 1, 5, 8, 8, 8], [1, 2, 5])
+    whole = [e.problem_id for e in even_solve_rates(of, 9, RNG)]
+    assert [[e.problem_id for e in even_solve_rates(of, n, RNG)] for n in range(10)] == [
+        whole[:n] for n in range(10)
+    ]
+    with pytest.raises(PoolTooSmallError):
+        even_solve_rates(of, 10, RNG)

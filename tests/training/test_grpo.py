@@ -94,6 +94,18 @@ def test_an_arm_makes_exactly_the_updates_of_its_training_set(run: Path) -> None
         assert {len(group["rewards"]) for group in groups} == {SIZE}
 
 
+def test_the_report_tells_what_was_drawn_and_not_the_set_that_gives_j(run: Path) -> None:
+    results = json.loads((run / "report/results.json").read_text())
+    told = results["ledger"]["conditions"]
+    for arm in ("grpo_all", "grpo_masked"):
+        drawn = sum(sum(group["tokens"]) for group in lines(run, arm, "groups"))
+        assert told[arm]["training_tokens"] == drawn
+    budget = results["conditions"]["gapft"]["seeds"]["13"]["budget"]
+    assert told["gapft"]["training_tokens"] == budget["L"]
+    page = " ".join((run / "report/report.md").read_text("utf-8").split())
+    assert "GRPO all and GRPO masked: trained online; n, N and L are of the set" in page
+
+
 def test_both_conditions_of_a_seed_draw_for_the_same_prompts(run: Path) -> None:
     ids = [
         [group["problem_id"] for group in lines(run, arm, "groups")]
@@ -247,8 +259,10 @@ def test_an_arm_searches_the_pool_again_and_goes_on_with_todays_states(again: Pa
     tokens = sum(of["tokens"] for of in searches)
     facts = json.loads((again / "adapters/grpo_masked-seed13/training.json").read_text())
     assert facts["search_tokens"] == tokens > len(searches) * 5
-    rows = json.loads((again / "report" / "results.json").read_text())["online"]["drawn"]
-    assert [row["search_tokens"] for row in rows] == [None, tokens]
+    results = json.loads((again / "report" / "results.json").read_text())
+    assert [row["search_tokens"] for row in results["online"]["drawn"]] == [None, tokens]
+    cost = results["ledger"]["conditions"]["grpo_masked"]["training_tokens"]
+    assert cost == tokens + facts["completion_tokens"]
     assert verify(again).differences == []
 
 

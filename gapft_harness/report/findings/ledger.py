@@ -46,7 +46,8 @@ class LedgerLine:
 
     Attributes:
         gain: its mean Pass@1 minus the source's.
-        training: of one seed, the mean: processed tokens L, and seconds of the trainer.
+        training: of one seed, the mean: processed tokens L, or those that an online trainer drew;
+            and seconds of the trainer.
         all: with the search of the pool.
         saved: by one query: K_eq samples of the source less one decode of the trained model.
     """
@@ -142,16 +143,15 @@ def content(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
 
 
 def _training(inputs: ReportInputs, condition: ConditionFindings) -> Spent:
-    seconds = []
+    seconds, tokens = [], []
     for seed, found in condition.seeds.items():
         # an arm that took another's adapter costs what that one did
-        arm = found.trained_as or Arm(condition.name, seed).name
-        seconds.append(inputs.training.get(arm, {}).get("seconds"))
+        facts = inputs.training.get(found.trained_as or Arm(condition.name, seed).name, {})
+        seconds.append(facts.get("seconds"))
+        drawn = facts.get("completion_tokens", found.budget.tokens)
+        tokens.append(drawn + facts.get("search_tokens", 0))
     known = [each for each in seconds if each is not None]
-    return Spent(
-        fmean(found.budget.tokens for found in condition.seeds.values()),
-        fmean(known) if len(known) == len(seconds) else None,
-    )
+    return Spent(fmean(tokens), fmean(known) if len(known) == len(seconds) else None)
 
 
 def _decode(inputs: ReportInputs, condition: ConditionFindings) -> float | None:
@@ -175,10 +175,11 @@ def _note(costs: Ledger) -> str:
     tokens, time = rounded(costs.search.tokens), _time(costs.search.seconds)
     said = (
         f"The search of the pool: {tokens} generated tokens, {time} (its share of the search's "
-        "wall time, by tokens). Training: one seed, the mean, in processed tokens and the "
-        "trainer's time. A point: search and training over the gain over the source. Paid after: "
-        "the queries from which search and training cost less than answering as well by K_eq "
-        "samples of the source each time, instead of one decode; never: one decode is no cheaper. "
+        "wall time, by tokens). Training: one seed, the mean, in processed tokens (online: those "
+        "drawn, also to search again) and the trainer's time. A point: search and training over "
+        "the gain over the source. Paid after: the queries from which search and training cost "
+        "less than answering as well by K_eq samples of the source each time, instead of one "
+        "decode; never: one decode is no cheaper. "
         "Generated and processed tokens count the same here, and the verifier counts nothing."
     )
     missing = []

@@ -9,7 +9,6 @@ from fractions import Fraction
 from typing import Any
 
 from gapft_harness.analysis.bootstrap import Interval
-from gapft_harness.core.records import SOURCE
 
 #: The paper's states in plain words.
 STATE_NAMES = {
@@ -21,13 +20,13 @@ STATE_NAMES = {
 #: Marks a rate that rests on few problems.
 UNSTABLE = "†"
 
-_CONDITIONS = {"gapft": "GapFT", SOURCE: "source"}
+_WRITTEN = {"gapft": "GapFT", "grpo": "GRPO", "rft": "RFT"}
 _MINUS = "\N{MINUS SIGN}"
 
 
 def condition_name(name: str) -> str:
-    """``all_verified`` as ``all verified``, ``gapft`` as the paper writes it."""
-    return _CONDITIONS.get(name, name.replace("_", " "))
+    """``all_verified`` as ``all verified``; ``gapft`` and ``grpo`` as the paper writes them."""
+    return " ".join(_WRITTEN.get(word, word) for word in name.split("_"))
 
 
 def condition_label(name: str, own: Mapping[str, Any], k: int) -> str:

@@ -51,12 +51,14 @@ class Answered:
         split: whose problems it answers.
         ids: of those problems the ones it must answer, in any order; None: all.
         of: where these ids come from, for a message.
+        sampled: it holds samples, as many of each problem, and no greedy decode.
     """
 
     file: str
     split: str
     ids: Callable[[], Iterable[str]] | None = None
     of: str = ""
+    sampled: bool = False
 
 
 class Experiment:

@@ -281,7 +281,8 @@ def _files_of(context: Context, experiment: Experiment) -> list[str]:
     """What it sealed, or was about to seal, for any arm that is trained or wanted."""
     run = context.run
     arms = dict.fromkeys([*run.trained_arms(), *context.arms()])
-    files = [table.file for arm in arms for table in experiment.answered(run, arm)]
+    tables = [table.file for arm in arms for table in experiment.answered(run, arm)]
+    files = [*dict.fromkeys(tables)]
     if experiment.folder:
         files += [experiment.file(arm) for arm in arms]
     sealed = run.manifest()["files"]

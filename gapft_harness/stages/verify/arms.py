@@ -200,6 +200,7 @@ def check_decisions(
         experiments: all that are registered: what one sealed is checked though the recipe does
             not ask for it any more.
     """
+    seen = set[str]()
     for arm in selected:
         adapter = layout.adapter(arm)
         there = (run.path / adapter).is_dir()
@@ -208,11 +209,13 @@ def check_decisions(
             for audit in _audits(manifest)
         ]
         tables += [table for each in experiments for table in each.answered(run, arm)]
-        for table in (table for table in tables if table.file in manifest["files"]):
+        for table in (of for of in tables if of.file in manifest["files"].keys() - seen):
+            seen.add(table.file)
             findings.gather(table.file, partial(_problems, run, table))
             judge = judge_of.get(layout.further(table.split), judge_of[""])
             findings.gather(
-                table.file, partial(judge.check, run, manifest, table.file, table.split)
+                table.file,
+                partial(judge.check, run, manifest, table.file, table.split, table.sampled),
             )
             if not there:
                 findings.differences.append(f"{table.file}: is there, and {adapter} is not")

@@ -47,18 +47,25 @@ class Rejudge:
     count: Callable[[int], None] = lambda _: None
 
     def check(
-        self, run: RunDirectory, manifest: Manifest, relative: str, split: str
+        self,
+        run: RunDirectory,
+        manifest: Manifest,
+        relative: str,
+        split: str,
+        sampled: bool = False,
     ) -> Iterable[str]:
         """A table's verdicts are the verifier's, and what is counted of them is so.
 
         Args:
             relative: the table: a split's responses, or an arm's decisions.
+            sampled: of an arm's decisions: they are samples, as many of each problem.
         """
         counts: dict[str, Counter[str]] = {"verdicts": Counter(), "finish_reasons": Counter()}
         drawn = {"samples": 0, "tokens": 0}
         place = layout.read(relative)
         assert place is not None
         greedy_only = split == CALIBRATION or place.arm is not None
+        right = [GREEDY]
         differing = 0
         table = read_judged(run.path / relative)
         problems = run.path / layout.problems(split)
@@ -76,9 +83,13 @@ class Rejudge:
             self.taken[relative] = []
         for batch in _batches(pairs):
             for _, of_problem in batch:
-                if greedy_only and [j.response.index for j in of_problem] != [GREEDY]:
+                if sampled and right == [GREEDY]:
+                    right = [*range(len(of_problem))]
+                if greedy_only and [j.response.index for j in of_problem] != right:
                     problem_id = of_problem[0].response.problem_id
-                    yield f"{relative}: problem {problem_id} has more than its greedy decode"
+                    wanted = f"other responses than samples 1 to {len(right)}"
+                    other = wanted if sampled else "more than its greedy decode"
+                    yield f"{relative}: problem {problem_id} has {other}"
                 for each in of_problem:
                     if each.verdict.reason.startswith(TAKEN) != taken:
                         yield f"{_who(relative, each)}: says wrongly whose verdict it has"

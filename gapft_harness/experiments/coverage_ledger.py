@@ -1,0 +1,510 @@
+"""The coverage ledger: Pass@k of every trained model, not of the source alone, by source state.
+
+Correcting in one decode what search reaches may cost what search reaches elsewhere. The source is
+sampled anew as well: its first samples decide between S and U, so measured on them an unchanged
+model would fall on S and rise on U.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, PositiveInt, field_validator
+
+from gapft_harness import api
+from gapft_harness.analysis.bootstrap import Interval
+from gapft_harness.analysis.curves import CurveDifference, compare_curves
+from gapft_harness.api import condition_name, layout, percent, points, style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: The model before training, as the arm that its samples are kept under.
+_UNTRAINED = api.Arm(api.SOURCE, 0)
+
+
+class LedgerSettings(api.RecipeSection):
+    """What a recipe says under ``experiments.coverage_ledger``."""
+
+    k: tuple[PositiveInt, ...] = Field(
+        (1, 4, 16),
+        min_length=1,
+        description="the k of Pass@k, rising; of every adapter and of the source as many samples "
+        "are drawn as the last says",
+    )
+    references: tuple[str, ...] = Field(
+        (), description="conditions that the others are compared with, besides the source"
+    )
+
+    @field_validator("k")
+    @classmethod
+    def _rising(cls, k: tuple[int, ...]) -> tuple[int, ...]:
+        if list(k) != sorted({*k}):
+            raise ValueError("must rise, each k once")
+        return k
+
+
+def ledger_file(arm: api.Arm) -> str:
+    """The table of an arm's samples."""
+    return layout.decisions(arm, "samples")
+
+
+def sample_audit(
+    run_path: str,
+    condition: str,
+    seed: int,
+    samples: int,
+    plugin_files: Sequence[str] = (),
+    progress: api.ReportProgress = lambda done, total: None,
+) -> dict[str, Any]:
+    """Draws samples of the audit problems with an arm's adapter, and verifies them.
+
+    Returns:
+        Facts for the manifest, those of ``sealing.write_responses``.
+    """
+    run, arm = api.RunDirectory.open(run_path), api.Arm(condition, seed)
+    purpose = f"coverage/{arm.name}"
+    return api.decode_split(
+        run, arm, "audit", ledger_file(arm), purpose, plugin_files, progress, samples=samples
+    )
+
+
+class CoverageLedger(api.Experiment):
+    """What training gave and cost at every k: samples of each adapter on the audit."""
+
+    name = "coverage_ledger"
+    section = LedgerSettings
+
+    def part(self) -> LedgerPart:
+        """Its section, table and figure."""
+        return LedgerPart()
+
+    def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
+        """See ``Experiment.settings``.
+
+        Raises:
+            UserError: the recipe lacks a reference.
+        """
+        found = super().settings(recipe, options)
+        for name in found.references if found is not None else ():
+            if name not in recipe.conditions:
+                raise api.UserError(
+                    f"recipe {recipe.name}: key 'experiments.{self.name}.references': {name!r} is "
+                    f"no condition of the recipe; {api.did_you_mean(name, recipe.conditions)}"
+                )
+        return found
+
+    def conditions(self, recipe: api.Recipe) -> Sequence[str]:
+        """The references: a report without one goes without the ledger."""
+        found: LedgerSettings = self.settings(recipe)
+        return found.references
+
+    def selected(self, context: api.Context) -> None:
+        """Adapters have to be sampled.
+
+        Raises:
+            UserError: the sampler replays responses.
+        """
+        sampler = context.plugins.get("sampler", context.run.recipe.model.backend)
+        if not sampler.declared(api.SamplerTraits).generates:
+            raise api.UserError(
+                f"experiments.{self.name}: needs a backend that generates: of "
+                f"{context.run.recipe.model.backend!r} there are no samples of an adapter"
+            )
+
+    def audits(self, context: api.Context) -> Iterator[tuple[str, api.Job]]:
+        """The samples of the source and of every adapter."""
+        draw = partial(sample_audit, samples=self.settings(context.run.recipe).k[-1])
+        for arm in (_UNTRAINED, *context.arms()) if context.arms() else ():
+            yield ledger_file(arm), context.arm_job("sample", draw, arm)
+
+    def reads(self, context: api.Context) -> Iterator[str]:
+        """The samples."""
+        yield from map(ledger_file, (_UNTRAINED, *context.arms()) if context.arms() else ())
+
+    # gapft verify
+
+    def answered(self, run: api.RunDirectory, arm: api.Arm) -> Iterator[api.Answered]:
+        """The arm's samples, and the source's."""
+        yield api.Answered(ledger_file(_UNTRAINED), "audit", sampled=True)
+        yield api.Answered(ledger_file(arm), "audit", sampled=True)
+
+    def check(
+        self,
+        run: api.RunDirectory,
+        manifest: Mapping[str, Any],
+        trained: Sequence[api.Arm],
+        found: api.Differences,
+    ) -> None:
+        """The samples are there, and were drawn with the arms' adapters."""
+        files = {arm: ledger_file(arm) for arm in trained}
+        there = {arm: file for arm, file in files.items() if file in manifest["files"]}
+        found.missing += [f"{file} is not made" for arm, file in files.items() if arm not in there]
+        found.gather(layout.DECISIONS, partial(api.decoded_with, run, there))
+        untrained = ledger_file(_UNTRAINED)
+        if untrained in manifest["files"]:
+            found.gather(untrained, lambda: _without_adapter(run.path / untrained, untrained))
+        if there:
+            found.checked.append(f"{len(there)} arms were sampled with their own adapters")
+
+    # gapft run --dry-run
+
+    def decodes(
+        self, recipe: api.Recipe, problems: Mapping[api.Split, int], adapters: int
+    ) -> api.Decodes:
+        """So many samples of the audit, of every adapter and of the source."""
+        audit, k = problems["audit"], self.settings(recipe).k[-1]
+        count = audit * k * (adapters + 1)
+        line = f"ledger: {count:,} = {audit:,} x {k} samples x ({adapters} adapters + the source)"
+        return api.Decodes([line], count)
+
+
+def _without_adapter(path: Path, file: str) -> Iterator[str]:
+    if api.read_facts(path).get("adapter") is not None:
+        yield f"{file}: was decoded with an adapter; the source has none"
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRead:
+    """How many of each audit problem's samples passed.
+
+    Attributes:
+        k: the k of Pass@k, rising; the last is how many samples there are.
+        references: conditions compared with besides the source.
+        source: shape (P,), of the source's fresh samples.
+        arms: by arm, shape (P,).
+    """
+
+    k: tuple[int, ...]
+    references: tuple[str, ...]
+    source: NDArray[np.int64]
+    arms: Mapping[api.Arm, NDArray[np.int64]]
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerCurve:
+    """A condition's Pass@k beside another model's, on all problems or those of a state.
+
+    Attributes:
+        condition: whose.
+        against: the source, or a reference.
+        state: of the source; empty: all problems.
+        problems: how many; of none there is no curve.
+        curve: the comparison.
+    """
+
+    condition: str
+    against: str
+    state: str
+    problems: int
+    curve: CurveDifference | None
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerPoint:
+    """A curve at one k."""
+
+    of: LedgerCurve
+    curve: CurveDifference
+    number: int
+
+    @property
+    def band(self) -> Interval | None:
+        """The ends of the simultaneous band."""
+        low, high = self.curve.low, self.curve.high
+        if low is None or high is None:
+            return None
+        return Interval(float(low[self.number]), float(high[self.number]))
+
+    @property
+    def difference(self) -> str:
+        """In points, with the band."""
+        told = points(float(self.curve.difference[self.number]))
+        return told if self.band is None else f"{told} {api.points_interval(self.band)}"
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerFindings:
+    """Every curve: by what it is compared with, condition, and state, all problems first."""
+
+    curves: tuple[LedgerCurve, ...]
+
+    def whole(self, against: str) -> list[tuple[LedgerCurve, CurveDifference]]:
+        """Those on all problems against one model."""
+        return [
+            (of, of.curve)
+            for of in self.curves
+            if of.curve is not None and of.against == against and not of.state
+        ]
+
+    @property
+    def references(self) -> list[str]:
+        """What is compared with, the source first."""
+        return list(dict.fromkeys(of.against for of in self.curves))
+
+
+def _at(values: str) -> Any:
+    return lambda point: float(getattr(point.curve, values)[point.number])
+
+
+LEDGER: tuple[api.Column[LedgerPoint], ...] = (
+    api.Column("condition", "", lambda point: point.of.condition, "condition", condition_name),
+    api.Column("against", "the source, or a reference", lambda point: point.of.against),
+    api.Column("state", "of the source; empty: all problems", lambda point: point.of.state),
+    api.Column("problems", "of the audit, in this state", lambda point: point.of.problems),
+    api.Column("k", "", lambda point: point.curve.k[point.number], "k"),
+    api.Column("before", "Pass@k of what is compared with", _at("before"), "AGAINST", percent),
+    api.Column("after", "Pass@k, mean over seeds", _at("after"), "Pass@k", percent),
+    api.Column(
+        "",
+        "in points, with a band that holds at all k together",
+        lambda point: point.difference,
+        "difference",
+    ),
+    api.Column("difference", "", _at("difference")),
+    api.Column(
+        "band95",
+        "of the difference; it holds at all k together",
+        lambda point: point.band,
+        names=("band95_low", "band95_high"),
+    ),
+)
+BEHIND: tuple[api.Column[tuple[LedgerCurve, CurveDifference]], ...] = (
+    api.Column("condition", "", lambda row: row[0].condition, "condition", condition_name),
+    api.Column("against", "", lambda row: row[0].against),
+    api.Column("seeds", "training seeds", lambda row: row[1].seeds),
+    api.Column(
+        "behind",
+        "the first k at which Pass@k is below; a dash: at none",
+        lambda row: row[1].behind,
+        "falls behind at k",
+        lambda k: "–" if k is None else str(k),
+    ),
+    api.Column(
+        "behind_set",
+        "every such k that the band leaves possible; null: none",
+        lambda row: row[1].behind_set,
+        "possible (95%)",
+        lambda ks: ", ".join("none" if k is None else str(k) for k in ks),
+    ),
+)
+
+
+class LedgerPart(api.Part):
+    """What was gained and lost at every k."""
+
+    name = "coverage_ledger"
+    after = "Where the change comes from"
+
+    def read(
+        self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
+    ) -> LedgerRead | None:
+        """Counts what passed."""
+        said = manifest["recipe"].get("experiments", {}).get(self.name)
+        if said is None or not arms:
+            return None
+        settings = LedgerSettings.model_validate(said)
+        ids = api.read_columns(run_path / layout.problems("audit"), ("problem_id",))["problem_id"]
+        count = partial(_passing, run_path, ids, settings.k[-1])
+        by_arm = {arm: count(ledger_file(arm)) for arm in arms}
+        return LedgerRead(settings.k, settings.references, count(ledger_file(_UNTRAINED)), by_arm)
+
+    def compute(self, inputs: api.ReportInputs, read: LedgerRead) -> LedgerFindings:
+        """Every condition against the source, and against every reference."""
+        passing = {name: api.stacked(read.arms, name) for name in inputs.conditions}
+        states, curves = inputs.audit.states, []
+        against = {api.SOURCE: read.source, **{of: passing[of] for of in read.references}}
+        for other, before in against.items():
+            for name, after in passing.items():
+                for state in ("", *"GSU") if name != other else ():
+                    members = np.isin(states, [state] if state else [*"GSU"])
+                    stream = api.Stream(0, f"coverage/{name}/{other}/{state}")
+                    curve = _curve(before[..., members], after[:, members], read.k, stream)
+                    curves.append(LedgerCurve(name, other, state, int(members.sum()), curve))
+        return LedgerFindings(tuple(curves))
+
+    def sections(
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: LedgerFindings
+    ) -> Iterator[api.Section]:
+        """Where each falls behind, the figure, every k, and the same by the source's states."""
+        blocks: list[api.Block] = [
+            api.Text(
+                "Pass@k of the trained models themselves, from fresh samples of each and of the "
+                "source: whether what training corrects in one decode costs what search reaches."
+            ),
+            api.Frame(BEHIND, found.whole(api.SOURCE)).table(
+                "The first k at which Pass@k lies below the source's, and every such k that the "
+                "band leaves possible, with 95% confidence."
+            ),
+            _figure(found),
+        ]
+        for other in found.references:
+            rows = [point for of, _ in found.whole(other) for point in _points_of(of)]
+            if other != api.SOURCE:
+                rows = [point for point in rows if point.number in (0, len(point.curve.k) - 1)]
+            name = condition_name(other)
+            columns = [*_titled(LEDGER, name)]
+            blocks.append(api.Frame(columns, rows).table(_note(found, name)))
+        ends = api.Frame(_STATES, [*_by_state(found)])
+        blocks.append(
+            ends.table(
+                "Differences from the source by its states, at the least and the largest k, in "
+                "percentage points of their problems; each band holds at all k. The fresh samples "
+                "decide no state: of an unchanged model 0 is expected in every column."
+            )
+        )
+        yield api.Section("Coverage ledger", blocks)
+
+    def figures(self, findings: api.ReportFindings, found: LedgerFindings) -> api.Figures:
+        """Every condition's difference from the source by k."""
+        yield self.name, partial(_draw, found=found)
+
+    def tables(
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: LedgerFindings
+    ) -> Iterator[tuple[str, api.Rows]]:
+        """Every curve at every k, unrounded."""
+        rows = [point for of in found.curves for point in _points_of(of)]
+        yield "coverage_ledger.csv", api.Frame(LEDGER, rows).csv()
+
+    def results(self, found: LedgerFindings) -> dict[str, Any]:
+        """For results.json."""
+        rows = [point for of in found.curves for point in _points_of(of)]
+        behind = [pair for other in found.references for pair in found.whole(other)]
+        return {
+            "curves": api.Frame(LEDGER, rows).entries(),
+            "behind": api.Frame(BEHIND, behind).entries(),
+        }
+
+
+def _passing(run_path: Path, ids: Sequence[str], k: int, file: str) -> NDArray[np.int64]:
+    table = api.read_columns(run_path / file, ("problem_id", "index", "status"))
+    api.require(
+        table["problem_id"] == [id for id in ids for _ in range(k)]
+        and table["index"] == [*range(k)] * len(ids),
+        f"{file}: does not hold {k} samples of each problem of the audit",
+    )
+    passed = api.codes(table["status"]).reshape(len(ids), k) == api.PASS
+    found: NDArray[np.int64] = passed.sum(axis=1, dtype=np.int64)
+    return found
+
+
+def _curve(
+    before: NDArray[np.int64], after: NDArray[np.int64], ks: Sequence[int], stream: api.Stream
+) -> CurveDifference | None:
+    """None of no problems."""
+    if not after.shape[1]:
+        return None
+    return compare_curves(before, ks[-1], after, ks[-1], ks, stream=stream)
+
+
+def _points_of(of: LedgerCurve) -> Iterator[LedgerPoint]:
+    if of.curve is not None:
+        yield from (LedgerPoint(of, of.curve, number) for number in range(len(of.curve.k)))
+
+
+def _titled(
+    columns: Sequence[api.Column[LedgerPoint]], name: str
+) -> Iterator[api.Column[LedgerPoint]]:
+    for column in columns:
+        yield column if column.title != "AGAINST" else replace(column, title=name)
+
+
+#: A condition at one k: its point on all problems, and by state where it has any.
+_State = tuple[LedgerPoint, Mapping[str, LedgerPoint]]
+
+
+def _by_state(found: LedgerFindings) -> Iterator[_State]:
+    """The first and the last point against the source, those of every state beside each other."""
+    by_state = {
+        (of.condition, of.state): [*_points_of(of)]
+        for of in found.curves
+        if of.against == api.SOURCE
+    }
+    for of, _ in found.whole(api.SOURCE):
+        points = {state: by_state[of.condition, state] for state in ("", *"GSU")}
+        for end in dict.fromkeys((0, len(points[""]) - 1)):
+            yield points[""][end], {state: at[end] for state, at in points.items() if at}
+
+
+def _of_state(state: str) -> api.Column[_State]:
+    return api.Column(
+        "",
+        "difference on the problems of this state, in points, with its band",
+        lambda row: row[1][state].difference if state in row[1] else "–",
+        state,
+    )
+
+
+_STATES: tuple[api.Column[_State], ...] = (
+    api.Column("", "", lambda row: row[0].of.condition, "condition", condition_name),
+    api.Column("", "", lambda row: row[0].curve.k[row[0].number], "k"),
+    *map(_of_state, "GSU"),
+)
+
+
+def _note(found: LedgerFindings, name: str) -> str:
+    seeds = {curve.seeds for of in found.references for _, curve in found.whole(of)}
+    over = "problems" if seeds == {1} else "problems and training seeds"
+    few = {1: " Of one training seed it says nothing of others.", 2: " Of two seeds it is wide."}
+    one = few.get(min(seeds), "")
+    return (
+        f"Pass@k: one of k samples is right; unbiased, mean over seeds. Difference from {name} in "
+        f"percentage points; the 95% band holds at all k together, over {over}.{one}"
+    )
+
+
+def _figure(found: LedgerFindings) -> api.Figure:
+    ends = [
+        f"{condition_name(of.condition)} {points(float(curve.difference[-1]))}"
+        for of, curve in found.whole(api.SOURCE)
+    ]
+    k = found.whole(api.SOURCE)[0][1].k[-1]
+    return api.Figure(
+        "coverage_ledger",
+        f"Pass@k minus the source's by k, a panel for each condition; at k = {k}: "
+        f"{', '.join(ends)} points.",
+        "Pass@k of each condition minus the source's, mean over seeds; the 95% band holds at all k "
+        "together.",
+    )
+
+
+def _draw(findings: api.ReportFindings, found: LedgerFindings) -> Figure:
+    rows = found.whole(api.SOURCE)
+    lines = -(-len(rows) // 2)
+    figure, axes = style.panels(1.25 * lines + 0.75, lines, 2, sharex=True, sharey=True)
+    for at, (of, curve) in zip(axes, rows, strict=False):
+        _panel(at, curve)
+        at.set_title(condition_name(of.condition), x=0)
+    for at in axes[len(rows) :]:
+        at.set_visible(False)
+    figure.supxlabel("k, samples", fontsize=9.5, color=api.MUTED)
+    figure.supylabel("Pass@k minus the source's, points", fontsize=9.5, color=api.MUTED)
+    return figure
+
+
+def _panel(axes: Axes, curve: CurveDifference) -> None:
+    from matplotlib.ticker import NullLocator
+
+    colour, marker = api.series(0)
+    if curve.low is not None and curve.high is not None:
+        axes.fill_between(
+            curve.k, 100 * curve.low, 100 * curve.high, color=api.palette.RIGHT_PALE, linewidth=0
+        )
+    axes.axhline(0, color=api.MUTED, linewidth=1, linestyle=(0, (4, 3)))
+    axes.plot(curve.k, 100 * curve.difference, color=colour, marker=marker, markersize=4.5)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(curve.k, [str(k) for k in curve.k])
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+@api.hookimpl
+def register_experiments(register):  # type: ignore[no-untyped-def]
+    """Registers it."""
+    register("coverage_ledger", CoverageLedger)

@@ -1,0 +1,59 @@
+"""The coverage ledger's cost: samples of an adapter beside as many of the source, as search draws.
+
+And what the whole ledger of an arm takes beside making the arm: its training and greedy audit.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.benchmarks.measure import Figure
+from tests.command import succeed
+
+K, ROUNDS = 8, 3
+
+
+def measure(folder: Path) -> list[Figure]:
+    """One arm of the demo: 400 problems to sample K times; each time with the model's loading."""
+    from gapft_harness.core.records import SOURCE
+    from gapft_harness.experiments.coverage_ledger import sample_audit
+    from gapft_harness.stages.audit import audit_arm
+    from gapft_harness.stages.train.job import train_arms
+
+    run = folder / "run"
+    settings = ("conditions=[gapft]", "seeds=[13]", "data.audit_limit=400")
+    succeed("run", "demo", "--run-dir", run, *(word for of in settings for word in ("--set", of)))
+
+    def seconds(work: Callable[[], object], made: Path) -> float:
+        if made.is_dir():
+            made.rename(folder / f"gone{time.monotonic_ns()}")
+        else:
+            made.unlink(missing_ok=True)
+        start = time.perf_counter()
+        work()
+        return time.perf_counter() - start
+
+    def sampled(condition: str, seed: int) -> float:
+        made = run / f"decisions/{condition}-seed{seed}.samples.parquet"
+        return seconds(lambda: sample_audit(str(run), condition, seed, K), made)
+
+    def arm() -> float:
+        trained, decided = run / "adapters/gapft-seed13", run / "decisions/gapft-seed13.parquet"
+        training = seconds(lambda: train_arms(str(run), [["gapft", 13]]), trained)
+        return training + seconds(lambda: audit_arm(str(run), "gapft", 13), decided)
+
+    rounds = [(sampled("gapft", 13), sampled(SOURCE, 0), arm()) for _ in range(ROUNDS)]
+    ours, source, made = (statistics.median(of) for of in zip(*rounds, strict=True))
+    ratio = statistics.median(a / b for a, b, _ in rounds)
+    beside = statistics.median(a / c for a, _, c in rounds)
+    told = f"{ours:.1f} s for {400 * K:,} responses; {source:.1f} s of the source"
+    return [
+        Figure("samples of an adapter / of the source", ratio, 1.5, detail=told),
+        Figure(
+            f"ledger of k = {K} / training and audit of an arm", beside, None,
+            detail=f"an arm {made:.1f} s",
+        ),
+    ]  # fmt: skip
