@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import GapftError, PluginError
-from gapft_harness.core.records import GREEDY
+from gapft_harness.core.records import GREEDY, state_of
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import response_schema
-from gapft_harness.stages.search.states import partition, state_of
+from gapft_harness.stages.search.states import partition
 
 problems = st.lists(
     st.tuples(st.booleans(), st.lists(st.booleans(), min_size=8, max_size=8)), max_size=30

@@ -34,6 +34,18 @@ CONTEXT = "context"
 Gold = Any
 
 
+def state_of(greedy_passed: bool, samples_passed: Sequence[bool]) -> State:
+    """The state of one problem.
+
+    Args:
+        greedy_passed: V(x, d_src(x)).
+        samples_passed: V(x, y_1), ..., V(x, y_K).
+    """
+    if greedy_passed:
+        return "G"
+    return "S" if any(samples_passed) else "U"
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The outcome of verifying one response. V = 1 for ``pass`` alone (Section 3.1)."""

@@ -94,6 +94,9 @@ def _plan(recipe: api.Recipe, condition: str) -> str:
         f"loss {of.loss}",
         f"learning rate {settings.learning_rate:g}",
     ]
+    if of.search_every:
+        k = of.search_k or recipe.search.k
+        said.append(f"the pool searched again every {of.search_every} updates (K = {k})")
     return f"        {condition}: {', '.join(said)}"
 
 
@@ -160,10 +163,9 @@ class DrawnRow:
         """One of the facts."""
         return None if self.facts is None else self.facts[key]
 
-    @property
-    def completion(self) -> Fraction | None:
-        """New tokens of a seed."""
-        return None if self.facts is None else Fraction(self.facts["completion_tokens"], self.seeds)
+    def of_a_seed(self, key: str) -> Fraction | None:
+        """One of the facts, a seed's mean."""
+        return None if self.facts is None else Fraction(self.facts[key], self.seeds)
 
     @property
     def rule(self) -> Fraction | None:
@@ -293,8 +295,15 @@ DRAWN: tuple[api.Column[DrawnRow], ...] = (
     api.Column(
         "completion_tokens",
         "new tokens that a seed drew",
-        lambda row: row.completion,
+        lambda row: row.of_a_seed("completion_tokens"),
         "completion tokens",
+        _whole,
+    ),
+    api.Column(
+        "search_tokens",
+        "new tokens of the searches that a seed's own policy made (`training.grpo.search_every`)",
+        lambda row: row.of_a_seed("search_tokens"),
+        "search tokens",
         _whole,
     ),
     api.Column(
@@ -385,6 +394,8 @@ def _drawn_row(
         return DrawnRow(name, budgets[0].steps, processed, None, (), len(budgets))
     counted = [api.group_facts(groups) for groups in arms]
     facts = {key: sum(of[key] for of in counted) for key in counted[0]}
+    said = [inputs.training.get(of.arm.name, {}) for of in inputs.of(name)]
+    facts["search_tokens"] = sum(of.get("search_tokens", 0) for of in said)
     flat = flat_groups(_rewarded(group) for groups in arms for group in groups)
     return DrawnRow(name, budgets[0].steps, None, facts, flat, len(arms))
 

@@ -82,6 +82,21 @@ class Grpo(RecipeSection):
     scale_rewards: Literal["group", "batch", "none"] = Field(
         "group", description="advantages are divided by the deviation of these rewards"
     )
+    search_every: int | None = Field(
+        None,
+        ge=1,
+        description="after so many updates, and so on, the arm's own policy searches the pool, and "
+        "`prompts` goes by the states that it finds; default: the source's states stay",
+    )
+    search_k: int | None = Field(
+        None, ge=1, description="samples of a problem in such a search; default: the search's"
+    )
+
+    @model_serializer(mode="wrap")
+    def _said(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """As it always was where nothing is searched again: adapters are compared by this."""
+        said: dict[str, Any] = dump(self)
+        return {k: v for k, v in said.items() if v is not None or not k.startswith("search_")}
 
     @model_validator(mode="after")
     def _fits(self) -> Grpo:
@@ -94,6 +109,12 @@ class Grpo(RecipeSection):
             raise ValueError(
                 f"mask_flat changes nothing with loss: {self.loss} and beta: 0, as flat groups "
                 "have advantage 0 and no say in the divisor; take loss: dapo or bnpo"
+            )
+        every, by_state = self.search_every, self.prompts not in ("pool", "examples")
+        if every and (not by_state or every % self.iterations):
+            raise ValueError(
+                f"search_every is {every}; expected prompts: G, S or U, which states say (found "
+                f"{self.prompts}), and a multiple of iterations ({self.iterations})"
             )
         return self
 

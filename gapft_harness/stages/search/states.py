@@ -14,7 +14,7 @@ from reprlib import repr as short
 from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import GREEDY, Response, State
+from gapft_harness.core.records import GREEDY, Response, state_of
 from gapft_harness.hooks.manager import Registered, load_plugins
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory, require
@@ -60,18 +60,6 @@ class Window:
     def end(self) -> int:
         """The number after the last sample's."""
         return self.offset + self.k
-
-
-def state_of(greedy_passed: bool, samples_passed: Sequence[bool]) -> State:
-    """The state of one problem.
-
-    Args:
-        greedy_passed: V(x, d_src(x)).
-        samples_passed: V(x, y_1), ..., V(x, y_K).
-    """
-    if greedy_passed:
-        return "G"
-    return "S" if any(samples_passed) else "U"
 
 
 def states_in(

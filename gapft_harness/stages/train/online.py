@@ -18,11 +18,14 @@ from gapft_harness.stages.integrity.differences import unequal
 from gapft_harness.stages.train.job import seeds_of
 from gapft_harness.training.groups import (
     GROUPS,
+    SEARCHES,
+    arm_plan,
     group_facts,
     group_faults,
-    prompt_plan,
-    prompted,
     read_groups,
+    read_searches,
+    search_faults,
+    stretches,
 )
 from gapft_harness.training.plan import budget
 
@@ -31,8 +34,15 @@ def reward_warnings(recipe: Recipe, task: Mapping[str, Any], plugins: Plugins) -
     """A sentence where rewards are by another verifier than the audit is.
 
     Raises:
-        UserError: a permissive reward is asked for, and the task's verifier declares none.
+        UserError: a permissive reward is asked for, and the task's verifier declares none; or the
+            trainer grpo for episodes of several attempts.
     """
+    grpo = [name for name in recipe.conditions if recipe.training_of(name).trainer == "grpo"]
+    if grpo and (attempts := task["episode"]["attempts"]) > 1:
+        raise UserError(
+            f"the trainer grpo of {', '.join(grpo)} would reward the first attempt alone, and the "
+            f"task's episode.attempts is {attempts}; set it to 1, or take the trainer lora"
+        )
     name, params = task["verifier"], task["verifier_params"]
     asked = [
         condition
@@ -63,9 +73,9 @@ def _is_online(recipe: Recipe, condition: str, plugins: Plugins) -> bool:
 def check_groups(
     run: RunDirectory, arm: Arm, examples: Sequence[Example], facts: Mapping[str, Any]
 ) -> Iterable[str]:
-    """For ``gapft verify``: an arm's sealed groups follow from plan, states and rewards.
+    """For ``gapft verify``: an arm's sealed groups follow from searches, plan, states and rewards.
 
-    Rewards and tokens are not drawn or judged again.
+    Rewards, verdicts and tokens are not drawn or judged again.
 
     Args:
         facts: of its ``training.json``.
@@ -79,12 +89,18 @@ def _check_groups(
     run: RunDirectory, arm: Arm, examples: Sequence[Example], facts: Mapping[str, Any]
 ) -> Iterator[str]:
     settings, where = run.recipe.training_of(arm.condition), layout.adapter(arm)
-    groups = list(read_groups(run.path / where))
+    of, seed = settings.grpo, seeds_of(arm).get("order", arm.seed)
+    groups, searches = list(read_groups(run.path / where)), list(read_searches(run.path / where))
     table = run.path / layout.states("pool")
     states = {of.problem_id: of.state for of in read_states(table)}
     updates = budget(examples, settings).steps
-    chosen = prompted(settings.grpo, states, {example.problem_id for example in examples})
-    plan = prompt_plan(chosen, updates, settings.grpo, seeds_of(arm).get("order", arm.seed))
-    yield from group_faults(f"{where}/{GROUPS}", groups, plan, states, settings.grpo)
-    right = {"updates": updates, **group_facts(groups)}
+    due = [(after, id) for after in stretches(updates, of)[1:] for id in sorted(states)]
+    k, own = of.search_k or run.recipe.search.k, {example.problem_id for example in examples}
+    faults = list(search_faults(f"{where}/{SEARCHES}", searches, due, k))
+    yield from faults
+    if faults:
+        return  # prompts follow from the searches
+    plan = arm_plan(states, own, of, seed, updates, searches)
+    yield from group_faults(f"{where}/{GROUPS}", groups, plan, states, of)
+    right = {"updates": updates, **group_facts(groups, searches)}
     yield from unequal(f"{where}/training.json", facts, right)
