@@ -265,11 +265,10 @@ def _flat(state: str) -> api.Column[DrawnRow]:
 
 
 _FLAT = "groups whose rewards are all equal, in all and by the source's state, over all seeds"
-DRAWN: tuple[api.Column[DrawnRow], ...] = (
-    api.Column("condition", "", lambda row: row.name, "condition", condition_name),
-    api.Column(
-        "updates", "optimizer updates of a seed", lambda row: row.updates, "updates", _whole
-    ),
+_NAME: api.Column[DrawnRow] = api.Column(
+    "condition", "", lambda row: row.name, "condition", condition_name
+)
+_FLATNESS: tuple[api.Column[DrawnRow], ...] = (
     _fact("groups", "groups", "prompts drawn for, over all seeds"),
     _fact("flat", "flat", _FLAT),
     _flat("G"),
@@ -289,6 +288,11 @@ DRAWN: tuple[api.Column[DrawnRow], ...] = (
         lambda row: row.rule,
         "G of G and U",
         percent,
+    ),
+)
+_COST: tuple[api.Column[DrawnRow], ...] = (
+    api.Column(
+        "updates", "optimizer updates of a seed", lambda row: row.updates, "updates", _whole
     ),
     _fact("empty_draws", "empty", "draws all of whose groups were flat; their updates count"),
     _fact("unjudged", "no reward", "responses that the reward's verifier raised or hung on"),
@@ -314,6 +318,7 @@ DRAWN: tuple[api.Column[DrawnRow], ...] = (
         _whole,
     ),
 )
+DRAWN = (_NAME, *_FLATNESS, *_COST)
 SAMPLED: tuple[api.Column[FlatGroups], ...] = (
     api.Column("state", "the source's", lambda row: row.state, "state"),
     api.Column("groups", "problems of the pool", lambda row: row.groups, "problems", _whole),
@@ -362,7 +367,8 @@ class OnlinePart(api.Part):
             [
                 api.Text(_result(rows[1:], found)),
                 api.Frame(_titled(found.reference), rows).table(_rule_note(inputs)),
-                api.Frame(DRAWN, found.drawn).table(_drawn_note(found)),
+                api.Frame((_NAME, *_FLATNESS), found.drawn[1:]).table(_FLAT_NOTE),
+                api.Frame((_NAME, *_COST), found.drawn).table(_COST_NOTE),
                 api.Frame(SAMPLED, found.sampled).table(_sampled_note(inputs, found)),
             ],
         )
@@ -476,15 +482,16 @@ def _rule_note(inputs: api.ReportInputs) -> str:
     )
 
 
-def _drawn_note(found: OnlineFindings) -> str:
-    return (
-        "Equal are the updates, not the tokens: a GRPO condition has its training set's number of "
-        "updates and is not trained on that set, so its n, N and L elsewhere in this report say "
-        "nothing of it. Flat: all rewards of a group are equal, which gives it advantage 0 whether "
-        "or not it is masked. G of the flat: what masking flat groups drops; G of G and U: what "
-        "dropping every drawn group of G and of U would drop. Flatness is of the policy as it is "
-        "trained, at sampling temperature; the states are the source's."
-    )
+_FLAT_NOTE = (
+    "Groups that were drawn. Flat: all rewards of a group are equal, which gives it advantage 0 "
+    "whether or not it is masked. G of the flat: what masking flat groups drops; G of G and U: "
+    "what dropping every drawn group of G and of U would drop. Flatness is of the policy as it is "
+    "trained, at sampling temperature; the states are the source's."
+)
+_COST_NOTE = (
+    "Equal are the updates, not the tokens. Empty: updates all of whose groups were flat. Tokens: "
+    "of a seed."
+)
 
 
 def _sampled_note(inputs: api.ReportInputs, found: OnlineFindings) -> str:

@@ -35,6 +35,7 @@ from gapft_harness.report.rendering.wording import (
     condition_name,
     listed,
     percent,
+    seeds_for_a_point,
     whole,
 )
 from gapft_harness.report.sections import budgets, comparison, other_rule, paper, provenance, search
@@ -135,7 +136,7 @@ def _contrasts(inputs: ReportInputs, findings: Findings) -> list[Block]:
             + remark,
         ),
         *tables,
-        Text(_seed_caution(len(inputs.seeds)), "note"),
+        Text(_seed_caution(len(inputs.seeds)) + _seeds_for_a_claim(findings), "note"),
     ]
 
 
@@ -149,6 +150,19 @@ def _seed_caution(seeds: int) -> str:
         f"{seeds} training seeds are few: resampling them understates how much a new seed would "
         "differ, so the true uncertainty is wider than these intervals."
     )
+
+
+def _seeds_for_a_claim(findings: Findings) -> str:
+    """Where the first contrast's interval is wide: what a difference of a point would take."""
+    first = principal(findings)[0]
+    if SOURCE in (first.a, first.b) or first.interval.high - first.interval.low <= 0.02:
+        return ""
+    a, b = (findings.conditions[name].seeds for name in (first.a, first.b))
+    deltas = [
+        float(a[seed].decomposition.pass_at_1 - b[seed].decomposition.pass_at_1) for seed in a
+    ]
+    told = seeds_for_a_point(deltas)
+    return f" {condition_name(first.a)} minus {condition_name(first.b)}: {told}." if told else ""
 
 
 def _decomposition(inputs: ReportInputs, findings: Findings) -> list[Block]:
