@@ -91,12 +91,11 @@ class Grpo(RecipeSection):
     search_k: int | None = Field(
         None, ge=1, description="samples of a problem in such a search; default: the search's"
     )
-
-    @model_serializer(mode="wrap")
-    def _said(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """As it always was where nothing is searched again: adapters are compared by this."""
-        said: dict[str, Any] = dump(self)
-        return {k: v for k, v in said.items() if v is not None or not k.startswith("search_")}
+    search_empty: Literal["keep", "stop"] = Field(
+        "stop",
+        description="where such a search finds no problem of the state: the arm goes on with the "
+        "prompts that it had, or ends with an error",
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> Grpo:

@@ -121,10 +121,13 @@ def prompted(
     else:
         found = sorted(id for id, state in states.items() if state == settings.prompts)
     if not found:
-        after, less = (f" after {update} updates", ", or train for fewer") if update else ("", "")
+        after, keep = "", ""
+        if update:
+            after = f" after {update} updates"
+            keep = ", or set training.grpo.search_empty: keep"
         raise UserError(
             f"training.grpo.prompts: {settings.prompts}, and the pool has no such problem{after}; "
-            f"take another, or enlarge the pool{less}"
+            f"take another, or enlarge the pool{keep}"
         )
     return found
 
@@ -160,9 +163,11 @@ def arm_plan(
     known: dict[int, dict[str, State]] = {0: dict(states)}
     for of in searches:
         known.setdefault(of.update, {})[of.problem_id] = of.state
-    plan = []
+    plan, chosen = [], list[str]()
     for first in (found := stretches(updates, settings)):
-        chosen = prompted(settings, known[first], examples, first)
+        none = first and settings.prompts not in known[first].values()
+        if not (none and settings.search_empty == "keep"):
+            chosen = prompted(settings, known[first], examples, first)
         own = derive(seed, "train/stretch", first) if first else seed
         plan += prompt_plan(chosen, min(found.step, updates - first), settings, own)
     return plan

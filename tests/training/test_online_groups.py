@@ -152,6 +152,16 @@ def test_a_stretch_without_prompts_ends_the_arm() -> None:
         arm_plan({"a": "S", "b": "G"}, [], settings, 13, 4, found)
 
 
+def test_or_it_goes_on_with_the_prompts_that_it_had_until_there_are_some_again() -> None:
+    states: dict[str, State] = {"a": "S", "b": "G"}
+    found = [Searched(2, id, 1.0, (1.0,), "G", 3) for id in "ab"]
+    found += [Searched(4, "a", 1.0, (1.0,), "G", 3), Searched(4, "b", 0.0, (1.0,), "S", 3)]
+    settings = Grpo(prompts="S", search_every=2, search_empty="keep", prompts_per_update=1)
+    assert arm_plan(states, [], settings, 13, 6, found) == ["a", "a", "a", "a", "b", "b"]
+    with pytest.raises(UserError, match="no such problem;"):
+        arm_plan(dict.fromkeys(states, "G"), [], settings, 13, 6, found)
+
+
 SEARCHES = [
     Searched.of(2, "a", (1.0, 0.0, 0.0), 9),
     Searched.of(2, "b", (0.0, None, 1.0), 9),
@@ -288,7 +298,6 @@ def test_settings_that_do_not_fit_are_refused(said: dict[str, Any], why: str) ->
 
 def test_a_recipe_that_says_nothing_of_grpo_dumps_as_before() -> None:
     assert "grpo" not in Training().model_dump(mode="json")
-    assert not {"search_every", "search_k"} & Grpo(beta=0.5).model_dump(mode="json").keys()
     searching = Training(grpo=Grpo(prompts="U", search_every=2, search_k=3))
     assert Training.model_validate_json(searching.model_dump_json()) == searching
     said = Training(grpo=Grpo(beta=0.5))
