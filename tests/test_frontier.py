@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import json
 from fractions import Fraction
-from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.analysis.bootstrap import Interval
 from gapft_harness.experiments.frontier import FrontierPart, FrontierPoint, _judged
 from gapft_harness.report.findings.whole import compute
-from tests.command import succeed
 from tests.report.planted import inputs as planted
-from tests.training.letters import prepare
 
 NONE = Interval(0, 0)
 
@@ -65,22 +59,3 @@ def test_the_frontier_is_what_nothing_else_beats(drawn: list[tuple[Fraction, Fra
             (other.lost, other.corrected) == (point.lost, point.corrected) for other in above
         )
     assert list(_judged(points[::-1])) == found[::-1]
-
-
-def test_a_finished_run_gets_it_by_a_line_in_its_recipe(tmp_path: Path) -> None:
-    command = [*prepare(tmp_path), "run"]
-    succeed(*command, cwd=tmp_path)
-    with (tmp_path / "recipe.yaml").open("a") as recipe:
-        recipe.write("experiments: {frontier: {}}\n")
-    succeed(*command, cwd=tmp_path)
-    results = json.loads((tmp_path / "run/report/results.json").read_text())
-    with (tmp_path / "run/report/tables/frontier.csv").open() as file:
-        rows = {row["condition"]: row for row in csv.DictReader(file)}
-    for point in results["frontier"]["points"]:
-        terms = results["conditions"][point["condition"]]["terms"]
-        assert point["corrected"] == pytest.approx(terms["S"] + terms["U"])
-        assert point["lost"] == pytest.approx(-terms["G"])
-        assert float(rows[point["condition"]]["gain"]) == pytest.approx(point["gain"])
-    page = (tmp_path / "run/report/report.md").read_text("utf-8")
-    assert "## Corrected against lost\n\nOn the frontier, from fewest regressions on: " in page
-    assert (tmp_path / "run/report/figures/frontier.svg").is_file()
