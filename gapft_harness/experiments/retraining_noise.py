@@ -516,13 +516,14 @@ class NoisePart(api.Part):
     def sections(
         self, inputs: api.ReportInputs, findings: api.ReportFindings, found: NoiseFindings
     ) -> Iterator[api.Section]:
-        """What came of it in words, every replicate, and how far training seeds are apart."""
+        """What came of it in words, what moves a gain, how far seeds are apart, every replicate."""
         replicates = api.Frame(REPLICATES, found.replicates).table(
             "Each line is an arm and its replicate, trained on the same examples. Changed: audit "
             "problems that one of the two has right and the other wrong. Pass@1: of the replicate "
             "minus that of the arm, in percentage points. Reworded: responses with another text, "
             "right or wrong. Weights: whether the two adapters are the same to the byte.",
             words=2,
+            summary="Every replicate",
         )
         columns = [*_spread_columns(found.spreads[0].anew, findings)]
         spreads = api.Frame(columns, found.spreads).table(
@@ -532,9 +533,8 @@ class NoisePart(api.Part):
             "examples, too. Interval: of the condition's mean Pass@1, over seeds and problems. "
             "Conditions are compared by such intervals, and not by single trainings.",
         )
-        blocks: list[api.Block] = [api.Text(_result(found)), replicates, spreads]
-        if found.causes:
-            blocks += _anatomy(found)
+        anatomy = _anatomy(found) if found.causes else ()
+        blocks = [api.Text(_result(found)), *anatomy, spreads, replicates]
         yield api.Section("Retraining noise", blocks)
 
     def figures(self, findings: api.ReportFindings, found: NoiseFindings) -> api.Figures:
