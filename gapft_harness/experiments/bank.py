@@ -57,12 +57,7 @@ class BankExperiment(api.Experiment):
         found = super().settings(recipe, options)
         if found is None:
             return None
-        where = f"recipe {recipe.name}: key 'experiments.{self.name}"
-        if found.condition not in recipe.conditions:
-            raise api.UserError(
-                f"{where}.condition': {found.condition!r} is no condition of the recipe; "
-                f"{api.did_you_mean(found.condition, recipe.conditions)}"
-            )
+        self.require_conditions(recipe, "condition", [found.condition])
         for name in found.attributions:
             self.plugins.get("attribution", name)
         return found

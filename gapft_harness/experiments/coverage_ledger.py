@@ -93,12 +93,8 @@ class CoverageLedger(api.Experiment):
             UserError: the recipe lacks a reference.
         """
         found = super().settings(recipe, options)
-        for name in found.references if found is not None else ():
-            if name not in recipe.conditions:
-                raise api.UserError(
-                    f"recipe {recipe.name}: key 'experiments.{self.name}.references': {name!r} is "
-                    f"no condition of the recipe; {api.did_you_mean(name, recipe.conditions)}"
-                )
+        if found is not None:
+            self.require_conditions(recipe, "references", found.references)
         return found
 
     def conditions(self, recipe: api.Recipe) -> Sequence[str]:
@@ -112,12 +108,7 @@ class CoverageLedger(api.Experiment):
         Raises:
             UserError: the sampler replays responses.
         """
-        sampler = context.plugins.get("sampler", context.run.recipe.model.backend)
-        if not sampler.declared(api.SamplerTraits).generates:
-            raise api.UserError(
-                f"experiments.{self.name}: needs a backend that generates: of "
-                f"{context.run.recipe.model.backend!r} there are no samples of an adapter"
-            )
+        self.require_generates(context)
 
     def audits(self, context: api.Context) -> Iterator[tuple[str, api.Job]]:
         """The samples of the source and of every adapter."""

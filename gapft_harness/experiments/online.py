@@ -39,16 +39,12 @@ class Online(api.Experiment):
         found = super().settings(recipe, options)
         if found is None:
             return None
-        where = f"recipe {recipe.name}: key 'experiments.{self.name}"
-        if found.reference not in recipe.conditions:
-            known = ", ".join(recipe.conditions)
-            raise api.UserError(
-                f"{where}.reference': {found.reference!r} is no condition; known: {known}"
-            )
+        self.require_conditions(recipe, "reference", [found.reference])
         if not _online(recipe, found.reference):
             raise api.UserError(
-                f"{where}': no condition besides the reference is trained by grpo, such as "
-                "grpo_all: {selector: gapft, training: {trainer: grpo}}"
+                f"recipe {recipe.name}: key 'experiments.{self.name}': no condition besides the "
+                "reference is trained by grpo, such as grpo_all: {selector: gapft, training: "
+                "{trainer: grpo}}"
             )
         return found
 

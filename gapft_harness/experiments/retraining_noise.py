@@ -99,20 +99,15 @@ class RetrainingNoise(api.Experiment):
         if found is None:
             return None
         where = f"recipe {recipe.name}: key 'experiments.{self.name}"
-        for name in found.conditions:
-            if name not in recipe.conditions:
-                raise api.UserError(
-                    f"{where}.conditions': {name!r} is no condition of the recipe; "
-                    f"{api.did_you_mean(name, recipe.conditions)}"
-                )
+        self.require_conditions(recipe, "conditions", found.conditions)
         for seed in found.seeds:
             if seed not in recipe.seeds:
                 there = ", ".join(map(str, recipe.seeds))
                 raise api.UserError(
                     f"{where}.seeds': {seed} is none of the recipe's seeds: {there}"
                 )
-        named = [name for name in found.conditions if name in recipe.conditions]
-        if "dropout" in found.vary and not all(recipe.training_of(of).dropout for of in named):
+        trained = map(recipe.training_of, found.conditions)
+        if "dropout" in found.vary and not all(of.dropout for of in trained):
             raise api.UserError(
                 f"{where}.vary': dropout is to be drawn anew, and training.dropout is 0; take it "
                 "out of vary, or train with dropout"
@@ -131,12 +126,7 @@ class RetrainingNoise(api.Experiment):
             UserError: the sampler replays responses, or the trainer draws in ways of its own.
         """
         recipe, where = context.run.recipe, f"experiments.{self.name}"
-        sampler = context.plugins.get("sampler", recipe.model.backend)
-        if not sampler.declared(api.SamplerTraits).generates:
-            raise api.UserError(
-                f"{where}: needs a backend that generates: the responses of "
-                f"{recipe.model.backend!r} are of each arm's own adapter, and of no replicate"
-            )
+        self.require_generates(context)
         found = self.settings(recipe)
         anew = [name for name in found.vary if VARIED[name]]
         for name in dict.fromkeys(recipe.training_of(of).trainer for of in found.conditions):

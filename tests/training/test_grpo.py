@@ -491,7 +491,10 @@ def test_a_machine_without_trl_is_told_what_to_install(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("own", "said"),
     [
-        ("experiments.online.reference=gapt", "'gapt' is no condition; known: gapft, grpo_all"),
+        (
+            "experiments.online.reference=gapt",
+            "'gapt' is no condition of the recipe; did you mean 'gapft'?",
+        ),
         ("conditions=[gapft,uniform]", "no condition besides the reference is trained by grpo"),
     ],
 )

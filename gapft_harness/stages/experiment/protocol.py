@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
-from gapft_harness.core.errors import UserError
+from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.core.records import Arm
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import Job
+from gapft_harness.hooks.registered import SamplerTraits
 from gapft_harness.recipe.conditions import own_settings
 from gapft_harness.recipe.faults import explain
 from gapft_harness.recipe.recipe import Recipe
@@ -103,6 +104,32 @@ class Experiment:
         except ValidationError as error:
             under, source = ("experiments", self.name), f"recipe {recipe.name}"
             raise explain(error, given, model, source, options or {}, under) from error
+
+    def require_conditions(self, recipe: Recipe, key: str, names: Iterable[str]) -> None:
+        """Refuses what its settings have under a key and the recipe has not.
+
+        Raises:
+            UserError: a name is no condition of the recipe.
+        """
+        for name in names:
+            if name not in recipe.conditions:
+                raise UserError(
+                    f"recipe {recipe.name}: key 'experiments.{self.name}.{key}': {name!r} is no "
+                    f"condition of the recipe; {did_you_mean(name, recipe.conditions)}"
+                )
+
+    def require_generates(self, context: Context) -> None:
+        """Refuses a sampler that replays responses: of an adapter it has none but the arm's own.
+
+        Raises:
+            UserError: the recipe's backend is such a one.
+        """
+        backend = context.run.recipe.model.backend
+        if not context.plugins.get("sampler", backend).declared(SamplerTraits).generates:
+            raise UserError(
+                f"experiments.{self.name}: needs a backend that generates: {backend!r} has the "
+                "responses of each arm's own adapter, and no others"
+            )
 
     def require_same_settings(
         self,
