@@ -1,4 +1,4 @@
-"""The study's commands: ``run``, ``report``, and ``pretrain``, which ``run`` calls."""
+"""The study's commands: ``run`` and ``report``; ``pretrain`` and ``tasks`` are parts of ``run``."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from controlled_study.pretrain import pretrain
 
             pretrain(options.size, options.kind, options.seed, options.out)
+            return 0
+        if options.command == "tasks":
+            from controlled_study.tasks import write_tasks
+
+            write_tasks(options.out, SIZES[options.size])
             return 0
         if options.command == "run":
             from controlled_study.driver import Study, run_study
@@ -58,6 +63,9 @@ def _parser() -> argparse.ArgumentParser:
     pretrain.add_argument("--kind", choices=("mixed", "mastery"), default="mixed")
     pretrain.add_argument("--seed", type=int, required=True)
     pretrain.add_argument("--out", type=Path, required=True)
+    tasks = commands.add_parser("tasks", help="write the tasks with their problems")
+    tasks.add_argument("--size", choices=SIZES, required=True)
+    tasks.add_argument("--out", type=Path, required=True)
     return parser
 
 

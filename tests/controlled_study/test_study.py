@@ -31,6 +31,15 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_its_tasks_can_be_had_alone(study: Path, tmp_path: Path) -> None:
+    assert main(["tasks", "--size", "tiny", "--out", str(tmp_path / "tasks")]) == 0
+    made, own = (
+        {path.name: path.read_bytes() for path in folder.iterdir()}
+        for folder in (tmp_path / "tasks", study / "tasks")
+    )
+    assert made == own
+
+
 def test_a_study_is_run_and_told(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(study), "--out", str(study / "outcome")]) == 0
     said, told = capsys.readouterr()
