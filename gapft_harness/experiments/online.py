@@ -458,13 +458,18 @@ def _titled(reference: str) -> list[api.Column[RuleRow]]:
 
 
 def _result(rows: Sequence[RuleRow], found: OnlineFindings) -> str:
-    said = [
-        f"{condition_name(row.name)} {_change(row.run_change)} points by the audit's rule"
-        + ("" if row.other_change is None else f" and {_change(row.other_change)} by the other")
-        for row in rows
-        if row.run_change is not None
-    ]
-    return f"Pass@1 minus that of {condition_name(found.reference)}: {'; '.join(said)}."
+    told = [row for row in rows if row.run_change is not None]
+    alike = all(row.run_change == row.other_change for row in told)
+    rule = "either" if alike else "the audit's"
+    said = []
+    for row in told:
+        said.append(f"{condition_name(row.name)} {_change(row.run_change)}")
+        if not alike and row.other_change is not None:
+            said[-1] += f", by the other {_change(row.other_change)}"
+    return (
+        f"Pass@1 minus that of {condition_name(found.reference)}, in points by "
+        f"{rule} rule: {'; '.join(said)}."
+    )
 
 
 def _rule_note(inputs: api.ReportInputs) -> str:
