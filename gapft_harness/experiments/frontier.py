@@ -55,39 +55,32 @@ class FrontierPoint:
         return self.corrected - self.lost
 
 
-def _shown(rate: Fraction, interval: Interval) -> str:
-    low, high = (f"{100 * end:.1f}" for end in (interval.low, interval.high))
-    return f"{percent(rate)} [{low}, {high}]"
+#: Every condition's point.
+Points = tuple[FrontierPoint, ...]
+
+
+def _share(key: str, meaning: str) -> Iterator[api.Column[FrontierPoint]]:
+    """A share of all problems: exact, its interval, and both as people read them."""
+
+    def ends(row: FrontierPoint) -> tuple[float, float]:
+        interval: Interval = getattr(row, f"{key}_interval")
+        return interval.low, interval.high
+
+    def shown(row: FrontierPoint) -> str:
+        low, high = (f"{100 * end:.1f}" for end in ends(row))
+        return f"{percent(getattr(row, key))} [{low}, {high}]"
+
+    yield api.Column(key, "", lambda row: getattr(row, key))
+    yield api.Column(f"{key}_ci95", "", ends, names=(f"{key}_ci95_low", f"{key}_ci95_high"))
+    yield api.Column(
+        "", f"{meaning}, of all audit problems (Equation 9), with the 95% interval", shown, key
+    )
 
 
 COLUMNS: tuple[api.Column[FrontierPoint], ...] = (
     api.Column("condition", "", lambda row: row.name, "condition", condition_name),
-    api.Column("corrected", "p_S κ_S + p_U κ_U, of all problems", lambda row: row.corrected),
-    api.Column(
-        "corrected_ci95",
-        "",
-        lambda row: (row.corrected_interval.low, row.corrected_interval.high),
-        names=("corrected_ci95_low", "corrected_ci95_high"),
-    ),
-    api.Column("lost", "p_G ρ_G, of all problems", lambda row: row.lost),
-    api.Column(
-        "lost_ci95",
-        "",
-        lambda row: (row.lost_interval.low, row.lost_interval.high),
-        names=("lost_ci95_low", "lost_ci95_high"),
-    ),
-    api.Column(
-        "",
-        "failures that come right, of all audit problems (Equation 9), with the 95% interval",
-        lambda row: _shown(row.corrected, row.corrected_interval),
-        "corrected",
-    ),
-    api.Column(
-        "",
-        "solved problems that go wrong, of all audit problems, with the 95% interval",
-        lambda row: _shown(row.lost, row.lost_interval),
-        "lost",
-    ),
+    *_share("corrected", "failures that come right"),
+    *_share("lost", "solved problems that go wrong"),
     api.Column("gain", "corrected minus lost", lambda row: row.gain, "gain", api.points),
     api.Column(
         "best",
@@ -112,7 +105,7 @@ class FrontierPart(api.Part):
         asked = self.name in manifest["recipe"].get("experiments", {})
         return True if asked and arms else None
 
-    def compute(self, inputs: api.ReportInputs, read: bool) -> tuple[FrontierPoint, ...]:
+    def compute(self, inputs: api.ReportInputs, read: bool) -> Points:
         """Every condition's point, with intervals of the report's own replicates."""
         solved = inputs.audit.states == "G"
         passed = np.array([[arm.passed for arm in inputs.of(name)] for name in inputs.conditions])
@@ -138,10 +131,7 @@ class FrontierPart(api.Part):
         return tuple(_judged(found))
 
     def sections(
-        self,
-        inputs: api.ReportInputs,
-        findings: api.ReportFindings,
-        found: tuple[FrontierPoint, ...],
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: Points
     ) -> Iterator[api.Section]:
         """Who is on the frontier, the figure and the table."""
         best = [condition_name(of.name) for of in sorted(found, key=lambda of: of.lost) if of.best]
@@ -167,22 +157,17 @@ class FrontierPart(api.Part):
         blocks: list[api.Block] = [api.Text(told), drawing, api.Frame(COLUMNS, found).table(note)]
         yield api.Section("Corrected against lost", blocks)
 
-    def figures(
-        self, findings: api.ReportFindings, found: tuple[FrontierPoint, ...]
-    ) -> api.Figures:
+    def figures(self, findings: api.ReportFindings, found: Points) -> api.Figures:
         """The points."""
         yield self.name, partial(_draw, found=found)
 
     def tables(
-        self,
-        inputs: api.ReportInputs,
-        findings: api.ReportFindings,
-        found: tuple[FrontierPoint, ...],
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: Points
     ) -> Iterator[tuple[str, api.Rows]]:
         """Every point, unrounded."""
         yield "frontier.csv", api.Frame(COLUMNS, found).csv()
 
-    def results(self, found: tuple[FrontierPoint, ...]) -> dict[str, Any]:
+    def results(self, found: Points) -> dict[str, Any]:
         """For results.json."""
         return {"points": api.Frame(COLUMNS, found).entries()}
 
@@ -198,7 +183,7 @@ def _judged(found: Sequence[FrontierPoint]) -> Iterator[FrontierPoint]:
         yield replace(of, best=not beaten)
 
 
-def _draw(findings: api.ReportFindings, found: tuple[FrontierPoint, ...]) -> Figure:
+def _draw(findings: api.ReportFindings, found: Points) -> Figure:
     figure, axes = style.panel(3.6)
     for place, of in enumerate(found):
         colour, marker = api.series(place)
