@@ -473,11 +473,11 @@ class NoisePart(api.Part):
         groups = list(dict.fromkeys(arm.condition for arm in wanted))
         sources = list(dict.fromkeys(arm.variant for arm in wanted))
         wanted.sort(key=lambda arm: (groups.index(arm.condition), sources.index(arm.variant)))
-        sets: dict[str, set[tuple[str, ...]]] = {}
+        sets: dict[str, set[tuple[tuple[str, tuple[int, ...]], ...]]] = {}
         for arm in dict.fromkeys(arm.original for arm in wanted):
             examples = api.read_examples(run_path / layout.selection(arm))
-            ids = tuple(sorted(example.problem_id for example in examples))
-            sets.setdefault(arm.condition, set()).add(ids)
+            trained_on = sorted((of.problem_id, of.response_ids) for of in examples)
+            sets.setdefault(arm.condition, set()).add(tuple(trained_on))
         fixed = frozenset(name for name, of in sets.items() if len(of) == 1)
         found = tuple(_replicate(run_path, arm) for arm in wanted)
         return NoiseRead(found, fixed) if found else None
@@ -603,8 +603,8 @@ def _anatomy(found: NoiseFindings) -> Iterator[api.Block]:
             f"{wording.capital(condition_name(of.condition))}: 80 of 100 further training seeds "
             f"would gain {points(of.predicted.low)} to {points(of.predicted.high)} points over the "
             "source on this audit. A true difference of 1 point between two conditions whose seeds "
-            f"differ so takes {wording.whole(one)} seeds of each to be found in 80 of 100 studies, "
-            f"one of 2 points {wording.whole(two)}.{same}"
+            f"differ so, each by itself, takes {wording.whole(one)} seeds of each to be found in "
+            f"80 of 100 studies, one of 2 points {wording.whole(two)}.{same}"
         )
     told = (
         f"{condition_name(of.condition)}, {_CAUSES[component.cause]}: {_deviation(component)}"

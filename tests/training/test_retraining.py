@@ -28,7 +28,7 @@ from gapft_harness.experiments.retraining_noise import (
 )
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.tables import read_judged
+from gapft_harness.run_directory.tables import read_examples, read_judged
 from gapft_harness.stages.train.job import VARIED, seeds_of
 from tests.command import gapft, succeed
 from tests.training.letters import prepare
@@ -256,3 +256,34 @@ def test_responses_that_are_of_no_replicate_are_refused(made: Path, tmp_path: Pa
     assert done.returncode == 2
     assert "vary: order, dropout: the trainer 'own' draws in ways of its own" in done.stderr
     assert not (run / "adapters").exists()
+
+
+def test_examples_are_the_same_where_their_responses_are_too(tmp_path: Path) -> None:
+    """All recovered failures are taken by both: one with its kept responses, one draws them."""
+    command = [*prepare(tmp_path), "run"]
+    path = tmp_path / "recipe.yaml"
+    params = {"states": "S", "responses": "drawn", "tokens": None}
+    content = yaml.safe_load(path.read_text()) | {
+        "conditions": ["gapft", {"own": {"selector": "matched_strata", "params": params}}],
+        "budget": {"n": "recovered"},
+        "experiments": {"retraining_noise": {"conditions": ["gapft", "own"], "vary": ["all"]}},
+    }
+    content["search"] |= {"k": 32}
+    path.write_text(yaml.safe_dump(content))
+    succeed(*command, cwd=tmp_path)
+    run = tmp_path / "run"
+    sets = {
+        arm: read_examples(run / layout.selection(arm))
+        for arm in (Arm(name, seed) for name in ("gapft", "own") for seed in (13, 21))
+    }
+    assert len({frozenset(e.problem_id for e in of) for of in sets.values()}) == 1
+    first, second = (
+        {e.problem_id: e.response_ids for e in sets[Arm("own", seed)]} for seed in (13, 21)
+    )
+    assert first != second, "else this shows nothing"
+    found = json.loads((run / "report/results.json").read_text())["retraining_noise"]
+    by_condition = {of["condition"]: of for of in found["causes"] if of["cause"] == "selection"}
+    assert by_condition["gapft"]["variance"] == 0 == max(by_condition["gapft"]["variance_ci95"])
+    assert by_condition["own"]["variance_ci95"][1] > 0
+    page = (run / "report/report.md").read_text("utf-8")
+    assert page.count("Its seeds have the same examples, so their choice moves nothing.") == 1
