@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from controlled_study.sizes import SEEDS, SIZES
-from controlled_study.tasks import RUNS
 from gapft_harness.core.errors import UserError
 
 
@@ -17,23 +16,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         if options.command == "pretrain":
+            if (options.base is None) != (options.seed is None):
+                raise UserError("pretrain: found one of --base and --seed, expected both or none")
             from controlled_study.pretrain import pretrain
 
-            pretrain(options.size, options.kind, options.seed, options.out)
+            pretrain(options.size, options.base, options.seed, options.out)
             return 0
         if options.command == "tasks":
             from controlled_study.tasks import write_tasks
 
-            write_tasks(options.out, SIZES[options.size])
+            write_tasks(options.policy, options.out)
             return 0
         if options.command == "run":
-            from controlled_study.driver import Study, run_study
+            from controlled_study.driver import run_study
 
-            study = Study(options.out.resolve(), options.size, tuple(options.only or RUNS))
-            return run_study(study, options.seeds, options.parallel)
-        from controlled_study.outcome.page import write_outcome
+            return run_study(options.out.resolve(), options.size, options.seeds, options.parallel)
+        from controlled_study.outcome import write_outcome
 
-        print(write_outcome(options.folders, options.out), end="")
+        print(write_outcome(options.folder, options.out), end="")
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
@@ -53,18 +53,17 @@ def _parser() -> argparse.ArgumentParser:
         "--seeds", type=int, nargs="+", choices=SEEDS, default=SEEDS,
         help="of pre-training (default: all)",
     )  # fmt: skip
-    run.add_argument("--parallel", type=int, default=2, help="runs at a time (default: 2)")
-    run.add_argument("--only", choices=RUNS, nargs="+", help="only these runs")
+    run.add_argument("--parallel", type=int, default=2, help="policies at a time (default: 2)")
     report = commands.add_parser("report", help="hold what came out against the predictions")
-    report.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="a study's folder")
-    report.add_argument("--out", type=Path, help="also write outcome.json and outcome.md here")
-    pretrain = commands.add_parser("pretrain", help="make one policy")
+    report.add_argument("folder", type=Path, metavar="DIR", help="the study's folder")
+    report.add_argument("--out", type=Path, help="also write outcome.json and a figure here")
+    pretrain = commands.add_parser("pretrain", help="make the base, or a policy from it")
     pretrain.add_argument("--size", choices=SIZES, required=True)
-    pretrain.add_argument("--kind", choices=("mixed", "mastery"), default="mixed")
-    pretrain.add_argument("--seed", type=int, required=True)
+    pretrain.add_argument("--base", type=Path, help="the base of a policy; with --seed")
+    pretrain.add_argument("--seed", type=int, help="of the policy's own pre-training")
     pretrain.add_argument("--out", type=Path, required=True)
-    tasks = commands.add_parser("tasks", help="write the tasks with their problems")
-    tasks.add_argument("--size", choices=SIZES, required=True)
+    tasks = commands.add_parser("tasks", help="write a policy's tasks with their problems")
+    tasks.add_argument("--policy", type=Path, required=True)
     tasks.add_argument("--out", type=Path, required=True)
     return parser
 

@@ -1,4 +1,4 @@
-"""The sizes of the study: one for tests, one for two cores, one for a GPU."""
+"""The sizes of the study: one that decides, and one for tests."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from controlled_study.problems import CELLS, FAMILIES, Cell
+
 
 @dataclass(frozen=True)
 class Size:
     """A policy's shape, its pre-training, and how many problems it is searched on.
 
     Attributes:
-        hidden: width; the feed-forward layers are 8/3 as wide, a head 32 to 64.
+        hidden: width; the feed-forward layers are 8/3 as wide, a head has 32.
         layers: decoder layers.
         heads: attention heads.
         batch: examples a step.
         peak: learning rate after the warm-up.
         warmup: steps of linear rise.
-        check: steps between two looks at the tuning problems.
-        target: pre-training starts its last phase once this share of them is solved in one decode.
-        most: steps after which the last phase starts in any case.
-        decay: steps of the last phase, in which the learning rate falls to zero.
-        tuning: tuning problems.
+        base_steps: steps of the base.
+        steps: a policy's own steps after it. Of both, the rate falls to zero over the last half.
         pool: problems to search and train on.
         audit: problems to judge on.
         null_pool: the same of the nulls.
         null_audit: the same of the nulls.
+        families: names of the families that it has.
     """
 
     hidden: int
@@ -35,36 +35,34 @@ class Size:
     batch: int
     peak: float
     warmup: int
-    check: int
-    target: float
-    most: int
-    decay: int
-    tuning: int
+    base_steps: int
+    steps: int
     pool: int
     audit: int
     null_pool: int
     null_audit: int
+    families: tuple[str, ...] = tuple(family.name for family in FAMILIES)
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """Families of this size with their lengths."""
+        return tuple(cell for cell in CELLS if cell[0].name in self.families)
 
 
-#: The size whose outcomes count. Those of the others are shown, and decide nothing.
+#: The size whose outcomes count. Those of the other are shown, and decide nothing.
 DECIDES: Final = "small"
 #: The pre-training seeds of a study: no more, and no outcome with fewer.
-SEEDS: Final = (0, 1, 2, 3, 4, 5)
+SEEDS: Final = tuple(range(12))
 SIZES: Final = MappingProxyType(
     {
         "tiny": Size(
-            hidden=64, layers=2, heads=2, batch=32, peak=3e-3, warmup=20, check=150, target=0.4,
-            most=300, decay=50, tuning=64, pool=128, audit=128, null_pool=64, null_audit=64,
+            hidden=64, layers=2, heads=2, batch=64, peak=3e-3, warmup=20, base_steps=1_000,
+            steps=200, pool=480, audit=240, null_pool=60, null_audit=60, families=("move",),
         ),
         "small": Size(
-            hidden=128, layers=3, heads=4, batch=32, peak=2e-3, warmup=100, check=200, target=0.45,
-            most=6_000, decay=300, tuning=512, pool=1_500, audit=3_000,
-            null_pool=640, null_audit=1_280,
-        ),
-        "large": Size(
-            hidden=512, layers=4, heads=8, batch=256, peak=1e-3, warmup=100, check=80, target=0.45,
-            most=2_000, decay=100, tuning=320, pool=2_000, audit=3_000,
-            null_pool=640, null_audit=1_280,
+            hidden=128, layers=3, heads=4, batch=64, peak=2e-3, warmup=100, base_steps=6_000,
+            steps=800,
+            pool=3_000, audit=3_000, null_pool=600, null_audit=1_200,
         ),
     }
 )  # fmt: skip

@@ -1,9 +1,12 @@
-"""The tasks of the study as lm-eval YAML files with their problems, in one folder."""
+"""A policy's tasks as lm-eval YAML files with their problems, in one folder.
+
+The problems are the same for every policy. What is the policy's own is ``p``, its probability of a
+problem's right response: selectors that match on difficulty read it.
+"""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from random import Random
@@ -13,15 +16,16 @@ from typing import Any, Final
 import yaml
 
 from controlled_study import tokens
-from controlled_study.families import BY_NAME, COIN, Problem
-from controlled_study.sizes import Size
-from controlled_study.splits import Kind, Part, distinct, spread
+from controlled_study.pretrain import FACTS, right_probabilities
+from controlled_study.problems import COIN, Part, Problem, distinct, spread
+from controlled_study.sizes import SIZES, Size
+from gapft_harness.core.errors import UserError
 
-#: The runs of a seed, with the kind of policy that each searches. All but the first are nulls.
-RUNS: Final = MappingProxyType[str, Kind](
-    {"main": "mixed", "permuted": "mixed", "luck": "mixed", "mastery": "mastery"}
-)
 MAIN: Final = "main"
+#: The runs of a policy, with the verifier of each. All but the first are nulls.
+RUNS: Final = MappingProxyType({MAIN: "exact_box", "permuted": "box_class", "luck": "exact_box"})
+#: Classes of answers in the run ``permuted``.
+CLASSES: Final = 4
 
 
 def task_name(run: str) -> str:
@@ -29,95 +33,72 @@ def task_name(run: str) -> str:
     return f"controlled_{run}"
 
 
-def record(problem: Problem, answer: str) -> dict[str, Any]:
-    """A problem as a line of its task's data, with the answer that counts as right."""
-    return {
-        "id": f"{problem.cell}-{problem.digest[:12]}",
-        "question": problem.question,
-        "answer": answer,
-        "family": problem.family,
-        "length": problem.length,
-        "solution": problem.worked,
-        "solution_ids": tokens.response_ids(problem),
-    }
+def problems_of(run: str, part: Part, size: Size) -> list[Problem]:
+    """The problems of a run's pool or audit."""
+    null = size.null_pool if part == "pool" else size.null_audit
+    if run == "luck":
+        return distinct(part, COIN, COIN.lengths[0], null)
+    whole = size.pool if part == "pool" else size.audit
+    return spread(part, whole if run == MAIN else null, size.cells)
 
 
-def permuted(problems: Sequence[Problem], part: Part) -> list[str]:
-    """The problems' answers, exchanged at random among those of one cell, so that nothing tells.
+def answers_of(run: str, part: Part, problems: Sequence[Problem]) -> list[str]:
+    """What counts as right: the answer, or in the run ``permuted`` a class that tells nothing.
 
-    Where answers are many, no problem keeps its own. Where they are few, that would tell which
-    answer is not wanted; there the problems of each answer get all answers equally often, as
-    nearly as their numbers allow, and so one in so many keeps its own.
-
-    Raises:
-        ValueError: half of a cell's problems or more have one of many answers.
+    There the classes are dealt out evenly within each family and length, at random.
     """
-    cells: dict[str, list[int]] = {}
-    for index, problem in enumerate(problems):
-        cells.setdefault(problem.cell, []).append(index)
+    if run != "permuted":
+        return [problem.answer for problem in problems]
     found = [""] * len(problems)
-    for cell, members in cells.items():
-        rng = Random(f"permuted:{part}:{cell}")
-        rng.shuffle(members)
-        answers = [problems[index].answer for index in members]
-        counts = Counter(answers)
-        rank = {
-            answer: place for place, answer in enumerate(rng.sample(sorted(counts), len(counts)))
-        }
-        order = sorted(members, key=lambda index: rank[problems[index].answer])
-        if BY_NAME[problems[members[0]].family].answers:
-            given = _dealt(counts, rng)
-        else:
-            # Equal answers are neighbours, so this many places on there is none of the same.
-            shift = max(counts.values())
-            if 2 * shift > len(members):
-                raise ValueError(f"{cell}: {shift} of {len(members)} problems have one answer")
-            given = [problems[index].answer for index in (*order[shift:], *order[:shift])]
-        for index, answer in zip(order, given, strict=True):
-            found[index] = answer
+    cells: dict[tuple[str, int], list[int]] = {}
+    for index, problem in enumerate(problems):
+        cells.setdefault((problem.family, problem.length), []).append(index)
+    for (family, length), members in cells.items():
+        Random(f"permuted:{part}:{family}:{length}").shuffle(members)
+        for place, index in enumerate(members):
+            found[index] = str(place % CLASSES)
     return found
 
 
-def _dealt(counts: Counter[str], rng: Random) -> list[str]:
-    """All answers in turn, in random order: any stretch has each equally often but for one.
+def write_tasks(policy: Path, folder: Path) -> None:
+    """Writes the tasks of all runs of a policy.
 
-    So it is if their numbers differ by one at most; the commoner ones come first.
+    Raises:
+        UserError: the folder is not of a policy.
     """
-    left = counts.copy()
-    order = sorted(rng.sample(sorted(counts), len(counts)), key=counts.__getitem__, reverse=True)
-    given = []
-    while turn := [answer for answer in order if left[answer] > 0]:
-        given += turn
-        left.subtract(turn)
-    return given
-
-
-def records(run: str, part: Part, size: Size) -> list[dict[str, Any]]:
-    """The pool or the audit of a run."""
-    null = size.null_pool if part == "pool" else size.null_audit
-    if run == "luck":
-        problems = distinct(part, (COIN, COIN.lengths[0]), null)
-    else:
-        whole = size.pool if part == "pool" else size.audit
-        problems = spread(part, whole if run == MAIN else null)
-    answers = permuted(problems, part) if run == "permuted" else [p.answer for p in problems]
-    return [record(p, answer) for p, answer in zip(problems, answers, strict=True)]
-
-
-def write_tasks(folder: Path, size: Size) -> None:
-    """Writes the tasks of all runs; the same size always gives the same bytes."""
+    if not (policy / FACTS).exists():
+        raise UserError(f"{policy}: holds no {FACTS}; expected a folder of `pretrain`")
+    size = SIZES[json.loads((policy / FACTS).read_text("utf-8"))["size"]]
     folder.mkdir(parents=True, exist_ok=True)
-    for run in RUNS:
-        parts: tuple[Part, ...] = ("pool", "audit")
+    parts: tuple[Part, ...] = ("pool", "audit")
+    for run, verifier in RUNS.items():
         files = {part: f"{run}-{part}.jsonl" for part in parts}
         for part in parts:
-            _write_lines(folder / files[part], records(run, part, size))
-        content = yaml.safe_dump(_task(run, files), sort_keys=False)
+            problems = problems_of(run, part, size)
+            answers = answers_of(run, part, problems)
+            chances = right_probabilities(policy, problems)
+            lines = map(_record, problems, answers, chances)
+            _write_lines(folder / files[part], lines)
+        content = yaml.safe_dump(_task(run, files, verifier), sort_keys=False)
         kind = "class: !function gapft_harness.lm_eval_bridge.task.GapTask\n"
         (folder / f"{task_name(run)}.yaml").write_text(kind + content, "utf-8")
 
 
-def _task(run: str, files: dict[Part, str]) -> dict[str, Any]:
+def _record(problem: Problem, answer: str, chance: float) -> dict[str, Any]:
+    solution = problem.response()
+    return {
+        "id": problem.id,
+        "question": problem.question,
+        "answer": answer,
+        "family": problem.family,
+        "group": problem.group,
+        "solution": solution,
+        "solution_ids": tokens.response_ids(solution),
+        "p": chance,
+    }
+
+
+def _task(run: str, files: dict[Part, str], verifier: str) -> dict[str, Any]:
     return {
         "task": task_name(run),
         "dataset_path": "json",
@@ -136,7 +117,7 @@ def _task(run: str, files: dict[Part, str]) -> dict[str, Any]:
             "version": 1.0,
             "gapft": {
                 "summary": f"controlled study, {run}",
-                "verifier": "exact_box",
+                "verifier": verifier,
                 "keep": "first",
                 "id": "id",
                 "content": ["question"],

@@ -5,18 +5,16 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from controlled_study.families import BY_NAME, Problem
+from controlled_study.problems import BY_NAME, Problem
 from demo_policies.tokenizer import phrase_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 #: Longest prompt with its response, and some room.
-CONTEXT: Final = 96
-#: The longest worked response has 29 tokens and the end token.
-MAX_NEW_TOKENS: Final = 36
-#: The longest worked example, padded.
-WIDTH: Final = 56
+CONTEXT: Final = 32
+#: The longest response has 8 tokens and the end token.
+MAX_NEW_TOKENS: Final = 10
 _BOX: Final = r"\boxed{"
 
 
@@ -34,11 +32,10 @@ def _vocabulary() -> dict[str, int]:
 def prompt_ids(problem: Problem) -> list[int]:
     """What the tokenizer makes of the question, ten times faster."""
     ids = _vocabulary()
-    return [ids[problem.family], *(ids[c] for c in f" {problem.body}=")]
+    return [ids[problem.family], *(ids[c] for c in f" {problem.tag} {problem.body}=")]
 
 
-def response_ids(problem: Problem) -> list[int]:
-    """What it makes of the worked response, without an end token."""
+def response_ids(response: str) -> list[int]:
+    """What it makes of a response, without an end token."""
     ids = _vocabulary()
-    steps = (ids[c] for step in problem.steps for c in f"{step};")
-    return [*steps, ids[_BOX], *(ids[c] for c in problem.answer), ids["}"]]
+    return [ids[_BOX], *(ids[c] for c in response.removeprefix(_BOX))]

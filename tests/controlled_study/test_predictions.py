@@ -1,66 +1,65 @@
-"""The rules by which predictions are told, on runs that are made up."""
+"""The rules by which predictions are told, on results that are made up."""
 
 from __future__ import annotations
 
-import math
+import copy
+import json
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from controlled_study.__main__ import main
-from controlled_study.outcome.figures import Figure
-from controlled_study.outcome.page import _page, missing_figures, read_studies
-from controlled_study.outcome.predictions import (
-    in_middle,
-    luck_by_family,
-    luck_slope,
+from controlled_study.driver import ROOT
+from controlled_study.outcome import (
+    DELTA,
+    Figure,
+    Policy,
+    conclusions,
+    gate,
     more,
+    none,
+    power,
     tell,
+    write_outcome,
 )
-from controlled_study.outcome.readings import Run, Split
 from controlled_study.sizes import SEEDS
 from gapft_harness.core.errors import UserError
 
-#: Two families of two cells; ten problems a cell. Luck rules the second.
-CELLS = np.repeat(["add-2", "add-3", "parity-12", "parity-14"], 10)
-FAMILIES = np.repeat(["add", "parity"], 20)
-SOLVED = {"add-2": 5, "add-3": 10, "parity-12": 0, "parity-14": 1}
-TWO_SEEDS = 2
+CONDITIONS = tuple(
+    yaml.safe_load((ROOT / "controlled_study/recipes/small.yaml").read_text())["conditions"]
+)
 
 
-def split() -> Split:
-    place = np.tile(np.arange(10), 4)
-    solved = place < np.array([SOLVED[cell] for cell in CELLS])
-    state = np.where(solved, "G", np.where(place < 9, "S", "U"))
-    lucky = (FAMILIES == "parity") & (state == "S")
-    ids = np.array([f"{cell}-{n}" for cell, n in zip(CELLS, place, strict=True)])
-    passing = np.where(state == "S", 2, 0)
-    return Split(ids, FAMILIES, CELLS, state, solved, passing, passing * lucky, lucky)
+def policies(spread: float = 0.5, **points: float) -> list[dict[str, dict[str, Any]]]:
+    """Twelve policies whose conditions gain 10 points, or those named; policies differ a little.
+
+    ``regress_gapft`` is the share of G that it loses; replay loses a tenth. all_verified gains 20,
+    so δ is 2.
+    """
+    found = []
+    for place in np.linspace(-1, 1, len(SEEDS)):
+        conditions = {}
+        for name in CONDITIONS:
+            gained = points.get(name, 20 if name == "all_verified" else 10)
+            rate = 0.5 + gained / 100 + (spread * place / 100 if name in points else 0)
+            lost = points.get(f"regress_{name}", 0.3 if name == "gapft" else 0.1)
+            conditions[name] = {"pass_at_1": rate, "rho_G": lost}
+        main_run: dict[str, Any] = {
+            "source": {"pass_at_1": 0.5, "n": 100, "states": {"G": 50, "S": 25, "U": 25}},
+            "pool": {"states": {"G": 1_000, "S": 700, "U": 700}},
+            "conditions": conditions,
+        }
+        null = {"conditions": {name: {"pass_at_1": 0.5} for name in ("gapft", "uniform", "replay")}}
+        found.append({"main": main_run, "permuted": null, "luck": copy.deepcopy(null)})
+    return found
 
 
-def run(**right: list[int]) -> Run:
-    """A run whose conditions solve the first so many problems of each cell; default: the source."""
-    names = ("gapft", "uniform", "replay", "all_verified", "gold", "repetition")
-    place = np.tile(np.arange(10), 4)
-    passed = {}
-    for name in names:
-        counts = right.get(name, list(SOLVED.values()))
-        passed[name] = np.tile(place < np.repeat(counts, 10), (TWO_SEEDS, 1))
-    return Run(10, split(), split(), passed, passed)
-
-
-def seeds(*runs: Run, **nulls: Run) -> dict[int, dict[str, Run]]:
-    """All seeds of the design, with these main runs in turn; nulls without any difference."""
-    names = ("permuted", "luck", "mastery")
-    return {
-        seed: {"main": runs[seed % len(runs)], **{name: nulls.get(name, run()) for name in names}}
-        for seed in SEEDS
-    }
-
-
-def outcomes(of: dict[int, dict[str, Run]]) -> dict[int, str]:
-    return {told.number: told.outcome for told in tell(of)}
+def outcomes(of: list[dict[str, dict[str, Any]]]) -> dict[str, str]:
+    return {told.name: told.outcome for told in tell(of)}
 
 
 def test_an_interval_is_students() -> None:
@@ -69,211 +68,188 @@ def test_an_interval_is_students() -> None:
     values = (2.0, 5.0, 3.5)
     for level in (0.95, 0.99):
         expected = ttest_1samp(values, 0).confidence_interval(level)
-        interval = Figure("x", values).interval(level)
-        assert interval == pytest.approx((expected.low, expected.high))
-
-
-def test_no_mean_is_taken_of_some_seeds() -> None:
-    some = Figure("x", (2.0, 2.1, math.nan))
-    assert math.isnan(some.mean)
-    assert all(map(math.isnan, some.interval()))
-    assert more(some) == "undecided"
-    assert math.isnan(Figure("x", (2.0,)).interval()[0])
+        assert Figure("x", values).interval(level) == pytest.approx((expected.low, expected.high))
 
 
 @pytest.mark.parametrize(
-    ("values", "outcome"),
+    ("values", "more_than", "none_at_all"),
     [
-        ([3.0, 4.0, 3.5], "supported"),
-        ([-3.0, -4.0, -3.5], "refuted"),
-        ([0.1, -0.1, 0.0], "refuted"),
-        ([0.5, 0.51, 0.49], "refuted"),  # above 0, and no difference worth the name
-        ([0.0, 6.0, 1.0], "undecided"),
-        ([math.nan] * 3, "undecided"),
+        ([3.0, 4.0, 3.5], "supported", "refuted"),
+        ([1.0, 1.1, 0.9], "small", "supported"),
+        ([-3.0, -4.0, -3.5], "refuted", "refuted"),
+        ([0.1, -0.1, 0.0], "refuted", "supported"),
+        ([0.0, 6.0, 1.0], "undecided", "undecided"),
+        ([1.0, 2.0, 1.4], "small", "undecided"),
     ],
 )
-def test_what_more_means(values: list[float], outcome: str) -> None:
-    assert more(Figure("x", tuple(values))) == outcome
+def test_what_more_and_none_mean(values: list[float], more_than: str, none_at_all: str) -> None:
+    figure = Figure("x", tuple(values))
+    assert more(figure, 2.0) == more_than
+    assert none(figure, 2.0) == none_at_all
 
 
-def test_gains_are_points_of_the_problems_asked_for() -> None:
-    better = run(gapft=[7, 10, 0, 1])
-    assert better.gain("gapft", "uniform") == pytest.approx(5)
-    assert better.gain("gapft", "source") == pytest.approx(5)
-    assert better.gain("gapft", "uniform", better.audit.cell == "add-2") == pytest.approx(20)
-    assert math.isnan(better.gain("gapft", "uniform", better.audit.cell == "none"))
-
-
-def test_middle_and_luck_are_read_off_the_pool() -> None:
-    one = run(gapft=[9, 10, 0, 1], uniform=[5, 10, 4, 5])
-    assert set(one.audit.cell[in_middle(one)]) == {"add-2"}
-    assert luck_by_family(one) == {"parity": 1.0}  # add has four in S, too few to tell
-    two = luck(0, add=9)
-    assert luck_by_family(two) == {"add": 0.0, "parity": 1.0}
-    # gapft - uniform is +20 points on add and -20 on parity
-    assert luck_slope(two) == pytest.approx(-40)
-
-
-def good(add: int) -> Run:
-    """GapFT alone gains, in the cell of middle mastery; replay saves nothing."""
-    return run(
-        gapft=[add, 9, 0, 1], replay=[5, 10, 0, 1], gold=[4, 9, 0, 1], repetition=[5, 9, 0, 1],
-        uniform=[5, 9, 0, 1],
-    )  # fmt: skip
-
-
-def luck(parity: int, add: int = 5) -> Run:
-    """GapFT minus uniform is (add - 5) × 5 points in add, and (parity - 4) × 5 in parity.
-
-    Both families have enough in S to say that luck kept none of add and all of parity.
-    """
-    one = run(gapft=[add, 10, parity, 1], uniform=[5, 10, 4, 1])
-    wider = Split(**(vars(split()) | {"state": np.where(CELLS == "add-2", "S", split().state)}))
-    return Run(one.n, wider, one.audit, one.passed, one.sound)
-
-
-#: Main runs by prediction and outcome; the nulls of all show no difference.
-MADE_UP = {
-    (1, "supported"): [good(8), good(9)],
-    (1, "refuted"): [run()],
-    (1, "undecided"): [good(3), good(9)],
-    (2, "supported"): [good(8), good(9)],
-    # more is gained elsewhere: parity is not of middle mastery
-    (2, "refuted"): [run(gapft=[8, 10, 9, 9]), run(gapft=[9, 10, 9, 9])],
-    (2, "undecided"): [run(gapft=[9, 10, 0, 1]), run(gapft=[4, 10, 0, 1])],
-    (3, "supported"): [good(8), good(9)],
-    (3, "refuted"): [run(gold=[7, 10, 0, 1]), run(gold=[8, 10, 0, 1])],
-    (3, "undecided"): [run(gold=[3, 10, 0, 1]), run(gold=[8, 10, 0, 1])],
-    (4, "supported"): [luck(0, add=8), luck(1, add=9)],
-    (4, "refuted"): [luck(8), luck(9)],
-    (4, "undecided"): [luck(1), luck(8)],
-    (5, "supported"): [good(8), good(9)],
-    (5, "refuted"): [run(gapft=[6, 7, 0, 1]), run(gapft=[6, 6, 0, 1])],
-    (5, "undecided"): [run(gapft=[9, 9, 0, 1]), run(gapft=[6, 7, 0, 1])],
-    (6, "supported"): [good(8), good(9)],
-    (6, "refuted"): [run(repetition=[7, 10, 0, 1]), run(repetition=[8, 10, 0, 1])],
-    (6, "undecided"): [run(repetition=[3, 10, 0, 1]), run(repetition=[8, 10, 0, 1])],
+#: By prediction and outcome, what the conditions gain.
+MADE_UP: dict[tuple[str, str], dict[str, float]] = {
+    ("1", "supported"): {"gapft": 13},
+    ("1", "small"): {"gapft": 11},
+    ("1", "refuted"): {"gapft": 10},
+    ("1", "undecided"): {"gapft": 12, "spread": 6},
+    ("2", "supported"): {"S_as_G": 13},
+    ("2", "small"): {"S_as_G": 11},
+    ("2", "refuted"): {"G_as_S": 11},
+    ("2", "undecided"): {"S_as_G": 12, "spread": 6},
+    ("3", "supported"): {"gapft": 13},
+    ("3", "refuted"): {"uniform_grouped": 13},
+    ("4a", "supported"): {"gold": 5},
+    ("4a", "refuted"): {"gold": 13},
+    ("4b", "supported"): {"S_as_U": 10.5},
+    ("4b", "refuted"): {"S_as_U": 13},
+    ("4b", "undecided"): {"S_as_U": 12, "spread": 4},
+    ("5", "supported"): {"gapft": 13},
+    ("5", "small"): {"gapft": 11},
+    ("5", "refuted"): {"gapft": 13, "regress_gapft": 0.1},
+    ("5", "undecided"): {"gapft": 12, "spread": 6},
+    ("6", "supported"): {"gapft_64": 14},
+    ("6", "refuted"): {"gapft": 14, "gapft_64": 12},
+    ("8", "supported"): {"repetition": 7},
+    ("8", "refuted"): {"repetition": 10},
 }
 
 
 @pytest.mark.parametrize("case", MADE_UP, ids=str)
-def test_each_prediction_can_come_out_each_way(case: tuple[int, str]) -> None:
-    number, outcome = case
-    assert outcomes(seeds(*MADE_UP[case]))[number] == outcome
+def test_each_prediction_can_come_out_each_way(case: tuple[str, str]) -> None:
+    name, outcome = case
+    assert outcomes(policies(**MADE_UP[case]))[name] == outcome
 
 
-def test_luck_needs_both_the_slope_and_the_loss() -> None:
-    slope, dominated = tell(seeds(luck(0, add=8)))[3].figures
-    assert (slope.mean, dominated.mean) == pytest.approx((-35, -20))
-    # the slope is below 0, but where luck dominates nothing is lost
-    assert outcomes(seeds(luck(4, add=8), luck(4, add=9)))[4] == "undecided"
-    # families that luck dominates gain, though less than the other
-    assert outcomes(seeds(luck(5, add=9)))[4] == "refuted"
-    # they lose, but the other loses more
-    assert outcomes(seeds(luck(3, add=1)))[4] == "refuted"
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"all_verified": 7.9},
+        {"all_verified": 9, "spread": 40},
+        {"all_verified": 9, "spread": 8.0, "few": 1},
+        {"state": 255},
+    ],
+    ids=str,
+)
+def test_where_the_gate_is_missed_nothing_is_told(fault: dict[str, float]) -> None:
+    state, few = fault.pop("state", 256), fault.pop("few", 0)
+    made = policies(gapft=13, **fault)
+    for place in range(3 if few else 0):
+        made[place]["main"]["conditions"]["all_verified"]["pass_at_1"] = 0.53
+    for policy in made:
+        policy["main"]["pool"]["states"]["U"] = state
+    assert not gate(made)[3]
+    assert set(outcomes(made).values()) == {"uninformative"}
+    made = policies(gapft=13)
+    made[0]["main"]["pool"]["states"]["U"] = 256
+    assert gate(made)[3]
 
 
 def nulls(*differences: float) -> str:
-    """What is said of prediction 7 where one null's seeds differ so, in points."""
-    found = seeds(run())
-    for seed, difference in zip(SEEDS, differences, strict=True):
-        found[seed]["luck"] = points(difference)
-    return outcomes(found)[7]
-
-
-def points(difference: float) -> Run:
-    """A run whose GapFT gains so many points on uniform and replay; thousands of problems."""
-    one = Split(**{name: np.repeat(value, 100) for name, value in vars(split()).items()})
-    solved = np.zeros((1, one.ids.size), bool)
-    more_solved = solved.copy()
-    more_solved[:, : round(abs(difference) / 100 * one.ids.size)] = True
-    better, worse = (more_solved, solved) if difference > 0 else (solved, more_solved)
-    passed = {"gapft": better, "uniform": worse, "replay": worse}
-    return Run(10, one, one, passed, passed)
+    """What is said of prediction 7 where one null's policies differ so, in points."""
+    made = policies()
+    for place, policy in enumerate(made):
+        gapft = policy["luck"]["conditions"]["gapft"]
+        gapft["pass_at_1"] = 0.5 + differences[place % len(differences)] / 100
+    return outcomes(made)["7"]
 
 
 def test_nulls_have_to_be_narrow_and_are_refuted_by_intervals_made_up_for_their_number() -> None:
-    assert nulls(0.2, -0.2, 0.1, -0.1, 0.3, -0.3) == "supported"
-    # holds 0 all the better for its noise
-    assert nulls(9, -9, 5, -5, 7, -7) == "undecided"
-    # 95% exclude 0, 99.17% do not
-    values = (0.1, 0.5, 0.9, 0.2, 0.6, 0.05)
-    figure = Figure("x", values)
-    assert figure.above()
-    assert not figure.above(1 - 0.05 / 6)
-    assert figure.none
-    assert nulls(*values) == "undecided"
-    for sign in (1, -1):
-        assert nulls(*(sign * value for value in (4, 5, 6, 4, 5, 6))) == "refuted"
+    assert nulls(0.2, -0.2) == "supported"
+    assert nulls(9, -9) == "undecided"  # holds 0 all the better for its noise
+    slight = (0.9, 0.1, 0.9, -0.4)
+    figure = Figure("x", slight * 3)
+    assert figure.interval()[0] > 0 > figure.interval(1 - 0.05 / 5)[0]
+    assert nulls(*slight) == "undecided"
+    assert nulls(5, 4) == nulls(-5, -4) == "refuted"
 
 
-def test_replays_cost_and_saving_are_points_of_the_whole_audit() -> None:
-    net, saved, cost = tell(seeds(run(gapft=[8, 8, 0, 1])))[4].figures
-    assert saved.mean == pytest.approx(100 * 2 / 40)
-    assert cost.mean == pytest.approx(100 * 3 / 40)
-    assert net.mean == pytest.approx(100 * 1 / 40)
+def test_what_the_first_contrast_is_due_to_is_said() -> None:
+    assert conclusions(tell(policies(gapft=13, S_as_G=13, uniform_grouped=8))) == []
+    (said,) = conclusions(tell(policies(gapft=13, G_as_S=11)))
+    assert "difficulty" in said
+    (said,) = conclusions(tell(policies(gapft=13, S_as_G=13, uniform_grouped=13)))
+    assert "coverage of groups" in said
+    assert conclusions(tell(policies(gapft=10, G_as_S=11))) == []
 
 
-EMPTY = Run(0, split(), split(), {}, {})
+def test_power_is_that_of_simulated_studies() -> None:
+    rng = np.random.default_rng(0)
+    deviation = (1 + 1 / 3) ** 0.5
+    for difference in (0.5, 1.0):
+        values = rng.normal(difference, deviation, (4_000, len(SEEDS)))
+        above = np.mean([Figure("x", tuple(row)).interval()[0] > 0 for row in values[:1_000]])
+        assert abs(above - power(difference)) < 5 * (0.25 / 1_000) ** 0.5
+    assert power(0.0) == pytest.approx(0.025)
 
 
-@pytest.mark.parametrize("null", ["permuted", "luck", "mastery"])
-def test_nothing_is_told_of_nulls_that_a_seed_lacks(null: str) -> None:
-    for others in (run(), good(9)):  # supported and refuted if it were told over the others
-        found = seeds(run(), permuted=others, luck=others, mastery=others)
-        found[3][null] = EMPTY
-        told = tell(found)[6]
-        assert told.outcome == "undecided"
-        del found[3][null]
-        told = tell(found)[6]
-        assert told.outcome == "unfinished"
-        lacking = [figure for figure in told.figures if figure.missing]
-        assert {figure.name.split(":")[0] for figure in lacking} == {null}
-        assert {seed for figure in lacking for seed in figure.missing} == {3}
+def write(folder: Path, made: Sequence[Policy]) -> None:
+    """A study's folder with made-up results under the study's own recipe."""
+    (folder / "study.json").write_text('{"size": "small"}')
+    recipe = yaml.safe_load((ROOT / "controlled_study/recipes/small.yaml").read_text())
+    for seed, policy in enumerate(made):
+        for name, results in policy.items():
+            run = folder / f"seed-{seed}" / name
+            (run / "report").mkdir(parents=True)
+            own = dict(recipe)
+            if name != "main":
+                own["conditions"] = ["gapft", "uniform", "replay"]
+                own["budget"] = {"n": 96}
+            (run / "recipe.yaml").write_text(yaml.safe_dump(own))
+            (run / "report/results.json").write_text(json.dumps(results))
 
 
-@pytest.mark.parametrize("case", MADE_UP, ids=str)
-def test_nothing_is_told_over_the_seeds_that_happen_to_be_there(case: tuple[int, str]) -> None:
-    found = seeds(*MADE_UP[case])
-    found[5]["main"] = EMPTY
-    assert outcomes(found)[case[0]] == "undecided"
-    del found[5]
-    assert outcomes(found)[case[0]] == "unfinished"
+def test_a_whole_study_is_told_refuted_predictions_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, policies(gapft=13, G_as_S=11))
+    assert main(["report", str(tmp_path), "--out", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().out
+    assert "**Gate passed.**" in said
+    assert f"δ is {20 * DELTA:.1f}" in said
+    told = [line.split(" | ")[2] for line in said.splitlines() if line.count(" | ") == 3][1:10]
+    ranks = ["**refuted**", "**undecided**", "**small**", "**supported**"]
+    assert [ranks.index(each) for each in told] == sorted(ranks.index(each) for each in told)
+    assert "*difficulty*, not *state*" in said
+    outcome = json.loads((tmp_path / "out/outcome.json").read_text())
+    assert len(outcome["predictions"]) == 9
+    assert (tmp_path / "out/controlled-study.png").stat().st_size > 10_000
 
 
-def test_what_is_missing_is_said_with_its_reason() -> None:
-    found = seeds(good(8), good(9))
-    found[0]["luck"] = EMPTY
-    del found[1]["luck"]
-    found[2] = {}
-    lines = missing_figures(tell(found))
-    for said in (
-        "seed 0: the run luck had nothing to train on (n = 0); missing for prediction 7",
-        "seed 1, 2: the run luck is not finished; missing for prediction 7",
-        "seed 2: the run main is not finished; missing for prediction 1, 2, 3, 4, 5, 6",
-    ):
-        assert f"pre-training {said}" in lines
-    page = "\n".join(_page("large", found, tell(found), lines))
-    assert "Unfinished: 4 of 6 pre-training seeds are whole" in page
-    assert "It decides nothing; `small` does" in page
-    assert all(f"- {line}" in page for line in lines)
-    whole = seeds(luck(0, add=8))
-    page = "\n".join(_page("small", whole, tell(whole), missing_figures(tell(whole))))
-    assert "This size decides. Points" in page
-    assert "Missing" not in page
+def test_nothing_is_told_over_the_policies_that_happen_to_be_there(tmp_path: Path) -> None:
+    write(tmp_path, policies(gapft=13)[:-1])
+    said = write_outcome(tmp_path, tmp_path / "out")
+    assert "**Unfinished**: 11 of 12 policies are finished" in said
+    assert "supported" not in said
+    assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_without_a_study_is_refused(tmp_path: Any) -> None:
+@pytest.mark.parametrize(
+    ("section", "value"),
+    [
+        ("seeds", [0, 1]),
+        ("budget", {"n": 128}),
+        ("conditions", {"gapft": {}, "uniform": {"selector": "replay"}}),
+        ("training", {"learning_rate": 1e-3}),
+    ],
+)
+def test_a_run_of_other_settings_is_refused(tmp_path: Path, section: str, value: Any) -> None:
+    write(tmp_path, policies())
+    path = tmp_path / "seed-3/main/recipe.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {section: value}))
+    with pytest.raises(UserError, match=rf"recipe.yaml: {section} is "):
+        write_outcome(tmp_path, None)
+
+
+def test_a_folder_without_a_study_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no study"):
-        read_studies([tmp_path])
+        write_outcome(tmp_path, None)
 
 
 def test_seeds_that_the_design_does_not_have_are_refused(
-    tmp_path: Any, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
-        main(["run", "--size", "tiny", "--out", str(tmp_path), "--seeds", "6"])
-    assert "invalid choice: 6" in capsys.readouterr().err
-    (tmp_path / "study.json").write_text('{"size": "tiny", "seeds": [0, 6]}')
-    with pytest.raises(UserError, match="has seed 6, expected some of"):
-        read_studies([tmp_path])
+        main(["run", "--size", "tiny", "--out", str(tmp_path), "--seeds", "12"])
+    assert "invalid choice: 12" in capsys.readouterr().err

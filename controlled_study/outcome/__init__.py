@@ -1,1 +1,0 @@
-"""What came out: read, held against the predictions, and told."""
