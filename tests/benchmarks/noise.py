@@ -4,11 +4,12 @@ Each simulated experiment has 8 training seeds with a replicate of each cause. A
 the mean of the recovered variances is from the planted one; and how far from 80% the share of 20
 fresh replicates is that fall into the 80% prediction interval of these seeds. A choice of examples
 that moves little beside the rest is estimated too high, since no variance is below 0; of that case
-the figure is how often the 95% interval holds it. Seconds.
+the figure is how often the 95% interval holds it. And what a replicate costs beside an arm.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import numpy as np
 from gapft_harness.analysis.variance import components, prediction_interval
 from gapft_harness.core.streams import Stream
 from tests.benchmarks.measure import Figure
+from tests.command import succeed
 
 EXPERIMENTS, SEEDS, PROBLEMS, FRESH = 1_000, 8, 400, 20
 #: Standard deviations in points, of each cause.
@@ -88,4 +90,20 @@ def measure(folder: Path) -> list[Figure]:
             detail=f"holds it in {coverage['selection']:.1%}; the estimate is {high:.2f} times it",
         )
     )  # fmt: skip
-    return [*figures, Figure("80% prediction interval", away, 5, "points", detail=told)]
+    figures.append(Figure("80% prediction interval", away, 5, "points", detail=told))
+    return [*figures, _cost(folder / "run")]
+
+
+def _cost(run: Path) -> Figure:
+    """Four replicates of the demo's arms beside four arms more, each with the start and report."""
+    arms = ("conditions=[gapft, uniform]", "seeds=[13, 21]")
+    more = (arms[0], "seeds=[13, 21, 42, 73]")
+    replicates = "experiments.retraining_noise={conditions: [gapft, uniform], seeds: [13, 21]}"
+    seconds = []
+    for settings in (arms, more, (*more, replicates)):
+        start = time.perf_counter()
+        words = (word for setting in settings for word in ("--set", setting))
+        succeed("run", "demo", "--run-dir", run, *words)
+        seconds.append(time.perf_counter() - start)
+    told = f"{seconds[2]:.0f} s for four replicates, {seconds[1]:.0f} s for four arms"
+    return Figure("replicates / as many arms", seconds[2] / seconds[1], 1.5, detail=told)
