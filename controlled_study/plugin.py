@@ -79,7 +79,8 @@ def worked_gold(pool: Pool, n: int, rng: Stream) -> Sequence[Evidence]:
 
 def uniform_grouped(pool: Pool, n: int, rng: Stream) -> Sequence[Evidence]:
     """Verified problems with GapFT's number of each family, length and tag: a uniform draw else."""
-    wanted = Counter(e.document["group"] for e in pool.draw(pool.recovered, n, rng))
+    drawn = pool.draw(pool.recovered, n, Stream(rng.seed, "select/gapft"))  # GapFT's own draw
+    wanted = Counter(e.document["group"] for e in drawn)
     own, found = rng.child("grouped"), list[Evidence]()
     for group, count in sorted(wanted.items()):
         members = [e for e in pool.verified if e.document["group"] == group]
@@ -120,7 +121,8 @@ def _matched(pool: Pool, n: int, rng: Stream, other: str, side: int) -> Sequence
     """Of n pairs of recovered failures and others, one side, with the worked responses."""
     of = pool.solved if other == "G" else pool.missed
     found = {pair[0].problem_id: pair for pair in pairs(pool.recovered, of)}
-    drawn = pool.draw([pair[0] for pair in found.values()], n, rng)
+    # both sides of a seed take the same pairs
+    drawn = pool.draw([pair[0] for pair in found.values()], n, Stream(rng.seed, f"pairs/{other}"))
     return [_worked(found[e.problem_id][side], rng) for e in drawn]
 
 
