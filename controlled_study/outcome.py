@@ -407,7 +407,7 @@ def _draw(policies: Sequence[Policy], told: Sequence[Told], path: Path) -> None:
         lows, highs = zip(*(each.interval() for each in figures), strict=True)
         (line,) = right.plot(list(shares), [each.mean for each in figures], marker="o", label=label)
         right.fill_between(list(shares), lows, highs, alpha=0.2, color=line.get_color())
-    right.set_xlabel("share of solved problems (G) in the training set")
+    right.set_xlabel("share of G in the training set")
     right.set_ylabel("points of Pass@1")
     right.legend(frameon=False)
     for axes in (left, right):
