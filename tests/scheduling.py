@@ -30,7 +30,6 @@ LONGEST = (
     "tests/test_audits.py",
     "tests/test_linear_time.py",
     "example",
-    "study",
     "trackers",
     "verify",
     "ray",

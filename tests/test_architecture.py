@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "gapft_harness"
 #: Where the product's Python lies. The package's links lead to the second and third.
-FOLDERS = ("gapft_harness", "plugins", "tasks", "demo_policies", "controlled_study", "engines")
+FOLDERS = ("gapft_harness", "plugins", "tasks", "demo_policies", "engines")
 #: Rooms that may import torch as soon as they are imported; elsewhere a function does.
 TORCH_ROOMS = {"lm_eval_bridge", "training"}
 #: What an ``if`` asks whose lines do not run when a file is imported.

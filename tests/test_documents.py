@@ -127,7 +127,7 @@ def test_the_changes_name_the_format_of_a_run() -> None:
     assert first.endswith(f"run format {FORMAT}")
 
 
-PRODUCT = ("gapft_harness", "plugins", "tasks", "demo_policies", "controlled_study", "engines")
+PRODUCT = ("gapft_harness", "plugins", "tasks", "demo_policies", "engines")
 
 
 def test_files_that_docstrings_name_are_there() -> None:
@@ -145,7 +145,7 @@ def test_files_and_modules_that_a_page_names_are_there(page: Path) -> None:
     text = page.read_text()
     paths = re.findall(rf"\b(?:{'|'.join(PRODUCT)}|tests|recipes)/[\w/.-]*\w", text)
     assert [name for name in paths if not (ROOT / name).exists()] == []
-    modules = re.findall(r"\b(?:gapft_harness|demo_policies|controlled_study)(?:\.\w+)+", text)
+    modules = re.findall(r"\b(?:gapft_harness|demo_policies)(?:\.\w+)+", text)
     assert [name for name in modules if not is_module_or_name(name)] == []
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from controlled_study.outcome import _points
 from gapft_harness.cli import main
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
@@ -117,4 +116,3 @@ def test_numbers_have_the_minus_sign_of_the_tables() -> None:
         "0.5",
         "−1e−07",
     ]
-    assert _points(-1.25) == "−1.2"

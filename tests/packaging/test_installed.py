@@ -92,7 +92,7 @@ def test_the_wheel_holds_the_package_and_the_sdist_the_generators_too(wheel):
     (sdist,) = wheel.parent.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    generators = files_of(ROOT / "demo_policies") | files_of(ROOT / "controlled_study")
+    generators = files_of(ROOT / "demo_policies")
     assert generators
     assert generators <= names
 
