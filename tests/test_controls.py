@@ -486,7 +486,7 @@ def test_a_recipe_of_stability_trains_on_the_sets_of_one_sample_set(name: str) -
 def test_every_control_has_a_bundled_recipe() -> None:
     wanted = {"search_depth", "randomized_inclusion", "gold_labels", "coverage", "full_pool"}
     wanted |= {"shared_core", "related", "matched_diversity", "retraining_noise"}
-    wanted |= {"stability", "scope", "redistribution", "online", "coverage_ledger", "frontier"}
+    wanted |= {"stability", "scope", "redistribution", "online", "coverage_ledger"}
     wanted |= {"bank"}
     assert wanted == {
         e for name in BUNDLED for e in load_recipe(bundled_recipes()[name]).experiments

@@ -1,11 +1,7 @@
-"""The coverage ledger, by the real command: what is sampled, sealed, verified and told.
-
-The same run has the frontier, which reads what every report reads.
-"""
+"""The coverage ledger, by the real command: what is sampled, sealed, verified and told."""
 
 from __future__ import annotations
 
-import csv
 import json
 import shutil
 from collections.abc import Callable
@@ -48,7 +44,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path.write_text(yaml.safe_dump(content))
     succeed(*command, cwd=folder)
     shutil.copytree(folder / "run", folder / "before")
-    content["experiments"] = {"coverage_ledger": LEDGER, "frontier": {}}
+    content["experiments"] = {"coverage_ledger": LEDGER}
     path.write_text(yaml.safe_dump(content))
     succeed(*command, cwd=folder)
     return folder
@@ -111,21 +107,6 @@ def test_what_it_tells_is_pass_at_k_of_the_sealed_samples(made: Path) -> None:
     page = (run / "report/report.md").read_text("utf-8")
     assert "## Coverage ledger" in page
     assert "Of two seeds it is wide." in page
-
-
-def test_the_frontier_is_of_the_same_terms_as_the_report(made: Path) -> None:
-    report = made / "run/report"
-    told = json.loads((report / "results.json").read_text())
-    with (report / "tables/frontier.csv").open() as file:
-        rows = {row["condition"]: row for row in csv.DictReader(file)}
-    for point in told["frontier"]["points"]:
-        terms = told["conditions"][point["condition"]]["terms"]
-        assert point["corrected"] == pytest.approx(terms["S"] + terms["U"])
-        assert point["lost"] == pytest.approx(-terms["G"])
-        assert float(rows[point["condition"]]["gain"]) == pytest.approx(point["gain"])
-    page = (report / "report.md").read_text("utf-8")
-    assert "## Corrected against lost\n\nOn the frontier, from fewest regressions on: " in page
-    assert (report / "figures/frontier.svg").is_file()
 
 
 def forge(run: Path, arm: Arm, change: Callable[[pa.Table], pa.Table]) -> None:
