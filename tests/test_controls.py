@@ -442,11 +442,8 @@ def test_a_bundled_control_differs_from_its_recipe_in_its_conditions_alone(name:
     if name == "controls/math-diversity":  # the settings of Table 6
         own |= {"budget", "evidence", "seeds", "statistics", "training"}
     left_out: dict[str, Any] = dict.fromkeys(own, True)
-    if name in ("controls/online", "controls/crossed"):  # what GRPO alone reads
+    if name == "controls/online":  # what GRPO alone reads
         left_out["training"] = {"grpo"}
-    if name == "controls/crossed":  # as many slots in every state
-        own |= {"seeds", "budget"}
-        left_out |= dict.fromkeys(own, True)
     found, expected = (r.model_dump(mode="json", exclude=left_out) for r in (recipe, other))
     assert found == expected
     if "search" in own:  # four sets of samples
@@ -486,7 +483,7 @@ def test_a_recipe_of_stability_trains_on_the_sets_of_one_sample_set(name: str) -
 def test_every_control_has_a_bundled_recipe() -> None:
     wanted = {"search_depth", "randomized_inclusion", "gold_labels", "coverage", "full_pool"}
     wanted |= {"shared_core", "related", "matched_diversity", "retraining_noise"}
-    wanted |= {"stability", "scope", "redistribution", "online", "coverage_ledger"}
+    wanted |= {"stability", "scope", "redistribution", "online"}
     wanted |= {"bank"}
     assert wanted == {
         e for name in BUNDLED for e in load_recipe(bundled_recipes()[name]).experiments

@@ -90,9 +90,6 @@ def _plan(recipe: api.Recipe, condition: str) -> str:
         f"loss {of.loss}",
         f"learning rate {settings.learning_rate:g}",
     ]
-    if of.search_every:
-        k = of.search_k or recipe.search.k
-        said.append(f"the pool searched again every {of.search_every} updates (K = {k})")
     return f"        {condition}: {', '.join(said)}"
 
 
@@ -159,9 +156,10 @@ class DrawnRow:
         """One of the facts."""
         return None if self.facts is None else self.facts[key]
 
-    def of_a_seed(self, key: str) -> Fraction | None:
-        """One of the facts, a seed's mean."""
-        return None if self.facts is None else Fraction(self.facts[key], self.seeds)
+    @property
+    def completion_tokens(self) -> Fraction | None:
+        """Return the new tokens of a seed, the mean; None where it is not online."""
+        return None if self.facts is None else Fraction(self.facts["completion_tokens"], self.seeds)
 
     @property
     def rule(self) -> Fraction | None:
@@ -295,15 +293,8 @@ _COST: tuple[api.Column[DrawnRow], ...] = (
     api.Column(
         "completion_tokens",
         "new tokens that a seed drew",
-        lambda row: row.of_a_seed("completion_tokens"),
+        lambda row: row.completion_tokens,
         "completion tokens",
-        _whole,
-    ),
-    api.Column(
-        "search_tokens",
-        "new tokens of the searches that a seed's own policy made (`training.grpo.search_every`)",
-        lambda row: row.of_a_seed("search_tokens"),
-        "search tokens",
         _whole,
     ),
     api.Column(
@@ -396,8 +387,6 @@ def _drawn_row(
         return DrawnRow(name, budgets[0].steps, processed, None, (), len(budgets))
     counted = [api.group_facts(groups) for groups in arms]
     facts = {key: sum(of[key] for of in counted) for key in counted[0]}
-    said = [inputs.training.get(of.arm.name, {}) for of in inputs.of(name)]
-    facts["search_tokens"] = sum(of.get("search_tokens", 0) for of in said)
     flat = flat_groups(_rewarded(group) for groups in arms for group in groups)
     return DrawnRow(name, budgets[0].steps, None, facts, flat, len(arms))
 

@@ -367,7 +367,6 @@ class SearchedPool:
         decoding: how the K samples were drawn.
         verifier: who judged them.
         states: by problem id, the source's state.
-        k: K, how many samples of a problem they rest on.
     """
 
     problems: Sequence[Problem]
@@ -375,7 +374,6 @@ class SearchedPool:
     decoding: Decoding
     verifier: TaskVerifier
     states: Mapping[str, State] = field(default_factory=dict)
-    k: int = 0
 
 
 @dataclass(frozen=True, slots=True)

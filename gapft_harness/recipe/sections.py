@@ -82,20 +82,6 @@ class Grpo(RecipeSection):
     scale_rewards: Literal["group", "batch", "none"] = Field(
         "group", description="advantages are divided by the deviation of these rewards"
     )
-    search_every: int | None = Field(
-        None,
-        ge=1,
-        description="after so many updates, and so on, the arm's own policy searches the pool, and "
-        "`prompts` goes by the states that it finds; default: the source's states stay",
-    )
-    search_k: int | None = Field(
-        None, ge=1, description="samples of a problem in such a search; default: the search's"
-    )
-    search_empty: Literal["keep", "stop"] = Field(
-        "stop",
-        description="where such a search finds no problem of the state: the arm goes on with the "
-        "prompts that it had, or ends with an error",
-    )
 
     @model_validator(mode="after")
     def _fits(self) -> Grpo:
@@ -108,12 +94,6 @@ class Grpo(RecipeSection):
             raise ValueError(
                 f"mask_flat changes nothing with loss: {self.loss} and beta: 0, as flat groups "
                 "have advantage 0 and no say in the divisor; take loss: dapo or bnpo"
-            )
-        every, by_state = self.search_every, self.prompts not in ("pool", "examples")
-        if every and (not by_state or every % self.iterations):
-            raise ValueError(
-                f"search_every is {every}; expected prompts: G, S or U, which states say (found "
-                f"{self.prompts}), and a multiple of iterations ({self.iterations})"
             )
         return self
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer, GenerationConfig, PrinterCallback, TrainerCallback
+from transformers import AutoTokenizer, PrinterCallback, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from gapft_harness.core.errors import GapftError, UserError
@@ -28,15 +26,12 @@ from gapft_harness.training.adapter import save_adapter
 from gapft_harness.training.devices import Devices
 from gapft_harness.training.groups import (
     GROUPS,
-    SEARCHES,
     Group,
-    Searched,
-    arm_plan,
-    draws,
     group_facts,
     is_flat,
     json_lines,
-    stretches,
+    prompt_plan,
+    prompted,
 )
 from gapft_harness.training.ledger import OPTIMIZER
 from gapft_harness.training.memory import give_back
@@ -76,9 +71,8 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
             "searched; restore the weights, or start a new run directory"
         )
     updates = budget(job.examples, settings).steps
-    own = {example.problem_id for example in job.examples}
-    plan = partial(arm_plan, searched.states, own, settings.grpo, job.seed_of("order"))
-    plan(updates=1)  # there are prompts
+    ids = prompted(settings.grpo, searched.states, {e.problem_id for e in job.examples})
+    plan = prompt_plan(ids, updates, settings.grpo, job.seed_of("order"))
     model = add_lora(
         devices.place(load_base(job.model_args, settings, devices.device)),
         settings,
@@ -88,10 +82,9 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
     with (
         tempfile.TemporaryDirectory() as folder,
         Rewards(verifier, settings.grpo.reward_seconds) as rewards,
-        Rewards(searched.verifier, settings.grpo.reward_seconds) as verdicts,
     ):
         trainer = _Trainer(
-            job, settings, model.to(devices.device), plan, rewards, verdicts,
+            job, settings, model.to(devices.device), plan, rewards,
             _config(job, settings, updates, folder, devices),
         )  # fmt: skip
         if job.tracking:
@@ -105,7 +98,7 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
         "base_sha256": found,
         "base_model": job.model_args["pretrained"],
         "updates": trainer.state.global_step,
-        **group_facts(trainer.groups, trainer.searches),
+        **group_facts(trainer.groups),
         "reward": {"verifier": verifier.name, "params": dict(verifier.params)},
         "optimizer": OPTIMIZER,
         "processes": devices.shares,
@@ -118,7 +111,6 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
         model.delete_adapter("ref")  # TRL's copy of the adapter before training
     files = {
         GROUPS: json_lines(trainer.groups),
-        **({SEARCHES: json_lines(trainer.searches)} if trainer.searches else {}),
         "updates.jsonl": "".join(json.dumps(line) + "\n" for line in trainer.told),
         "README.md": _card(facts),
     }
@@ -195,11 +187,8 @@ def _config(
 class _Trainer(GRPOTrainer):  # type: ignore[misc]
     """TRL's trainer, which draws for prompts by their ids, and whose loss leaves out flat groups.
 
-    TRL's dataset are the plan's places, as whose prompt has one may rest on a search yet to come.
-
     Attributes:
         groups: what was drawn.
-        searches: what the policy's own searches found.
         told: of each update what TRL logs.
     """
 
@@ -208,32 +197,27 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
         job: TrainingJob,
         settings: Training,
         model: Any,
-        plan: Callable[..., list[str]],
+        plan: Sequence[str],
         rewards: Rewards,
-        verdicts: Rewards,
         config: Any,
     ) -> None:
         from datasets import Dataset
 
         assert job.searched is not None
         self.groups: list[Group] = []
-        self.searches: list[Searched] = []
         self.told: list[dict[str, Any]] = []
-        self._job, self._grpo, self._plan = job, settings.grpo, plan
-        self._rewards, self._verdicts = rewards, verdicts
-        self._places: list[str] = []
+        self._job, self._grpo, self._rewards = job, settings.grpo, rewards
         self._golds = {problem.id: problem.gold for problem in job.searched.problems}
         self._ids = {
             id: list(training_prompt(ids, settings)) for id, ids in job.searched.prompt_ids.items()
         }
         self._given: list[list[float | None]] = []
-        places = draws(config.max_steps, self._grpo) * self._grpo.prompts_per_update
         name = job.model_args.get("tokenizer") or job.model_args["pretrained"]
         super().__init__(
             model=model,
             reward_funcs=self._reward,
             args=config,
-            train_dataset=Dataset.from_dict({"prompt": [str(place) for place in range(places)]}),
+            train_dataset=Dataset.from_dict({"prompt": list(plan)}),
             processing_class=AutoTokenizer.from_pretrained(name, padding_side="left"),
             callbacks=[_Told(self)],
         )
@@ -255,14 +239,12 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         """TRL's, then the mask: flat groups leave the loss and what it is divided by."""
-        number = self.groups[-1].draw + 1 if self.groups else 1
-        self._begin(after=(number - 1) * self._grpo.iterations)
-        inputs = [{**row, "prompt": self._places[int(row["prompt"])]} for row in inputs]
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         size, searched = self._grpo.group_size, self._job.searched
         assert searched is not None
         lengths = output["completion_mask"].sum(dim=1).tolist()
         flat = [is_flat(rewards) for rewards in self._given]
+        number = self.groups[-1].draw + 1 if self.groups else 1
         for group, rewards in enumerate(self._given):
             at = group * size
             id = inputs[at]["prompt"]
@@ -278,70 +260,23 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
             )
         if self._grpo.mask_flat:
             output |= masked(output, flat, size)
-        self._stop_if_hopeless([of.rewards for of in self.groups], f"draw {number}", all(flat))
+        self._stop_if_hopeless(all(flat))
         return output
 
-    def _begin(self, after: int) -> None:
-        """Where a stretch begins: searches the pool, but for the first, and plans its prompts."""
-        found = stretches(most := self.args.max_steps, self._grpo)
-        if after in found:
-            self.searches += self._search(after) if after else []
-            self._places = self._plan(updates=min(after + found.step, most), searches=self.searches)
-
-    def _search(self, after: int) -> list[Searched]:
-        """One greedy decode and K samples of every problem, as the source was searched.
-
-        Dropout is off, and training's random stream stays where it was.
-        """
-        searched, device = self._job.searched, self.accelerator.device
-        assert searched is not None
-        texts: dict[str, list[str]] = {id: [] for id in sorted(self._golds)}
-        tokens: Counter[str] = Counter()
-        ordered = sorted(texts, key=lambda id: (-len(searched.prompt_ids[id]), id))
-        self.model.eval()
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            torch.manual_seed(derive(self._job.arm.seed, "train/search", after) >> 33)
-            for sampled, times in ((False, 1), (True, self._grpo.search_k or searched.k)):
-                rows = [id for id in ordered for _ in range(times)]
-                drawn = self._draw([list(searched.prompt_ids[id]) for id in rows], sampled)
-                said = self.processing_class.batch_decode(drawn, skip_special_tokens=True)
-                for id, ids, text in zip(rows, drawn, said, strict=True):
-                    texts[id].append(text)
-                    tokens[id] += len(ids)
-        self.model.train()
-        given = self._verdicts.of([(of, self._golds[id]) for id, of in texts.items()])
-        self._stop_if_hopeless(given, f"the search after {after} updates", empty=False)
-        return [Searched.of(after, id, v, tokens[id]) for id, v in zip(texts, given, strict=True)]
-
-    def _draw(self, prompts: Sequence[list[int]], sampled: bool) -> list[list[int]]:
-        """New token ids under the search's decoding, by TRL's own way, an update's at a time."""
-        assert self._job.searched is not None
-        of, size = self._job.searched.decoding, self._grpo.update
-        was = self.generation_config, self.generation_kwargs
-        how = {**self.generation_kwargs, "do_sample": sampled, "max_new_tokens": of.max_gen_toks}
-        for key in ("temperature", "top_p", "top_k"):
-            how[key] = getattr(of, key) if sampled else None
-        self.generation_kwargs: dict[str, Any] = how
-        self.generation_config: Any = GenerationConfig(**how, disable_compile=True)
-        drawn: list[list[int]] = []
-        for at in range(0, len(prompts), size):
-            drawn += self._generate_single_turn(prompts[at : at + size], None, {}, 1)[0]
-        self.generation_config, self.generation_kwargs = was
-        return drawn
-
-    def _stop_if_hopeless(self, given: Sequence[Any], by: str, empty: bool) -> None:
-        unjudged, drawn = sum(of.count(None) for of in given), sum(map(len, given))
-        if unjudged / drawn > self._grpo.max_unjudged:
+    def _stop_if_hopeless(self, empty: bool) -> None:
+        facts = group_facts(self.groups)
+        if facts["unjudged"] / facts["responses"] > self._grpo.max_unjudged:
             raise GapftError(
-                f"{self._job.arm.name}: {unjudged} of {drawn} responses got no verdict by {by}: "
-                f"the verifier raised or took longer than {self._grpo.reward_seconds:g} s; mend "
-                "it, or raise training.grpo.reward_seconds or training.grpo.max_unjudged"
+                f"{self._job.arm.name}: {facts['unjudged']} of {facts['responses']} responses got "
+                f"no reward by draw {facts['draws']}: the verifier raised or took longer than "
+                f"{self._grpo.reward_seconds:g} s; fix it, or raise training.grpo.reward_seconds "
+                "or training.grpo.max_unjudged"
             )
         if empty and self._grpo.empty_updates == "stop":
             raise GapftError(
-                f"{self._job.arm.name}: all groups of {by} are flat, so it teaches "
-                "nothing; raise training.grpo.group_size or training.grpo.prompts_per_update, or "
-                "set training.grpo.empty_updates: count"
+                f"{self._job.arm.name}: all groups of draw {facts['draws']} are flat, so it "
+                "teaches nothing; raise training.grpo.group_size or "
+                "training.grpo.prompts_per_update, or set training.grpo.empty_updates: count"
             )
 
 

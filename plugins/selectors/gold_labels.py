@@ -17,9 +17,7 @@ from gapft_harness.api import Evidence, Pool, RegisterSelector, Stream, UserErro
 _ANSWER = re.compile(r"\W*(\w+)\W*")
 
 
-def gold_labels(
-    pool: Pool, n: int, rng: Stream, answer_only: bool = True, missed_only: bool = False
-) -> Sequence[Evidence]:
+def gold_labels(pool: Pool, n: int, rng: Stream, answer_only: bool = True) -> Sequence[Evidence]:
     """As many failures of each gold answer as GapFT has (S and U), with GapFT's target strings.
 
     Slot by slot the targets are those of GapFT's training set under the same seed, so target
@@ -29,7 +27,6 @@ def gold_labels(
     Args:
         answer_only: refuses targets that say more than the answer, since they speak of the problem
             that they are of; false gives a problem any verified response to the same answer.
-        missed_only: chooses from U alone.
 
     Raises:
         UserError: a problem has no gold answer that can be compared, or a target is not the answer
@@ -41,7 +38,7 @@ def gold_labels(
         for target in targets:
             _require_answer_alone(target)
     failures: dict[str, list[Evidence]] = defaultdict(list)
-    for failure in (*(() if missed_only else pool.recovered), *pool.missed):
+    for failure in (*pool.recovered, *pool.missed):
         failures[answer_of(failure)].append(failure)
     wanted: dict[str, int] = defaultdict(int)
     for target in targets:

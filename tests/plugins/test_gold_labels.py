@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Evidence, Example, Pool
 from gapft_harness.experiments.controls.search import unmatched
-from gapft_harness.recipe.sections import Grpo
 from gapft_harness.stages.selection.choosing import make_pool, to_example
-from gapft_harness.training.groups import prompted
 from gapft_harness.training.plan import budget
 from tests.plugins.test_replacing_replay import chosen
 from tests.pools import evidence
@@ -84,21 +82,6 @@ def test_every_failure_of_a_class_is_as_likely_and_no_class_lends_to_another() -
     assert all(abs(counts[i] - 500) < 5 * 19 for i in class_a), counts
     assert counts["S04"] + counts["U08"] == 1500
     assert "U09" not in counts, "GapFT has no problem of class C"
-
-
-def test_of_missed_problems_alone_grpo_is_prompted_with_the_same_n() -> None:
-    """RFT on gold labels of U, and GRPO with ``prompts: examples`` of the same selection."""
-    of = pool("AAB", "AAAAABBB")
-    found = chosen(of, "gold_labels", 3, 13, missed_only=True)
-    assert {e.state for e in found} == {"U"}
-    assert sorted(map(letter, found)) == ["A", "A", "B"]
-    assert [e.response for e in found] == [e.response for e in chosen(of, "gapft", 3, 13)]
-    states = {e.problem_id: e.state for e in (*of.recovered, *of.missed)}
-    ids = [e.problem_id for e in found]
-    assert prompted(Grpo(prompts="examples"), states, ids) == sorted(ids)
-    assert len(set(ids)) == 3
-    with pytest.raises(UserError, match="asked for 2 examples, but only 1 are there"):
-        chosen(pool("AAB", "ABBB"), "gold_labels", 3, 13, missed_only=True)
 
 
 @pytest.mark.parametrize(

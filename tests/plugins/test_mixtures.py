@@ -1,9 +1,8 @@
-"""Mixtures of states, coverage before repetition, and a twin of the same solve rates."""
+"""Mixtures of states, and coverage before repetition."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,15 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import PoolTooSmallError, UserError
-from gapft_harness.core.records import Pool
 from gapft_harness.core.streams import Stream
 from gapft_harness.plugins.selectors.evidence_states import gapft, replay
 from gapft_harness.plugins.selectors.mixtures import (
     coverage_first,
     drawn_share,
-    even_solve_rates,
     gapft_with_replay,
-    solve_rate_twin,
 )
 from tests.pools import pool
 
@@ -78,66 +74,6 @@ def test_no_failure_comes_again_before_all_have_come(recovered: int, n: int) -> 
     assert {e.state for e in found} == {"S"}
 
 
-def rated(solved: list[int], recovered: list[int]) -> Pool:
-    of = pool(len(solved), len(recovered))
-    return Pool(
-        solved=tuple(replace(e, passing_samples=c) for e, c in zip(of.solved, solved, strict=True)),
-        recovered=tuple(
-            replace(e, passing_samples=c) for e, c in zip(of.recovered, recovered, strict=True)
-        ),
-        missed=of.missed,
-    )
-
-
-@given(st.lists(st.integers(1, 8), min_size=1, max_size=12), st.data())
-def test_the_twin_has_the_same_rates_where_the_solved_have_them(
-    recovered: list[int], data: st.DataObject
-) -> None:
-    more = data.draw(st.lists(st.integers(0, 8), max_size=6))
-    of = rated([*recovered, *more], recovered)
-    n = data.draw(st.integers(1, len(recovered)))
-    found, matched = solve_rate_twin(of, n, RNG), gapft(of, n, RNG)
-    assert [e.passing_samples for e in found] == [e.passing_samples for e in matched]
-    assert {e.state for e in found} == {"G"}
-    assert len({e.problem_id for e in found}) == n
-
-
-def test_the_nearest_rate_stands_in_and_too_few_solved_problems_are_told() -> None:
-    assert [e.passing_samples for e in solve_rate_twin(rated([1, 4, 8], [5]), 1, RNG)] == [4]
-    assert [e.passing_samples for e in solve_rate_twin(rated([3, 7], [5]), 1, RNG)] == [3]
-    with pytest.raises(PoolTooSmallError):
-        solve_rate_twin(rated([1], [1, 1]), 2, RNG)
+def test_a_pool_without_recovered_failures_is_too_small() -> None:
     with pytest.raises(PoolTooSmallError):
         coverage_first(pool(3, 0), 1, RNG)
-
-
-@given(
-    st.lists(st.integers(1, 8), min_size=1, max_size=30),
-    st.lists(st.integers(1, 8), min_size=1, max_size=30),
-    st.data(),
-)
-def test_even_solve_rates_leave_no_rate_behind(
-    solved: list[int], recovered: list[int], data: st.DataObject
-) -> None:
-    of = rated(solved, recovered)
-    there = Counter([*solved, *recovered])
-    n = data.draw(st.integers(1, len(solved) + len(recovered)))
-    found = even_solve_rates(of, n, RNG)
-    slots = Counter(e.passing_samples for e in found)
-    assert len(found) == n == len({e.problem_id for e in found})
-    left = [rate for rate in there if slots[rate] < there[rate]]
-    for rate in left:
-        assert slots[rate] >= max(slots.values()) - 1, "who has problems left has as many"
-    for rate in left:
-        later = [other for other in left if other > rate]
-        assert all(slots[rate] >= slots[other] for other in later), "the rarest come first"
-
-
-def test_even_solve_rates_are_a_prefix_of_those_for_more_slots() -> None:
-    of = rated([1, 1, 5, 8, 8, 8], [1, 2, 5])
-    whole = [e.problem_id for e in even_solve_rates(of, 9, RNG)]
-    assert [[e.problem_id for e in even_solve_rates(of, n, RNG)] for n in range(10)] == [
-        whole[:n] for n in range(10)
-    ]
-    with pytest.raises(PoolTooSmallError):
-        even_solve_rates(of, 10, RNG)

@@ -18,8 +18,6 @@ from gapft_harness.core.records import State
 from gapft_harness.recipe.sections import Grpo, Training
 from gapft_harness.training.groups import (
     Group,
-    Searched,
-    arm_plan,
     group_facts,
     group_faults,
     is_flat,
@@ -27,9 +25,6 @@ from gapft_harness.training.groups import (
     prompt_plan,
     prompted,
     read_groups,
-    read_searches,
-    search_faults,
-    stretches,
 )
 
 REWARDS = st.lists(st.sampled_from([0.0, 0.1, 0.3, 1.0, None]), min_size=2, max_size=8)
@@ -82,134 +77,6 @@ def test_prompts_are_the_pools_or_of_the_training_set_or_of_a_state(
 def test_a_state_without_problems_is_refused() -> None:
     with pytest.raises(UserError, match=r"training\.grpo\.prompts: U, and the pool has no such"):
         prompted(Grpo(prompts="U"), {"a": "G"}, [])
-
-
-STATE_OF = st.dictionaries(
-    st.sampled_from("abcdefgh"), st.sampled_from(["G", "S", "U"]), min_size=8, max_size=8
-).filter(lambda states: "S" in states.values())
-
-
-@st.composite
-def searching(draw: Any) -> tuple[dict[str, State], int, Grpo, list[Searched]]:
-    """An arm's source states, its updates, its settings, and every search that is due."""
-    iterations = draw(st.integers(1, 2))
-    settings = Grpo(
-        prompts="S",
-        prompts_per_update=draw(st.integers(1, 3)),
-        iterations=iterations,
-        search_every=draw(st.integers(1, 4)) * iterations,
-    )
-    updates = draw(st.integers(1, 12))
-    searches = [
-        Searched(after, id, 0.0, (0.0,), state, 3)
-        for after in stretches(updates, settings)[1:]
-        for id, state in sorted(draw(STATE_OF).items())
-    ]
-    return draw(STATE_OF), updates, settings, searches
-
-
-@given(searching())
-def test_each_stretch_is_prompted_by_the_states_before_it(
-    drawn: tuple[dict[str, State], int, Grpo, list[Searched]],
-) -> None:
-    states, updates, settings, searches = drawn
-    plan = arm_plan(states, [], settings, 13, updates, searches)
-    assert settings.search_every is not None
-    size = settings.search_every // settings.iterations * settings.prompts_per_update
-    assert len(plan) == -(-updates // settings.iterations) * settings.prompts_per_update
-    for number, first in enumerate(range(0, updates, settings.search_every)):
-        known = {of.problem_id: of.state for of in searches if of.update == first} or states
-        one = plan[number * size : (number + 1) * size]
-        wanted = {id for id, state in known.items() if state == "S"}
-        assert set(one) <= wanted
-        assert len(set(one)) == min(len(one), len(wanted)), "no prompt twice before all have come"
-    fixed = settings.model_copy(update={"search_every": None})
-    assert plan[:size] == arm_plan(states, [], fixed, 13, updates)[:size]
-    begun = min(updates, settings.search_every)
-    assert plan[:size] == arm_plan(states, [], settings, 13, begun)
-
-
-def test_a_search_that_comes_after_the_last_update_changes_nothing() -> None:
-    ids: dict[str, State] = dict.fromkeys("abcde", "S")
-    late, never = (Grpo(prompts="S", search_every=every) for every in (6, None))
-    assert list(stretches(6, late)) == list(stretches(6, never)) == [0]
-    plans = [arm_plan(ids, [], of, 13, 6) for of in (late, never)]
-    assert plans[0] == plans[1] == prompt_plan(list("abcde"), 6, never, 13)
-
-
-def test_two_stretches_of_the_same_prompts_have_orders_of_their_own() -> None:
-    ids: dict[str, State] = dict.fromkeys("abcdefgh", "S")
-    found = [Searched(2, id, 0.0, (1.0,), "S", 3) for id in ids]
-    plan = arm_plan(ids, [], Grpo(prompts="S", search_every=2), 13, 4, found)
-    assert sorted(plan[:8]) == sorted(plan[8:]) == list("abcdefgh")
-    assert plan[:8] != plan[8:]
-
-
-def test_a_stretch_without_prompts_ends_the_arm() -> None:
-    found = [Searched(2, id, 1.0, (1.0,), "G", 3) for id in "ab"]
-    settings = Grpo(prompts="S", search_every=2)
-    with pytest.raises(UserError, match=r"no such problem after 2 updates; take another, or enl"):
-        arm_plan({"a": "S", "b": "G"}, [], settings, 13, 4, found)
-
-
-def test_or_it_goes_on_with_the_prompts_that_it_had_until_there_are_some_again() -> None:
-    states: dict[str, State] = {"a": "S", "b": "G"}
-    found = [Searched(2, id, 1.0, (1.0,), "G", 3) for id in "ab"]
-    found += [Searched(4, "a", 1.0, (1.0,), "G", 3), Searched(4, "b", 0.0, (1.0,), "S", 3)]
-    settings = Grpo(prompts="S", search_every=2, search_empty="keep", prompts_per_update=1)
-    assert arm_plan(states, [], settings, 13, 6, found) == ["a", "a", "a", "a", "b", "b"]
-    with pytest.raises(UserError, match="no such problem;"):
-        arm_plan(dict.fromkeys(states, "G"), [], settings, 13, 6, found)
-
-
-SEARCHES = [
-    Searched.of(2, "a", (1.0, 0.0, 0.0), 9),
-    Searched.of(2, "b", (0.0, None, 1.0), 9),
-    Searched.of(4, "a", (None, 0.0, None), 9),
-    Searched.of(4, "b", (0.0, 0.0, 0.0), 9),
-]
-
-
-def test_searched_states_follow_from_verdicts_and_come_back_from_the_file(tmp_path: Path) -> None:
-    assert [of.state for of in SEARCHES] == ["G", "S", "U", "U"]
-    (tmp_path / "searches.jsonl").write_text(json_lines(SEARCHES))
-    assert list(read_searches(tmp_path)) == SEARCHES
-    assert group_facts(GROUPS, SEARCHES)["search_tokens"] == 36
-
-
-@pytest.mark.parametrize(
-    ("forged", "said"),
-    [
-        (SEARCHES, []),
-        (
-            [SEARCHES[0], replace(SEARCHES[1], state="U"), *SEARCHES[2:]],
-            ["f, line 2: state is U, computed again it is S"],
-        ),
-        (
-            [SEARCHES[0], replace(SEARCHES[1], samples=(0.0, 0.0)), *SEARCHES[2:]],
-            ["f, line 2: state is S, computed again it is U"],
-        ),
-        (SEARCHES[:-1], ["f: has 3 lines, 4 are due"]),
-        (
-            [*SEARCHES[:2], SEARCHES[3], SEARCHES[2]],
-            [
-                "f, line 3: problem_id is b, computed again it is a",
-                "f, line 4: problem_id is a, computed again it is b",
-            ],
-        ),
-        (
-            [*SEARCHES[:3], replace(SEARCHES[3], update=3)],
-            ["f, line 4: update is 3, computed again it is 4"],
-        ),
-        (
-            [*SEARCHES[:3], replace(SEARCHES[3], samples=(0.0,))],
-            ["f, line 4: has not 2 samples"],
-        ),
-    ],
-)
-def test_forged_searches_are_told(forged: list[Searched], said: list[str]) -> None:
-    due = [(after, id) for after in (2, 4) for id in "ab"]
-    assert list(search_faults("f", forged, due, 2)) == said
 
 
 SETTINGS = Grpo(prompts_per_update=2, group_size=2, mask_flat=True)
@@ -282,12 +149,6 @@ def test_flat_groups_are_those_that_all_pass_or_all_fail(drawn: list[Any]) -> No
         ({"mask_flat": True, "loss": "grpo"}, "mask_flat changes nothing with loss: grpo"),
         ({"mask_flat": True, "loss": "dr_grpo"}, "mask_flat changes nothing with loss: dr_grpo"),
         ({"group_size": 1}, "greater than or equal to 2"),
-        ({"search_every": 2}, r"expected prompts: G, S or U, which states say \(found pool\)"),
-        ({"search_every": 2, "prompts": "examples"}, r"\(found examples\)"),
-        (
-            {"search_every": 3, "prompts": "S", "iterations": 2},
-            r"search_every is 3; expected .* a multiple of iterations \(2\)",
-        ),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(said: dict[str, Any], why: str) -> None:
@@ -298,7 +159,5 @@ def test_settings_that_do_not_fit_are_refused(said: dict[str, Any], why: str) ->
 
 def test_a_recipe_that_says_nothing_of_grpo_dumps_as_before() -> None:
     assert "grpo" not in Training().model_dump(mode="json")
-    searching = Training(grpo=Grpo(prompts="U", search_every=2, search_k=3))
-    assert Training.model_validate_json(searching.model_dump_json()) == searching
     said = Training(grpo=Grpo(beta=0.5))
     assert Training.model_validate_json(said.model_dump_json()) == said

@@ -148,8 +148,7 @@ def _training(inputs: ReportInputs, condition: ConditionFindings) -> Spent:
         # an arm that took another's adapter costs what that one did
         facts = inputs.training.get(found.trained_as or Arm(condition.name, seed).name, {})
         seconds.append(facts.get("seconds"))
-        drawn = facts.get("completion_tokens", found.budget.tokens)
-        tokens.append(drawn + facts.get("search_tokens", 0))
+        tokens.append(facts.get("completion_tokens", found.budget.tokens))
     known = [each for each in seconds if each is not None]
     return Spent(fmean(tokens), fmean(known) if len(known) == len(seconds) else None)
 
@@ -176,7 +175,7 @@ def _note(costs: Ledger) -> str:
     said = (
         f"The search of the pool: {tokens} generated tokens, {time} (its share of the search's "
         "wall time, by tokens). Training: one seed, the mean, in processed tokens (online: those "
-        "drawn, also to search again) and the trainer's time. A point: search and training over "
+        "drawn) and the trainer's time. A point: search and training over "
         "the gain over the source. Paid after: the queries from which search and training cost "
         "less than answering as well by K_eq samples of the source each time, instead of one "
         "decode; never: one decode is no cheaper. "

@@ -297,7 +297,6 @@ def _searched(run: RunDirectory, plugins: Plugins, files: Sequence[str]) -> Sear
         decoding=samples.decoding,
         verifier=judge(name, params, permissive),
         states={of.problem_id: of.state for of in read_states(run.sealed(layout.states("pool")))},
-        k=run.recipe.search.k,
     )
 
 

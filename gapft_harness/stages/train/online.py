@@ -18,14 +18,11 @@ from gapft_harness.stages.integrity.differences import unequal
 from gapft_harness.stages.train.job import seeds_of
 from gapft_harness.training.groups import (
     GROUPS,
-    SEARCHES,
-    arm_plan,
     group_facts,
     group_faults,
+    prompt_plan,
+    prompted,
     read_groups,
-    read_searches,
-    search_faults,
-    stretches,
 )
 from gapft_harness.training.plan import budget
 
@@ -73,9 +70,9 @@ def _is_online(recipe: Recipe, condition: str, plugins: Plugins) -> bool:
 def check_groups(
     run: RunDirectory, arm: Arm, examples: Sequence[Example], facts: Mapping[str, Any]
 ) -> Iterable[str]:
-    """For ``gapft verify``: an arm's sealed groups follow from searches, plan, states and rewards.
+    """For ``gapft verify``: an arm's sealed groups follow from plan, states and rewards.
 
-    Rewards, verdicts and tokens are not drawn or judged again.
+    Rewards and tokens are not drawn or judged again.
 
     Args:
         facts: of its ``training.json``.
@@ -89,18 +86,12 @@ def _check_groups(
     run: RunDirectory, arm: Arm, examples: Sequence[Example], facts: Mapping[str, Any]
 ) -> Iterator[str]:
     settings, where = run.recipe.training_of(arm.condition), layout.adapter(arm)
-    of, seed = settings.grpo, seeds_of(arm).get("order", arm.seed)
-    groups, searches = list(read_groups(run.path / where)), list(read_searches(run.path / where))
+    groups = list(read_groups(run.path / where))
     table = run.path / layout.states("pool")
     states = {of.problem_id: of.state for of in read_states(table)}
     updates = budget(examples, settings).steps
-    due = [(after, id) for after in stretches(updates, of)[1:] for id in sorted(states)]
-    k, own = of.search_k or run.recipe.search.k, {example.problem_id for example in examples}
-    faults = list(search_faults(f"{where}/{SEARCHES}", searches, due, k))
-    yield from faults
-    if faults:
-        return  # prompts follow from the searches
-    plan = arm_plan(states, own, of, seed, updates, searches)
-    yield from group_faults(f"{where}/{GROUPS}", groups, plan, states, of)
-    right = {"updates": updates, **group_facts(groups, searches)}
+    ids = prompted(settings.grpo, states, {example.problem_id for example in examples})
+    plan = prompt_plan(ids, updates, settings.grpo, seeds_of(arm).get("order", arm.seed))
+    yield from group_faults(f"{where}/{GROUPS}", groups, plan, states, settings.grpo)
+    right = {"updates": updates, **group_facts(groups)}
     yield from unequal(f"{where}/training.json", facts, right)
