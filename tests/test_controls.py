@@ -437,8 +437,6 @@ def test_a_bundled_control_differs_from_its_recipe_in_its_conditions_alone(name:
         own.add("budget")  # a number that times divides, and fewer than all recovered failures
     if name == "controls/stability":
         own.add("search")
-    if name == "controls/bank":  # many arms, each with fewer than all recovered failures
-        own |= {"budget", "seeds"}
     if name == "controls/math-diversity":  # the settings of Table 6
         own |= {"budget", "evidence", "seeds", "statistics", "training"}
     left_out: dict[str, Any] = dict.fromkeys(own, True)
@@ -487,7 +485,6 @@ def test_every_control_has_a_bundled_recipe() -> None:
     wanted = {"search_depth", "randomized_inclusion", "gold_labels", "coverage", "full_pool"}
     wanted |= {"shared_core", "related", "matched_diversity", "retraining_noise"}
     wanted |= {"stability", "scope", "redistribution", "online", "coverage_ledger", "frontier"}
-    wanted |= {"bank"}
     assert wanted == {
         e for name in BUNDLED for e in load_recipe(bundled_recipes()[name]).experiments
     }

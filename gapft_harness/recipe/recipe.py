@@ -85,9 +85,7 @@ class Recipe(RecipeSection):
         "with [settings](recipes.md#conditions)",
     )
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(
-        (13, 21, 73),
-        min_length=1,
-        description="selection and training seeds; `0-63` names each from 0 to 63",
+        (13, 21, 73), min_length=1, description="selection and training seeds"
     )
     budget: BudgetChoice = Field(default_factory=BudgetChoice)
     training: Annotated[Training, _ADAPTER] = Field(default_factory=Training)

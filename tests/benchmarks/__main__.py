@@ -29,7 +29,6 @@ BENCHMARKS = (
     "ray_grid",
     "training_speed",
     "online_step",
-    "bank",
     "coverage_ledger",
     "batched_adapters",
 )
