@@ -393,8 +393,6 @@ class TrainingJob:
         progress: call with (steps done, steps in all).
         tracking: the recipe's trackers; open them before the first step, in the first process.
         searched: for trainers that are registered with ``needs_problems=True``; else None.
-        seeds: of what is not drawn under the arm's seed, ``order``, ``dropout`` or ``adapter`` (its
-            initial weights), the seed that it is drawn under; only a replicate has any.
     """
 
     arm: Arm
@@ -409,11 +407,6 @@ class TrainingJob:
     progress: Callable[[int, int], None] = field(default=lambda done, total: None)
     tracking: Tracking = field(default_factory=Tracking)
     searched: SearchedPool | None = None
-    seeds: Mapping[str, int] = field(default_factory=dict)
-
-    def seed_of(self, draw: str) -> int:
-        """The seed that ``order``, ``dropout`` or ``adapter`` is drawn under."""
-        return self.seeds.get(draw, self.arm.seed)
 
 
 Trainer = Callable[[TrainingJob], dict[str, Any]]

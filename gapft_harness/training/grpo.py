@@ -77,12 +77,12 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
         )
     updates = budget(job.examples, settings).steps
     own = {example.problem_id for example in job.examples}
-    plan = partial(arm_plan, searched.states, own, settings.grpo, job.seed_of("order"))
+    plan = partial(arm_plan, searched.states, own, settings.grpo, job.arm.seed)
     plan(updates=1)  # there are prompts
     model = add_lora(
         devices.place(load_base(job.model_args, settings, devices.device)),
         settings,
-        derive(job.seed_of("adapter"), "train/init") >> 33,
+        derive(job.arm.seed, "train/init") >> 33,
     )
     verifier = reward_verifier(searched.verifier, settings.grpo)
     with (

@@ -18,7 +18,6 @@ BENCHMARKS = (
     "statistics_speed",
     "forecast",
     "curves",
-    "noise",
     "study_report",
     "generation",
     "dummy_search",

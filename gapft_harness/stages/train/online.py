@@ -15,7 +15,6 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_states
 from gapft_harness.stages.integrity.differences import unequal
-from gapft_harness.stages.train.job import seeds_of
 from gapft_harness.training.groups import (
     GROUPS,
     SEARCHES,
@@ -89,7 +88,7 @@ def _check_groups(
     run: RunDirectory, arm: Arm, examples: Sequence[Example], facts: Mapping[str, Any]
 ) -> Iterator[str]:
     settings, where = run.recipe.training_of(arm.condition), layout.adapter(arm)
-    of, seed = settings.grpo, seeds_of(arm).get("order", arm.seed)
+    of = settings.grpo
     groups, searches = list(read_groups(run.path / where)), list(read_searches(run.path / where))
     table = run.path / layout.states("pool")
     states = {of.problem_id: of.state for of in read_states(table)}
@@ -100,7 +99,7 @@ def _check_groups(
     yield from faults
     if faults:
         return  # prompts follow from the searches
-    plan = arm_plan(states, own, of, seed, updates, searches)
+    plan = arm_plan(states, own, of, arm.seed, updates, searches)
     yield from group_faults(f"{where}/{GROUPS}", groups, plan, states, of)
     right = {"updates": updates, **group_facts(groups, searches)}
     yield from unequal(f"{where}/training.json", facts, right)
