@@ -33,7 +33,7 @@ class Retraining:
 
 
 @dataclass(frozen=True, slots=True)
-class Replicate:
+class RepeatedCondition:
     """A condition that repeats the training of another.
 
     Attributes:
@@ -56,11 +56,11 @@ class Replicate:
         )
 
 
-def compare_replicates(inputs: ReportInputs) -> tuple[Replicate, ...]:
+def compare_replicates(inputs: ReportInputs) -> tuple[RepeatedCondition, ...]:
     """Compare each replicate of the report's conditions with what it repeats, seed by seed."""
     hashes = {name: facts.get("adapter_sha256") for name, facts in inputs.training.items()}
     return tuple(
-        Replicate(
+        RepeatedCondition(
             name,
             original,
             tuple(

@@ -22,7 +22,7 @@ from gapft_harness.analysis.pass_at_k import k_equivalent
 from gapft_harness.core.records import SOURCE, Arm, Budget, State
 from gapft_harness.core.streams import Stream
 from gapft_harness.recipe.conditions import own_settings
-from gapft_harness.report.findings.replicates import Replicate, compare_replicates
+from gapft_harness.report.findings.replicates import RepeatedCondition, compare_replicates
 from gapft_harness.report.reading.columns import count_codes
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering import wording
@@ -188,7 +188,7 @@ class Findings:
     lead: str
     parts: tuple[PartFindings, ...] = ()
     further: Mapping[str, Findings] = field(default_factory=dict)
-    replicates: tuple[Replicate, ...] = ()
+    replicates: tuple[RepeatedCondition, ...] = ()
 
     def is_replicate(self, a: str, b: str) -> bool:
         """Whether one of two conditions repeats the training of the other, or both of a third."""

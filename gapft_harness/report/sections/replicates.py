@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from gapft_harness.analysis.paired import Changes
-from gapft_harness.report.findings.replicates import Replicate, Retraining
+from gapft_harness.report.findings.replicates import RepeatedCondition, Retraining
 from gapft_harness.report.findings.whole import Findings
 from gapft_harness.report.frame import CI95, Column, Frame
 from gapft_harness.report.rendering.blocks import Block, Text
@@ -29,7 +29,7 @@ def _format_count(changes: Changes) -> str:
     return f"{whole(changes.changed)} of {whole(changes.n)}"
 
 
-def _name_columns(replicate: Callable[[Any], Replicate]) -> Iterator[Column[Any]]:
+def _name_columns(replicate: Callable[[Any], RepeatedCondition]) -> Iterator[Column[Any]]:
     """Declare the columns of what repeats what."""
     name = lambda row: replicate(row).condition  # noqa: E731
     yield Column("condition", "", name, "replicate", condition_name)
@@ -47,7 +47,7 @@ def _count_columns(changes: Callable[[Any], Changes]) -> Iterator[Column[Any]]:
     yield Column("delta", _DELTA, lambda row: changes(row).difference, "Pass@1", _two)
 
 
-REPLICATES: tuple[Column[tuple[Findings, Replicate]], ...] = (
+REPLICATES: tuple[Column[tuple[Findings, RepeatedCondition]], ...] = (
     *_name_columns(lambda row: row[1]),
     *_count_columns(lambda row: row[1].changes),
     Column(
@@ -59,7 +59,7 @@ REPLICATES: tuple[Column[tuple[Findings, Replicate]], ...] = (
         names=CI95,
     ),
 )
-RETRAININGS: tuple[Column[tuple[Replicate, Retraining]], ...] = (
+RETRAININGS: tuple[Column[tuple[RepeatedCondition, Retraining]], ...] = (
     *_name_columns(lambda row: row[0]),
     Column("seed", "", lambda row: row[1].seed, "seed"),
     *_count_columns(lambda row: row[1].changes),
@@ -76,18 +76,18 @@ RETRAININGS: tuple[Column[tuple[Replicate, Retraining]], ...] = (
 )
 
 
-def frame_totals(findings: Findings) -> Frame[tuple[Findings, Replicate]]:
+def frame_totals(findings: Findings) -> Frame[tuple[Findings, RepeatedCondition]]:
     """Frame the replicates, a row each."""
     return Frame(REPLICATES, [(findings, replicate) for replicate in findings.replicates])
 
 
-def frame_seeds(findings: Findings) -> Frame[tuple[Replicate, Retraining]]:
+def frame_seeds(findings: Findings) -> Frame[tuple[RepeatedCondition, Retraining]]:
     """Frame the replicates, a row for each of their seeds."""
     rows = [(of, again) for of in findings.replicates for again in of.retrainings]
     return Frame(RETRAININGS, rows)
 
 
-def describe_changes(findings: Findings, replicate: Replicate) -> str:
+def describe_changes(findings: Findings, replicate: RepeatedCondition) -> str:
     """Describe in a sentence what changed between a replicate and what it repeats."""
     contrast = findings.contrast(replicate.condition, replicate.original)
     changes = replicate.changes
@@ -101,7 +101,7 @@ def describe_changes(findings: Findings, replicate: Replicate) -> str:
     )
 
 
-def _describe_repetition(replicate: Replicate) -> str:
+def _describe_repetition(replicate: RepeatedCondition) -> str:
     """Describe whether training and decoding repeat on the machine of the run."""
     same = [again.same_weights for again in replicate.retrainings]
     if None in same:
