@@ -39,15 +39,11 @@ from gapft_harness.core.records import (
 from gapft_harness.core.streams import Stream
 from gapft_harness.core.text import read_lines, whole, whole_text
 from gapft_harness.hooks.protocols import (
-    Attribution,
-    AttributionItem,
-    AttributionTask,
     Executor,
     Generated,
     Generation,
     Job,
     Progress,
-    RegisterAttribution,
     RegisterExecutor,
     RegisterLogReader,
     RegisterReportSection,
@@ -112,7 +108,6 @@ if TYPE_CHECKING:  # what is loaded when it is asked for: __getattr__ reads its 
     from gapft_harness.report.reading.adapters import tables as decided_tables
     from gapft_harness.report.reading.answers import Answers, answers_or_why, read_answers
     from gapft_harness.report.reading.audits import read_decisions
-    from gapft_harness.report.reading.bank import Bank, bank_files, read_bank
     from gapft_harness.report.reading.columns import PASS, codes, count_codes
     from gapft_harness.report.reading.columns import columns as read_columns
     from gapft_harness.report.reading.inputs import ReportInputs
@@ -291,11 +286,6 @@ __all__ = [  # noqa: RUF022 - by use, each with what it is for
     "Log",  # what a reader gets: path
     "LogRow",  # what it yields, best made by LogRow.of: a document with its responses
     "RegisterLogReader",  # the type of register in register_log_readers
-    # Attributions
-    "Attribution",  # attribute(task)
-    "AttributionTask",  # what it gets: examples, problems, and the arms that it is fitted on
-    "AttributionItem",  # a training example or an audit problem
-    "RegisterAttribution",  # the type of register in register_attributions
     # Texts and files
     "read_lines",  # a file's lines with their numbers; what is no UTF-8 is named by its line
     "parse_object",  # a JSON object of a text, or an error that names its place
@@ -384,9 +374,6 @@ __all__ += [  # noqa: RUF022 - experiments, and their part of the report
     "style",  # what figures share: WIDTH, spread, legend_below, condition_rows, interval_row
     "forest",  # differences with their intervals, on axes
     "forests",  # a figure of them, in panels
-    "Bank",  # arms with their training sets and decisions
-    "read_bank",  # reads them
-    "bank_files",  # the sealed files that it reads
     # on the audit's states by other samples, and on adapters as they were scaled
     "OnWindows",  # an Experiment on states by parts of the samples, which its stage seals
     "OfWindows",  # its settings, an OfAdapters with windows()

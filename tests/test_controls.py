@@ -407,6 +407,20 @@ def test_a_recipe_that_is_no_such_control_is_refused_at_once(
         asked(recipe, load_plugins())
 
 
+def test_a_replicate_is_no_step_of_a_control() -> None:
+    content = {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "m"}}}
+    again = {f"{name}_again": {**of, "replicate": 1} for name, of in {**DEPTHS, **GOLD}.items()}
+    asked_for = {"search_depth": {}, "gold_labels": {}}
+    found = []
+    for conditions in ({**DEPTHS, **GOLD}, {**again, **DEPTHS, **GOLD}):
+        recipe = check_recipe(
+            {**content, "conditions": {"gapft": {}, **conditions}, "experiments": asked_for}, "test"
+        )
+        found.append([each.conditions(recipe) for each in asked(recipe, load_plugins())])
+    assert found[0] == found[1]
+    assert found[0] == [["gapft", "gold"], ["depth_0", "depth_1", "depth_2"]]
+
+
 def test_an_unknown_setting_is_named() -> None:
     content = {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "m"}}}
     recipe = check_recipe(
@@ -437,8 +451,6 @@ def test_a_bundled_control_differs_from_its_recipe_in_its_conditions_alone(name:
         own.add("budget")  # a number that times divides, and fewer than all recovered failures
     if name == "controls/stability":
         own.add("search")
-    if name == "controls/bank":  # many arms, each with fewer than all recovered failures
-        own |= {"budget", "seeds"}
     if name == "controls/math-diversity":  # the settings of Table 6
         own |= {"budget", "evidence", "seeds", "statistics", "training"}
     left_out: dict[str, Any] = dict.fromkeys(own, True)
@@ -482,9 +494,8 @@ def test_a_recipe_of_stability_trains_on_the_sets_of_one_sample_set(name: str) -
 
 def test_every_control_has_a_bundled_recipe() -> None:
     wanted = {"search_depth", "randomized_inclusion", "gold_labels", "coverage", "full_pool"}
-    wanted |= {"shared_core", "related", "matched_diversity", "retraining_noise"}
+    wanted |= {"shared_core", "related", "matched_diversity"}
     wanted |= {"stability", "scope", "redistribution", "online"}
-    wanted |= {"bank"}
     assert wanted == {
         e for name in BUNDLED for e in load_recipe(bundled_recipes()[name]).experiments
     }

@@ -90,7 +90,6 @@ def test_everything_that_ships_is_documented() -> None:
         "executor": "plugins.md",
         "experiment": "recipe-keys.md",
         "log reader": "import-export.md",
-        "attribution": "bank.md",
     }
     assert {entry.kind for entry in load_plugins().all()} <= pages.keys()
     for entry in load_plugins().all():

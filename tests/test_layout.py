@@ -34,12 +34,7 @@ places: st.SearchStrategy[tuple[str, Place]] = st.one_of(
         counts,
     ),
     arms.map(lambda arm: (layout.selection(arm), Place("selections", arm=arm.original))),
-    arms.map(
-        lambda arm: (
-            layout.adapter(arm),
-            Place("replicates" if arm.variant else "adapters", arm=arm),
-        )
-    ),
+    arms.map(lambda arm: (layout.adapter(arm), Place("adapters", arm=arm.original))),
     arms.map(lambda arm: (layout.of_arm("scaled", arm), Place("scaled", arm=arm))),
     arms.map(lambda arm: (layout.decisions(arm), Place("decisions", arm=arm))),
     st.builds(

@@ -120,7 +120,6 @@ def test_overrides_reach_nested_keys_and_are_checked(tmp_path: Path) -> None:
     path.write_text("name: r\ndata: {task: t}\nmodel: {args: {pretrained: m}}\n")
     recipe = load_recipe(path, ["search.k=16", "seeds=[1, 2]", "model.args.dtype=float32"])
     assert (recipe.search.k, recipe.seeds) == (16, (1, 2))
-    assert load_recipe(path, ["seeds=7-10"]).seeds == (7, 8, 9, 10)
     assert recipe.model.args == {"pretrained": "m", "dtype": "float32"}
     with pytest.raises(UserError, match=r"unknown key 'search\.kk'"):
         load_recipe(path, ["search.kk=16"])

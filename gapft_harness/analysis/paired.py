@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -149,16 +148,3 @@ def changes(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> Changes:
     if first.shape != second.shape or first.ndim != 1 or not first.size:
         raise ValueError(f"decisions of shapes {first.shape} and {second.shape} do not fit")
     return Changes(first.size, int((first & ~second).sum()), int((~first & second).sum()))
-
-
-def mean_share(passed: NDArray[np.bool_]) -> Fraction | None:
-    """The share of decisions in which two models differ, mean over all pairs of several.
-
-    Args:
-        passed: shape (M, P), one row a model.
-
-    Returns:
-        None where there is no pair.
-    """
-    pairs = [changes(a, b).share for a, b in combinations(passed, 2)]
-    return sum(pairs, Fraction(0)) / len(pairs) if pairs else None

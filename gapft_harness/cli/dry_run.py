@@ -40,7 +40,7 @@ from gapft_harness.stages.integrity.subsets import told
 from gapft_harness.stages.search.data import check_splits, load_problems
 from gapft_harness.stages.search.stage import held_to_paper
 from gapft_harness.stages.selection.budgets import foreseen
-from gapft_harness.stages.selection.stage import arms
+from gapft_harness.stages.selection.stage import arms, replicate_warnings
 from gapft_harness.stages.train.job import missing_packages
 from gapft_harness.stages.train.online import reward_warnings
 from gapft_harness.stages.train.stage import refused_kernels
@@ -68,6 +68,7 @@ def describe(choice: Options, run_dir: str | None) -> str:
         experiments = asked(recipe, plugins, set_by(choice))
     include_paths = choice.include_paths or searched_in(Path(place))
     problems, task, warnings, missing = _read(recipe, plugins, include_paths)
+    warnings += replicate_warnings(recipe)
     if task:
         warnings += reward_warnings(recipe, task, plugins)
     sampler = plugins.get("sampler", recipe.model.backend)
@@ -228,12 +229,13 @@ def _stages(
     slots, exposures, steps = foreseen(recipe)
     stop = recipe.search.stop == "first_pass"
     early = "; of the pool, none after one that passes" if stop else ""
-    trained = arms(recipe)
+    trained, originals = arms(recipe), recipe.replicates()
     named = []
     for name, of in recipe.conditions.items():
         chosen = [of.selector] * (of.selector != name) if of.run is None else [_taken(name, of)]
         own = own_settings(dumped)[name]
         said = [*chosen, *([f"n = {of.n}"] if of.n is not None else [])]
+        said += [f"trains {originals[name]} again"] if name in originals else []
         said += [wording.own_setting(key, value, k) for key, value in own.items()]
         if own or isinstance(of.n, int):
             said.append(foreseen(recipe, name)[-1])

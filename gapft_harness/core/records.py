@@ -285,7 +285,7 @@ class Arm:
     """One trained model of a comparison: a condition and a training seed.
 
     Attributes:
-        variant: tells it from others: a replicate's name, or an audit's; without ``.`` and ``/``.
+        variant: the name of a further audit that it is looked at on; without ``.`` and ``/``.
     """
 
     condition: str
@@ -294,12 +294,12 @@ class Arm:
 
     @property
     def name(self) -> str:
-        """The stem of its files: ``gapft-seed13``, ``gapft-seed13@again`` (``layout.arm_of``)."""
+        """The stem of its files: ``gapft-seed13``, ``gapft-seed13@other`` (``layout.arm_of``)."""
         return f"{self.condition}-seed{self.seed}{'@' if self.variant else ''}{self.variant}"
 
     @property
     def original(self) -> Arm:
-        """The arm that a variant is one of; of no variant, itself."""
+        """The trained arm itself, on the run's own audit."""
         return replace(self, variant="")
 
 

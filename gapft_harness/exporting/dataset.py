@@ -162,7 +162,7 @@ def _card(run: RunDirectory, files: dict[str, Path], counts: dict[Split, Counter
         "rejection-sampling",
         files,
         [Text(told), Frame(SPLITS, rows).table(words=2)],
-        {"Columns": COLUMNS},
+        ("Columns", COLUMNS),
         _places(counts),
     )
 
@@ -173,10 +173,8 @@ def dataset_card(
     tag: str,
     files: Mapping[str, Path],
     opening: Sequence[Block],
-    columns: Mapping[str, Mapping[str, str]],
+    columns: tuple[str, Mapping[str, str]],
     places: Iterable[str],
-    loader: str = "",
-    made: Sequence[Block] = (),
 ) -> str:
     """A dataset's README.md.
 
@@ -186,32 +184,26 @@ def dataset_card(
         tag: what the hub files it under.
         files: by split, within the folder; ``load_dataset`` finds them by the card.
         opening: what it is.
-        columns: under their heading, what each means.
+        columns: their heading, and what each means.
         places: the sealed files that it is made of.
-        loader: code that reads files of different columns, each a configuration; empty: all files
-            are splits of one.
-        made: how it was made, besides what the model was asked.
     """
     from huggingface_hub import DatasetCardData
 
     of_splits = [{"split": split, "path": path.as_posix()} for split, path in files.items()]
-    configs: list[dict[str, Any]] = [{"config_name": "default", "data_files": of_splits}]
-    if loader:
-        configs = [
-            {"config_name": split, "data_files": path.as_posix()} for split, path in files.items()
-        ]
-    data = DatasetCardData(pretty_name=title, tags=["gapft-harness", tag], configs=configs)
-    load = Code(loader or "from datasets import load_dataset\n\nload_dataset(FOLDER)")
+    data = DatasetCardData(
+        pretty_name=title,
+        tags=["gapft-harness", tag],
+        configs=[{"config_name": "default", "data_files": of_splits}],
+    )
+    load = Code("from datasets import load_dataset\n\nload_dataset(FOLDER)")
+    heading, meanings = columns
     return card(
         data,
         title,
         [
             Section("", [*opening, load]),
-            *(
-                Section(heading, [Frame(MEANINGS, [*meanings.items()]).table(words=2)])
-                for heading, meanings in columns.items()
-            ),
-            Section("How it was made", [*asked(run), *made]),
+            Section(heading, [Frame(MEANINGS, [*meanings.items()]).table(words=2)]),
+            Section("How it was made", asked(run)),
             Section("Seals", [seals(run, places)]),
         ],
     )

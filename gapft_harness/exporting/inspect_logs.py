@@ -109,7 +109,7 @@ def _decodes(
     trained = any(layout.folder_of(name) == layout.DECISIONS for name in known)
     asked = trained or conditions or seeds
     for arm in arms_of(run, conditions, seeds, layout.DECISIONS) if asked else ():
-        if arm.variant in audits:  # else of a replicate
+        if arm.variant in audits:  # else the recipe no longer names it
             of = audits[arm.variant]
             name = f"{of.replace('/', '-')}-{arm.original.name}"
             yield _Decoded(name, of, layout.decisions(arm), arm=arm.original)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.exporting.adapters import write_adapters
-from gapft_harness.exporting.bank import write_bank
 from gapft_harness.exporting.dataset import write_dataset
 from gapft_harness.exporting.formats import FORMATS, write_training_sets
 from gapft_harness.exporting.inspect_logs import write_inspect_logs
@@ -143,10 +142,6 @@ def _dataset(run: RunDirectory, asked: Asked) -> list[Path]:
     return write_dataset(run, asked.out)
 
 
-def _bank(run: RunDirectory, asked: Asked) -> list[Path]:
-    return write_bank(run, asked.out, asked.conditions, asked.seeds)
-
-
 #: By the name that ``--to`` takes.
 KINDS = {
     **{to: ExportKind(partial(_training_sets, to), _ARMS) for to in FORMATS},
@@ -155,5 +150,4 @@ KINDS = {
     "adapters": ExportKind(_adapters, (*_ARMS, "benchmark")),
     "inspect": ExportKind(_inspect, _ARMS),
     "dataset": ExportKind(_dataset),
-    "bank": ExportKind(_bank, _ARMS),
 }

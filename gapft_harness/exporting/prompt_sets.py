@@ -127,7 +127,7 @@ def write_prompt_set(
         "reinforcement-learning",
         {"train": Path(form.file)},
         _opening(run, form, Counter({state: counts[state] for state in chosen})),
-        {f"Fields of {form.under}" if form.under else "Columns beside prompt": FACTS},
+        (f"Fields of {form.under}" if form.under else "Columns beside prompt", FACTS),
         _PLACES,
     )
     write_text(out / "README.md", text)

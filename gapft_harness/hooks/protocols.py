@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol
+from typing import Any, Literal, ParamSpec, Protocol
 
 from gapft_harness.core.errors import PluginError
 from gapft_harness.core.records import (
@@ -29,10 +29,6 @@ from gapft_harness.core.records import (
 )
 from gapft_harness.core.streams import Stream
 from gapft_harness.hooks.tracking import Tracking
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 P = ParamSpec("P")
 
@@ -395,8 +391,6 @@ class TrainingJob:
         progress: call with (steps done, steps in all).
         tracking: the recipe's trackers; open them before the first step, in the first process.
         searched: for trainers that are registered with ``needs_problems=True``; else None.
-        seeds: of what is not drawn under the arm's seed, ``order``, ``dropout`` or ``adapter`` (its
-            initial weights), the seed that it is drawn under; only a replicate has any.
     """
 
     arm: Arm
@@ -411,11 +405,6 @@ class TrainingJob:
     progress: Callable[[int, int], None] = field(default=lambda done, total: None)
     tracking: Tracking = field(default_factory=Tracking)
     searched: SearchedPool | None = None
-    seeds: Mapping[str, int] = field(default_factory=dict)
-
-    def seed_of(self, draw: str) -> int:
-        """The seed that ``order``, ``dropout`` or ``adapter`` is drawn under."""
-        return self.seeds.get(draw, self.arm.seed)
 
 
 Trainer = Callable[[TrainingJob], dict[str, Any]]
@@ -501,62 +490,3 @@ class RegisterLogReader(Protocol):
         recognises: Callable[[Path], bool] | None = None,
         task: Callable[[Path], str] | None = None,
     ) -> None: ...
-
-
-# Attributions
-
-
-@dataclass(frozen=True, slots=True)
-class AttributionItem:
-    """A training example, or an audit problem, as an attribution method is told of it.
-
-    Attributes:
-        id: the problem's.
-        state: G, S or U, by the source's search.
-        solve_rate: share of the search's samples that pass; None where it drew none.
-        prompt: as the task renders it.
-        response: what the example is trained on; of an audit problem the verified response that
-            the search kept, empty where it missed it.
-        prompt_ids: token ids.
-        response_ids: token ids.
-    """
-
-    id: str
-    state: State
-    solve_rate: float | None
-    prompt: str
-    response: str
-    prompt_ids: tuple[int, ...]
-    response_ids: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class AttributionTask:
-    """What an attribution method is asked: which examples correct or break which problems.
-
-    Attributes:
-        examples: E, of all arms' training sets; one that no fitting arm has may be among them.
-        problems: P, of the audit.
-        included: shape (A, E), how often the training set of each fitting arm holds an example.
-        passed: shape (A, P), whether the fitting arm solves the problem.
-        model_args: the recipe's model arguments, for methods that load the source.
-    """
-
-    examples: Sequence[AttributionItem]
-    problems: Sequence[AttributionItem]
-    included: NDArray[np.int64]
-    passed: NDArray[np.bool_]
-    model_args: Mapping[str, Any] = field(default_factory=dict)
-
-
-Attribution = Callable[[AttributionTask], "NDArray[np.float64]"]
-
-
-class RegisterAttribution(Protocol):
-    """Registers an attribution method: finite scores of shape (E, P), in any unit.
-
-    A training set's predicted effect on a problem is the sum of its examples' scores. The arms that
-    it is scored on are not among those that it sees.
-    """
-
-    def __call__(self, name: str, attribute: Attribution) -> None: ...

@@ -27,7 +27,6 @@ KINDS = {
     "register_report_sections": "report section",
     "register_experiments": "experiment",
     "register_log_readers": "log reader",
-    "register_attributions": "attribution",
 }
 
 _BUNDLED = "gapft_harness."

@@ -9,7 +9,6 @@ from __future__ import annotations
 import pluggy
 
 from gapft_harness.hooks.protocols import (
-    RegisterAttribution,
     RegisterExecutor,
     RegisterExperiment,
     RegisterLogReader,
@@ -75,8 +74,3 @@ def register_experiments(register: RegisterExperiment) -> None:
 @hookspec
 def register_log_readers(register: RegisterLogReader) -> None:
     """``register(name, rows, recognises=, task=)``: ``rows(log)`` yields a row a document."""
-
-
-@hookspec
-def register_attributions(register: RegisterAttribution) -> None:
-    """``register(name, attribute)``: ``attribute(task)`` scores examples for audit problems."""

@@ -72,8 +72,8 @@ class Run:
         """Every trained model's greedy decodes with their verdicts, of the arms audited so far.
 
         ``audit`` is the name of a further audit, empty for the run's own; ``of`` says what was
-        decoded otherwise, such as ``scale-0.75`` or a replicate; filter on both being empty for
-        what the report compares.
+        decoded otherwise, such as ``scale-0.75``; filter on both being empty for what the report
+        compares.
         """
         return self.read("decisions")
 

@@ -44,6 +44,11 @@ class Condition(RecipeSection):
         description="keys of `training` that are the condition's own, `trainer` and `start_tokens` "
         "among them; default: the section's",
     )
+    replicate: Annotated[int, Field(ge=0)] = Field(
+        0,
+        description="a whole number that names a replicate: two conditions that differ in it alone "
+        "have the same training sets and seeds, and each is trained; default: 0",
+    )
     run: str | None = Field(
         None,
         description="another run's folder, from which the training sets are taken as they are; no "
@@ -127,6 +132,32 @@ def own_settings(
         said |= {f"training.{key}": value for key, value in of.training.items()}
         found[name] = {key: value for key, value in said.items() if value != run.get(key)}
     return found
+
+
+def find_replicates(recipe: Mapping[str, Any]) -> dict[str, str]:
+    """Map each condition that repeats the training of another one to that condition.
+
+    Conditions that differ in ``replicate`` alone are trained on the same sets, by the same settings
+    and under the same seeds. Of these the one with the lowest number, and of several the first of
+    the recipe, is what the others repeat.
+
+    Args:
+        recipe: as a manifest has it.
+    """
+    conditions, own = conditions_of(recipe), own_settings(recipe)
+    first: dict[str, str] = {}
+    replicates = {}
+    for name, condition in sorted(conditions.items(), key=lambda item: item[1].replicate):
+        chosen_by = {
+            "selector": condition.selector,
+            "params": condition.params,
+            "n": condition.n or recipe["budget"]["n"],
+            "from": None if condition.run is None else (condition.run, condition.condition or name),
+        }
+        original = first.setdefault(json.dumps([chosen_by, own[name]], sort_keys=True), name)
+        if condition.replicate != conditions[original].replicate:
+            replicates[name] = original
+    return replicates
 
 
 def picked(value: Any, names: Sequence[str]) -> list[Any]:

@@ -163,10 +163,10 @@ def check_recipe(content: dict[str, Any], source: str, settings: Sequence[Settin
     Raises:
         UserError: a key or value is wrong.
     """
-    _write_out(content)
+    _name_conditions(content)
     for setting in settings:
         set_key(content, setting)
-        _write_out(content)
+        _name_conditions(content)
     model = content.get("model")
     if isinstance(model, dict) and isinstance(model.get("args"), dict):
         refuse_credentials(model["args"], source)
@@ -202,12 +202,10 @@ def _at(content: Any, key: Sequence[str]) -> Any:
     return content
 
 
-def _write_out(content: dict[str, Any]) -> None:
-    """Lets every condition have a key, so that it can be set and blamed by it; lists seeds."""
+def _name_conditions(content: dict[str, Any]) -> None:
+    """Lets every condition have a key, so that it can be set and blamed by it."""
     if "conditions" in content:
         content["conditions"] = as_mapping(content["conditions"])
-    if ends := re.fullmatch(r"([0-9]{1,6})-([0-9]{1,6})", str(content.get("seeds"))):
-        content["seeds"] = [*range(int(ends[1]), int(ends[2]) + 1)]
 
 
 def recipe_keys() -> dict[str, FieldInfo]:

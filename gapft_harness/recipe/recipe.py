@@ -14,7 +14,7 @@ from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.hooks.registered import SamplerTraits
-from gapft_harness.recipe.conditions import Condition, Conditions
+from gapft_harness.recipe.conditions import Condition, Conditions, find_replicates
 from gapft_harness.recipe.sections import (
     AuditChoice,
     BudgetChoice,
@@ -85,9 +85,7 @@ class Recipe(RecipeSection):
         "with [settings](recipes.md#conditions)",
     )
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(
-        (13, 21, 73),
-        min_length=1,
-        description="selection and training seeds; `0-63` names each from 0 to 63",
+        (13, 21, 73), min_length=1, description="selection and training seeds"
     )
     budget: BudgetChoice = Field(default_factory=BudgetChoice)
     training: Annotated[Training, _ADAPTER] = Field(default_factory=Training)
@@ -340,6 +338,10 @@ class Recipe(RecipeSection):
     def taken(self) -> dict[str, Condition]:
         """Its conditions whose training sets are those of another run."""
         return {name: of for name, of in self.conditions.items() if of.run is not None}
+
+    def replicates(self) -> dict[str, str]:
+        """Map each condition that repeats the training of another one to that condition."""
+        return find_replicates(self.model_dump(mode="json"))
 
     def run_as(self, other: Recipe) -> Recipe:
         """This recipe, with jobs run and the model asked as another of the same identity says."""

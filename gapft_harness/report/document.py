@@ -35,10 +35,17 @@ from gapft_harness.report.rendering.wording import (
     condition_name,
     listed,
     percent,
-    seeds_for_a_point,
     whole,
 )
-from gapft_harness.report.sections import budgets, comparison, other_rule, paper, provenance, search
+from gapft_harness.report.sections import (
+    budgets,
+    comparison,
+    other_rule,
+    paper,
+    provenance,
+    replicates,
+    search,
+)
 from gapft_harness.report.sections import episodes as episodes_section
 from gapft_harness.report.sections import failures as failures_section
 
@@ -57,6 +64,11 @@ def build(inputs: ReportInputs, findings: Findings) -> list[Section]:
         sections += [
             Section("Conditions", _conditions(inputs, findings)),
             Section("Contrasts", _contrasts(inputs, findings)),
+            *(
+                [Section("Retraining noise", replicates.blocks(findings))]
+                if findings.replicates
+                else []
+            ),
             Section("Where the change comes from", _decomposition(inputs, findings)),
         ]
     sections += [
@@ -136,7 +148,7 @@ def _contrasts(inputs: ReportInputs, findings: Findings) -> list[Block]:
             + remark,
         ),
         *tables,
-        Text(_seed_caution(len(inputs.seeds)) + _seeds_for_a_claim(findings), "note"),
+        Text(_seed_caution(len(inputs.seeds)), "note"),
     ]
 
 
@@ -150,19 +162,6 @@ def _seed_caution(seeds: int) -> str:
         f"{seeds} training seeds are few: resampling them understates how much a new seed would "
         "differ, so the true uncertainty is wider than these intervals."
     )
-
-
-def _seeds_for_a_claim(findings: Findings) -> str:
-    """Where the first contrast's interval is wide: what a difference of a point would take."""
-    first = principal(findings)[0]
-    if SOURCE in (first.a, first.b) or first.interval.high - first.interval.low <= 0.02:
-        return ""
-    a, b = (findings.conditions[name].seeds for name in (first.a, first.b))
-    deltas = [
-        float(a[seed].decomposition.pass_at_1 - b[seed].decomposition.pass_at_1) for seed in a
-    ]
-    told = seeds_for_a_point(deltas)
-    return f" {condition_name(first.a)} minus {condition_name(first.b)}: {told}." if told else ""
 
 
 def _decomposition(inputs: ReportInputs, findings: Findings) -> list[Block]:
@@ -271,12 +270,17 @@ def _opening(findings: Findings, k: int) -> list[Block]:
         return [Text(NOTHING_TO_TRAIN_ON, "lead"), Text(_source_alone(findings, k))]
     lead = findings.conditions[findings.lead]
     others = [c for c in findings.distinct.values() if c.name != lead.name]
-    rivals = [c for c in others if budget_matched(c, lead)]
+    rivals = [
+        other
+        for other in others
+        if budget_matched(other, lead) and not findings.is_replicate(other.name, lead.name)
+    ]
     sentences = [_against_source(findings, lead)]
     said_first = rivals[:_SAID] if len(rivals) > _SAID + 1 else rivals
     sentences += [_against(findings.contrast(lead.name, rival.name)) for rival in said_first]
     if more := len(rivals) - len(said_first):
         sentences.append(f"The other {more} conditions of this budget are compared below.")
+    sentences += [replicates.describe_changes(findings, of) for of in findings.replicates]
     sentences.append(_worth(lead, k))
     openings = [said for of in findings.parts if (said := of.part.opening(findings, of.found))]
     for said in openings:

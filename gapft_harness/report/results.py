@@ -21,7 +21,7 @@ from gapft_harness.report.findings.whole import (
 )
 from gapft_harness.report.frame import Frame
 from gapft_harness.report.reading.inputs import ReportInputs
-from gapft_harness.report.sections import budgets, comparison, other_rule, paper
+from gapft_harness.report.sections import budgets, comparison, other_rule, paper, replicates
 from gapft_harness.report.sections import episodes as episodes_section
 from gapft_harness.report.sections import failures as failures_section
 from gapft_harness.run_directory.manifest import ImportFacts
@@ -30,7 +30,7 @@ from gapft_harness.run_directory.manifest import ImportFacts
 OWN_KEYS = (
     "schema", "recipe", "task", "k", "source", "pool", "conditions", "contrasts", "audits",
     "cases", "ledger", "episodes", "judged_by", "imported", "failures", "message",
-    "verifier_audit", "paper",
+    "verifier_audit", "paper", "replicates",
 )  # fmt: skip
 
 
@@ -69,6 +69,8 @@ def results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
     if findings.conditions:
         content["cases"] = cases.content(inputs, findings.lead)
         content["ledger"] = ledger.content(inputs, findings)
+    if findings.replicates:
+        content["replicates"] = replicates.content(findings)
     if inputs.episodes is not None:
         content["episodes"] = episodes_section.content(inputs.episodes)
     if inputs.judged_by:

@@ -10,7 +10,7 @@ from gapft_harness.report.findings.whole import Findings
 from gapft_harness.report.frame import Frame, Rows
 from gapft_harness.report.reading.columns import plain_gold
 from gapft_harness.report.reading.inputs import STATUSES, ReportInputs
-from gapft_harness.report.sections import budgets, comparison, search
+from gapft_harness.report.sections import budgets, comparison, replicates, search
 from gapft_harness.report.sections.provenance import flat
 
 TableOf = Callable[[ReportInputs, Findings], Rows]
@@ -26,6 +26,9 @@ def all_tables(inputs: ReportInputs, findings: Findings) -> Iterator[tuple[str, 
         if audits and name not in _NO_AUDITS:
             names.add(f"audits_{name}")
             yield f"audits_{name}", _joined("audit", table, audits)
+    if findings.replicates:
+        names.add("replicates.csv")
+        yield "replicates.csv", replicates.frame_seeds(findings).csv()
     for of in findings.parts:
         for name, rows in of.part.tables(inputs, findings, of.found):
             if name in names:

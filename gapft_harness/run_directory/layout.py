@@ -18,7 +18,6 @@ MANIFEST = "manifest.json"
 
 SELECTIONS = "selections"
 ADAPTERS = "adapters"
-REPLICATES = "replicates"
 SCALED = "scaled"
 DECISIONS = "decisions"
 REPORT = "report"
@@ -87,7 +86,7 @@ def audited(name: str) -> str:
     """The further audit that a table is of, which the manifest calls by a name; empty: none.
 
     Args:
-        name: a split's, or an arm's: that of a replicate may come back too, which is no audit.
+        name: a split's, or an arm's.
     """
     arm, _ = _arm_and_rest(name)
     return arm.variant if arm else further(name)
@@ -107,13 +106,13 @@ def journal(table: str) -> str:
 
 
 def selection(arm: Arm) -> str:
-    """An arm's training set, which a replicate has as well."""
+    """An arm's training set."""
     return f"{SELECTIONS}/{arm.original.name}{_TABLE}"
 
 
 def adapter(arm: Arm) -> str:
-    """The folder of an arm's adapter; those of replicates lie apart."""
-    return of_arm(REPLICATES if arm.variant else ADAPTERS, arm)
+    """The folder of an arm's adapter."""
+    return of_arm(ADAPTERS, arm.original)
 
 
 def of_arm(folder: str, arm: Arm) -> str:

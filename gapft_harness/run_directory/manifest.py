@@ -167,7 +167,6 @@ FORMAT: Final = 3
 #: The sections with an entry for each file of a folder.
 _SAID_OF = {
     layout.ADAPTERS: ("training",),
-    layout.REPLICATES: ("training",),
     "scaled": ("scaling",),
     layout.DECISIONS: ("verdict_counts", "finish_reasons", "drawn", "judged_by", "executions"),
 }

@@ -31,7 +31,7 @@ from gapft_harness.stages.integrity.rests_on import record_plugins
 from gapft_harness.stages.report import report_stage
 from gapft_harness.stages.search.stage import search_stage
 from gapft_harness.stages.search.states import Window, partition
-from gapft_harness.stages.selection.stage import select
+from gapft_harness.stages.selection.stage import replicate_warnings, select
 from gapft_harness.stages.train.sharing import take_decisions, takers
 from gapft_harness.stages.train.stage import train_stage
 
@@ -87,7 +87,7 @@ def select_stage(context: Context) -> None:
     run.update_manifest(change)
     for arm in context.arms():
         run.seal(layout.selection(arm))
-    for line in _budgets_told(context):
+    for line in (*_budgets_told(context), *replicate_warnings(run.recipe)):
         context.say(line)
     for experiment in experiments_of(context):
         experiment.selected(context)

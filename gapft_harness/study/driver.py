@@ -5,7 +5,6 @@ from __future__ import annotations
 import os.path
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError, describe
@@ -14,8 +13,6 @@ from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.report import require_replaceable
 from gapft_harness.report.reading.audits import sealed_budget
-from gapft_harness.report.reading.columns import columns
-from gapft_harness.report.rendering.wording import seeds_for_a_point
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import grown, require_bound
 from gapft_harness.run_directory.directory import RunDirectory
@@ -216,7 +213,7 @@ def describe_study(
     lines = [f"study {study.name}: {len(study.cells)} cells -> {folder}"]
     left = 0
     for name in study.cells:
-        place, lacks, claim = study.place(name, folder), ["not run yet"], ""
+        place, lacks = study.place(name, folder), ["not run yet"]
         budget: tuple[str, ...] = foreseen(recipes[name]) if name in recipes else ()
         try:
             with opened(place) as run:
@@ -226,7 +223,6 @@ def describe_study(
                 else:
                     lacks = missing(study, run)
                     budget = _known(study, run) or budget
-                    claim = "" if lacks else _claim(study, run)
         except GapftError as error:
             lacks = [str(error)]
         except DAMAGED as error:
@@ -236,7 +232,7 @@ def describe_study(
             f"{name}",
             f"  {study.cells[name].recipe or 'a run that is there'} -> {place}",
             f"  {'; '.join(budget) or 'budget not known'}",
-            f"  left: {'; '.join(lacks)}" if lacks else f"  whole{claim}",
+            f"  left: {'; '.join(lacks)}" if lacks else "  whole",
         ]
     arms = len(study.conditions) * len(study.seeds)
     lines.append(
@@ -244,18 +240,6 @@ def describe_study(
         f"({len(study.conditions)} conditions x {len(study.seeds)} seeds)"
     )
     return "\n".join(lines)
-
-
-def _claim(study: StudyRecipe, run: RunDirectory) -> str:
-    """What a difference of a point between the study's two conditions takes in a finished cell."""
-
-    def solved(condition: str, seed: int) -> float:
-        table = run.sealed(layout.decisions(Arm(condition, seed)))
-        return fmean(status == "pass" for status in columns(table, ("status",))["status"])
-
-    deltas = [solved(study.lead, seed) - solved(study.reference, seed) for seed in study.seeds]
-    told = seeds_for_a_point(deltas)
-    return f"; {study.lead} minus {study.reference}: {told}" if told else ""
 
 
 def _changed(run: RunDirectory, recipe: Recipe, plugin_files: Sequence[str]) -> str:

@@ -54,7 +54,7 @@ library_name: peft
 tags: [gapft-harness, lora]
 ---
 
-# {condition}, seed {seed}{replicate}
+# {condition}, seed {seed}
 
 A LoRA adapter of `{base_model}`, trained by GapFT Harness on the verified responses in {n}
 example slots of the condition `{condition}`, {repetitions} exposures of each slot.
@@ -88,8 +88,7 @@ def model_card(facts: Mapping[str, Any]) -> str:
 
 
 def _top(facts: Mapping[str, Any]) -> dict[str, Any]:
-    said = f", replicate {facts['variant']}" if "variant" in facts else ""
-    return {"replicate": said, **{key: facts[key] for key in ("base_model", "condition", "seed")}}
+    return {key: facts[key] for key in ("base_model", "condition", "seed")}
 
 
 def _batch(facts: Mapping[str, Any]) -> str:

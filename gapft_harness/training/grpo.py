@@ -72,11 +72,11 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
         )
     updates = budget(job.examples, settings).steps
     ids = prompted(settings.grpo, searched.states, {e.problem_id for e in job.examples})
-    plan = prompt_plan(ids, updates, settings.grpo, job.seed_of("order"))
+    plan = prompt_plan(ids, updates, settings.grpo, job.arm.seed)
     model = add_lora(
         devices.place(load_base(job.model_args, settings, devices.device)),
         settings,
-        derive(job.seed_of("adapter"), "train/init") >> 33,
+        derive(job.arm.seed, "train/init") >> 33,
     )
     verifier = reward_verifier(searched.verifier, settings.grpo)
     with (

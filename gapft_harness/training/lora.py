@@ -135,7 +135,7 @@ class _Base:
 def _plan(job: TrainingJob, settings: Training) -> _Planned:
     """The plan must cost what the budget says, which selection matched arms by."""
     fitted = {s.slot: s for s in sequences(job.examples, settings)}
-    steps = ledger(plan(fitted, settings, job.seed_of("order")), fitted, settings)
+    steps = ledger(plan(fitted, settings, job.arm.seed), fitted, settings)
     found = budget(job.examples, settings)
     planned = (sum(len(step.slots) for step in steps), len(steps))
     if planned != (found.exposures, found.steps):
@@ -205,7 +205,6 @@ def _train(job: TrainingJob, settings: Training, planned: _Planned, base: _Base)
     identity = {
         "condition": job.arm.condition,
         "seed": job.arm.seed,
-        **({"variant": job.arm.variant, "seeds": dict(job.seeds)} if job.arm.variant else {}),
         "base_sha256": base.sha256,
         "end_id": base.end if planned.needs_end else None,
         **ledger_facts(planned.steps),
@@ -219,9 +218,9 @@ def _train(job: TrainingJob, settings: Training, planned: _Planned, base: _Base)
         "versions": {name: version(name) for name in _libraries(settings)},
     }
     checkpoint = Checkpoint.beside(job.output, identity, devices, job.checkpoint_steps)
-    model = add_lora(base.model, settings, derive(job.seed_of("adapter"), "train/init") >> 33)
+    model = add_lora(base.model, settings, derive(job.arm.seed, "train/init") >> 33)
     stream = "train/dropout" if devices.first else f"train/dropout/{devices.share}"
-    torch.manual_seed(derive(job.seed_of("dropout"), stream) >> 33)
+    torch.manual_seed(derive(job.arm.seed, stream) >> 33)
     try:
         # trackers are ended last: one that hangs or is killed then costs no finished adapter
         with contextlib.ExitStack() as trackers:

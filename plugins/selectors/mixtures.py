@@ -28,21 +28,6 @@ def gapft_with_replay(pool: Pool, n: int, rng: Stream, share: float = 0.25) -> S
     return [*pool.draw(pool.recovered, n - solved, rng), *pool.draw(pool.solved, solved, rng)]
 
 
-def drawn_share(pool: Pool, n: int, rng: Stream) -> Sequence[Evidence]:
-    """Recovered failures for a share of the slots that each seed draws anew, else solved problems.
-
-    The shares of consecutive seeds are spread evenly over 0 to 1, however many seeds there are:
-    they are a Weyl sequence by the golden ratio. So the arms of many seeds are a bank of training
-    sets whose shares vary, and more seeds can be added to it.
-    """
-    place = rng.seed * 0x9E3779B97F4A7C15 % 2**64
-    recovered = place * (n + 1) >> 64
-    return [
-        *pool.draw(pool.recovered, recovered, rng),
-        *pool.draw(pool.solved, n - recovered, rng),
-    ]
-
-
 def coverage_first(pool: Pool, n: int, rng: Stream) -> Sequence[Evidence]:
     """Every recovered failure before any comes again; then again in the same order, until n.
 
@@ -56,7 +41,6 @@ def coverage_first(pool: Pool, n: int, rng: Stream) -> Sequence[Evidence]:
 
 @hookimpl
 def register_selectors(register: RegisterSelector) -> None:
-    """Registers the three."""
+    """Registers the two."""
     register("gapft_with_replay", gapft_with_replay)
-    register("drawn_share", drawn_share)
     register("coverage_first", coverage_first, repeats=True)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.analysis.paired import Changes, changes, mean_share
+from gapft_harness.analysis.paired import Changes, changes
 
 pairs = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=40)
 
@@ -25,22 +25,6 @@ def test_changes_are_counted_and_the_difference_is_that_of_pass_at_1(
     assert abs(found.difference) <= found.share <= 1
     assert changes(second, first) == Changes(found.n, found.gained, found.lost)
     assert changes(first, first).changed == 0
-    assert mean_share(np.array([first, second])) == found.share
-
-
-@given(st.integers(1, 4), st.integers(1, 6), st.randoms(use_true_random=False))
-def test_the_mean_over_pairs_is_the_one_of_every_problem_by_itself(
-    models: int, problems: int, random: object
-) -> None:
-    """Of M models c have a problem right: c (M - c) of its M (M - 1) / 2 pairs differ."""
-    drawn = np.random.default_rng(random.getrandbits(32))  # type: ignore[attr-defined]
-    passed = drawn.random((models, problems)) < 0.5
-    found = mean_share(passed)
-    if models == 1:
-        assert found is None
-        return
-    differing = sum(int(c) * (models - int(c)) for c in passed.sum(axis=0))
-    assert found == Fraction(2 * differing, models * (models - 1) * problems)
 
 
 @pytest.mark.parametrize(("changed", "of", "points"), [(331, 1367, "0.07"), (71, 500, "1.4")])

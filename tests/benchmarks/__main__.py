@@ -18,7 +18,6 @@ BENCHMARKS = (
     "statistics_speed",
     "forecast",
     "curves",
-    "noise",
     "study_report",
     "generation",
     "dummy_search",
@@ -29,7 +28,6 @@ BENCHMARKS = (
     "ray_grid",
     "training_speed",
     "online_step",
-    "bank",
     "coverage_ledger",
     "batched_adapters",
 )

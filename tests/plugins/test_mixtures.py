@@ -14,7 +14,6 @@ from gapft_harness.core.streams import Stream
 from gapft_harness.plugins.selectors.evidence_states import gapft, replay
 from gapft_harness.plugins.selectors.mixtures import (
     coverage_first,
-    drawn_share,
     gapft_with_replay,
 )
 from tests.pools import pool
@@ -41,27 +40,6 @@ def test_its_ends_are_gapft_and_replay() -> None:
 def test_a_share_that_is_none_is_refused(share: Any) -> None:
     with pytest.raises(UserError, match="share must be from 0 to 1"):
         gapft_with_replay(pool(2, 2), 2, RNG, share)
-
-
-@given(st.integers(0, 2**40), st.integers(1, 200))
-def test_drawn_shares_of_consecutive_seeds_are_spread_evenly(first: int, seeds: int) -> None:
-    """In any tenth of 0 to 1 there are as many as chance-free spreading gives, to a few."""
-    of, n = pool(20, 20), 20
-    drawn = [drawn_share(of, n, Stream(first + i, "select/x")) for i in range(seeds)]
-    assert {len({e.problem_id for e in found}) for found in drawn} == {n}
-    counts = [sum(e.state == "S" for e in found) for found in drawn]
-    for low in range(0, n, 2):
-        within = sum(low <= count < low + 2 for count in counts)
-        assert abs(within - seeds * 2 / (n + 1)) < 4
-
-
-def test_a_drawn_share_fills_the_slots_with_the_first_draws_of_both_states() -> None:
-    of = pool(20, 20)
-    for seed in range(30):
-        rng = Stream(seed, "select/x")
-        found = drawn_share(of, 7, rng)
-        recovered = sum(e.state == "S" for e in found)
-        assert list(found) == [*gapft(of, recovered, rng), *replay(of, 7 - recovered, rng)]
 
 
 @given(st.integers(1, 9), st.integers(1, 40))

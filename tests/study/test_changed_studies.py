@@ -7,13 +7,10 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.recipe.reading import check_recipe
-from gapft_harness.report.rendering.wording import seeds_for_a_point
 from gapft_harness.study.driver import describe_study, run_study
 from gapft_harness.study.recipe import read_study
 from gapft_harness.study.verify import verify_study
@@ -139,19 +136,6 @@ def test_verdicts_are_not_counted_by_an_edited_manifest(folder):
     manifest.write_text(json.dumps(changed))
     with pytest.raises(GapftError, match=r"A: .*verdict_counts of pool are .*'pass': 5.* holds "):
         study(folder)
-
-
-def test_a_dry_run_tells_how_many_seeds_a_claim_takes_in_a_finished_cell(folder):
-    said = describe_study(read_study("study.yaml"), folder / "study", pytest.fail)
-
-    def rate(name, seed):
-        table = pq.read_table(folder / f"runs/a/decisions/{name}-seed{seed}.parquet")
-        return np.mean([status == "pass" for status in table["status"].to_pylist()])
-
-    seeds = read_study("study.yaml").seeds
-    deltas = [rate("gapft", seed) - rate("uniform", seed) for seed in seeds]
-    assert f"  whole; gapft minus uniform: {seeds_for_a_point(deltas)}\n" in said
-    assert "takes" in seeds_for_a_point(deltas)
 
 
 def test_a_dry_run_has_its_budget_of_the_sealed_set(folder):

@@ -1,289 +1,258 @@
-"""Arms trained a second time, by the real command: what changes, what repeats, what is verified."""
+"""A training that is repeated with the same data, settings and seeds, by the real command."""
 
 from __future__ import annotations
 
 import csv
 import json
 import shutil
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 
-from gapft_harness.analysis.paired import Changes
+from gapft_harness.cli.dry_run import describe
+from gapft_harness.cli.options import Options
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.core.weights import weights_hash
-from gapft_harness.experiments.retraining_noise import (
-    NoiseFindings,
-    Replicate,
-    RetrainingNoise,
-    _result,
-    replicate_file,
-)
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.tables import read_examples, read_judged
-from gapft_harness.stages.train.job import VARIED, seeds_of
+from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
 from tests.training.letters import prepare
-from tests.verify.tampering import change_manifest, differences, seal_again
+from tests.verify.tampering import change_facts, change_manifest, differences, seal_again
 
-ARM = Arm("gapft", 13)
-ASKED = ("none", "order", "dropout")
-NOISE = {"conditions": ["gapft"], "vary": [*ASKED]}
+GAPFT, AGAIN, UNIFORM = (Arm(name, 13) for name in ("gapft", "again", "uniform"))
+CONDITIONS: dict[str, Any] = {"gapft": {}, "uniform": {}}
+REPLICATE = {"again": {"selector": "gapft", "replicate": 1}}
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a run of two conditions; it was finished before replicates were asked for."""
+    """A folder with a finished run of two conditions, to which a replicate was added later."""
     folder = tmp_path_factory.mktemp("retrained")
     command = [*prepare(folder), "run"]
     path = folder / "recipe.yaml"
     content = yaml.safe_load(path.read_text()) | {"budget": {"n": 6}, "executor": {"workers": 1}}
-    content |= {"conditions": ["gapft", "uniform"], "seeds": [13, 21]}
+    content |= {"conditions": CONDITIONS, "seeds": [13, 21]}
     content["training"] |= {"accumulation": 1, "learning_rate": 0.02}  # several steps, large ones
     path.write_text(yaml.safe_dump(content))
     succeed(*command, cwd=folder)
     shutil.copytree(folder / "run", folder / "before")
-    content["experiments"] = {"retraining_noise": NOISE}
-    path.write_text(yaml.safe_dump(content))
+    # named first: what is there already is not trained again
+    content["conditions"] = REPLICATE | CONDITIONS
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
     succeed(*command, cwd=folder)
     return folder
 
 
-def again(variant: str, arm: Arm = ARM) -> Arm:
-    return replace(arm, variant=variant)
+@pytest.fixture
+def run(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made / "run", tmp_path / "run"))
 
 
 def facts(run: Path, arm: Arm) -> dict[str, Any]:
     return dict(json.loads((run / layout.adapter(arm) / "training.json").read_text()))
 
 
-def passed(run: Path, file: str) -> Any:
-    return np.array([judged[0].verdict.passed for _, judged in read_judged(run / file)])
+def manifest(run: Path) -> dict[str, Any]:
+    return dict(json.loads((run / "manifest.json").read_text()))
 
 
-@given(st.integers(-9, 99))
-def test_a_replicate_draws_anew_what_it_says_and_nothing_else(seed: int) -> None:
-    arm = Arm("gapft", seed)
-    assert seeds_of(arm) == seeds_of(again("none", arm)) == {}
-    anew = {name: seeds_of(again(name, arm)) for name in VARIED}
-    assert all(seed not in of.values() for of in anew.values())
-    assert anew["all"] == {**anew["order"], **anew["dropout"], **anew["adapter"]}
-    assert len({*anew["all"].values()}) == 3
-    assert anew["all"] == seeds_of(Arm("uniform", seed, "all")), "of one seed, as arms are"
-
-
-def test_a_finished_run_keeps_what_it_has_and_trains_its_replicates(made: Path) -> None:
-    before, now = (
-        json.loads((made / name / "manifest.json").read_text())["files"]
-        for name in ("before", "run")
-    )
+def test_a_finished_run_keeps_what_it_has_and_trains_the_replicate(made: Path) -> None:
+    before, now = (manifest(made / name)["files"] for name in ("before", "run"))
     assert before.items() <= now.items()
-    arms = [again(variant, Arm("gapft", seed)) for seed in (13, 21) for variant in ASKED]
-    new = {file(arm) for arm in arms for file in (layout.adapter, replicate_file)}
-    assert now.keys() - before.keys() == new
-    assert differences(made, made / "run") == []
+    arms = [Arm("again", seed) for seed in (13, 21)]
+    files = (layout.selection, layout.adapter, layout.decisions)
+    assert now.keys() - before.keys() == {file(arm) for arm in arms for file in files}
+    found = verify(made / "run", [str(made / "plugin.py")])
+    assert (found.differences, found.missing) == ([], [])
+    assert any("2 replicates have the training sets" in line for line in found.checked)
 
 
-def test_with_nothing_drawn_anew_it_repeats_to_the_byte_and_is_trained_again(made: Path) -> None:
+def test_a_replicate_has_the_same_training_set_and_is_trained(made: Path) -> None:
     run = made / "run"
-    first, second = (run / layout.adapter(arm) for arm in (ARM, again("none")))
-    assert weights_hash(first) == weights_hash(second)
-    name = "training_log.jsonl"
-    assert (first / name).read_bytes() == (second / name).read_bytes()
-    assert facts(run, again("none")) == {**facts(run, ARM), "variant": "none", "seeds": {}}
-    assert (
-        "seconds"
-        in json.loads((run / "manifest.json").read_text())["training"]["gapft-seed13@none"]
-    ), "an adapter that is taken from another has none"
-    assert "# gapft, seed 13, replicate none\n" in (second / "README.md").read_text()
+    selections = [run / layout.selection(arm) for arm in (GAPFT, AGAIN)]
+    assert selections[0].read_bytes() == selections[1].read_bytes()
+    assert "trained_as" not in facts(run, AGAIN)
+    assert "seconds" in manifest(run)["training"][AGAIN.name], "an adapter that is shared has none"
 
 
-def test_what_is_drawn_anew_changes_that_alone(made: Path) -> None:
-    of = {variant: facts(made / "run", again(variant)) for variant in ASKED}
-    assert of["order"]["plan_sha256"] != of["none"]["plan_sha256"]
-    assert of["dropout"]["plan_sha256"] == of["none"]["plan_sha256"]
-    assert len({found["adapter_sha256"] for found in of.values()}) == 3
-    for found in of.values():
-        assert found["sequences_sha256"] == of["none"]["sequences_sha256"]
-        assert found["budget"] == of["none"]["budget"]
-
-
-def test_the_report_tells_what_moves_a_gain(made: Path) -> None:
+def test_on_a_cpu_a_replicate_repeats_to_the_byte(made: Path) -> None:
     run = made / "run"
-    found = json.loads((run / "report/results.json").read_text())["retraining_noise"]
-    by_cause = {of["cause"]: of for of in found["causes"]}
-    assert [*by_cause] == [*ASKED, "items"]
-    deltas = {
-        cause: [of["delta"] for of in found["replicates"] if of["vary"] == cause] for cause in ASKED
-    }
-    for cause, of in deltas.items():
-        assert by_cause[cause]["variance"] == pytest.approx(np.mean(np.square(of)) / 2)
-        assert by_cause[cause]["freedom"] == 2
-    rates = [passed(run, layout.decisions(Arm("gapft", seed))).mean() for seed in (13, 21)]
-    low, high = found["predicted"]["gapft"]
-    source = json.loads((run / "report/results.json").read_text())["source"]["pass_at_1"]
-    assert (low + high) / 2 == pytest.approx(np.mean(rates) - source)
-    page = (run / "report/report.md").read_text("utf-8")
-    assert "GapFT: 80 of 100 further training seeds would gain" in page
-    with (run / "report/tables/retraining_noise_causes.csv").open() as file:
-        assert [row["cause"] for row in csv.DictReader(file)] == [*by_cause]
+    folders = [run / layout.adapter(arm) for arm in (GAPFT, AGAIN)]
+    assert weights_hash(folders[0]) == weights_hash(folders[1])
+    logs = [(folder / "training_log.jsonl").read_bytes() for folder in folders]
+    assert logs[0] == logs[1]
+    assert facts(run, AGAIN) == {**facts(run, GAPFT), "condition": "again"}
 
 
-def test_the_report_counts_the_decisions_that_changed(made: Path) -> None:
+def test_the_report_counts_no_change_where_training_repeats(made: Path) -> None:
     run = made / "run"
-    found = json.loads((run / "report/results.json").read_text())["retraining_noise"]
-    assert [(r["vary"], r["seed"]) for r in found["replicates"]] == [
-        (variant, seed) for variant in ASKED for seed in (13, 21)
-    ]
-    for of in found["replicates"]:
-        arm = Arm("gapft", of["seed"], of["vary"])
-        a, b = (passed(run, file) for file in (layout.decisions(arm.original), replicate_file(arm)))
-        assert (of["lost"], of["gained"]) == (int((a & ~b).sum()), int((b & ~a).sum()))
-        assert of["changed"] == of["lost"] + of["gained"]
-        assert of["delta"] == pytest.approx((b.sum() - a.sum()) / 40)
-        assert of["same_weights"] == (of["vary"] == "none")
-        assert of["changed"] <= of["reworded"]
-    assert any(of["reworded"] for of in found["replicates"]), "else this shows nothing"
-    seeds = [passed(run, layout.decisions(Arm("gapft", seed))) for seed in (13, 21)]
-    between = found["between_seeds"]["gapft"]
-    assert between["changed_share"] == pytest.approx(float((seeds[0] != seeds[1]).mean()))
-    page = (run / "report/report.md").read_text("utf-8")
-    assert (
-        "## Retraining noise\n\nTrained again with nothing drawn anew, 2 adapters came out the "
-        "same to the byte: 0 of 80 decisions changed. Training and decoding repeat on this machine"
-    ) in page
-    with (run / "report/tables/retraining_noise.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert [(r["vary"], int(r["changed"])) for r in rows] == [
-        (of["vary"], of["changed"]) for of in found["replicates"]
-    ]
-
-
-def test_changes_that_cancel_are_not_told_as_none() -> None:
-    made = [
-        Replicate(Arm("gapft", seed, variant), Changes(100, lost, gained), 9, False)
-        for variant, seed, lost, gained in (
-            ("none", 13, 7, 2), ("none", 21, 2, 7), ("all", 13, 1, 4), ("all", 21, 0, 3)
-        )
+    results = json.loads((run / "report/results.json").read_text())
+    (found,) = results["replicates"]
+    assert (found["condition"], found["original"], found["n"]) == ("again", "gapft", 80)
+    assert [found[key] for key in ("changed", "lost", "gained", "delta")] == [0] * 4
+    assert found["ci95"] == [0, 0]
+    assert [(of["seed"], of["reworded"], of["same_weights"]) for of in found["seeds"]] == [
+        (13, 0, True), (21, 0, True)
     ]  # fmt: skip
-    text = _result(NoiseFindings(made, ()))
-    assert "18 of 200 decisions changed (9.0%), and Pass@1 by −5.00 to +5.00 points" in text
-    assert "8 of 200 decisions changed (4.0%), and Pass@1 by +3.00 points" in text
+    contrasts = {(of["a"], of["b"]): of for of in results["contrasts"]}
+    assert contrasts["gapft", "again"]["matched_budget"], "they differ in nothing"
+    with (run / "report/tables/replicates.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["condition"], row["seed"], row["changed"]) for row in rows] == [
+        ("again", "13", "0"), ("again", "21", "0")
+    ]  # fmt: skip
 
 
-def test_whether_weights_are_the_same_is_read_off_the_sealed_adapters(
-    made: Path, tmp_path: Path
-) -> None:
-    run = Path(shutil.copytree(made / "run", tmp_path / "run"))
-    change_manifest(run, lambda m: m["training"][ARM.name].update(adapter_sha256="0" * 64))
-    succeed("run", run, "--only", "report")
-    found = json.loads((run / "report/results.json").read_text())["retraining_noise"]
-    assert [of["same_weights"] for of in found["replicates"] if of["vary"] == "none"] == [True] * 2
-    where = layout.adapter(again("none"))
-    with (run / where / "adapter_model.safetensors").open("ab") as file:
-        file.write(b" ")
-    done = gapft("run", run, "--only", "report")
-    assert done.returncode == 2
-    assert f"{where}: was changed after it was sealed" in done.stderr
-
-
-def test_a_replicate_that_is_another_adapter_is_found(made: Path, tmp_path: Path) -> None:
-    run = Path(shutil.copytree(made / "run", tmp_path / "run"))
-    where = layout.adapter(again("order"))
-    shutil.rmtree(run / where)
-    shutil.copytree(run / layout.adapter(ARM), run / where)
-    seal_again(run, where)
-    text = "\n".join(differences(made, run))
-    assert f"{where}/training.json: plan_sha256" in text
-    assert f"{where}/training.json: does not say variant" in text
-    assert f"{replicate_file(again('order'))}: was decoded with another adapter" in text
-    (run / replicate_file(again("none"))).unlink()
-    assert f"{replicate_file(again('none'))}: is sealed in the manifest and not there" in "\n".join(
-        differences(made, run)
-    )
-
-
-def test_one_that_was_lost_is_trained_again(made: Path, tmp_path: Path) -> None:
-    run = Path(shutil.copytree(made / "run", tmp_path / "run"))
-    before = weights_hash(run / layout.adapter(again("dropout")))
-    shutil.rmtree(run / layout.adapter(again("dropout")))
-    succeed("run", "recipe.yaml", "--include-path", "tasks", "--plugin", "plugin.py",
-            "--run-dir", run, cwd=made)  # fmt: skip
-    assert weights_hash(run / layout.adapter(again("dropout"))) == before
+def test_one_that_was_lost_is_trained_again(made: Path, run: Path) -> None:
+    before = weights_hash(run / layout.adapter(AGAIN))
+    shutil.rmtree(run / layout.adapter(AGAIN))
+    succeed("run", run, "--only", "train", "--plugin", "plugin.py", cwd=made)
+    assert "trained_as" not in facts(run, AGAIN)
+    assert weights_hash(run / layout.adapter(AGAIN)) == before
     assert differences(made, run) == []
 
 
-@pytest.mark.parametrize(
-    ("noise", "training", "message"),
-    [
-        ({"conditions": ["gaptf"]}, {}, r"'gaptf' is no condition .* did you mean 'gapft'"),
-        ({"seeds": [5]}, {}, r"retraining_noise.seeds': 5 is none of the recipe's seeds: 13, 21"),
-        ({"vary": ["dropout"]}, {"dropout": 0}, r"training\.dropout is 0"),
-        ({"vary": ["init"]}, {}, r"experiments\.retraining_noise\.vary"),
-        ({"conditions": []}, {}, r"experiments\.retraining_noise\.conditions"),
-    ],
-)
-def test_mistakes_are_told_before_anything_is_done(
-    made: Path, noise: dict[str, Any], training: dict[str, Any], message: str
-) -> None:
-    content = yaml.safe_load((made / "recipe.yaml").read_text())
-    content["experiments"]["retraining_noise"] |= {"vary": ["none"], **noise}
-    content["training"] |= training
-    with pytest.raises(UserError, match=message):
-        RetrainingNoise().settings(check_recipe(content, "here"))
-
-
-def test_responses_that_are_of_no_replicate_are_refused(made: Path, tmp_path: Path) -> None:
-    """A trainer that draws in ways of its own cannot draw one thing anew."""
-    plugin = tmp_path / "own.py"
-    plugin.write_text(
-        "from gapft_harness.api import hookimpl, train_lora\n\n\n@hookimpl\n"
-        'def register_trainers(register):\n    register("own", train_lora)\n'
-    )
-    run = tmp_path / "run"
+def test_a_trained_condition_cannot_become_a_replicate(made: Path, run: Path) -> None:
     done = gapft(
-        "run", "recipe.yaml", "--include-path", "tasks", "--plugin", "plugin.py", "--plugin",
-        plugin, "--set", "training.trainer=own", "--run-dir", run, cwd=made,
+        "run", "recipe.yaml", "--include-path", "tasks", "--plugin", "plugin.py", "--run-dir", run,
+        "--set", "conditions.gapft.replicate=2", cwd=made,
     )  # fmt: skip
     assert done.returncode == 2
-    assert "vary: order, dropout: the trainer 'own' draws in ways of its own" in done.stderr
-    assert not (run / "adapters").exists()
+    assert "conditions.gapft.replicate" in " ".join(done.stderr.split())
 
 
-def test_examples_are_the_same_where_their_responses_are_too(tmp_path: Path) -> None:
-    """All recovered failures are taken by both: one with its kept responses, one draws them."""
-    command = [*prepare(tmp_path), "run"]
-    path = tmp_path / "recipe.yaml"
-    params = {"states": "S", "responses": "drawn", "tokens": None}
-    content = yaml.safe_load(path.read_text()) | {
-        "conditions": ["gapft", {"own": {"selector": "matched_strata", "params": params}}],
-        "budget": {"n": "recovered"},
-        "experiments": {"retraining_noise": {"conditions": ["gapft", "own"], "vary": ["all"]}},
-    }
-    content["search"] |= {"k": 32}
-    path.write_text(yaml.safe_dump(content))
-    succeed(*command, cwd=tmp_path)
-    run = tmp_path / "run"
-    sets = {
-        arm: read_examples(run / layout.selection(arm))
-        for arm in (Arm(name, seed) for name in ("gapft", "own") for seed in (13, 21))
-    }
-    assert len({frozenset(e.problem_id for e in of) for of in sets.values()}) == 1
-    first, second = (
-        {e.problem_id: e.response_ids for e in sets[Arm("own", seed)]} for seed in (13, 21)
+# What gapft verify finds
+
+
+def other_training_set(run: Path) -> None:
+    """The whole arm of another condition under the replicate's name, sealed again."""
+    for file in (layout.selection, layout.adapter, layout.decisions):
+        source, target = run / file(UNIFORM), run / file(AGAIN)
+        if source.is_dir():
+            shutil.rmtree(target)
+            shutil.copytree(source, target)
+        else:
+            shutil.copy(source, target)
+        seal_again(run, file(AGAIN))
+    change_manifest(run, lambda m: m["training"].update({AGAIN.name: m["training"][UNIFORM.name]}))
+    change_facts(run, AGAIN.name, lambda said: said.update(condition="again"))
+
+
+def shared_adapter(run: Path) -> None:
+    """The replicate says that it took the adapter of the arm that it repeats."""
+    change_facts(run, AGAIN.name, lambda said: said.update(trained_as=GAPFT.name))
+
+
+def copied_folder(run: Path) -> None:
+    """The folder of the arm that it repeats, with nothing changed."""
+    shutil.rmtree(run / layout.adapter(AGAIN))
+    shutil.copytree(run / layout.adapter(GAPFT), run / layout.adapter(AGAIN))
+    seal_again(run, layout.adapter(AGAIN))
+
+
+def another_seed(run: Path) -> None:
+    """A training under another seed, which is no replicate."""
+    shutil.rmtree(run / layout.adapter(AGAIN))
+    shutil.copytree(run / layout.adapter(Arm("gapft", 21)), run / layout.adapter(AGAIN))
+    seal_again(run, layout.adapter(AGAIN))
+    change_manifest(
+        run, lambda m: m["training"].update({AGAIN.name: m["training"]["gapft-seed21"]})
     )
-    assert first != second, "else this shows nothing"
-    found = json.loads((run / "report/results.json").read_text())["retraining_noise"]
-    by_condition = {of["condition"]: of for of in found["causes"] if of["cause"] == "selection"}
-    assert by_condition["gapft"]["variance"] == 0 == max(by_condition["gapft"]["variance_ci95"])
-    assert by_condition["own"]["variance_ci95"][1] > 0
-    page = (run / "report/report.md").read_text("utf-8")
-    assert page.count("Its seeds have the same examples, so their choice moves nothing.") == 1
+    change_facts(run, AGAIN.name, lambda said: said.update(condition="again", seed=13))
+
+
+@pytest.mark.parametrize(
+    ("forge", "place", "expected"),
+    [
+        (other_training_set, layout.selection(AGAIN), f"repeats the training of {GAPFT.name}"),
+        (shared_adapter, layout.adapter(AGAIN), "is replicate 1"),
+        (copied_folder, layout.adapter(AGAIN), "condition"),
+        (another_seed, layout.adapter(AGAIN), "plan_sha256"),
+    ],
+)
+def test_a_forged_replicate_is_found(
+    made: Path, run: Path, forge: Callable[[Path], None], place: str, expected: str
+) -> None:
+    forge(run)
+    found = differences(made, run)
+    assert any(line.startswith(place) and expected in line for line in found), found
+
+
+# Which conditions repeat which
+
+
+def recipe_of(**conditions: Any) -> Any:
+    content = {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "m"}}}
+    return check_recipe({**content, "conditions": {"gapft": {}} | conditions}, "here")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"selector": "gapft", "replicate": 1},
+        {"selector": "gapft", "replicate": 1, "k": 8},  # as the search
+        {"selector": "gapft", "replicate": 1, "n": "recovered", "replay": 0},
+        {"selector": "gapft", "replicate": 9, "training": {"rank": 8}},
+    ],
+)
+def test_conditions_that_differ_in_the_key_alone_are_replicates(said: dict[str, Any]) -> None:
+    assert recipe_of(again=said).replicates() == {"again": "gapft"}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"replicate": 0},
+        {"selector": "uniform"},
+        {"n": 5},
+        {"k": 4},
+        {"replay": 3},
+        {"training": {"rank": 4}},
+    ],
+)
+def test_conditions_that_differ_in_anything_else_are_not(other: dict[str, Any]) -> None:
+    recipe = recipe_of(again={"selector": "gapft", "replicate": 1} | other)
+    assert recipe.replicates() == {}
+
+
+def test_all_replicates_repeat_the_one_of_the_lowest_number() -> None:
+    recipe = recipe_of(
+        third={"selector": "gapft", "replicate": 2},
+        second={"selector": "gapft", "replicate": 1},
+        same={"selector": "gapft"},
+        lone={"selector": "uniform", "replicate": 3},
+        late={"selector": "uniform", "replicate": 4},
+    )
+    assert recipe.replicates() == {"second": "gapft", "third": "gapft", "late": "lone"}
+
+
+def test_sets_of_another_run_may_be_trained_on_twice() -> None:
+    recipe = recipe_of(
+        theirs={"run": "runs/a", "condition": "gold"},
+        gold={"run": "runs/a", "replicate": 1},
+        other={"run": "runs/b", "condition": "gold", "replicate": 1},
+    )
+    assert recipe.replicates() == {"gold": "theirs"}
+
+
+@pytest.mark.parametrize("number", [-1, 1.5, True, "1"])
+def test_a_replicate_is_a_whole_number(number: Any) -> None:
+    with pytest.raises(UserError, match=r"conditions\.again\.replicate"):
+        recipe_of(again={"selector": "gapft", "replicate": number})
+
+
+def test_the_dry_run_names_what_is_repeated_and_what_repeats_nothing(made: Path) -> None:
+    options = Options(
+        str(made / "recipe.yaml"),
+        include_paths=[str(made / "tasks")],
+        plugin_files=[str(made / "plugin.py")],
+        overrides=["conditions.alone={selector: uniform, n: 3, replicate: 2}"],
+    )
+    said = describe(options, str(made / "nowhere"))
+    assert "again (gapft, trains gapft again)" in said
+    assert "conditions.alone.replicate" in said.partition("# warnings")[2]

@@ -22,9 +22,8 @@ def command(
             "--to",
             metavar="NAME",
             help="trl, axolotl or llama-factory: training sets; verl, prime-rl, nemo-gym "
-            "or trl-grpo: the pool's prompts for online training; dataset: the evidence; bank: "
-            "arms with training sets and decisions; adapters: with model cards; inspect: logs of "
-            "Inspect; tables: the report's",
+            "or trl-grpo: the pool's prompts for online training; dataset: the evidence; "
+            "adapters: with model cards; inspect: logs of Inspect; tables: the report's",
         ),
     ],
     out: Annotated[

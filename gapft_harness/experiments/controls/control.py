@@ -52,12 +52,14 @@ def by_parameter(
     parameter: str,
     label: Callable[[Any], str],
 ) -> list[Step]:
-    """The conditions of a selector, ascending by one of its parameters.
+    """The conditions of a selector, ascending by one of its parameters; replicates are left out.
 
     A value that is no number is left to the selector, which refuses it.
     """
     values = {
-        name: of.params.get(parameter) for name, of in conditions.items() if of.selector == selector
+        name: of.params.get(parameter)
+        for name, of in conditions.items()
+        if of.selector == selector and not of.replicate
     }
     numbers = {name: value for name, value in values.items() if isinstance(value, int | float)}
     return [
@@ -67,9 +69,11 @@ def by_parameter(
 
 
 def gapft_and(conditions: Mapping[str, api.Condition], selector: str) -> list[Step]:
-    """GapFT, then the conditions of a selector; without GapFT none."""
+    """GapFT, then the conditions of a selector, replicates left out; without GapFT none."""
     called = {
-        wanted: [name for name, of in conditions.items() if of.selector == wanted]
+        wanted: [
+            name for name, of in conditions.items() if of.selector == wanted and not of.replicate
+        ]
         for wanted in ("gapft", selector)
     }
     names = [*called["gapft"][:1], *called[selector]] if called["gapft"] else []

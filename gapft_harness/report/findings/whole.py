@@ -22,6 +22,7 @@ from gapft_harness.analysis.pass_at_k import k_equivalent
 from gapft_harness.core.records import SOURCE, Arm, Budget, State
 from gapft_harness.core.streams import Stream
 from gapft_harness.recipe.conditions import own_settings
+from gapft_harness.report.findings.replicates import RepeatedCondition, compare_replicates
 from gapft_harness.report.reading.columns import count_codes
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering import wording
@@ -155,7 +156,8 @@ class Contrast:
     def turned(self) -> Contrast:
         """The same as ``b`` minus ``a``."""
         ends = self.interval
-        turned = Difference(Interval(-ends.high, -ends.low), self.resampled.p_value)
+        # subtracted, so that a 0 has no sign
+        turned = Difference(Interval(0 - ends.high, 0 - ends.low), self.resampled.p_value)
         nothing = Terms(Fraction(0), Fraction(0), Fraction(0))
         return Contrast(self.b, self.a, -self.delta, nothing - self.terms, turned)
 
@@ -176,6 +178,7 @@ class Findings:
         lead: the condition the report is about: ``gapft``, else the first that an experiment
             names, else the recipe's first; empty if none.
         further: the same on other problems, by the names of the recipe's ``audits``.
+        replicates: conditions that repeat the training of another.
     """
 
     source: SourceFindings
@@ -185,6 +188,12 @@ class Findings:
     lead: str
     parts: tuple[PartFindings, ...] = ()
     further: Mapping[str, Findings] = field(default_factory=dict)
+    replicates: tuple[RepeatedCondition, ...] = ()
+
+    def is_replicate(self, a: str, b: str) -> bool:
+        """Whether one of two conditions repeats the training of the other, or both of a third."""
+        originals = {of.condition: of.original for of in self.replicates}
+        return a != b and originals.get(a, a) == originals.get(b, b)
 
     def found(self, name: str) -> Any:
         """An experiment's findings; None if the run has none of that name."""
@@ -292,7 +301,8 @@ def compute(inputs: ReportInputs, ordered: Sequence[str] = ()) -> Findings:
     }
     contrasts = _contrasts(conditions, replicates, ordered)
     parts = tuple(PartFindings(of.part, of.part.compute(inputs, of.read)) for of in inputs.parts)
-    return Findings(source, inputs.pool_states, conditions, contrasts, lead, parts, further)
+    again = compare_replicates(inputs)
+    return Findings(source, inputs.pool_states, conditions, contrasts, lead, parts, further, again)
 
 
 def _ordered(inputs: ReportInputs) -> list[str]:

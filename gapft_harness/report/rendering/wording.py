@@ -6,11 +6,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from fractions import Fraction
-from statistics import stdev
 from typing import Any
 
 from gapft_harness.analysis.bootstrap import Interval
-from gapft_harness.analysis.variance import seeds_needed
 
 #: The paper's states in plain words.
 STATE_NAMES = {
@@ -154,18 +152,3 @@ def made_on(days: Iterable[str]) -> str:
         return ""
     first, last = (f"{of.day} {of:%B %Y}" for of in map(date.fromisoformat, (known[0], known[-1])))
     return f"Made on {last}." if first == last else f"Made from {first} to {last}."
-
-
-def seeds_for_a_point(deltas: Sequence[float]) -> str:
-    """What a difference of a point takes where seeds' differences, fractions, vary as these do.
-
-    Empty of fewer than two, and where they do not vary.
-    """
-    if len(deltas) < 2 or max(deltas) == min(deltas):
-        return ""
-    deviation = stdev(deltas)
-    return (
-        f"seeds' differences deviate by {100 * deviation:.2f} points, so a true one of 1 point "
-        f"takes {whole(seeds_needed(deviation, 0.01))} seeds to be found in 80 of 100 studies, one "
-        f"of 2 points {whole(seeds_needed(deviation, 0.02))}"
-    )

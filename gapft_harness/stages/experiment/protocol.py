@@ -11,7 +11,6 @@ from pydantic import BaseModel, ValidationError
 
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.core.records import Arm
-from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import Job
 from gapft_harness.hooks.registered import SamplerTraits
 from gapft_harness.recipe.conditions import own_settings
@@ -75,10 +74,8 @@ class Experiment:
         suffix: how the names of these files end, such as ``.json``; empty: they are folders.
         renews: it makes anew itself what other settings made, and keeps what still holds; else all
             that it made goes when a setting changes.
-        plugins: all that are loaded; it has them from when it is made.
     """
 
-    plugins: Plugins
     name: str = ""
     section: type[BaseModel] | None = None
     stage: str = ""

@@ -45,7 +45,7 @@ def every_experiment(plugins: Plugins) -> list[Experiment]:
             or folder that is taken.
     """
     entries = [entry for entry in plugins.all() if entry.kind == "experiment"]
-    made = [_made(entry, plugins) for entry in entries]
+    made = [_made(entry) for entry in entries]
     for attribute, taken in (("stage", _STAGES), ("folder", _FOLDERS)):
         whose = dict.fromkeys(taken, "every run")
         for entry, each in zip(entries, made, strict=True):
@@ -91,7 +91,7 @@ def parts(experiments: Iterable[Experiment]) -> list[Part]:
     return [part for each in experiments if (part := each.part()) is not None]
 
 
-def _made(entry: Registered, plugins: Plugins) -> Experiment:
+def _made(entry: Registered) -> Experiment:
     with entry.blamed():
         made = entry.value()
     if not isinstance(made, Experiment):
@@ -108,7 +108,6 @@ def _made(entry: Registered, plugins: Plugins) -> Experiment:
             f"has the settings {section.__name__}, which take unknown keys in silence; derive "
             "them from gapft_harness.api.RecipeSection"
         )
-    made.plugins = plugins
     return cast(Experiment, Checked(made, entry))
 
 

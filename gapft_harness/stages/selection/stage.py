@@ -7,7 +7,7 @@ computed and enforced here, before anything is trained.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,17 @@ def arms(recipe: Recipe) -> list[Arm]:
     return [Arm(condition, seed) for condition in recipe.conditions for seed in recipe.seeds]
 
 
+def replicate_warnings(recipe: Recipe) -> list[str]:
+    """Describe conditions with a ``replicate`` that repeat no other condition of the recipe."""
+    pairs = recipe.replicates()
+    return [
+        f"conditions.{name}.replicate is {condition.replicate}, but no other condition differs "
+        f"from {name} in this key alone, so nothing is compared; add one, or leave the key out"
+        for name, condition in recipe.conditions.items()
+        if condition.replicate and name not in {*pairs, *pairs.values()}
+    ]
+
+
 def trained_conditions(run: RunDirectory) -> set[str]:
     """The recipe's conditions that are trained under all its seeds: nothing chooses for them."""
     trained = run.trained_arms()
@@ -54,7 +65,8 @@ def select(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any
 
     What is sealed and trained on must be chosen again; without its selector at hand it is taken as
     it is. What nothing was trained on is made anew if it would be chosen otherwise now. What was
-    taken from another run stays as it is sealed here.
+    taken from another run stays as it is sealed here. A replicate has the set of the condition that
+    it repeats.
 
     Args:
         run: the run, with the recipe whose conditions, seeds and budget are wanted.
@@ -91,7 +103,14 @@ def select(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any
             return _sealed(run, arm, said)
         return _select(plugins, run.recipe, pools.of(arm.condition), slots[arm.condition], arm)
 
-    chosen = {arm: choose(arm) for arm in arms(run.recipe)}
+    originals, sets = run.recipe.replicates(), dict[Arm, Selected]()
+    for arm in arms(run.recipe):
+        if arm.condition not in originals:
+            sets[arm] = choose(arm)
+    chosen = {
+        arm: sets[replace(arm, condition=originals.get(arm.condition, arm.condition))]
+        for arm in arms(run.recipe)
+    }
     budgets = {
         arm: budget(found.examples, run.recipe.training_of(arm.condition))
         for arm, found in chosen.items()

@@ -22,7 +22,6 @@ from gapft_harness.core.extras import install, installed
 from gapft_harness.core.files import write_json
 from gapft_harness.core.processes import die_with, thread_limits
 from gapft_harness.core.records import Arm
-from gapft_harness.core.streams import derive
 from gapft_harness.core.weights import adapter_facts, weights_hash
 from gapft_harness.hooks.checked import plain_facts, require_methods
 from gapft_harness.hooks.manager import Plugins, Registered, load_plugins
@@ -116,27 +115,6 @@ if __name__ == "__main__":
     os._exit(0)
 
 
-#: What a replicate of each name draws anew.
-VARIED: Mapping[str, tuple[str, ...]] = {
-    "none": (),
-    "order": ("order",),
-    "dropout": ("dropout",),
-    "adapter": ("adapter",),
-    "all": ("order", "dropout", "adapter"),
-}
-
-
-def seeds_of(arm: Arm) -> dict[str, int]:
-    """The seeds of what a replicate draws anew, which its arm draws under its own seed.
-
-    Returns:
-        By draw: ``order`` of the examples, ``dropout``, and the initial weights of the ``adapter``;
-        empty for an arm that is no replicate.
-    """
-    draws = VARIED[arm.variant] if arm.variant else ()
-    return {draw: derive(arm.seed, f"replicate/{draw}") >> 1 for draw in draws}
-
-
 #: Where a job's result holds what trackers could not do; no part of what the manifest compares.
 TRACKING_WARNINGS = "tracking_warnings"
 
@@ -150,7 +128,7 @@ def train_arms(
     """Trains the adapters of some arms that are not there yet.
 
     Args:
-        arms: (condition, seed) of each; of a replicate (condition, seed, variant).
+        arms: (condition, seed) of each.
         progress: called with optimizer steps done and in all, over all the arms; those of an arm
             that was trained before are done.
 
@@ -167,8 +145,8 @@ def train_arms(
     found = finished(run, wanted)
     missing = [arm for arm in wanted if arm.name not in found]
     steps = {name: int(of["steps"]) for name, of in run.manifest()["budgets"].items()}
-    total = sum(steps[arm.original.name] for arm in wanted)
-    before = total - sum(steps[arm.original.name] for arm in missing)
+    total = sum(steps[arm.name] for arm in wanted)
+    before = total - sum(steps[arm.name] for arm in missing)
     progress(before, total)
 
     def onward(done: int, _: int) -> None:
@@ -224,7 +202,7 @@ def train_here(
         PluginError: a trainer that wrote no adapter.
     """
     budgets = run.manifest()["budgets"]
-    steps = [int(budgets[arm.original.name]["steps"]) for arm in arms]
+    steps = [int(budgets[arm.name]["steps"]) for arm in arms]
 
     def counted(before: int) -> Callable[[int, int], None]:
         return lambda done, _: progress(before + done, sum(steps))
@@ -274,7 +252,6 @@ def _job(
         progress=progress,
         tracking=followed,
         searched=searched,
-        seeds=seeds_of(arm),
     )
 
 
@@ -404,7 +381,7 @@ def _open(plugins: Plugins, name: str, run: RunDirectory, arm: Arm, first_step: 
 
 def _settings(run: RunDirectory, arm: Arm) -> dict[str, Any]:
     recipe = run.recipe
-    budget: Mapping[str, Any] = run.manifest()["budgets"][arm.original.name]
+    budget: Mapping[str, Any] = run.manifest()["budgets"][arm.name]
     found = {
         "condition": arm.condition,
         "seed": arm.seed,

@@ -15,7 +15,6 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_states
 from gapft_harness.stages.integrity.differences import unequal
-from gapft_harness.stages.train.job import seeds_of
 from gapft_harness.training.groups import (
     GROUPS,
     group_facts,
@@ -91,7 +90,7 @@ def _check_groups(
     states = {of.problem_id: of.state for of in read_states(table)}
     updates = budget(examples, settings).steps
     ids = prompted(settings.grpo, states, {example.problem_id for example in examples})
-    plan = prompt_plan(ids, updates, settings.grpo, seeds_of(arm).get("order", arm.seed))
+    plan = prompt_plan(ids, updates, settings.grpo, arm.seed)
     yield from group_faults(f"{where}/{GROUPS}", groups, plan, states, settings.grpo)
     right = {"updates": updates, **group_facts(groups)}
     yield from unequal(f"{where}/training.json", facts, right)

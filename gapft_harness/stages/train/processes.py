@@ -19,12 +19,11 @@ from gapft_harness.core.errors import ERRORS, GapftError, UserError, did_you_mea
 from gapft_harness.core.processes import die_with
 from gapft_harness.core.records import Arm
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.lock import hold
 from gapft_harness.stages.context import require_selected
 from gapft_harness.stages.selection.stage import arms
-from gapft_harness.stages.train.job import MARK, VARIED, finished, train_here
+from gapft_harness.stages.train.job import MARK, finished, train_here
 from gapft_harness.stages.train.sharing import remove, shared, stale
 
 
@@ -97,17 +96,14 @@ def _with_budget(run: RunDirectory, chosen: Sequence[str]) -> dict[str, Arm]:
     known = {arm.name: arm for arm in arms(run.recipe)}
     budgets = run.manifest()["budgets"]
     for name in chosen:
-        arm = layout.arm_of(name)
-        if arm is not None and arm.original.name in known and arm.variant in VARIED:
-            known[name] = arm
         if name not in known:
             raise UserError(f"--arm {name}: {did_you_mean(name, known)}")
-        if known[name].original.name not in budgets:
+        if name not in budgets:
             raise UserError(
                 f"--arm {name}: it has no budget, so nothing to train on: selection chose no "
                 "example for it, or was made before the recipe had it"
             )
-    return {name: arm for name, arm in known.items() if arm.original.name in budgets}
+    return {name: arm for name, arm in known.items() if name in budgets}
 
 
 def _failed(status: int) -> int:

@@ -1,7 +1,8 @@
 """Arms that train on exactly the same: one is trained, the others take its adapter and answers.
 
 Whether two are the same is told by what is trained on, ``ledger.sequences_hash``, the settings that
-it is trained by, and the seed: everything that a trainer as documented draws comes of these.
+it is trained by, and the seed: everything that a trainer as documented draws comes of these. A
+replicate (``conditions.NAME.replicate``) is always trained.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.registered import SamplerTraits, TrainerTraits
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.manifest import condition_of
 from gapft_harness.run_directory.parquet import copy_table, read_facts
 from gapft_harness.run_directory.tables import read_examples, read_judged
 from gapft_harness.stages.integrity.differences import unequal
@@ -73,14 +75,13 @@ def shared(
         and trained_on(run, arm) == trained_on(run, other)
     }
     lost = {arm for arm in arms if arm not in there and layout.adapter(arm) in files}
-    first: dict[tuple[int, str, str], Arm] = {}
+    first: dict[tuple[int, str], Arm] = {}
     for arm in sorted(arms, key=lambda arm: (arm not in there, arm not in lost)):
         if many[arm.seed, sizes[arm.name]["tokens"]] == 1:
             continue  # of this size there is no other: nothing has to be read
         if arm in taken or (arm in originals and originals[arm] not in there):
             continue  # nobody takes from a copy whose original is lost, or that is lost itself
-        # a variant is trained by itself, such as a replicate that tells how far training repeats
-        other = first.setdefault((arm.seed, arm.variant, trained_on(run, arm)), arm)
+        other = first.setdefault((arm.seed, trained_on(run, arm)), arm)
         if arm not in there and arm not in lost and other != arm:  # what was trained is so again
             taken[arm] = other
     return taken
@@ -101,7 +102,8 @@ def sequences_of(run: RunDirectory, arm: Arm) -> str:
 def trained_on(run: RunDirectory, arm: Arm) -> str:
     """What an arm's adapter is trained on and by, told by its selection and its condition."""
     settings = run.recipe.training_of(arm.condition).model_dump(mode="json")
-    return f"{sequences_of(run, arm)} {json.dumps(settings, sort_keys=True)}"
+    replicate = condition_of(run.manifest(), arm).replicate
+    return f"{sequences_of(run, arm)} {replicate} {json.dumps(settings, sort_keys=True)}"
 
 
 def take_adapter(run: RunDirectory, arm: Arm, other: Arm) -> dict[str, Any]:
@@ -173,6 +175,12 @@ def check_taken(
         yield f"{where}: was taken from {other.name}, of which no adapter is sealed"
         return
     facts, original = (_facts(run.path / layout.adapter(of)) for of in (arm, other))
+    numbers = [condition_of(run.manifest(), of).replicate for of in (arm, other)]
+    if numbers[0] != numbers[1]:
+        yield (
+            f"{where}: was taken from {other.name}, but {arm.name} is replicate {numbers[0]} of a "
+            f"training of which {other.name} is replicate {numbers[1]}, so it must be trained"
+        )
     if TRAINED_AS in original:
         yield f"{where}: was taken from {other.name}, which was itself taken from another"
     right = {key: original.get(key) for key in _COMMON}

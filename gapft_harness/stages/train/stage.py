@@ -23,19 +23,12 @@ from gapft_harness.stages.train.sharing import remove, shared, stale, take_adapt
 
 
 def train_stage(context: Context) -> None:
-    """One LoRA adapter per condition and seed; what is the same for several is trained once."""
-    arms = context.arms()
-    begin(context, arms)
-    train(context, arms, shared(context.run, arms, context.plugins))
-
-
-def begin(context: Context, arms: Sequence[Arm]) -> None:
-    """What is there before arms are trained, replicates among them, is as training needs it.
+    """One LoRA adapter per condition and seed; what is the same for several is trained once.
 
     Raises:
         UserError: nothing is selected yet, or a tracker cannot work here.
     """
-    run = context.run
+    run, arms = context.run, context.arms()
     require_selected(run)
     check_trackers(run.recipe, context.plugins)
     warnings = reward_warnings(run.recipe, run.manifest()["task"], context.plugins)
@@ -43,6 +36,7 @@ def begin(context: Context, arms: Sequence[Arm]) -> None:
     context.warn(warnings)
     run.update_manifest(partial(record_trainers, plugins=context.plugins, run=run))
     remove(run, stale(run, arms, context.plugins), context.say)
+    train(context, arms, shared(run, arms, context.plugins))
 
 
 def train(context: Context, arms: Sequence[Arm], taken: Mapping[Arm, Arm]) -> None:
@@ -55,7 +49,7 @@ def train(context: Context, arms: Sequence[Arm], taken: Mapping[Arm, Arm]) -> No
     wanted = [arm for arm in arms if arm not in taken]
     trained = finished(run, wanted)
     if trained:
-        done = [manifest["budgets"][arm.original.name] for arm in wanted if arm.name in trained]
+        done = [manifest["budgets"][arm.name] for arm in wanted if arm.name in trained]
         steps = sum(budget["steps"] for budget in done)
         context.progress(_label(list(trained)), steps, steps)  # is told as already there
     jobs = [
@@ -63,7 +57,7 @@ def train(context: Context, arms: Sequence[Arm], taken: Mapping[Arm, Arm]) -> No
             _label([arm.name for arm in group]),
             train_arms,
             run_path=str(run.path),
-            arms=[[arm.condition, arm.seed, arm.variant] for arm in group],
+            arms=[[arm.condition, arm.seed] for arm in group],
             plugin_files=list(context.plugin_files),
         )
         for group in _even_groups(context, [arm for arm in wanted if arm.name not in trained])
@@ -99,7 +93,7 @@ def _even_groups(context: Context, wanted: Sequence[Arm]) -> list[list[Arm]]:
     """
     run = context.run
     budgets = run.manifest()["budgets"]
-    tokens = {arm: budgets[arm.original.name]["tokens"] for arm in wanted}
+    tokens = {arm: budgets[arm.name]["tokens"] for arm in wanted}
     arms = sorted(wanted, key=lambda arm: (-tokens[arm], arm.name))
     executor = run.recipe.executor
     entry = context.plugins.get("executor", executor.name)

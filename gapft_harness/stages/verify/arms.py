@@ -20,7 +20,6 @@ from gapft_harness.run_directory.manifest import Manifest
 from gapft_harness.run_directory.parquet import read_facts, read_ids
 from gapft_harness.stages.experiment import Answered, Experiment
 from gapft_harness.stages.integrity.differences import Differences, unequal, unequal_ids
-from gapft_harness.stages.train.job import seeds_of
 from gapft_harness.stages.train.online import check_groups
 from gapft_harness.stages.verify.judging import Rejudge
 from gapft_harness.training.ledger import OPTIMIZER, Step, ledger, ledger_facts, sequences_hash
@@ -59,12 +58,10 @@ def check_adapter(
     folder = run.path / where
     facts = json.loads((folder / "training.json").read_text("utf-8"))
     fitted = {s.slot: s for s in sequences(examples, settings)}
-    seeds = seeds_of(arm)
-    steps = ledger(plan(fitted, settings, seeds.get("order", arm.seed)), fitted, settings)
+    steps = ledger(plan(fitted, settings, arm.seed), fitted, settings)
     expected = {
         "condition": arm.condition,
         "seed": arm.seed,
-        **({"variant": arm.variant, "seeds": seeds} if arm.variant else {}),
         **ledger_facts(steps),
         "sequences_sha256": sequences_hash(fitted.values()),
         "budget": asdict(budget(examples, settings)),
@@ -256,7 +253,7 @@ def decoded_with(run: RunDirectory, audited: Mapping[Arm, str]) -> Iterable[str]
     """Decisions name the adapters that are there, where the sampler says anything.
 
     Args:
-        audited: of each arm, which may be a replicate, its table.
+        audited: of each arm its table.
     """
     said = {arm: read_facts(run.path / file).get("adapter") for arm, file in audited.items()}
     for arm, adapter in said.items():

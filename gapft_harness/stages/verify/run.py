@@ -181,25 +181,22 @@ def _adapters(
 ) -> None:
     """Trained adapters, what was decoded with them, and what experiments made of them."""
     trained = [arm for arm in examples if layout.adapter(arm) in manifest["files"]]
-    places = [of for of in map(layout.read, manifest["files"]) if of and of.arm]
-    again = [of.arm for of in places if of.kind == layout.REPLICATES and of.arm]
-    held = [*trained, *(arm for arm in again if arm.original in examples)]
     documented = {
         name: plugins.has("trainer", name)
         and plugins.get("trainer", name).declared(TrainerTraits).as_documented
         for name in run.recipe.trainers()
     }
-    trainers = {arm: run.recipe.training_of(arm.condition).trainer for arm in held}
-    for arm in held:
+    trainers = {arm: run.recipe.training_of(arm.condition).trainer for arm in trained}
+    for arm in trained:
         of = documented[trainers[arm]]
-        check = partial(check_adapter, run, arm, examples[arm.original], manifest, of)
+        check = partial(check_adapter, run, arm, examples[arm], manifest, of)
         findings.gather(layout.adapter(arm), check)
-    findings.gather(layout.ADAPTERS, lambda: check_alike(run, held, documented))
+    findings.gather(layout.ADAPTERS, lambda: check_alike(run, trained, documented))
     own = [arm for arm in trained if documented[trainers[arm]]]
     if own:
         _taken(run, manifest, own, findings)
     findings.missing += [f"{arm.name} is not trained" for arm in examples if arm not in trained]
-    for trainer, count in Counter(trainers[arm] for arm in held).items():
+    for trainer, count in Counter(trainers[arm] for arm in trained).items():
         if documented[trainer]:
             findings.checked.append(
                 f"{count} adapters were trained on the steps, tokens, weights and learning "

@@ -7,7 +7,7 @@ held to this run's pool, and what could not be verified is said.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -79,6 +79,7 @@ def check_selections(
     if slots is None:
         return {}
     examples = _examples(run, check_taken, plugins, pools, slots, findings)
+    _check_replicates(run, examples, findings)
     _check_budgets(run, manifest, plugins, examples, slots, findings)
     chosen = [arm for arm in examples if arm.condition not in run.recipe.taken()]
     gold = [arm.name for arm in chosen if _traits(run, arm, plugins).gold]
@@ -118,6 +119,28 @@ def _examples(
             n = slots[arm.condition]
             findings.gather(relative, partial(_chosen_again, run, arm, read, evidence, plugins, n))
     return examples
+
+
+def _check_replicates(
+    run: RunDirectory, examples: Mapping[Arm, Sequence[Example]], findings: Differences
+) -> None:
+    """Compare the training sets of replicates with those of the arms that they repeat."""
+    originals, same = run.recipe.replicates(), 0
+    for arm in (arm for arm in examples if arm.condition in originals):
+        original = replace(arm, condition=originals[arm.condition])
+        if original not in examples:
+            continue
+        if examples[arm] == examples[original]:
+            same += 1
+            continue
+        findings.differences.append(
+            f"{layout.selection(arm)}: {arm.name} repeats the training of {original.name}, but its "
+            f"training set differs from {layout.selection(original)}"
+        )
+    if same:
+        findings.checked.append(
+            f"{same} replicates have the training sets of the arms that they repeat"
+        )
 
 
 def _check_budgets(

@@ -1,0 +1,155 @@
+"""Retraining noise: what changed where a training was repeated with the same data and seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from gapft_harness.analysis.paired import Changes
+from gapft_harness.report.findings.replicates import RepeatedCondition, Retraining
+from gapft_harness.report.findings.whole import Findings
+from gapft_harness.report.frame import CI95, Column, Frame
+from gapft_harness.report.rendering.blocks import Block, Text
+from gapft_harness.report.rendering.wording import (
+    capital,
+    condition_name,
+    percent,
+    points,
+    points_interval,
+    whole,
+)
+
+_CHANGED = "audit decisions that differ from those of the training that is repeated"
+_DELTA = "of the replicate minus the condition that it repeats, over audit problems and seeds"
+_two = partial(points, digits=2)
+
+
+def _format_count(changes: Changes) -> str:
+    return f"{whole(changes.changed)} of {whole(changes.n)}"
+
+
+def _name_columns(replicate: Callable[[Any], RepeatedCondition]) -> Iterator[Column[Any]]:
+    """Declare the columns of what repeats what."""
+    name = lambda row: replicate(row).condition  # noqa: E731
+    yield Column("condition", "", name, "replicate", condition_name)
+    original = lambda row: replicate(row).original  # noqa: E731
+    yield Column("original", "what it trains again", original, "of", condition_name)
+
+
+def _count_columns(changes: Callable[[Any], Changes]) -> Iterator[Column[Any]]:
+    """Declare the columns of the decisions that changed."""
+    yield Column("n", "", lambda row: changes(row).n)
+    yield Column("changed", "", lambda row: changes(row).changed)
+    yield Column("", _CHANGED, changes, "changed", _format_count)
+    yield Column("lost", _CHANGED, lambda row: changes(row).lost, "right → wrong", whole)
+    yield Column("gained", _CHANGED, lambda row: changes(row).gained, "wrong → right", whole)
+    yield Column("delta", _DELTA, lambda row: changes(row).difference, "Pass@1", _two)
+
+
+REPLICATES: tuple[Column[tuple[Findings, RepeatedCondition]], ...] = (
+    *_name_columns(lambda row: row[1]),
+    *_count_columns(lambda row: row[1].changes),
+    Column(
+        "ci95",
+        _DELTA,
+        lambda row: row[0].contrast(row[1].condition, row[1].original).interval,
+        "95% interval",
+        points_interval,
+        names=CI95,
+    ),
+)
+RETRAININGS: tuple[Column[tuple[RepeatedCondition, Retraining]], ...] = (
+    *_name_columns(lambda row: row[0]),
+    Column("seed", "", lambda row: row[1].seed, "seed"),
+    *_count_columns(lambda row: row[1].changes),
+    Column(
+        "reworded", "responses with another text", lambda row: row[1].reworded, "reworded", whole
+    ),
+    Column(
+        "same_weights",
+        "whether the two adapters have the same bytes",
+        lambda row: row[1].same_weights,
+        "weights",
+        lambda same: "not known" if same is None else "the same" if same else "differ",
+    ),
+)
+
+
+def frame_totals(findings: Findings) -> Frame[tuple[Findings, RepeatedCondition]]:
+    """Frame the replicates, a row each."""
+    return Frame(REPLICATES, [(findings, replicate) for replicate in findings.replicates])
+
+
+def frame_seeds(findings: Findings) -> Frame[tuple[RepeatedCondition, Retraining]]:
+    """Frame the replicates, a row for each of their seeds."""
+    rows = [(of, again) for of in findings.replicates for again in of.retrainings]
+    return Frame(RETRAININGS, rows)
+
+
+def describe_changes(findings: Findings, replicate: RepeatedCondition) -> str:
+    """Describe in a sentence what changed between a replicate and what it repeats."""
+    contrast = findings.contrast(replicate.condition, replicate.original)
+    changes = replicate.changes
+    return (
+        f"{capital(condition_name(replicate.condition))} repeats the training of "
+        f"{condition_name(replicate.original)} with the same data, settings and seeds: "
+        f"{_format_count(changes)} decisions changed ({percent(changes.share)}), "
+        f"{whole(changes.lost)} from right to wrong and {whole(changes.gained)} from wrong to "
+        f"right, and Pass@1 by {_two(changes.difference)} points "
+        f"{points_interval(contrast.interval)}."
+    )
+
+
+def _describe_repetition(replicate: RepeatedCondition) -> str:
+    """Describe whether training and decoding repeat on the machine of the run."""
+    same = [again.same_weights for again in replicate.retrainings]
+    if None in same:
+        return "Whether the adapters have the same bytes is not known."
+    if not all(same):
+        return (
+            f"{whole(same.count(True))} of {whole(len(same))} adapters have the same bytes: "
+            "training does not repeat on this machine. A difference of this size between two "
+            "conditions may have no other cause."
+        )
+    if any(again.reworded for again in replicate.retrainings):
+        return "All adapters have the same bytes: training repeats on this machine, decoding not."
+    return (
+        "All adapters and responses have the same bytes. In float32 on a CPU this is expected, "
+        "and no changed decision is the right result. Training on a GPU need not repeat: there "
+        "the counts show how much changes without any cause."
+    )
+
+
+def blocks(findings: Findings) -> list[Block]:
+    """Build the section: sentences, the totals, and every seed folded."""
+    texts = [
+        Text(f"{describe_changes(findings, replicate)} {_describe_repetition(replicate)}")
+        for replicate in findings.replicates
+    ]
+    totals = frame_totals(findings).table(
+        "Changed: audit decisions that one of the two trainings has right and the other wrong, all "
+        "seeds together. Pass@1: of the replicate minus that of the condition that it repeats, in "
+        "percentage points; its interval is that of the contrasts.",
+        words=2,
+    )
+    seeds = frame_seeds(findings).table(
+        "Reworded: responses with another text, right or wrong.", words=2, summary="Every seed"
+    )
+    return [*texts, totals, seeds]
+
+
+def content(findings: Findings) -> list[dict[str, Any]]:
+    """Build the entries for results.json: each replicate with its seeds."""
+    seeds = frame_seeds(findings).entries()
+    return [
+        {
+            **entry,
+            "seeds": [
+                {key: value for key, value in of.items() if key not in ("condition", "original")}
+                for of in seeds
+                if of["condition"] == entry["condition"]
+            ],
+        }
+        for entry in frame_totals(findings).entries()
+    ]

@@ -1,1 +1,0 @@
-"""Attributions: which training examples correct or break which audit problems."""
