@@ -34,8 +34,10 @@ LIBRARIES = (
     "pyarrow.parquet", "scipy.stats", "typer",
 )  # fmt: skip
 
-#: What libraries read when they are imported.
-_READ_AT_IMPORT = re.compile("OMP_|HF_|HUGGING|TRANSFORMERS_|TORCH|PYTHON|CUDA|LM_EVAL|GAPFT_NO")
+#: What libraries read when they are imported; lm_eval itself then sets HF_XET_HIGH_PERFORMANCE.
+_READ_AT_IMPORT = re.compile(
+    "OMP_|HF_(?!XET_HIGH)|HUGGING|TRANSFORMERS_|TORCH|PYTHON|CUDA|LM_EVAL|GAPFT_NO"
+)
 
 _WORKER = "from gapft_harness.core.processes import begin"
 _PR_SET_CHILD_SUBREAPER = 36
