@@ -35,9 +35,10 @@ LIBRARIES = (
     "pyarrow.parquet", "scipy.stats", "typer",
 )  # fmt: skip
 
-#: What libraries read when they are imported; lm_eval itself then sets HF_XET_HIGH_PERFORMANCE.
+#: What libraries read when they are imported, but for what they set themselves: lm_eval does
+#: HF_XET_HIGH_PERFORMANCE, and torch TORCHINDUCTOR_CACHE_DIR.
 _READ_AT_IMPORT = re.compile(
-    "OMP_|HF_(?!XET_HIGH)|HUGGING|TRANSFORMERS_|TORCH|PYTHON|CUDA|LM_EVAL|GAPFT_NO"
+    "OMP_|HF_(?!XET_HIGH)|HUGGING|TRANSFORMERS_|TORCH(?!INDUCTOR_CACHE)|PYTHON|CUDA|LM_EVAL|GAPFT_NO"
 )
 
 _WORKER = "from gapft_harness.core.processes import begin"
