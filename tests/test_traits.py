@@ -13,6 +13,7 @@ from gapft_harness.core.errors import PluginError
 from gapft_harness.hooks.manager import examine_plugins, load_plugins
 from gapft_harness.hooks.registered import (
     KINDS,
+    SamplerTraits,
     SelectorTraits,
     VerifierTraits,
 )
@@ -108,3 +109,9 @@ def test_the_hash_of_a_plugins_code_names_declared_functions(tmp_path: Path) -> 
 
     assert code("check=made") == code("check=made")
     assert len({code("check=made"), code("check=broken"), code("")}) == 3
+
+
+def test_engines_that_keep_a_gpus_memory_run_in_processes_of_their_own() -> None:
+    samplers = [entry for entry in load_plugins().all() if entry.kind == "sampler"]
+    own = {entry.name for entry in samplers if entry.declared(SamplerTraits).own_process}
+    assert own == {"vllm", "sglang"}

@@ -1,0 +1,29 @@
+"""What a log says of a response is what the figures count."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gapft_harness.core.records import GREEDY, Problem, Response, Verdict
+from gapft_harness.gap.measuring import _judged
+from gapft_harness.run_directory.tables import Judged
+
+
+@pytest.mark.parametrize(("pass_at", "column"), [(None, "em"), (0.5, "pass@1")])
+def test_the_sealed_verdict_is_the_one_that_is_logged(pass_at: float | None, column: str) -> None:
+    """The task says fail now of what was sealed as a pass."""
+    now = SimpleNamespace(verdict=Verdict("fail"), filtered="7", metrics={"em": 0.25, "f1": 0.5})
+    stock: Any = SimpleNamespace(
+        metric="em", pass_at=pass_at, outcomes=lambda golds, texts, filter: [now] * len(texts)
+    )
+    problem = Problem("p", "?", {"q": "?"}, {})
+    sealed = Judged(Response("p", GREEDY, "7", (), "stop", 0), Verdict("pass"))
+    (((chosen, changed),),) = _judged([(problem, [sealed])], stock, "strict", "strict")
+    (((other, _),),) = _judged([(problem, [sealed])], stock, "flexible", "strict")
+    assert changed
+    assert (chosen.verdict.passed, chosen.metrics[column], chosen.metrics["f1"]) == (True, 1, 0.5)
+    assert (other.verdict.passed, other.metrics[column]) == (False, 0)
+    assert next(iter(chosen.metrics)) == column
