@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,24 @@ def test_words_of_which_each_is_there_once_are_bounded_too() -> None:
         a, b = (" ".join(f"{name}{i} x{i}" for i in range(n)) for name in "ab")
         assert (steps(a.split(), b.split()) > MOST_STEPS) == (not same)
         assert len(parts(differences(a, b)[0], changed=False)) == same
+
+
+@given(WORDS, WORDS)
+def test_no_comparison_looks_at_more_than_what_is_counted(a: list[str], b: list[str]) -> None:
+    """Counted where difflib looks: a word of the first text, and each place of it in the second."""
+    looked = 0
+
+    class Places(dict[str, list[int]]):
+        def get(self, word: str, default: Any = None) -> Any:
+            nonlocal looked
+            found = super().get(word, default)
+            looked += 1 + len(found)
+            return found
+
+    matcher = SequenceMatcher(None, a, b, autojunk=False)
+    matcher.b2j = Places(matcher.b2j)
+    matcher.get_matching_blocks()
+    assert looked <= 3 * steps(a, b) + len(a)
 
 
 @pytest.fixture(scope="module")
