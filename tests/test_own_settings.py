@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
-from gapft_harness.cli.summary import print_summary
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm, Budget, Example
 from gapft_harness.exporting.adapters import write_adapters
@@ -202,15 +199,6 @@ def test_arms_that_differ_in_a_setting_are_paired_and_never_called_matched(
         "‡ Not matched: the two differ in a declared setting",
     ):
         assert told in page, told
-
-
-def test_the_lines_that_a_run_ends_with_mark_them(folder: Path) -> None:
-    said = StringIO()
-    print_summary(folder / "run" / "report" / "results.json", Console(file=said, width=100))
-    lines = [line.strip() for line in said.getvalue().splitlines()]
-    marked = {name for name in CONDITIONS if any(of.startswith(f"{name} ‡ ") for of in lines)}
-    assert marked == {"uniform_2", "gapft_1", "fast", "older", "online", "mixed"}
-    assert "‡ has settings of its own" in said.getvalue()
 
 
 def test_the_pools_recovered_problems_by_k_are_reported(

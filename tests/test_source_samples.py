@@ -304,33 +304,6 @@ def test_redistribution_is_that_of_dealing_answers_out_anew(folder: Path) -> Non
             assert of["p"] == pytest.approx(share, abs=0.12)  # 600 draws here, 300 in the run
 
 
-def _sizes(stable: dict[str, Any]) -> list[tuple[int, int]]:
-    """Problems in S and in U under each set."""
-    return [(of["S"], of["U"]) for of in stable["sets"]]
-
-
-def test_the_page_shows_them_and_marks_what_rests_on_few(folder: Path) -> None:
-    page = (folder / "run/report/report.md").read_text()
-    titles = ("Stability of the source states", "Scope matrix", "Answer redistribution")
-    for title in titles:
-        assert f"## {title}" in page
-    stable = results(folder)["stability"]
-    counts = [f"{min(of)}–{max(of)}" for of in zip(*_sizes(stable), strict=True)]
-    counts = [of if len({*of.split("–")}) > 1 else of.split("–")[0] for of in counts]
-    keys = ("unstable_share", "agreement", "S_jaccard")
-    shares = [f"{100 * stable[key]:.2f}%" for key in keys]
-    cells = [f"{SETS} of K = {K}", str(stable["source_failures"]), *counts, *shares]
-    assert f"| {' | '.join(cells)} |" in page
-    small = [x for x in results(folder)["scope"]["lines"] if x["unstable"]]
-    assert small
-    assert "†" in page.partition("## Scope matrix")[2].partition("\n## ")[0]
-    for name in ("stability", "scope", "redistribution"):
-        assert (folder / f"run/report/tables/{name}.csv").read_text().count("\n") > 3
-    planned = gapft(*command("--dry-run"), cwd=folder).stdout
-    assert "states by samples 1–3, 4–6, 7–9, 10–12 of the audit -> run/audit/states/" in planned
-    assert "sets of 3 samples" in (folder / "said").read_text()
-
-
 def test_verify_computes_the_windows_again_and_holds_answers_to_verdicts(again: Path) -> None:
     done = succeed("verify", "run", "--plugin", "plugin.py", cwd=again)
     assert "stability: the states by 4 parts of the audit's samples were computed" in done.stdout

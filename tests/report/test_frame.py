@@ -5,7 +5,6 @@ from __future__ import annotations
 from fractions import Fraction
 
 from gapft_harness.api import Column, Frame
-from gapft_harness.report.frame import reference
 from gapft_harness.report.rendering.document import as_csv
 from gapft_harness.report.rendering.wording import percent
 
@@ -43,10 +42,3 @@ def test_the_page_shows_what_has_a_title_and_marks_what_rests_on_few() -> None:
     assert list(table.columns) == ["condition", "rate"]
     assert [list(row) for row in table.rows] == [["a", "33.3%"], ["b", "50.0%†"], ["c", "–"]]
     assert table.note == "A note."
-
-
-def test_the_reference_names_what_is_shown_by_what_it_means() -> None:
-    assert reference(COLUMNS) == [
-        "| `condition` | which, or as in the report |",
-        "| `rate` | share that is right |",
-    ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from fractions import Fraction
 
 import numpy as np
-import pytest
 
 from gapft_harness.core.records import Arm
 from gapft_harness.experiments.scaling.job import AtScale, ScaleChoice
@@ -87,11 +86,3 @@ def test_a_condition_more_changes_no_figure_of_another() -> None:
         [run("x", {"a-1": (3, 1.0), "a-2": (8, 0.5), "b-1": (2, 0.75), "b-2": (1, 0.0)})], 50, 0
     )
     assert both.conditions["a"] == alone.conditions["a"]
-
-
-@pytest.mark.parametrize(("runs", "one"), [(1, True), (2, False)])
-def test_the_page_says_where_there_is_one_environment(runs: int, one: bool) -> None:
-    made = [run(f"r{i}", {"a-1": (3, 1.0)}) for i in range(runs)]
-    text = " ".join(str(block) for block in blocks(compute_scaling(made, 20, 0)))
-    assert ("There is one environment here" in text) == one
-    assert ("'environments'" in text) == (not one)
