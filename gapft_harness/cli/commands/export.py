@@ -54,18 +54,16 @@ def command(
     from gapft_harness.exporting.kinds import Asked, export_study
     from gapft_harness.exporting.kinds import export as exported
     from gapft_harness.run_directory.directory import RunDirectory
-    from gapft_harness.run_directory.mirror import placed
     from gapft_harness.study.verify import is_study
 
     chosen = [one.strip() for one in states.split(",")] if states else []
     asked = Asked(out, condition, seed, chosen, benchmark, plugin)
-    with placed(run_dir, writes=False) as (path, _):
-        if is_study(path):
-            from gapft_harness.study.document import read_sections
+    if is_study(run_dir):
+        from gapft_harness.study.document import read_sections
 
-            files = export_study(lambda: read_sections(path), to, asked)
-        else:
-            files = exported(RunDirectory.open(path), to, asked)
+        files = export_study(lambda: read_sections(run_dir), to, asked)
+    else:
+        files = exported(RunDirectory.open(run_dir), to, asked)
     for line in _by_folder(files):
         typer.echo(line)
 
