@@ -23,8 +23,8 @@ def command(
             metavar="NAME",
             help="trl, axolotl or llama-factory: training sets; verl, prime-rl, nemo-gym "
             "or trl-grpo: the pool's prompts for online training; dataset: the evidence; bank: "
-            "arms with training sets and decisions; adapters: with model cards; inspect: logs of "
-            "Inspect; tables: the report's",
+            "arms with training sets and decisions; adapters: with model cards; tables: the "
+            "report's",
         ),
     ],
     out: Annotated[
@@ -40,14 +40,6 @@ def command(
         str,
         typer.Option("--states", metavar="S,U", help="of prompts: only problems in these states"),
     ] = "",
-    benchmark: Annotated[
-        str,
-        typer.Option(
-            "--benchmark",
-            metavar="DATASET:TASK",
-            help="of adapters: the hub's benchmark that the audit is, for .eval_results",
-        ),
-    ] = "",
     plugin: PluginFile = [],
 ) -> None:
     """Write training sets, prompts, the evidence, adapters or tables in forms that others read."""
@@ -57,7 +49,7 @@ def command(
     from gapft_harness.study.verify import is_study
 
     chosen = [one.strip() for one in states.split(",")] if states else []
-    asked = Asked(out, condition, seed, chosen, benchmark, plugin)
+    asked = Asked(out, condition, seed, chosen, plugin)
     if is_study(run_dir):
         from gapft_harness.study.document import read_sections
 
