@@ -5,7 +5,7 @@
 # make lint    ruff (lint and format), mypy and import-linter, as CI does
 # make test-next   a part of it: lm-eval 0.5.0.dev1, which goes into .venv-next
 # make test-vllm   its last part: only the tests that need vLLM
-# make test-inspect   a part of it: logs of Inspect, written and read by Inspect itself (300 MB)
+# make test-inspect   a part of it: Inspect's logs, read by Inspect itself (300 MB)
 # make test-readers   prompt sets, read back by verl and by verifiers themselves (a further 600 MB)
 # make bench   measure; figures are ratios taken side by side in one run
 
@@ -79,7 +79,7 @@ test-inspect: $(VENV)/installed-test
 	|| echo "the tests of Inspect's logs are skipped: inspect-ai cannot be installed here"
 	@[ ! -d $(INSPECT)/inspect_ai-$(INSPECT_VERSION).dist-info ] \
 	|| PYTHONPATH=$(abspath $(INSPECT)) $(BIN)/python -m pytest -n 2 tests/compare/test_inspect.py \
-		tests/exporting/test_inspect_logs.py tests/importing/test_inspect.py
+		tests/importing/test_inspect.py
 
 # In folders of their own: of verl what reads its data, of verifiers all.
 test-readers: $(VENV)/installed-test

@@ -224,8 +224,9 @@ def test_what_goes_away_while_logs_are_looked_for_is_no_log(
         (["run", "dmo.yaml"], "did you mean 'demo'?"),
         (["run", "xyz"], "neither a file nor bundled; see gapft list recipes"),
         (["run", ""], "recipe '': expected a file or a bundled name"),
-        (["run", "demo", "--run-dir", ""], "run directory '': expected"),
-        (["verify", ""], "run directory '': expected"),
+        (["run", "demo", "--run-dir", ""], "'': expected a folder"),
+        (["run", "demo", "--run-dir", "s3://b/r"], "s3://b/r: is a URL"),
+        (["verify", ""], "'': expected a folder"),
     ],
 )
 def test_what_stands_in_a_recipes_place_is_said(

@@ -229,5 +229,5 @@ def test_a_selector_that_changed_is_named_whatever_the_condition_is_called(task:
     mine = task.folder / "mine.py"
     mine.write_text(mine.read_text().replace("e not in first", "e not in first[:1]"))
     _load.cache_clear()
-    with pytest.raises(UserError, match="plugin, selector inclusion: its code"):
+    with pytest.raises(UserError, match="plugin, selector inclusion: its file"):
         verify(task.folder / "r", task.plugins)

@@ -22,6 +22,7 @@ from gapft_harness.stages.pipeline import run_stages
 from gapft_harness.stages.search import merging
 from gapft_harness.stages.search.merging import merge_facts
 from gapft_harness.stages.search.stage import merge_all
+from gapft_harness.stages.verify.run import verify
 from tests.command import gapft
 from tests.recording_run import Letters, letters
 
@@ -358,6 +359,17 @@ def test_shards_begun_by_one_command_are_finished_by_another(task: Letters) -> N
 def logged(task: Letters) -> dict[str, Any]:
     """Model arguments that name run r's log, so that the recipes are the same."""
     return {"args": {"log": str(task.folder / "r.log")}}
+
+
+def test_shards_of_a_merged_run_may_be_removed_and_others_not(task: Letters) -> None:
+    run = whole(task, executor={"shards": 2})
+    part = search(task, "1/2")
+    for folder in (run.path, part.path):
+        for split in ("pool", "audit"):
+            shutil.rmtree(folder / split / "shards")
+    assert verify(run.path, task.plugins).differences == []
+    assert len(verify(part.path, task.plugins).differences) == 4
+    run_stages(task.context(run), ["states"], lambda stage: None)
 
 
 def test_the_facts_of_a_part_say_what_it_is(task: Letters) -> None:

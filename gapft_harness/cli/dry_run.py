@@ -30,7 +30,6 @@ from gapft_harness.run_directory.directory import (
     splits_of,
 )
 from gapft_harness.run_directory.manifest import naming_plugins
-from gapft_harness.run_directory.mirror import is_url
 from gapft_harness.stages.experiment import Experiment, asked
 from gapft_harness.stages.generation.generation import check_early_stop
 from gapft_harness.stages.generation.sealing import closing_verifier
@@ -50,18 +49,17 @@ NOTHING_MISSING = "nothing: this recipe can run"
 
 
 @offline()
-def describe(choice: Options, run_dir: str | None) -> str:
+def describe(choice: Options, run_dir: Path | None) -> str:
     """All of it as text. Nothing is generated, loaded, written or downloaded.
 
     Raises:
         UserError: the recipe itself does not hold, or names an unknown plugin or task.
     """
     if choice.recipe is None and not choice.task and run_dir is not None:
-        if not is_url(run_dir):
-            RunDirectory.open(run_dir)
+        RunDirectory.open(run_dir)
         choice = replace(choice, recipe=f"{run_dir}/{layout.RECIPE}")  # as ``run_recipe`` goes on
     recipe = resolve_recipe(choice)
-    place = f"runs/{recipe.name}" if run_dir is None else run_dir
+    place = str(run_dir or Path("runs", recipe.name))
     plugins = load_plugins(choice.plugin_files)
     with naming_plugins(Path(place)):
         check_names(recipe, plugins)
@@ -100,8 +98,6 @@ def _there(
     recipe: Recipe, place: str, plugins: Plugins, include_paths: Sequence[str]
 ) -> tuple[RunDirectory | None, Recipe, str]:
     """The run that is there, the recipe with what that has trained, or why the run is refused."""
-    if is_url(place):
-        return None, recipe, ""
 
     def read(paths: Sequence[str]) -> dict[str, Any]:
         return check_splits(recipe, plugins, paths)[2]
@@ -156,7 +152,7 @@ def _read(
 def _paper(recipe: Recipe, place: str) -> list[str]:
     """What the paper prints of the source, beside the run's search where that is finished."""
     run = RunDirectory(Path(place), recipe)
-    there = not is_url(place) and (run.path / layout.MANIFEST).exists()
+    there = (run.path / layout.MANIFEST).exists()
     figures = [of for of in printed(recipe.model_dump(mode="json")) if of.of in SPLITS]
     ahead = [of for of in figures if not (there and run.is_sealed(layout.responses(of.of)))]
     return [

@@ -24,7 +24,6 @@ from gapft_harness.run_directory.directory import (
     Split,
     splits_of,
 )
-from gapft_harness.run_directory.mirror import is_url
 from gapft_harness.stages.experiment import Decodes, Experiment
 from gapft_harness.stages.selection.budgets import divided
 from gapft_harness.stages.selection.stage import arms
@@ -243,8 +242,6 @@ def _disk(
         needed += found.adapters / 4 * kept
         parts.append(f"{kept} adapters")
     bound = f"at most about {needed / _GB:.2g} GB ({', '.join(parts)})" if parts else "not known"
-    if is_url(run_dir):
-        return f"{bound}, in the working copy and at the URL"
     folder = Path(run_dir).absolute()
     while not folder.exists():
         folder = folder.parent
@@ -261,8 +258,6 @@ def _done(
     recipe: Recipe, experiments: Sequence[Experiment], run: RunDirectory | None, run_dir: str
 ) -> list[str]:
     """What is there already, by stage."""
-    if is_url(run_dir):
-        return ["not looked up: the run lies at a URL"]
     if run is None:
         return ["nothing yet"]
     manifest = run.manifest()

@@ -89,7 +89,7 @@ class Plugins:
         return name in self._by_kind[kind]
 
     def code(self, kind: str, name: str) -> str | None:
-        """The hash of the code of what has a name, None if nothing has; empty if it is bundled."""
+        """Hash the file of what has a name; None if nothing has, empty if it is bundled."""
         found = self._by_kind[kind].get(name)
         return None if found is None else found.code
 

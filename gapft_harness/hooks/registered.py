@@ -147,7 +147,7 @@ class Registered:
         value: what was registered.
         traits: what it declares of itself; of the kind's class in ``TRAITS``.
         home: the file or folder of the plugin's own code; empty where that is not known.
-        code: the hash of its code (``loading.py``); empty for what is bundled.
+        code: the hash of its plugin's file (``loading.py``); empty for what is bundled.
     """
 
     kind: str

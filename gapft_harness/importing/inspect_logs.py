@@ -136,7 +136,7 @@ def _row(
     rule = {"score": by.removeprefix("score ")}
     text = whole_text(sample.output.completion)
     stopped = str(sample.output.stop_reason)
-    # as gapft export writes what was not generated
+    # a prompt that fills the model's context: nothing was generated
     finish = CONTEXT if stopped == "model_length" and not text else _STOPPED.get(stopped, "unknown")
     index = GREEDY if greedy else sample.epoch - 1
     return ImportedResponse(

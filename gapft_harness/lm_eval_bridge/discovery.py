@@ -163,7 +163,7 @@ def _unread(file: Path | str, error: Exception) -> str:
 
 def _build(manager: TaskManager, name: str, paths: Sequence[Path]) -> LoadedTask:
     from gapft_harness.lm_eval_bridge.loaded_task import LoadedTask
-    from gapft_harness.lm_eval_bridge.task_file.data import naming_setting
+    from gapft_harness.lm_eval_bridge.task_file.data import require_files
     from gapft_harness.lm_eval_bridge.task_file.keys import check_keys
     from gapft_harness.lm_eval_bridge.task_file.templates import compiled_templates
     from gapft_harness.lm_eval_bridge.task_file.versions import index, opened
@@ -173,9 +173,9 @@ def _build(manager: TaskManager, name: str, paths: Sequence[Path]) -> LoadedTask
     where = f"task {name} ({file})"
     config = _config(file, where)
     check_keys(config, where)
-    data = config.get("dataset_path"), config.get("dataset_kwargs")
+    require_files(where, config.get("dataset_path"), config.get("dataset_kwargs"))
     try:
-        with naming_key(config, where), naming_setting(where, *data), compiled_templates():
+        with naming_key(config, where), compiled_templates():
             task = next(iter(manager.load([name])["tasks"].values()))
             opened(task)
     except GapftError:

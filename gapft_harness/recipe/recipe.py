@@ -203,10 +203,7 @@ class Recipe(RecipeSection):
         return self.model_copy(update={"experiments": kept, "audits": other.audits})
 
     def with_whole_paths(self) -> Recipe:
-        """This recipe, with its files of ids and the runs it takes sets from found from anywhere.
-
-        A run at a URL stays as it is said: whoever opens it refuses it.
-        """
+        """Make the paths of id files and of other runs absolute."""
         audits = {
             name: of.model_copy(update={"items": str(Path(of.items).resolve())})
             if isinstance(of.items, str)
@@ -215,7 +212,7 @@ class Recipe(RecipeSection):
         }
         conditions = {
             name: of.model_copy(update={"run": str(Path(of.run).resolve())})
-            if of.run is not None and "://" not in of.run
+            if of.run is not None
             else of
             for name, of in self.conditions.items()
         }

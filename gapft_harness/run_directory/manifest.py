@@ -133,7 +133,6 @@ class Manifest(TypedDict, total=False):
     task: TaskFacts
     source: dict[str, Any]
     files: dict[str, str]
-    replaced: dict[str, list[str]]
     plugins: dict[str, dict[str, str]]  # ``Plugins.origins`` of what its commands were given
     rests_on: dict[str, Any]  # its shape: stages/integrity/rests_on.py
     shards: dict[str, int]

@@ -20,6 +20,7 @@ from gapft_harness.cli.options import (
     PluginFile,
     Set,
     TaskName,
+    as_folder,
 )
 from gapft_harness.core.errors import UserError, did_you_mean
 
@@ -46,7 +47,7 @@ def command(
         str | None,
         typer.Argument(
             metavar="TASK_OR_RUN",
-            help="lm-eval task to search; or a searched run, folder or URL, to tell what more "
+            help="lm-eval task to search; or a searched run's folder, to tell what more "
             "samples and training would give",
         ),
     ] = None,
@@ -107,13 +108,14 @@ def command(
         bool, typer.Option("--apply-chat-template", help="as lm-eval's; sets model.chat_template")
     ] = False,
     out: Annotated[
-        str | None,
+        Path | None,
         typer.Option(
             "--out",
             "--output-path",
             "--run-dir",
             metavar="DIR",
             help="default gaps/TASK; of a run: none",
+            parser=as_folder,
         ),
     ] = None,
     seeds: Annotated[
@@ -186,11 +188,11 @@ def command(
         None, task, model_args, [*settings, *overrides],
         plugin_files=plugin, include_paths=include_path, splits=[split], alone=True,
     )  # fmt: skip
-    _measure(choice, out or f"gaps/{Path(task).stem}", split, include_path, form)
+    _measure(choice, out or Path("gaps", Path(task).stem), split, include_path, form)
 
 
 def _measure(
-    choice: Options, place: str, split: str, include_path: Sequence[str], form: Form
+    choice: Options, path: Path, split: str, include_path: Sequence[str], form: Form
 ) -> None:
     from gapft_harness.cli.display import tell
     from gapft_harness.cli.runs import run_stages_alone
@@ -200,18 +202,14 @@ def _measure(
     from gapft_harness.run_directory import layout
     from gapft_harness.run_directory.directory import RunDirectory
     from gapft_harness.run_directory.lock import hold
-    from gapft_harness.run_directory.mirror import is_url
     from gapft_harness.stages.integrity.rests_on import searched_in
     from gapft_harness.stages.search.states import partition
 
-    if is_url(place):
-        raise UserError(f"--out {place}: expected a folder on this machine")
-    run_stages_alone(["search"], place, choice)
-    path = Path(place)
+    run_stages_alone(["search"], path, choice)
     with hold(path):
         run = RunDirectory.open(path)
         if not run.is_sealed(layout.states(split)):
-            partition(place, split, choice.plugin_files)
+            partition(str(path), split, choice.plugin_files)
         run.seal(layout.states(split))
         folder = path / _FOLDER
         measured = measure(run, split, include_path or searched_in(path), folder)
@@ -249,7 +247,7 @@ def _forecast(
     discordance: str,
     shared: float,
     details: bool,
-    out: str | None,
+    out: Path | None,
     form: Form,
 ) -> None:
     """What a run's search tells before anything is trained."""
@@ -259,7 +257,6 @@ def _forecast(
     from gapft_harness.forecast.findings import ForecastChoice
     from gapft_harness.forecast.findings import forecast as computed
     from gapft_harness.forecast.reading import read_run
-    from gapft_harness.run_directory.mirror import placed
 
     seeds, items = sizes
     for name, value in (("--k", min(k)), ("--training-seeds", seeds), ("--items", items)):
@@ -268,14 +265,13 @@ def _forecast(
     if not 0 <= shared <= 1:
         raise UserError(f"--shared {shared:g}: expected a share within 0 and 1")
     if out is not None:
-        require_folder(Path(out))
+        require_folder(out)
     choice = ForecastChoice(tuple(k), seeds, items, _share(discordance), shared)
-    with placed(place, writes=False) as (path, _):
-        told = document(computed(read_run(path), choice))
+    told = document(computed(read_run(Path(place)), choice))
     lines = []
     if out is not None:
-        told.write(Path(out))
-        lines = [f"written: {Path(out) / 'forecast.md'}, forecast.json"]
+        told.write(out)
+        lines = [f"written: {out / 'forecast.md'}, forecast.json"]
     elif not details:
         lines = ["its tables, costs and assumptions: --details, or --out DIR"]
     shown = told.sections if details or form != "terminal" else told.sections[:1]
