@@ -38,6 +38,7 @@ from gapft_harness.core.records import (
 )
 from gapft_harness.core.streams import Stream
 from gapft_harness.core.text import read_lines, whole, whole_text
+from gapft_harness.core.thoughts import remove_thoughts
 from gapft_harness.hooks.protocols import (
     Attribution,
     AttributionItem,
@@ -214,6 +215,7 @@ __all__ = [  # noqa: RUF022 - by use, each with what it is for
     "Verifier",  # what a factory gives: verify(responses, golds)
     "RegisterVerifier",  # the type of register in register_verifiers
     "once_each",  # judges equal pairs once
+    "remove_thoughts",  # a response without <think> and its kin, as verifiers get it
     "last_box",  # the last \boxed{} of a response
     "WorkerPool",  # worker processes that can be killed, for work that may hang
     "Outcome",  # what became of one item of a WorkerPool

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gapft_harness.core.records import Verdict
+from gapft_harness.core.thoughts import remove_thoughts
 from gapft_harness.plugins.verifiers.boxed_math import BoxedMath
 from gapft_harness.plugins.verifiers.option_letter import OptionLetter
 from gapft_harness.report.explorer.packing import _Heads
@@ -69,6 +70,7 @@ READERS: dict[str, tuple[int, Callable[[str], object]]] = {
     "output, as LiveCodeBench": (LONG, lambda text: _printed(text, lcb=True)),
     "value": (LONG, _returned),
     "failure": (LONG, _failed),
+    "thoughts": (LONG, remove_thoughts),
     "program": (LONG, last_program),
     "program, as LiveCodeBench": (LONG, last_program_lcb),
     "box": (LONG, lambda text: BoxedMath(workers=1).settle(text, "1")),

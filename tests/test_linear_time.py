@@ -18,6 +18,7 @@ PIECES = [
     *(" ", "\n", "\t", "\r\n", "9", "1", ".", "e", "-", "+", ",", "1_", "inf", "x", "A", "B)"),
     *("(C)", "A/", "and B ", "The answer is ", "not ", "wait, ", "if ", "so ", "option ", "best "),
     *("clearly ", "`", "```", "```python", "~~~", "~~", "<", "<s>", "<think>", "</think>"),
+    *("[THINK]", "<|channel|>", "analysis", "final", "<|message|>", "'<thought>'"),
     *("\\boxed", "\\boxed{", "{", "}", "\\", "$", "_", "*", "'", '"', "[", "]", "[-", "{+", "-]"),
     *("(", ")", ":", ";", "#", ">", "|", 'File "/', "  | ", "Traceback", "/usr/lib/python3.11/"),
     *("/proc/self/fd/1", "^", "{1}", "said ", "🙂", "１", "\u2028", "\xa0", "\0", "\x1f", "+}"),
