@@ -187,6 +187,7 @@ if TYPE_CHECKING:  # what is loaded when it is asked for: __getattr__ reads its 
         last_program_lcb,
         read_suite,
     )
+    from gapft_harness.verification.written_math import tidy_answer
 
 __all__ = [  # noqa: RUF022 - by use, each with what it is for
     # Every plugin
@@ -220,6 +221,7 @@ __all__ = [  # noqa: RUF022 - by use, each with what it is for
     "WorkerPool",  # worker processes that can be killed, for work that may hang
     "Outcome",  # what became of one item of a WorkerPool
     "Closing",  # a base class: close() at the end of a with statement
+    "tidy_answer",  # an answer on one line, without Markdown and its sentence's full stop
     "compare_math",  # two answers as mathematics (a function for a WorkerPool)
     "prepare_math",  # loads what compare_math needs (its setup)
     "StockTask",  # a stock lm-eval task that judges by its own metric

@@ -25,7 +25,9 @@ from gapft_harness.sandbox.outcome import TestOutcome
 from gapft_harness.sandbox.verdicts import judge_call, judge_stdin
 from gapft_harness.verification.feedback import failure_feedback
 from gapft_harness.verification.programs import last_program, last_program_lcb
+from gapft_harness.verification.quantities import read_quantity
 from gapft_harness.verification.reasons import kind_of
+from gapft_harness.verification.written_math import clean_response, tidy_answer
 
 CPU_S = 30
 MEMORY = 2 << 30
@@ -71,6 +73,8 @@ READERS: dict[str, tuple[int, Callable[[str], object]]] = {
     "value": (LONG, _returned),
     "failure": (LONG, _failed),
     "thoughts": (LONG, remove_thoughts),
+    "mathematics": (LONG, clean_response),
+    "number": (LONG, lambda text: read_quantity(tidy_answer(text))),
     "program": (LONG, last_program),
     "program, as LiveCodeBench": (LONG, last_program_lcb),
     "box": (LONG, lambda text: BoxedMath(workers=1).settle(text, "1")),
