@@ -44,7 +44,6 @@ ROW_FAULTS: dict[str, tuple[list[dict[str, Any]], str]] = {
     "NaN": (changed(ROWS, 1, exact_match=float("nan")), "line 2: metric 'exact_match' is NaN"),
     "no document": ([*ROWS[:3], {"filter": "none", "metrics": ["x"]}], "line 4: has no doc"),
     "a document of text": (changed(ROWS, 0, doc="q0"), "line 1: doc: found str"),
-    "no metrics": (changed(ROWS, 0, metrics=[]), "line 1: names no metrics"),
     "a document twice": ([*ROWS, ROWS[1]], "line 5: the same document twice (doc_id 1)"),
     "a document missing": (ROWS[:3], "lacks 1 of 4 documents (the first: "),
     "a document more": ([*ROWS, row(9, 1)], "line 5, doc_id 9"),
@@ -65,6 +64,8 @@ def test_faults_of_rows(before: Path, tmp_path: Path, fault: str) -> None:
 
 def test_a_metric_or_field_that_is_not_there(before: Path, tmp_path: Path) -> None:
     after = write(tmp_path / "after", [1] * 4)
+    unnamed = write(tmp_path / "unnamed", rows=changed(ROWS, 0, metrics=[]))
+    assert "line 1: names no metrics" in refused(unnamed, after)
     assert "no metric 'acc'; " in refused(before, after, metric="acc")
     assert "no row under filter 'exact'" in refused(before, after, filter="exact")
     told = refused(before, after, cluster="pasage")
