@@ -13,6 +13,7 @@ from gapft_harness.compare.findings import Numbers
 from gapft_harness.compare.joining import Joined
 from gapft_harness.compare.reading import Figure, Rows
 from gapft_harness.report.rendering.blocks import Text
+from gapft_harness.verdicts.places import LM_EVAL
 
 #: A run's rows, and which of them are compared.
 Selected = tuple[Rows, NDArray[np.int64]]
@@ -37,10 +38,12 @@ def notes(
         yield Text(f"{lower} is better when lower: a negative difference is a gain")
     numbers = [name for name in table.after if not table.binary(name)]
     unknown = _named(figures, [task for task, higher in directions.items() if higher is None])
+    everything = [before, *(rows for runs in after.values() for rows, _ in runs)]
+    of_lm_eval = [log for rows in everything for log in rows.logs if log.kind == LM_EVAL]
     if unknown and not numbers:
+        why = ": lm_eval's results file is not beside the logs, or does not say" * bool(of_lm_eval)
         yield Text(
-            f"{unknown} is taken to be better when higher: lm_eval's results file is not "
-            "beside the logs, or does not say; --lower-is-better if it is not"
+            f"{unknown} is taken to be better when higher{why}; --lower-is-better if it is not"
         )
     if numbers:
         tasks = np.array([before.task(row) for row in joined.before.tolist()])
@@ -60,8 +63,7 @@ def notes(
             "paired by content and doc_id"
         )
     yield from _asked_otherwise(joined, before, after)
-    everything = [before, *(rows for runs in after.values() for rows, _ in runs)]
-    alone = [log.path for rows in everything for log in rows.logs if log.version is None]
+    alone = [log.path for log in of_lm_eval if log.version is None]
     if alone:
         more = f" and {len(alone) - 1} more" if len(alone) > 1 else ""
         yield Text(

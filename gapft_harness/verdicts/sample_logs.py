@@ -108,7 +108,8 @@ class LogRow:
                 ``pass@1`` is added.
             filter: several rows of one document are of different filters; several samples of it
                 are no rows, but responses of one.
-            fields: others by lm_eval's names: ``target``, ``arguments``, ``doc_id``.
+            fields: others by lm_eval's names: ``target``, ``arguments``, ``doc_id``; ``error``:
+                why there are no responses.
         """
         told = dict(metrics or {})
         if isinstance(passed, Mapping):
@@ -269,6 +270,8 @@ class LogRow:
                 likelihood.
         """
         responses = self.fields.get("resps")
+        if (ended := self.fields.get("error")) is not None and self.log.reader is not None:
+            raise UserError(f"{self.place}: {ended}")
         if not isinstance(responses, list) or not responses:
             raise UserError(
                 f"{self.place}: has no resps, the responses that the model gave; expected a log of "
