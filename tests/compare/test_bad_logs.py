@@ -181,3 +181,32 @@ def test_fields_that_do_not_tell_documents_apart(tmp_path: Path) -> None:
     rows = [row(i, 1, doc_id=0) for i in range(4)]
     path = write(tmp_path / "a", rows=rows)
     assert "do the fields of --on not tell" in refused(path, path, on=["passage"])
+
+
+@pytest.mark.parametrize("name", ["lr=1e-4", "out[1]", "a=b[2]", "what?", "x=y"])
+def test_a_path_stands_for_itself_whatever_signs_it_holds(
+    before: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it is, with a name before it, and in a pattern."""
+    monkeypatch.chdir(tmp_path)
+    for seed in (1, 2):
+        write(tmp_path / f"{name}_seed{seed}", [1] * 4)
+        write(tmp_path / name / f"seed{seed}", [1] * 4)
+    for argument, model, seeds in (
+        (f"{name}_seed1", f"{name}_seed1", 1),
+        (f"tuned={name}_seed1", "tuned", 1),
+        (f"{name.replace('[', '[[]')}_seed*", None, 2),
+        (f"{name}/seed*", None, 2),
+        (f"tuned={name}/seed*", "tuned", 2),
+    ):
+        found = compare(str(before), [argument], CompareChoice())
+        (paired,) = found.found.models.values()
+        assert (paired.before, paired.after, paired.seeds) == (0.5, 1.0, seeds), argument
+        assert model in (None, *found.found.models), argument
+
+
+def test_a_name_counts_where_nothing_has_the_whole_of_it(before: Path, tmp_path: Path) -> None:
+    after = write(tmp_path / "after", [1] * 4).parent
+    (model,) = compare(str(before), [f"tuned={after}"], CompareChoice()).found.models
+    assert model == "tuned"
+    assert "matches no file" in refused(before, f"tuned={tmp_path}/nothing*")
