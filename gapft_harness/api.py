@@ -38,6 +38,7 @@ from gapft_harness.core.records import (
 )
 from gapft_harness.core.streams import Stream
 from gapft_harness.core.text import read_lines, whole, whole_text
+from gapft_harness.core.thoughts import remove_thoughts
 from gapft_harness.hooks.protocols import (
     Executor,
     Generated,
@@ -181,6 +182,7 @@ if TYPE_CHECKING:  # what is loaded when it is asked for: __getattr__ reads its 
         last_program_lcb,
         read_suite,
     )
+    from gapft_harness.verification.written_math import tidy_answer
 
 __all__ = [  # noqa: RUF022 - by use, each with what it is for
     # Every plugin
@@ -209,10 +211,12 @@ __all__ = [  # noqa: RUF022 - by use, each with what it is for
     "Verifier",  # what a factory gives: verify(responses, golds)
     "RegisterVerifier",  # the type of register in register_verifiers
     "once_each",  # judges equal pairs once
+    "remove_thoughts",  # a response without <think> and its kin, as verifiers get it
     "last_box",  # the last \boxed{} of a response
     "WorkerPool",  # worker processes that can be killed, for work that may hang
     "Outcome",  # what became of one item of a WorkerPool
     "Closing",  # a base class: close() at the end of a with statement
+    "tidy_answer",  # an answer on one line, without Markdown and its sentence's full stop
     "compare_math",  # two answers as mathematics (a function for a WorkerPool)
     "prepare_math",  # loads what compare_math needs (its setup)
     "StockTask",  # a stock lm-eval task that judges by its own metric

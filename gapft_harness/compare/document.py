@@ -334,7 +334,7 @@ SEEDS: tuple[Column[Line], ...] = (
     Column("seeds", _HOW_MANY, lambda line: line.one.seeds, "seeds"),
 )
 METRIC: tuple[Column[Line], ...] = (
-    Column("metric", "", lambda line: line.figure and line.figure.metric),
+    Column("metric", "", lambda line: line.figure and line.figure.name),
     Column("filter", "", lambda line: line.figure and line.figure.filter),
 )
 LEVELS: tuple[Column[Line], ...] = (
@@ -364,7 +364,7 @@ HIGHER = changed_documents("higher", "lower", _NUMBER)
 
 def _paired(of: Comparison, found: Collection[Paired]) -> list[Column[Line]]:
     """What is shown of a difference; it has its unit where all have one."""
-    heading = "difference" if of.figure is None else f"difference ({of.figure.metric})"
+    heading = "difference" if of.figure is None else f"difference ({of.figure.name})"
     if all(one.binary for one in found):
         heading = "difference (points)"
     adjusted = ADJUSTED if any(one.p_holm is not None for one in found) else ()
@@ -697,13 +697,13 @@ def results(of: Comparison) -> dict[str, Any]:
         "schema": 1,
         "tasks": {
             task: {
-                "metric": figure.metric,
+                "metric": figure.name,
                 "filter": figure.filter,
                 "higher_is_better": of.directions[task],
             }
             for task, figure in of.figures.items()
         },
-        "metric": figure and figure.metric,
+        "metric": figure and figure.name,
         "filter": figure and figure.filter,
         "higher_is_better": of.higher_is_better,
         "n": len(of.items),

@@ -242,6 +242,9 @@ OtherRule = Callable[[Mapping[str, Any]], tuple[str, Mapping[str, Any]] | None]
 class Verifier(Protocol):
     """Judges responses. Must not raise for any text; must not depend on the order of pairs.
 
+    Responses come without their reasoning blocks (``core/thoughts.py``), to every method, unless
+    the verifier is registered with ``sees_thoughts=True``.
+
     A verifier may have six more methods:
 
     * ``check_gold(gold) -> str``: empty, or what is wrong with a gold answer. It is asked before
@@ -272,6 +275,8 @@ class RegisterVerifier(Protocol):
     model that is asked), so ``gapft verify`` takes its verdicts as they are.
     ``own_workers=True``: it judges many pairs at once in worker processes of its own. Any other one
     is made in several processes where many responses are judged again.
+    ``sees_thoughts=True``: it gets whole responses, with what stands in ``<think>`` and its kin, as
+    a check of a response's format needs them.
     ``permissive``: a function from its parameters to ``(name, parameters)`` of a verifier that
     reads the same golds and also takes answers in other forms, or to None; ``strict`` likewise to
     one that takes fewer forms. A report says where the two disagree.
@@ -284,6 +289,7 @@ class RegisterVerifier(Protocol):
         *,
         rejudge: bool = True,
         own_workers: bool = False,
+        sees_thoughts: bool = False,
         permissive: OtherRule | None = None,
         strict: OtherRule | None = None,
     ) -> None: ...

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from gapft_harness.core.errors import FAULTS, GapftError, PluginError, describe, did_you_mean
 from gapft_harness.hooks.protocols import OtherRule, SamplerSettings
@@ -43,6 +43,7 @@ class VerifierTraits(Traits):
 
     rejudge: bool = True
     own_workers: bool = False
+    sees_thoughts: bool = False
     permissive: OtherRule | None = None
     strict: OtherRule | None = None
 
@@ -226,6 +227,12 @@ class Owned:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._made, name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        getattr(self._made, "close", lambda: None)()
 
 
 def owner_of(kind: str, made: object) -> Registered:

@@ -17,6 +17,7 @@ from lm_eval.tasks import TaskManager
 
 from gapft_harness.core.errors import GapftError, UserError, did_you_mean
 from gapft_harness.core.records import Verdict
+from gapft_harness.core.thoughts import remove_thoughts
 from gapft_harness.lm_eval_bridge.code_eval import answer, is_ours, rests_on_ours
 from gapft_harness.lm_eval_bridge.task_file.versions import ensembles, opened, scored
 
@@ -100,7 +101,8 @@ class StockTask:
     ) -> list[Outcome]:
         """Judges each response by a filter of the task and its ``process_results``.
 
-        1 is a pass, 0 a fail; any other value, and an exception, is an ``error`` with its reason.
+        The filter gets a response without its reasoning blocks (``core/thoughts.py``). 1 is a
+        pass, 0 a fail; any other value, and an exception, is an ``error`` with its reason.
         With ``pass_at``, a number from that on is a pass, one below a fail, and NaN an error.
         """
         chosen = filter or self.filter
@@ -113,7 +115,7 @@ class StockTask:
                 idx=0,
                 task_name=self._task.config.task,
                 doc_id=0,
-                resps=[text],
+                resps=[remove_thoughts(text)],
             )
             for doc, text in zip(documents, responses, strict=True)
         ]

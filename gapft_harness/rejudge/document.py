@@ -25,12 +25,13 @@ FILES = ("rejudged.md", "rejudged.html", "results.json", "rejudged.csv", "flips.
 
 def document(of: LogsJudged) -> Document:
     """All but the flips, which are written as they come."""
+    columns = [*LOG, *LEVELS, *TEST] if of.is_graded else [*LOG, *ALONE]
     return Document(
         title="Judged again",
         sections=sections(of),
         names=FILES[:3],
         results=results(of),
-        tables={FILES[3]: Frame([*LOG, *LEVELS, *TEST], _lines(of)).csv()},
+        tables={FILES[3]: Frame(columns, _lines(of)).csv()},
     )
 
 
@@ -42,11 +43,18 @@ def sections(of: LogsJudged) -> list[Section]:
     documents = f"{whole(model.units)} documents"
     if len(of.logs) > 1:
         documents += f" in {whole(len(of.logs))} logs"
-    lead = (
-        f"{whole(of.responses)} responses to {documents}, judged again by "
-        f"{now}{against}: {whole(of.flips.right)} wrong ones are right now, "
-        f"{whole(of.flips.wrong)} right ones are wrong now"
-    )
+    if of.is_graded:
+        lead = (
+            f"{whole(of.responses)} responses to {documents}, judged again by "
+            f"{now}{against}: {whole(of.flips.right)} wrong ones are right now, "
+            f"{whole(of.flips.wrong)} right ones are wrong now"
+        )
+    else:
+        right = of.reasons.statuses["pass"]
+        lead = (
+            f"{whole(of.responses)} responses to {documents}, judged by {now}: {whole(right)} are "
+            "right; the log itself has graded nothing"
+        )
     return [
         Section(
             "",
@@ -63,7 +71,7 @@ def sections(of: LogsJudged) -> list[Section]:
                 Bullets(list(notes(of))),
             ],
         ),
-        Section("Both rules", [_accuracies(of)]),
+        Section("Both rules" if of.is_graded else str(now), [_accuracies(of)]),
         *flip_sections(of.flips),
     ]
 
@@ -91,6 +99,12 @@ def _accuracies(of: LogsJudged) -> Table:
     found = of.found()
     name = str(of.choice.now)
     rows = _lines(of)
+    if not of.is_graded:
+        note = (
+            "Mean over documents of the share of their responses that is right. Interval: "
+            f"{whole(REPLICATES)} bootstrap replicates of documents."
+        )
+        return Frame([*LOG, *ALONE], rows).table(note)
     tests = {one[name].test for one in (found.models, *found.groups.values())}
     named = {"mcnemar": "McNemar's exact test", "sign_flip": "sign flips of documents"}
     note = (
@@ -112,6 +126,11 @@ def _interval(line: Line) -> str:
     return "–" if interval is None else wording.points_interval(interval)
 
 
+def _share_interval(line: Line) -> str:
+    interval = line.one.interval
+    return "–" if interval is None else wording.percent_interval(interval)
+
+
 _WHICH = "which, how many"
 _RULE = "share by the earlier and the new rule"
 _CHANGE = "new minus earlier"
@@ -119,6 +138,12 @@ LOG: tuple[Column[Line], ...] = (
     Column("log", "", lambda line: line.group),
     Column("", _WHICH, lambda line: line.group or "all", "log"),
     Column("documents", _WHICH, lambda line: line.one.units, "documents", whole),
+)
+#: Of logs that graded nothing: the difference to nothing right is the share itself.
+ALONE: tuple[Column[Line], ...] = (
+    Column("after", "", lambda line: line.one.after),
+    Column("", "share by the rule", lambda line: line.one.after, "is right", percent),
+    Column("", "share by the rule", _share_interval, "95% interval"),
 )
 RULES: tuple[Column[Line], ...] = (
     Column("", _RULE, lambda line: line.one.before, "was right", percent),
@@ -195,6 +220,7 @@ def rule(of: Rule | None) -> dict[str, Any] | None:
 def results(of: LogsJudged) -> dict[str, Any]:
     """The content of results.json (schema 1; keys in docs/comparing.md)."""
     found, name = of.found(), str(of.choice.now)
+    figures = _figures if of.is_graded else _figures_alone
     return {
         "schema": 1,
         "logs": [str(log.path) for log in of.logs],
@@ -204,13 +230,19 @@ def results(of: LogsJudged) -> dict[str, Any]:
         "responses": of.responses,
         "verdicts": dict(sorted(of.reasons.statuses.items())),
         "was_verdicts": dict(sorted(of.was_reasons.statuses.items())) if of.choice.was else None,
-        "right_now": of.flips.right,
-        "wrong_now": of.flips.wrong,
-        **_figures(found.models[name]),
-        "by": {group: _figures(by[name]) for group, by in found.groups.items()},
+        "right_now": of.flips.right if of.is_graded else None,
+        "wrong_now": of.flips.wrong if of.is_graded else None,
+        **figures(found.models[name]),
+        "by": {group: figures(by[name]) for group, by in found.groups.items()},
         "notes": list(notes(of)),
     }
 
 
 def _figures(one: Paired) -> dict[str, Any]:
     return {"n": one.items, "documents": one.units, **paired(one, judged=True)}
+
+
+def _figures_alone(one: Paired) -> dict[str, Any]:
+    """The figures where nothing was graded before: of a change there is none."""
+    told = _figures(one)
+    return {key: told[key] if key in ("n", "documents", "after") else None for key in told}

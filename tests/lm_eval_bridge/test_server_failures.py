@@ -13,7 +13,7 @@ import pytest
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import Decoding, Problem
 from gapft_harness.hooks.protocols import Request, SamplerSettings, beyond_context
-from gapft_harness.lm_eval_bridge.samplers.server.client import Patience
+from gapft_harness.lm_eval_bridge.samplers.server.client import Patience, find_proxy
 from gapft_harness.lm_eval_bridge.samplers.server.replies import retry_after
 from gapft_harness.lm_eval_bridge.samplers.server.sampler import ServerSampler
 from gapft_harness.run_directory.journal import Journal
@@ -367,3 +367,65 @@ def test_a_chat_server_needs_chat_prompts(server):
 )
 def test_retry_after_headers(header, seconds):
     assert retry_after(header) == seconds
+
+
+PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+
+
+@pytest.fixture
+def environment(monkeypatch):
+    for name in PROXIES:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    return monkeypatch
+
+
+def behind(server: ToyServer, url: str = "http://model.example/v1/completions") -> SamplerSettings:
+    """The settings of a server that only a proxy knows."""
+    return settings(server, base_url=url)
+
+
+@pytest.mark.parametrize("name", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
+def test_a_server_is_asked_through_the_proxy_of_the_environment(server, environment, name):
+    environment.setenv(name, server.url("/").rstrip("/"))
+    sampler = ServerSampler(behind(server), None, QUICK)
+    assert [len(each.generations) for each in sampler.generate(REQUESTS, SAMPLED, seed=1)] == [
+        2
+    ] * 3
+    assert len(server.asked) >= 8  # models, version, a probe and the requests
+    assert all(url.startswith("http://model.example/") for url in server.asked)
+
+
+@pytest.mark.parametrize("spared", ["model.example", ".example", "other.test,model.example", "*"])
+def test_hosts_that_need_no_proxy_are_asked_directly(server, environment, spared):
+    environment.setenv("HTTP_PROXY", server.url("/").rstrip("/"))
+    environment.setenv("NO_PROXY", spared)
+    with pytest.raises(UserError, match=r"model\.example.*cannot be reached"):
+        ServerSampler(behind(server), None, QUICK)
+    assert server.asked == []
+
+
+def test_this_machine_is_asked_directly(server, environment):
+    environment.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    environment.setenv("ALL_PROXY", "http://127.0.0.1:9")
+    sampler_of(server).generate(REQUESTS, SAMPLED, seed=1)
+    for host in ("localhost", "127.0.0.1", "127.1.2.3", "[::1]", "api.localhost", "0.0.0.0"):
+        assert find_proxy(f"http://{host}:8000/v1/completions") is None
+        assert find_proxy(f"https://{host}/v1/completions") is None
+    assert find_proxy("http://localhost.example/v1") == "http://127.0.0.1:9"
+
+
+def test_a_proxy_that_is_not_there_or_of_another_kind_is_named(server, environment):
+    environment.setenv("HTTP_PROXY", "http://user:geheim@127.0.0.1:9")
+    with pytest.raises(UserError, match="HTTP_PROXY") as caught:
+        ServerSampler(behind(server), None, QUICK)
+    assert "127.0.0.1:9" in str(caught.value)
+    assert "geheim" not in str(caught.value)
+    environment.setenv("HTTP_PROXY", "socks5://127.0.0.1:9")
+    with pytest.raises(UserError, match="NO_PROXY"):
+        ServerSampler(behind(server), None, QUICK)
+    environment.setenv("HTTP_PROXY", "127.0.0.1:9")
+    assert find_proxy("http://model.example/v1") == "http://127.0.0.1:9"
+    environment.setenv("HTTPS_PROXY", server.url("/"))
+    with pytest.raises(UserError, match="proxy"):  # it takes no CONNECT
+        ServerSampler(behind(server, "https://model.example/v1/completions"), None, QUICK)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gapft_harness import load_verifier
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Verdict
 from gapft_harness.plugins.verifiers import statements
@@ -126,7 +127,9 @@ def test_table(rule, response, letters):
 def passing(rule: str, response: str) -> str:
     """The letters for which a response passes; – for none."""
     golds = [{"answer": a, "options": OPTIONS} for a in "ABCD"]
-    verdicts = OptionLetter(rule).verify([response.replace("⏎", "\n")] * 4, golds)
+    verdicts = load_verifier("option_letter", rule=rule).verify(
+        [response.replace("⏎", "\n")] * 4, golds
+    )
     return "".join(g["answer"] for g, v in zip(golds, verdicts, strict=True) if v.passed) or "–"
 
 
