@@ -115,22 +115,6 @@ def test_on_a_terminal_the_change_is_asked_for(
     assert contents(tmp_path / "r") == before
 
 
-def test_forecast_shows_its_paragraph_and_on_request_the_rest(
-    steps: tuple[Path, str, str],
-) -> None:
-    run = str(steps[0] / "r")
-    short, whole = (
-        CliRunner().invoke(app, ["gap", run, *more]).output for more in ([], ["--details"])
-    )
-    assert "Assumptions" not in short
-    assert "Costs" not in short
-    assert "--details" in short
-    assert "Assumptions" in whole
-    first = whole.partition("What search found")[0].strip()
-    assert first
-    assert short.startswith(first)
-
-
 def test_export_lists_folders(steps: tuple[Path, str, str], tmp_path: Path) -> None:
     run, out = str(steps[0] / "r"), tmp_path / "out"
     done = CliRunner().invoke(app, ["export", run, "--to", "adapters", "--out", str(out)])
