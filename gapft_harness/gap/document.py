@@ -230,7 +230,10 @@ CURVE: tuple[Column[Rate], ...] = (
     Column("k", "", lambda rate: rate.k or "greedy"),
     Column("", "", lambda rate: f"Pass@{rate.k}" if rate.k else "greedy", ""),
     Column("rate", _PASSES, lambda rate: rate.value, "passes", percent),
-    Column("ci95", _PASSES, lambda rate: rate.interval, "95% interval", _interval, names=CI95),
+    Column(
+        "ci95", _PASSES, lambda rate: rate.interval, "95% interval", percent_interval,
+        names=CI95, missing="",
+    ),
     Column("gain", "", lambda rate: rate.gain and rate.gain.value),
     Column(
         "gain_ci95", "", lambda rate: rate.gain and rate.gain.interval,
@@ -251,7 +254,7 @@ STATES: tuple[Column[tuple[State, int, Share]], ...] = (
     Column("", _STATE, lambda row: f"{row[0]}: {STATE_NAMES[row[0]]}", "state"),
     Column("", _STATE, lambda row: row[1], "problems", whole),
     Column("", _STATE, lambda row: row[2].value, "share", percent),
-    Column("", _STATE, lambda row: _interval(row[2].interval), "95% interval"),
+    Column("", _STATE, lambda row: row[2].interval, "95% interval", percent_interval, missing=""),
 )
 
 
@@ -277,17 +280,20 @@ def _by(k: int | str) -> tuple[Column[FilterRow], ...]:
         Column("", _BY, lambda row: row[1].greedy.value, "greedy", percent),
         Column("", _BY, _at(lambda one: one.pass_at[0].value), "Pass@1", percent),
         Column("", _BY, _at(lambda one: one.pass_at[-1].value), f"Pass@{k}", percent),
-        Column("", _BY, _at(lambda one: points(one.gains[-1].value), "–"), "gap (points)"),
-        Column("", _BY, _at(lambda one: _change(one.gains[-1].interval), ""), "95% interval"),
+        Column("", _BY, _at(lambda one: one.gains[-1].value), "gap (points)", points),
+        Column(
+            "", _BY, _at(lambda one: one.gains[-1].interval), "95% interval", points_interval,
+            missing="",
+        ),
         Column("", _BY, lambda row: row[1].verdicts.sizes["G"], "G", whole),
         Column("", _BY, lambda row: row[1].verdicts.sizes["S"], "S", whole),
         Column("", _BY, lambda row: row[1].verdicts.sizes["U"], "U", whole),
-    )
+    )  # fmt: skip
 
 
-def _at(value: Callable[[GapFindings], Any], unknown: Any = None) -> Callable[[FilterRow], Any]:
-    """A value that is unknown where samples were left out."""
-    return lambda row: value(row[1]) if row[1].pass_at else unknown
+def _at(value: Callable[[GapFindings], Any]) -> Callable[[FilterRow], Any]:
+    """A value that is not known where samples were left out."""
+    return lambda row: value(row[1]) if row[1].pass_at else None
 
 
 FILTERS, SPLITS = filter_columns("K"), split_columns("K")
@@ -323,13 +329,7 @@ def _costs(costs: Costs) -> Table:
 COSTS: tuple[Column[tuple[str, Spent]], ...] = (
     Column("", "costs", lambda row: row[0], "step"),
     Column("", "costs", lambda row: row[1].tokens, "tokens", rounded),
-    Column(
-        "",
-        "costs",
-        lambda row: row[1].seconds,
-        "time",
-        lambda seconds: "–" if seconds is None else duration(seconds),
-    ),
+    Column("", "costs", lambda row: row[1].seconds, "time", duration),
 )
 
 
