@@ -13,8 +13,8 @@ import pytest
 from torch import cuda
 
 from gapft_harness.cli.dry_run import describe
-from gapft_harness.cli.forecast import size_of
 from gapft_harness.cli.options import Options
+from gapft_harness.cli.requirements import size_of
 from gapft_harness.cli.runs import resolve_recipe, run_recipe, run_stages_alone
 from gapft_harness.core.errors import UserError
 from gapft_harness.demo import policy_path

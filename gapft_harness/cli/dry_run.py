@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from gapft_harness.cli.forecast import LARGE, Size, forecast, size_of
 from gapft_harness.cli.options import Options
+from gapft_harness.cli.requirements import LARGE, Size, list_requirements, size_of
 from gapft_harness.cli.runs import resolve_recipe, set_by
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.offline import offline
@@ -84,7 +84,7 @@ def describe(choice: Options, run_dir: Path | None) -> str:
         *_stages(recipe, experiments, place, task),
         "",
         "# what it takes",
-        *forecast(with_trained, experiments, problems, task, size, place, run, refused),
+        *list_requirements(with_trained, experiments, problems, task, size, place, run, refused),
         *(["", "# warnings", *warnings] if warnings else []),
         *(["", "# the paper's source", *_paper(recipe, place)] if recipe.paper else []),
         "",

@@ -78,7 +78,6 @@ ROOMS = {
     "The report": ("report", "cli"),
     "gapft compare": ("compare",),
     "gapft gap": ("gap",),
-    "gapft gap, of a run": ("forecast",),
     "gapft rejudge": ("rejudge",),
     "gapft study": ("study",),
     "Experiments": ("experiments",),

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.analysis.forecast.power import times_as_many
+from gapft_harness.analysis.power import times_as_many
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.curves import Curves, curves, tuned_models
 from gapft_harness.compare.findings import Aggregate, CompareFindings, Numbers, Paired, find

@@ -276,7 +276,6 @@ BEHIND: tuple[api.Column[tuple[LedgerCurve, CurveDifference]], ...] = (
         "the first k at which Pass@k is below; a dash: at none",
         lambda row: row[1].behind,
         "falls behind at k",
-        lambda k: "–" if k is None else str(k),
     ),
     api.Column(
         "behind_set",
@@ -425,12 +424,9 @@ def _by_state(found: LedgerFindings) -> Iterator[_State]:
 
 
 def _of_state(state: str) -> api.Column[_State]:
-    return api.Column(
-        "",
-        "difference on the problems of this state, in points, with its band",
-        lambda row: row[1][state].difference if state in row[1] else "–",
-        state,
-    )
+    meaning = "difference on the problems of this state, in points, with its band"
+    point: api.Column[LedgerPoint] = api.Column("", meaning, lambda of: of.difference, state)
+    return point.of(lambda row: row[1].get(state))
 
 
 _STATES: tuple[api.Column[_State], ...] = (

@@ -189,10 +189,7 @@ def _plain_change(change: Change) -> tuple[Fraction, float, float] | None:
     return None if change is None else (change[0], change[1].low, change[1].high)
 
 
-def _whole(value: Fraction | int | None) -> str:
-    return "–" if value is None else wording.whole(round(value))
-
-
+_whole = wording.rounded
 _ENDS = ("", "_ci95_low", "_ci95_high")
 _MINUS = "minus the reference, in points, with the interval of joint replicates"
 CONTROL: tuple[api.Column[RuleRow], ...] = (

@@ -15,7 +15,13 @@ from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Bullets, Section, Table, Text
 from gapft_harness.report.rendering.document import Document
-from gapft_harness.report.rendering.wording import percent, points, whole
+from gapft_harness.report.rendering.wording import (
+    percent,
+    percent_interval,
+    points,
+    points_interval,
+    whole,
+)
 
 #: Characters of a response that a table shows: most of them its end, where answers are.
 _START, _END = 60, 160
@@ -121,16 +127,6 @@ def _lines(of: LogsJudged) -> list[Line]:
     return [Line(by[name], group) for group, by in [("", found.models), *found.groups.items()]]
 
 
-def _interval(line: Line) -> str:
-    interval = line.one.interval
-    return "–" if interval is None else wording.points_interval(interval)
-
-
-def _share_interval(line: Line) -> str:
-    interval = line.one.interval
-    return "–" if interval is None else wording.percent_interval(interval)
-
-
 _WHICH = "which, how many"
 _RULE = "share by the earlier and the new rule"
 _CHANGE = "new minus earlier"
@@ -143,13 +139,15 @@ LOG: tuple[Column[Line], ...] = (
 ALONE: tuple[Column[Line], ...] = (
     Column("after", "", lambda line: line.one.after),
     Column("", "share by the rule", lambda line: line.one.after, "is right", percent),
-    Column("", "share by the rule", _share_interval, "95% interval"),
+    Column(
+        "", "share by the rule", lambda line: line.one.interval, "95% interval", percent_interval
+    ),
 )
 RULES: tuple[Column[Line], ...] = (
     Column("", _RULE, lambda line: line.one.before, "was right", percent),
     Column("", _RULE, lambda line: line.one.after, "is right", percent),
     Column("", _CHANGE, lambda line: line.one.difference, "difference (points)", points),
-    Column("", _CHANGE, _interval, "95% interval"),
+    Column("", _CHANGE, lambda line: line.one.interval, "95% interval", points_interval),
     Column("", _CHANGE, lambda line: line.one.p_value, "p", wording.p_value),
 )
 
@@ -186,13 +184,15 @@ def _in_log(flip: Flip, several: bool) -> str:
     return f"{response} ({flip.where})" if several else response
 
 
+def cut(text: str) -> str:
+    """A text on one line: whole, or its start and its end."""
+    line = " ".join(text.split())
+    return line if len(line) <= _START + _END else f"{line[:_START]} … {line[-_END:]}"
+
+
 def _now(row: tuple[Flip, str]) -> str:
     flip = row[0]
     return flip.reason if flip.now_answer is None and flip.reason else cut(flip.now_answer or "–")
-
-
-def _was(row: tuple[Flip, str]) -> str:
-    return "–" if row[0].was_answer is None else cut(row[0].was_answer)
 
 
 _FLIPPED = "what flipped"
@@ -200,16 +200,10 @@ _FLIPPED = "what flipped"
 FLIPS: tuple[Column[tuple[Flip, str]], ...] = (
     Column("", _FLIPPED, lambda row: f"{row[0].document}{row[1]}", "document"),
     Column("", _FLIPPED, lambda row: cut(row[0].gold), "gold"),
-    Column("", _FLIPPED, _was, "was read as"),
+    Column("", _FLIPPED, lambda row: row[0].was_answer, "was read as", cut),
     Column("", _FLIPPED, _now, "is read as"),
     Column("", _FLIPPED, lambda row: cut(row[0].text), "response"),
 )
-
-
-def cut(text: str) -> str:
-    """A text on one line: whole, or its start and its end."""
-    line = " ".join(text.split())
-    return line if len(line) <= _START + _END else f"{line[:_START]} … {line[-_END:]}"
 
 
 def rule(of: Rule | None) -> dict[str, Any] | None:

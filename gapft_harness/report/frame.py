@@ -12,6 +12,7 @@ from gapft_harness.report.rendering.blocks import Table
 from gapft_harness.report.rendering.wording import UNSTABLE
 
 Row = TypeVar("Row")
+Whole = TypeVar("Whole")
 
 #: Rows of a CSV table; the first names the columns.
 Rows = Iterator[Sequence[object]]
@@ -34,9 +35,10 @@ class Column(Generic[Row]):
             which a CSV file has in one cell, or under ``names`` in a cell each.
         title: its heading on the page and in LaTeX; None: it is not shown there. What a run fills
             in, such as a condition's name, the reference has in capitals.
-        shown: how a value is written there.
+        shown: how a value is written there; None is ``missing``.
         unstable: whether a row's value rests on few problems and is marked.
         names: of its columns in a CSV file, where they are others than ``key``.
+        missing: what is written where a row has no value.
     """
 
     key: str
@@ -46,11 +48,35 @@ class Column(Generic[Row]):
     shown: Callable[[Any], str] = str
     unstable: Callable[[Row], bool] = lambda row: False
     names: Sequence[str] = ()
+    missing: str = "–"
 
     def cell(self, row: Row) -> str:
         """A row's value as people read it."""
         value = self.value(row)
-        return self.shown(value) + (UNSTABLE if value is not None and self.unstable(row) else "")
+        if value is None:
+            return self.missing
+        return self.shown(value) + (UNSTABLE if self.unstable(row) else "")
+
+    def of(self, part: Callable[[Whole], Row | None], missing: str | None = None) -> Column[Whole]:
+        """Make the same column for rows that hold such a row, or may lack it.
+
+        Args:
+            part: of a larger row the row that this column is of; None: it has none.
+            missing: what is written then; default: as here.
+        """
+
+        def value(whole: Whole) -> Any:
+            row = part(whole)
+            return None if row is None else self.value(row)
+
+        def unstable(whole: Whole) -> bool:
+            row = part(whole)
+            return row is not None and self.unstable(row)
+
+        return Column(
+            *(self.key, self.meaning, value, self.title, self.shown, unstable, self.names),
+            self.missing if missing is None else missing,
+        )
 
 
 @dataclass(frozen=True, slots=True)

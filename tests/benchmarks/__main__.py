@@ -16,7 +16,7 @@ from rich.table import Table
 BENCHMARKS = (
     "start_up",
     "statistics_speed",
-    "forecast",
+    "extrapolation",
     "curves",
     "study_report",
     "generation",

@@ -42,3 +42,13 @@ def test_the_page_shows_what_has_a_title_and_marks_what_rests_on_few() -> None:
     assert list(table.columns) == ["condition", "rate"]
     assert [list(row) for row in table.rows] == [["a", "33.3%"], ["b", "50.0%†"], ["c", "–"]]
     assert table.note == "A note."
+
+
+def test_a_column_of_a_part_has_its_value_and_its_mark_or_what_stands_for_none() -> None:
+    rate = COLUMNS[1]
+    whole = rate.of(lambda pair: pair[0])
+    rows: list[tuple[Row | None]] = [(("a", Fraction(1, 2), 4),), (("b", None, 0),), (None,)]
+    assert [whole.cell(row) for row in rows] == ["50.0%†", "–", "–"]
+    assert [whole.value(row) for row in rows] == [Fraction(1, 2), None, None]
+    assert (whole.key, whole.title, whole.meaning) == (rate.key, rate.title, rate.meaning)
+    assert rate.of(lambda pair: pair[0], missing="ref.").cell((None,)) == "ref."

@@ -78,7 +78,7 @@ def size_of(recipe: Recipe, config: Path | None) -> Size | None:
     return None if largest is None else Size(largest * 1e9 * width)
 
 
-def forecast(
+def list_requirements(
     recipe: Recipe,
     experiments: Sequence[Experiment],
     problems: Mapping[Split, int],

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gapft_harness.forecast.reading import SearchedRun
+from gapft_harness.analysis.extrapolation import MULTIPLES
+from gapft_harness.gap.prospects import Plan
+from gapft_harness.gap.searched import SearchedRun
 from gapft_harness.recipe.conditions import conditions_of
 from gapft_harness.report.findings.ledger import Spent
 
@@ -16,12 +18,13 @@ class Costs:
 
     Attributes:
         search: what the search generated, over all splits, and its wall seconds.
-        deeper: a search with this many samples of every problem, in a run of its own, as search.k
-            is part of what a run is: all of them and the greedy decodes. Unknown where this search
+        deeper: by k, a search with so many samples of every problem and the greedy decodes, in a
+            run of its own, as search.k is part of what a run is. Unknown where this search
             stopped early: how many samples such a search draws depends on when they pass.
         arms: adapters that the recipe trains, conditions times seeds.
         training: all of them at their conditions' budgets, of which n may be |S|.
-        audit: a greedy decode of every audit item by each.
+        audit: a greedy decode of every audit item by each; unknown where nobody said how many
+            items there will be.
     """
 
     search: Spent
@@ -31,8 +34,8 @@ class Costs:
     audit: Spent
 
 
-def costs(run: SearchedRun, depths: Sequence[int], seeds: int, items: int) -> Costs:
-    """Computes them."""
+def costs(run: SearchedRun, plan: Plan) -> Costs:
+    """Add up what was spent and what the plan takes."""
     counted = [of.tokens for of in run.splits.values()]
     generated = [of for of in counted if of is not None]
     known = len(generated) == len(counted)
@@ -50,16 +53,17 @@ def costs(run: SearchedRun, depths: Sequence[int], seeds: int, items: int) -> Co
         }
         return sum(n * a_problem[split] for split, n in problems.items()) if whole else None
 
-    deeper = {k: Spent.at(searching(k), rate) for k in depths}
+    seeds = plan.seeds or len(run.recipe["seeds"])
+    items = plan.items or problems.get("audit")
     arms = len(run.recipe["conditions"]) * seeds
     audit = run.splits.get("audit") or run.splits["pool"]
     decode = audit.tokens.a_decode if audit.tokens else None
     return Costs(
         search=Spent(total if known else None, run.seconds),
-        deeper=deeper,
+        deeper={n * run.k: Spent.at(searching(n * run.k), rate) for n in MULTIPLES},
         arms=arms,
         training=_training(run, seeds),
-        audit=Spent.at(None if decode is None else decode * items * arms, rate),
+        audit=Spent.at(None if decode is None or items is None else decode * items * arms, rate),
     )
 
 

@@ -46,12 +46,16 @@ class SearchedRun:
     """A run after its search.
 
     Attributes:
+        task: its name.
+        verifier: the name of the task's verifier.
         splits: ``pool`` and ``audit``, or the one that was searched.
         seconds: of the search, over all sittings; None where it is not recorded.
         trained: tokens that were trained on and seconds that it took, over all arms that say.
         told: warnings of splits that were imported.
     """
 
+    task: str
+    verifier: str
     k: int
     splits: Mapping[str, Searched]
     seconds: float | None
@@ -72,16 +76,17 @@ def read_run(path: Path) -> SearchedRun:
     there = [split for split in SPLITS if layout.responses(split) in manifest["files"]]
     if not there:
         raise UserError(
-            f"{path}: nothing is searched yet, and a forecast rests on a search; run `gapft run "
-            f"{path} --only search` first"
+            f"{path}: nothing is searched yet; run `gapft run {path} --only search` first"
         )
     if k < 2:
         raise UserError(
             f"{path}: its search drew {k} sample{'' if k == 1 else 's'} of each problem (search.k);"
-            " a forecast needs 2 or more, better 8; search again with --set search.k=8"
+            " a gap needs 2 or more, better 8; search again with --set search.k=8"
         )
     stages = manifest["stages"]
     return SearchedRun(
+        task=manifest["task"]["name"],
+        verifier=manifest["task"]["verifier"],
         k=k,
         splits={split: _read(run, split, k) for split in there},
         seconds=search_seconds({name: entry["seconds"] for name, entry in stages.items()}),
@@ -100,7 +105,7 @@ def _read(run: RunDirectory, split: str, k: int) -> Searched:
     problems = run.sealed(layout.problems(split))
     found = read_verdicts(table, k)
     if not len(found.greedy):
-        raise UserError(f"{table}: holds no response; nothing can be forecast")
+        raise UserError(f"{table}: holds no response")
     index, tokens = response_tokens(table)
     return Searched(
         *(found.greedy, found.passing, k, found.passed),
