@@ -21,7 +21,7 @@ from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.adapter import model_card, save_adapter
 from gapft_harness.training.attention import attention_of
-from gapft_harness.training.devices import Devices
+from gapft_harness.training.devices import Devices, asked_device
 from gapft_harness.training.kernels import check_kernels, kernels
 from gapft_harness.training.ledger import (
     OPTIMIZER,
@@ -36,6 +36,7 @@ from gapft_harness.training.memory import (
     enforce,
     enforce_loading,
     estimate,
+    fit_at_once,
     free_memory,
     give_back,
     told,
@@ -44,6 +45,7 @@ from gapft_harness.training.model import (
     add_lora,
     check_targets,
     end_id,
+    fuse,
     is_converted,
     load_base,
     take_off,
@@ -103,6 +105,38 @@ def train_together(jobs: Sequence[TrainingJob]) -> Iterator[dict[str, Any]]:
     finally:
         del base
         give_back()
+
+
+def fit_side_by_side(jobs: Sequence[TrainingJob], processes: int) -> tuple[int, str]:
+    """Count the trainings that fit into the device's memory at once, before anything is loaded.
+
+    Args:
+        jobs: those to be trained, of any settings; the one that needs most counts.
+        processes: that share every step of each.
+
+    Returns:
+        How many, 0 if not even one does, and in words what one needs and what is free.
+
+    Raises:
+        UserError: a model that is none, or a sequence that is too long.
+    """
+    by_settings: dict[str, list[TrainingJob]] = {}
+    for job in jobs:
+        by_settings.setdefault(json.dumps(job.settings, sort_keys=True), []).append(job)
+    device = asked_device(jobs[0].model_args.get("device"))
+    devices = Devices(None, device, 0, processes, jobs[0].fsdp)
+    free, counts = free_memory(device), []
+    for alike in by_settings.values():
+        first, settings = alike[0], Training.model_validate(dict(alike[0].settings))
+        weightless = without_weights(first.model_args, settings)
+        plans = [_plan(job, settings) for job in alike]
+        needed = _estimate(settings, plans, devices, weightless, is_last(weightless))
+        mapped = not is_converted(first.model_args, settings) and settings.quantize is None
+        here = processes if device.type == "cpu" else 1
+        count = fit_at_once(needed, free, device, here, mapped)
+        each = f" for each of {processes} processes" if processes > 1 else ""
+        counts.append((count, f"{needed}{each}; {free / 1e9:.3g} GB are free on {device}"))
+    return min(counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +211,23 @@ def _check_memory(
     weightless: Any,
     head_is_last: bool,
 ) -> Estimate:
-    """Refuses what cannot fit; the estimate."""
+    """Refuse what cannot fit, before it is loaded; return the estimate."""
+    needed = _estimate(settings, plans, devices, weightless, head_is_last)
+    enforce(needed, free_memory(devices.device), devices.device, devices.on_this_memory)
+    if devices.sharded and is_converted(job.model_args, settings):
+        host = free_memory(torch.device("cpu"))
+        enforce_loading(weightless, settings, host, devices.on_this_machine)
+    return needed
+
+
+def _estimate(
+    settings: Training,
+    plans: Sequence[_Planned],
+    devices: Devices,
+    weightless: Any,
+    head_is_last: bool,
+) -> Estimate:
+    """Estimate what one process needs for the largest pass of all plans."""
     passes = (
         one_pass
         for planned in plans
@@ -188,16 +238,11 @@ def _check_memory(
             settings,
             devices.share,
             devices.shares,
+            devices.device.type,
         )
     )
     shards = devices.shares if devices.sharded else 1
-    needed = estimate(weightless, settings, passes, shards, head_is_last)
-    free = free_memory(devices.device)
-    enforce(needed, free, devices.device, devices.on_this_memory)
-    if devices.sharded and is_converted(job.model_args, settings):
-        host = free_memory(torch.device("cpu"))
-        enforce_loading(weightless, settings, host, devices.on_this_machine)
-    return needed
+    return estimate(weightless, settings, passes, shards, head_is_last, devices.device)
 
 
 def _train(job: TrainingJob, settings: Training, planned: _Planned, base: _Base) -> dict[str, Any]:
@@ -220,6 +265,8 @@ def _train(job: TrainingJob, settings: Training, planned: _Planned, base: _Base)
     }
     checkpoint = Checkpoint.beside(job.output, identity, devices, job.checkpoint_steps)
     model = add_lora(base.model, settings, derive(job.seed_of("adapter"), "train/init") >> 33)
+    if devices.device.type == "cpu":
+        fuse(model)
     stream = "train/dropout" if devices.first else f"train/dropout/{devices.share}"
     torch.manual_seed(derive(job.seed_of("dropout"), stream) >> 33)
     try:

@@ -226,12 +226,13 @@ def _no_progress_bars() -> Iterator[None]:
 
 
 def fuse(adapted: Any) -> int:
-    """Gives every plain LoRA layer of a 16-bit linear layer this forward pass; how many.
+    """Give every plain LoRA layer of a 16-bit linear layer this forward pass; return how many.
 
     PEFT keeps the adapter in float32 and casts the layer's whole input to it, and its output back:
-    on a GPU these copies take longer than the adapter's products. Here the factors are cast, which
-    are small; they themselves, their gradients and the optimizer's state stay float32. Layers of
-    other kinds, quantised ones among them, keep PEFT's. Taking the adapter off takes this off too.
+    these copies take longer than the adapter's products, and on a CPU most of the memory. Here the
+    factors are cast, which are small; they themselves, their gradients and the optimizer's state
+    stay float32. Layers of other kinds, quantised ones and those shared out (FSDP) among them, keep
+    PEFT's. Taking the adapter off takes this off too.
 
     Args:
         adapted: base and one adapter, as ``get_peft_model`` makes them.
@@ -241,7 +242,9 @@ def fuse(adapted: Any) -> int:
     fused = 0
     for module in adapted.modules():
         base = module.base_layer if type(module) is Linear else None
-        if type(base) is torch.nn.Linear and base.weight.dtype.itemsize == 2:
+        if type(base) is not torch.nn.Linear or type(base.weight) is not torch.nn.Parameter:
+            continue
+        if base.weight.dtype.itemsize == 2:
             (name,) = module.active_adapters
             module.forward = partial(_forward, module, name)
             fused += 1
@@ -280,14 +283,12 @@ class LoraLinear(torch.autograd.Function):
     ) -> torch.Tensor:
         """``x`` is (..., in); ``a`` (rank, in) and ``b`` (out, rank) are float32."""
         rows = x.reshape(-1, x.shape[-1])
-        kept, mask = rows, None
-        if dropout:
-            kept, mask = torch.ops.aten.native_dropout(rows, dropout, True)
+        kept, mask = _drop(rows, dropout) if dropout else (rows, None)
         low = kept @ a.to(x.dtype).T
         out = torch.nn.functional.linear(rows, weight, bias)
         out.addmm_(low, (b * scaling).to(x.dtype).T)
         ctx.save_for_backward(rows, mask, low, weight, a, b)
-        ctx.scaling, ctx.inverse = scaling, 1 / (1 - dropout)
+        ctx.scaling, ctx.dropout = scaling, dropout
         return out.view(*x.shape[:-1], -1)
 
     @staticmethod
@@ -295,9 +296,7 @@ class LoraLinear(torch.autograd.Function):
         """Gradients of ``x``, ``a`` and ``b``, the latter in float32."""
         rows, mask, low, weight, a, b = ctx.saved_tensors
         shape, grad = grad.shape, grad.reshape(-1, grad.shape[-1])
-        kept = rows
-        if mask is not None:
-            kept = torch.ops.aten.native_dropout_backward(rows, mask, ctx.inverse)
+        kept = rows if mask is None else _drop_again(rows, mask, ctx.dropout)
         by_low = grad @ (b * ctx.scaling).to(grad.dtype)
         of_a, of_b = _float32(by_low.T, kept), _float32(grad.T, low) * ctx.scaling
         of_x = None
@@ -305,10 +304,38 @@ class LoraLinear(torch.autograd.Function):
             of_x, thin = grad @ weight, a.to(grad.dtype)
             if mask is None:
                 of_x.addmm_(by_low, thin)
+            elif mask.dtype == torch.bool:
+                of_x.addcmul_(by_low @ thin, mask, value=1 / (1 - ctx.dropout))
             else:
-                of_x.addcmul_(by_low @ thin, mask, value=ctx.inverse)
+                of_x += _drop_again(by_low @ thin, mask, ctx.dropout)
             of_x = of_x.view(*shape[:-1], -1)
         return of_x, None, None, of_a, of_b, None, None
+
+
+def _drop(x: torch.Tensor, share: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Zero a random share of a matrix's entries and scale the others.
+
+    On a CPU torch draws a mask from numbers of 64 bits, one an entry, which takes as long as the
+    layer's own matrix product; here an entry of 16 bits has 16 of them.
+
+    Returns:
+        The new matrix, and a mask for ``_drop_again``: of bool, or of all 16 bits of an entry.
+    """
+    if x.is_cuda or x.dtype.itemsize != 2:
+        kept, mask = torch.ops.aten.native_dropout(x, share, True)
+        return kept, mask
+    words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
+    bits = words.view(torch.int16)[: x.numel()].view(x.shape)
+    mask = bits.lt_(int(share * 2**16) - 2**15).sub_(1)  # -1, all bits, where an entry is kept
+    return _drop_again(x, mask, share), mask
+
+
+def _drop_again(x: torch.Tensor, mask: torch.Tensor, share: float) -> torch.Tensor:
+    """Zero and scale another matrix's entries as ``_drop`` did."""
+    if mask.dtype == torch.bool:
+        dropped: torch.Tensor = torch.ops.aten.native_dropout_backward(x, mask, 1 / (1 - share))
+        return dropped
+    return x.view(torch.int16).bitwise_and(mask).view(x.dtype).mul_(1 / (1 - share))
 
 
 def _float32(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:

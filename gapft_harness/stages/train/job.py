@@ -185,6 +185,37 @@ def train_arms(
     return found
 
 
+def count_trainings_at_once(
+    run_path: str,
+    arms: Sequence[Sequence[Any]],
+    plugin_files: Sequence[str] = (),
+    progress: ReportProgress = lambda done, total: None,
+) -> dict[str, Any]:
+    """Count how many of some arms' trainings fit into this machine's memory side by side.
+
+    Args:
+        arms: as ``train_arms`` takes them. Those of a trainer that is not as documented are left
+            out, as nothing is known of the memory it needs.
+
+    Returns:
+        ``count``, None where nothing is known, and ``why`` in words.
+    """
+    run, plugins = RunDirectory.open(run_path), load_plugins(plugin_files)
+    jobs = [
+        _job(run, arm, lambda done, total: None, Tracking(), False, None)
+        for arm in (Arm(*named) for named in arms)
+        if plugins.get("trainer", run.recipe.training_of(arm.condition).trainer)
+        .declared(TrainerTraits)
+        .as_documented
+    ]
+    if not jobs:
+        return {"count": None, "why": ""}
+    from gapft_harness.training.lora import fit_side_by_side
+
+    count, why = fit_side_by_side(jobs, run.recipe.executor.processes)
+    return {"count": count, "why": why}
+
+
 def finished(run: RunDirectory, arms: Iterable[Arm]) -> dict[str, dict[str, Any]]:
     """The trainer's facts of those arms whose adapter is there, by name.
 

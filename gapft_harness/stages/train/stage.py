@@ -17,7 +17,13 @@ from gapft_harness.run_directory.recording import record_warnings, recorder
 from gapft_harness.stages.context import Context, require_selected
 from gapft_harness.stages.integrity.rests_on import record_trainers
 from gapft_harness.stages.selection.stage import arms
-from gapft_harness.stages.train.job import TRACKING_WARNINGS, check_trackers, finished, train_arms
+from gapft_harness.stages.train.job import (
+    TRACKING_WARNINGS,
+    check_trackers,
+    count_trainings_at_once,
+    finished,
+    train_arms,
+)
 from gapft_harness.stages.train.online import reward_warnings
 from gapft_harness.stages.train.sharing import remove, shared, stale, take_adapter
 
@@ -92,10 +98,11 @@ def _label(names: Sequence[str]) -> str:
 
 
 def _even_groups(context: Context, wanted: Sequence[Arm]) -> list[list[Arm]]:
-    """Arms to train, in as many groups as there are workers, of about equally many tokens each.
+    """Divide arms into as many groups as workers train, of about equally many tokens each.
 
-    The arms of a group are trained on a base that is loaded once. An executor that does not go by
-    ``workers`` gets a group an arm, to place as its machines allow.
+    The arms of a group are trained on a base that is loaded once. Fewer workers train where memory
+    is too small for all. An executor that does not go by ``workers`` gets a group an arm, to place
+    as its machines allow.
     """
     run = context.run
     budgets = run.manifest()["budgets"]
@@ -103,7 +110,8 @@ def _even_groups(context: Context, wanted: Sequence[Arm]) -> list[list[Arm]]:
     arms = sorted(wanted, key=lambda arm: (-tokens[arm], arm.name))
     executor = run.recipe.executor
     entry = context.plugins.get("executor", executor.name)
-    count = executor.workers if entry.declared(ExecutorTraits).by_workers else len(arms)
+    by_workers = entry.declared(ExecutorTraits).by_workers
+    count = _workers_that_fit(context, arms) if by_workers else len(arms)
     groups: list[list[Arm]] = [[] for _ in range(count)]
     loads = [0] * len(groups)
     for arm in arms:
@@ -111,6 +119,29 @@ def _even_groups(context: Context, wanted: Sequence[Arm]) -> list[list[Arm]]:
         groups[lightest].append(arm)
         loads[lightest] += tokens[arm]
     return [group for group in groups if group]
+
+
+def _workers_that_fit(context: Context, arms: Sequence[Arm]) -> int:
+    """Return how many workers train at once, and report where memory allows fewer than asked."""
+    wanted = min(context.run.recipe.executor.workers, len(arms))
+    if wanted < 2:
+        return wanted
+    job = Job.of(
+        "memory",
+        count_trainings_at_once,
+        run_path=str(context.run.path),
+        arms=[[arm.condition, arm.seed, arm.variant] for arm in arms],
+        plugin_files=list(context.plugin_files),
+    )
+    (found,) = context.executor.run([job], context.progress)
+    if found["count"] is None or found["count"] >= wanted:
+        return wanted
+    count = max(1, int(found["count"]))  # one that does not fit is refused as it begins
+    context.say(
+        f"warning: training with {count} of {wanted} workers, since memory is too small for all: "
+        f"each needs {found['why']}"
+    )
+    return count
 
 
 def refused_kernels(recipe: Recipe, plugins: Plugins) -> str:
