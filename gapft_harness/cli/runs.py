@@ -46,7 +46,7 @@ from gapft_harness.stages.pipeline import STAGES, run_stages, stages_of
 from gapft_harness.stages.search.stage import keep_searched, merge_all, read_data
 from gapft_harness.stages.selection.stage import arms, trained_conditions
 from gapft_harness.stages.train.job import check_trackers
-from gapft_harness.stages.train.stage import require_kernels
+from gapft_harness.stages.train.stage import require_trainable
 
 
 def resolve_recipe(choice: Options) -> Recipe:
@@ -286,7 +286,7 @@ def _run(
         checked = STAGES if recipe else stages
         with _discarding(run), opened(run, choice, display, [*checked]) as context:
             if "train" in stages:
-                require_kernels(run, context.plugins)
+                require_trainable(context)
 
             def end() -> None:
                 if recipe and stages == ["search"]:

@@ -399,6 +399,8 @@ class TrainingJob:
         searched: for trainers that are registered with ``needs_problems=True``; else None.
         seeds: of what is not drawn under the arm's seed, ``order``, ``dropout`` or ``adapter`` (its
             initial weights), the seed that it is drawn under; only a replicate has any.
+        chat_template: whether prompts were rendered through the tokenizer's chat template; a
+            response then ends with the token that the template ends an assistant's turn with.
     """
 
     arm: Arm
@@ -414,6 +416,7 @@ class TrainingJob:
     tracking: Tracking = field(default_factory=Tracking)
     searched: SearchedPool | None = None
     seeds: Mapping[str, int] = field(default_factory=dict)
+    chat_template: bool = False
 
     def seed_of(self, draw: str) -> int:
         """The seed that ``order``, ``dropout`` or ``adapter`` is drawn under."""

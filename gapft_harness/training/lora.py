@@ -42,12 +42,14 @@ from gapft_harness.training.memory import (
     told,
 )
 from gapft_harness.training.model import (
+    EndToken,
     add_lora,
+    check_ids,
     check_targets,
-    end_id,
     fuse,
     is_converted,
     load_base,
+    load_end_token,
     take_off,
     without_weights,
 )
@@ -154,13 +156,13 @@ class _Planned:
 
 @dataclass(frozen=True, slots=True)
 class _Base:
-    """The loaded base: the model on its device, its weights' hash, its end-of-sequence id, the
-    memory that training was estimated to need, and whether its logits are its output layer's.
+    """The loaded base: the model on its device, its weights' hash, the token that ends responses,
+    the memory that training was estimated to need, and whether its logits are its output layer's.
     """
 
     model: Any
     sha256: str
-    end: int | None
+    end: EndToken | None
     devices: Devices
     needed: Estimate
     head_is_last: bool
@@ -185,6 +187,11 @@ def _load(job: TrainingJob, settings: Training, plans: Sequence[_Planned]) -> _B
     devices.check(settings)
     weightless = without_weights(job.model_args, settings)
     check_targets(weightless, settings)
+    for planned in plans:
+        for sequence in planned.fitted.values():
+            check_ids(weightless, (*sequence.prompt_ids, *sequence.target_ids), sequence.slot)
+    needs_end = any(planned.needs_end for planned in plans)
+    end = load_end_token(job.model_args, job.chat_template) if needs_end else None
     model_type = str(weightless.config.model_type)
     check_kernels(settings, model_type, devices.device, devices.sharded)
     last = is_last(weightless)
@@ -198,7 +205,6 @@ def _load(job: TrainingJob, settings: Training, plans: Sequence[_Planned]) -> _B
             f"searched: its weights' hash is {found[:12]}…, the search's {job.base_sha256[:12]}…. "
             "Restore the weights, or start a new run directory"
         )
-    end = end_id(job.model_args) if any(p.needs_end for p in plans) else None
     with told(needed, job.arm.name, devices.device):
         return _Base(devices.place(model), found, end, devices, needed, last)
 
@@ -247,12 +253,14 @@ def _estimate(
 
 def _train(job: TrainingJob, settings: Training, planned: _Planned, base: _Base) -> dict[str, Any]:
     devices = base.devices
+    end = base.end if planned.needs_end else None
     identity = {
         "condition": job.arm.condition,
         "seed": job.arm.seed,
         **({"variant": job.arm.variant, "seeds": dict(job.seeds)} if job.arm.variant else {}),
         "base_sha256": base.sha256,
-        "end_id": base.end if planned.needs_end else None,
+        "end_id": None if end is None else end.id,
+        "end_token": None if end is None else end.text,
         **ledger_facts(planned.steps),
         "sequences_sha256": sequences_hash(planned.fitted.values()),
         "budget": dataclasses.asdict(planned.budget),
@@ -279,7 +287,7 @@ def _train(job: TrainingJob, settings: Training, planned: _Planned, base: _Base)
             with told(base.needed, job.arm.name, devices.device):
                 log = run_steps(
                     job, settings, model.to(devices.device), planned.steps, planned.fitted,
-                    base.end, devices, checkpoint, follow, base.head_is_last,
+                    None if end is None else end.id, devices, checkpoint, follow, base.head_is_last,
                 )  # fmt: skip
             ends = {"first_loss": log[0]["loss"], "last_loss": log[-1]["loss"]}
             told_after = {"base_model": job.model_args["pretrained"], **ends}

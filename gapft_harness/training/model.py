@@ -5,17 +5,23 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 
 from gapft_harness.core.errors import UserError, did_you_mean
+from gapft_harness.core.turn_end import check_vocabulary, find_end_token
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.attention import SEGMENTS, register_segments
 
 _PASSED_ON = ("revision", "trust_remote_code", "subfolder")
+
+
+class ModelNotLoaded(UserError):
+    """A model or tokenizer that is not there, or that transformers refuses."""
 
 
 def load_base(
@@ -93,7 +99,7 @@ def _loading(model_args: Mapping[str, Any]) -> Iterator[None]:
     except (RuntimeError, MemoryError):  # the machine's
         raise
     except Exception as error:  # of a config that is refused, they have no common kind
-        raise UserError(
+        raise ModelNotLoaded(
             f"model {model_args['pretrained']}: cannot be loaded for training: "
             f"{' '.join(str(error).split())}"
         ) from error
@@ -119,22 +125,81 @@ def _quantized(settings: Training, device: torch.device | None) -> dict[str, Any
     return {"quantization_config": config, "device_map": {"": device or "cpu"}}
 
 
-def end_id(model_args: Mapping[str, Any]) -> int:
-    """The tokenizer's end-of-sequence id.
+@dataclass(frozen=True, slots=True)
+class EndToken:
+    """The token that is supervised at the end of a response that ended by itself."""
+
+    id: int
+    text: str
+
+
+def load_end_token(model_args: Mapping[str, Any], chat_template: bool) -> EndToken:
+    """Find the token that the model writes at the end of a response (``core/turn_end.py``).
+
+    Args:
+        model_args: the recipe's; ``pretrained`` and ``tokenizer`` name the folders to read.
+        chat_template: whether prompts are rendered through the tokenizer's chat template.
 
     Raises:
-        UserError: the tokenizer has none.
+        UserError: there is no such token, the chat template raises, or the tokenizer has ids that
+            the model's vocabulary lacks.
     """
     from transformers import AutoTokenizer
 
     name = model_args.get("tokenizer") or model_args["pretrained"]
-    found = AutoTokenizer.from_pretrained(name, **_options(model_args)).eos_token_id
-    if found is None:
+    with _loading(model_args):
+        tokenizer = AutoTokenizer.from_pretrained(name, **_options(model_args))
+    ends = _own_ends(model_args)
+    id = find_end_token(tokenizer, ends, chat_template, model_args.get("chat_template_args") or {})
+    size = read_config(model_args).get_text_config().vocab_size
+    check_vocabulary(tokenizer, size, [id])
+    return EndToken(id, str(tokenizer.convert_ids_to_tokens(id)))
+
+
+def _own_ends(model_args: Mapping[str, Any]) -> list[int]:
+    """Read the end ids of a model's generation_config, or of its config if it has no such file."""
+    from transformers import GenerationConfig
+
+    try:
+        config = GenerationConfig.from_pretrained(model_args["pretrained"], **_options(model_args))
+    except OSError:
+        config = GenerationConfig.from_model_config(read_config(model_args))
+    ends = config.eos_token_id
+    return [] if ends is None else [ends] if isinstance(ends, int) else list(ends)
+
+
+def check_trainable(
+    model_args: Mapping[str, Any], settings: Training, chat_template: bool
+) -> EndToken | None:
+    """Check, without any weights, what training will need of a base; return its end token.
+
+    Returns:
+        The end token, None where none is supervised.
+
+    Raises:
+        ModelNotLoaded: there is no such model or tokenizer.
+        UserError: modules that it lacks or that cannot be adapted, or see ``load_end_token``.
+    """
+    check_targets(without_weights(model_args, settings), settings)
+    return load_end_token(model_args, chat_template) if settings.supervise_eos else None
+
+
+def check_ids(model: Any, ids: Iterable[int], problem_id: str) -> None:
+    """Check that a base has an embedding for every token id of an example.
+
+    Args:
+        model: the base; ``without_weights`` gives one before anything is loaded.
+
+    Raises:
+        UserError: an id is not below the number of embeddings.
+    """
+    size = model.get_input_embeddings().weight.shape[0]
+    if (largest := max(ids)) >= size:
         raise UserError(
-            f"model {name}: its tokenizer has no end-of-sequence token to train on; set "
-            "training.supervise_eos: false"
+            f"problem {problem_id}: a prompt or response to train on has the token id {largest}, "
+            f"and the model's vocabulary has {size} entries; expected ids below that. Search and "
+            "training need the same tokenizer (model.args.tokenizer)"
         )
-    return int(found)
 
 
 def lora_config(settings: Training) -> Any:
@@ -152,7 +217,10 @@ def lora_config(settings: Training) -> Any:
 
 
 def check_targets(model: Any, settings: Training) -> None:
-    """Checks that every module of a name in ``target_modules`` is one that PEFT can adapt.
+    """Check that every module of a name in ``target_modules`` is one that PEFT can adapt.
+
+    An embedding that is tied to the other one is refused: an adapter changes one of them, and
+    merged into the common weight, as search and audit have it, it would change both.
 
     Args:
         model: the base; ``without_weights`` gives one before anything is loaded.
@@ -164,16 +232,28 @@ def check_targets(model: Any, settings: Training) -> None:
 
     nn = torch.nn
     kinds = (nn.Linear, nn.Embedding, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.MultiheadAttention)
+    embeddings = (model.get_input_embeddings(), model.get_output_embeddings())
+    tied = embeddings if len({id(getattr(of, "weight", of)) for of in embeddings}) == 1 else ()
     adaptable: dict[str, bool] = {}
+    of_tied: set[str] = set()
     for path, module in model.named_modules():
         name = path.rpartition(".")[2]
         adaptable[name] = adaptable.get(name, True) and isinstance(module, (*kinds, Conv1D))
-    known = sorted(name for name, able in adaptable.items() if able)
+        if any(module is embedding for embedding in tied):
+            of_tied.add(name)
+    known = sorted(name for name, able in adaptable.items() if able and name not in of_tied)
     for target in settings.target_modules:
         if target not in adaptable:
             raise UserError(
                 f"training.target_modules: the model has no {target!r}; "
                 f"{did_you_mean(target, known)}"
+            )
+        if target in of_tied:
+            raise UserError(
+                f"training.target_modules: {target!r} shares its weight with the other embedding "
+                "of this model (tie_word_embeddings), so an adapter of it alone and one merged "
+                f"into the weight are two models; leave it out. Modules without this: "
+                f"{', '.join(known)}"
             )
         if not adaptable[target]:
             raise UserError(

@@ -29,7 +29,7 @@ from gapft_harness.hooks.manager import Plugins, Registered, load_plugins
 from gapft_harness.hooks.protocols import ReportProgress, SearchedPool, TaskVerifier, TrainingJob
 from gapft_harness.hooks.registered import TrackerTraits, TrainerTraits, own_line
 from gapft_harness.hooks.tracking import TrackedArm, Tracker, Tracking
-from gapft_harness.recipe.recipe import Recipe, model_args
+from gapft_harness.recipe.recipe import Recipe, model_args, sampler_settings
 from gapft_harness.recipe.sections import ExecutorChoice, Training
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
@@ -306,6 +306,7 @@ def _job(
         tracking=followed,
         searched=searched,
         seeds=seeds_of(arm),
+        chat_template=sampler_settings(recipe).chat_template,
     )
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
-from gapft_harness.hooks.manager import Plugins
-from gapft_harness.hooks.protocols import Job
-from gapft_harness.hooks.registered import ExecutorTraits
-from gapft_harness.recipe.recipe import Recipe, model_args
+from gapft_harness.hooks.manager import Plugins, load_plugins
+from gapft_harness.hooks.protocols import Job, ReportProgress
+from gapft_harness.hooks.registered import ExecutorTraits, TrainerTraits
+from gapft_harness.recipe.recipe import Recipe, model_args, sampler_settings
+from gapft_harness.recipe.sections import Training
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.recording import record_warnings, recorder
@@ -26,6 +30,9 @@ from gapft_harness.stages.train.job import (
 )
 from gapft_harness.stages.train.online import reward_warnings
 from gapft_harness.stages.train.sharing import remove, shared, stale, take_adapter
+
+if TYPE_CHECKING:
+    from gapft_harness.training.model import EndToken
 
 
 def train_stage(context: Context) -> None:
@@ -144,6 +151,48 @@ def _workers_that_fit(context: Context, arms: Sequence[Arm]) -> int:
     return count
 
 
+def check_trainings(
+    run_path: str,
+    plugin_files: Sequence[str] = (),
+    progress: ReportProgress = lambda done, total: None,
+) -> dict[str, Any]:
+    """Check what trainings will need of the base, before anything is generated.
+
+    A model that cannot be loaded is passed over: whoever loads it reports that better.
+
+    Raises:
+        UserError: see ``model.check_trainable``.
+    """
+    from gapft_harness.training.model import ModelNotLoaded
+
+    with contextlib.suppress(ModelNotLoaded):
+        find_end_tokens(RunDirectory.open(run_path).recipe, load_plugins(plugin_files))
+    return {}
+
+
+def find_end_tokens(recipe: Recipe, plugins: Plugins) -> dict[str, EndToken | None]:
+    """Find the end token that each condition's responses are trained with, None for no token.
+
+    Conditions of a trainer that is not as documented are left out.
+
+    Raises:
+        UserError: see ``model.check_trainable``.
+    """
+    from gapft_harness.training.model import check_trainable
+
+    arguments, chat = model_args(recipe), sampler_settings(recipe).chat_template
+    found: dict[str, EndToken | None] = {}
+    known: dict[Training, EndToken | None] = {}
+    for condition in recipe.conditions:
+        settings = recipe.training_of(condition)
+        trainer = plugins.get("trainer", settings.trainer)
+        if trainer.declared(TrainerTraits).as_documented:
+            if settings not in known:
+                known[settings] = check_trainable(arguments, settings, chat)
+            found[condition] = known[settings]
+    return found
+
+
 def refused_kernels(recipe: Recipe, plugins: Plugins) -> str:
     """Why this machine cannot train with the recipe's kernels; empty where it can.
 
@@ -165,12 +214,23 @@ def refused_kernels(recipe: Recipe, plugins: Plugins) -> str:
     return ""
 
 
-def require_kernels(run: RunDirectory, plugins: Plugins) -> None:
-    """Refuses a run with an adapter still to be trained, if it cannot be trained here.
+def require_trainable(context: Context) -> None:
+    """Refuse a run with an adapter still to be trained, if it cannot be trained here.
 
     Raises:
         UserError: it cannot.
     """
-    left = any(not run.is_sealed(layout.adapter(arm)) for arm in arms(run.recipe))
-    if left and (why := refused_kernels(run.recipe, plugins)):
+    run = context.run
+    if all(run.is_sealed(layout.adapter(arm)) for arm in arms(run.recipe)):
+        return
+    if why := refused_kernels(run.recipe, context.plugins):
         raise UserError(why)
+    if run.is_sealed(layout.responses("pool")):
+        return  # training itself checks, and comes soon
+    job = Job.of(
+        "check",
+        check_trainings,
+        run_path=str(run.path),
+        plugin_files=list(context.plugin_files),
+    )
+    context.executor.run([replace(job, own_process=context.own_process)], context.progress)
